@@ -1,0 +1,157 @@
+# How Wane is built, tried and checked. `make` builds build/libwane.so and build/wane; `make help` lists the rest.
+#
+# Sources are found by wildcard: a new file under runtime/ or kernels/cpu/ is built without a line here. Each
+# way of building (release, asan) has a folder of objects of its own, so changing over rebuilds nothing.
+# Invariant: `all` never touches the network; only `deps` (and what needs it) may, and only for what is missing.
+MODE ?= release
+CC = gcc
+LUAJIT ?= luajit
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+CFLAGS_EXTRA ?=
+
+O := build/$(MODE)
+SOURCES := $(wildcard runtime/*.c runtime/*/*.c kernels/cpu/*.c)
+OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
+LIBRARY_release := build/libwane.so
+LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
+
+OPT_release := -O2
+OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+KERNEL_OPT_release := -O3
+CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
+          -Wall -Wextra -Werror $(OPT_$(MODE))
+$(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) -fno-math-errno -fno-trapping-math
+LDFLAGS := -shared -fopenmp -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
+LDLIBS := -lm
+
+# LuaRocks hands these over; without it they follow from PREFIX.
+LUADIR ?= $(PREFIX)/share/lua/5.1
+BINDIR ?= $(PREFIX)/bin
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+# The inner make builds in parallel; the outer one keeps `make clean test` in order.
+jobs = $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
+inner = +$(Q)$(MAKE) --no-print-directory $(jobs)
+
+.PHONY: all found library deps demo repl test check lint format asan bench doc mutants install uninstall clean help
+.DELETE_ON_ERROR:
+
+all: found
+	$(inner) library
+
+library: $(LIBRARY) build/wane
+
+found:
+	@sh spec/support/found.sh "$(CC)" "$(LUAJIT)"
+
+help:
+	@echo 'make            build/libwane.so and build/wane'
+	@echo 'make demo       builds, then trains the heavy-layer network under four policies'
+	@echo 'make repl       a prompt'
+	@echo 'make test       the specs; the last line counts them'
+	@echo 'make check      lint, the specs in four ways (JIT, no JIT, tiny collector steps, sanitizers), the doc build'
+	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'
+	@echo 'make deps       installs what is missing for all of these'
+	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR'
+	@echo 'make clean      V=1 shows commands'
+
+# ---- the library ----------------------------------------------------------------------------------------
+$(LIBRARY): $(OBJECTS) $(O)/objects
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(CFLAGS_EXTRA) -o $@.new $(OBJECTS) $(LDLIBS) && mv -f $@.new $@
+
+# A file taken away must relink too, so the list of objects is a prerequisite that changes only when it differs.
+$(O)/objects: always
+	@mkdir -p $(O) && echo '$(OBJECTS)' | cmp -s - $@ || echo '$(OBJECTS)' > $@
+.PHONY: always
+
+$(O)/%.o: %.c Makefile
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
+
+# The header as LuaJIT's ffi.cdef wants it, carried inside the library so that the two cannot drift.
+$(O)/cdef.c: runtime/wane.h Makefile
+	$(call say,CDEF,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -E -P -DWANE_CDEF -x c $< > $(O)/wane.cdef
+	$(Q){ echo '__attribute__((visibility("default"))) const char *wn_cdef(void);'; \
+	  echo 'const char *wn_cdef(void)'; echo '{'; echo '    return'; \
+	  sed -e 's/[\\"]/\\&/g' -e 's/.*/        "&\\n"/' $(O)/wane.cdef; echo '    ;'; echo '}'; } > $@
+
+$(O)/cdef.o: $(O)/cdef.c
+	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -c -o $@ $<
+
+build/wane: lua/wane/launcher.sh
+	$(call say,COPY,$@)
+	@mkdir -p build
+	$(Q)cp $< $@.new && chmod 755 $@.new && mv -f $@.new $@
+
+-include $(wildcard $(SOURCES:%.c=$(O)/%.d))
+
+# ---- trying it --------------------------------------------------------------------------------------------
+deps:
+	@sh spec/support/deps.sh check
+
+demo:
+	@sh spec/support/deps.sh demo
+	@$(MAKE) --no-print-directory all
+	$(Q)$(LUAJIT) examples/heavylayer.lua
+
+repl: all
+	$(Q)build/wane repl
+
+bench: all
+	$(Q)set -e; for f in $(wildcard spec/bench/*.lua); do echo "== $$f"; $(LUAJIT) $$f; done
+
+# ---- checking it --------------------------------------------------------------------------------------------
+# The closing line is looked for: a spec that calls os.exit(0), or a crash, leaves none and fails the target.
+# SPEC: what to run instead of all of spec/, e.g. make test SPEC=spec/op_spec.lua
+SPEC ?=
+test:
+	@sh spec/support/deps.sh test
+	@$(MAKE) --no-print-directory all
+	@sh spec/support/suite.sh plain $(SPEC)
+
+asan:
+	@sh spec/support/deps.sh test
+	@$(MAKE) --no-print-directory all
+	$(inner) MODE=asan library
+	@sh spec/support/suite.sh asan $(SPEC)
+
+lint:
+	@sh spec/support/deps.sh check
+	@sh spec/support/lint.sh
+
+# Brings the C files into the form that lint asks for (scalar.h and wane.h are tables: one row a line).
+format:
+	find runtime kernels -name '*.[ch]' ! -name scalar.h ! -name wane.h -exec clang-format -i {} +
+
+check:
+	@sh spec/support/deps.sh check
+	@MAKE='$(MAKE)' sh spec/support/check.sh
+
+doc:
+	@sh spec/support/deps.sh check
+	$(Q)ldoc --fatalwarnings --quiet .
+
+mutants: all
+	$(Q)$(LUAJIT) spec/mutants/run.lua $(MUTANT)
+
+# ---- installing it --------------------------------------------------------------------------------------------
+# The library lies beside the Lua files, where ffi.lua looks first; so any PREFIX works with nothing exported.
+install: all
+	install -d '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(BINDIR)'
+	cd lua && find wane -name '*.lua' -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(LUADIR))/{}' ';'
+	install -m 755 $(LIBRARY) '$(DESTDIR)$(LUADIR)/wane/libwane.so'
+	install -m 755 build/wane '$(DESTDIR)$(BINDIR)/wane'
+
+uninstall:
+	rm -rf '$(DESTDIR)$(LUADIR)/wane'
+	rm -f '$(DESTDIR)$(BINDIR)/wane'
+
+clean:
+	rm -rf build

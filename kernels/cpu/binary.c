@@ -1,0 +1,155 @@
+/* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting. A kernel is a row loop for
+ * every combination of steps 0 and 1; the walk (walk.c) makes equal shapes and scalar operands one long row.
+ * `out` may be an operand of the same shape: a loop reads an element before it writes it. */
+#include <stddef.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+typedef void (*row_loop)(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb);
+
+/* (n) each; steps are 0 or 1 */
+#define ROW_LOOP(NAME, T, R, EXPR)                                                                                     \
+    WN_CLONES static void NAME(void *out_, const void *a_, const void *b_, int64_t n, int64_t sa, int64_t sb)          \
+    {                                                                                                                  \
+        R *out = out_;                                                                                                 \
+        const T *a = a_, *b = b_;                                                                                      \
+        if (sa && sb) {                                                                                                \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
+            {                                                                                                          \
+                T x = a[i], y = b[i];                                                                                  \
+                out[i] = (R)(EXPR);                                                                                    \
+            }                                                                                                          \
+        } else if (sa) {                                                                                               \
+            T y = b[0];                                                                                                \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
+            {                                                                                                          \
+                T x = a[i];                                                                                            \
+                out[i] = (R)(EXPR);                                                                                    \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            T x = a[0];                                                                                                \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
+            {                                                                                                          \
+                T y = b[i * sb];                                                                                       \
+                out[i] = (R)(EXPR);                                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+#define NUMBER_LOOPS(S, T)                                                                                             \
+    ROW_LOOP(add_##S, T, T, wn_add_##S(x, y))                                                                          \
+    ROW_LOOP(sub_##S, T, T, wn_sub_##S(x, y))                                                                          \
+    ROW_LOOP(mul_##S, T, T, wn_mul_##S(x, y))                                                                          \
+    ROW_LOOP(maximum_##S, T, T, wn_maximum_##S(x, y))                                                                  \
+    ROW_LOOP(minimum_##S, T, T, wn_minimum_##S(x, y))                                                                  \
+    ROW_LOOP(eq_##S, T, uint8_t, x == y)                                                                               \
+    ROW_LOOP(ne_##S, T, uint8_t, x != y)                                                                               \
+    ROW_LOOP(lt_##S, T, uint8_t, x < y)                                                                                \
+    ROW_LOOP(gt_##S, T, uint8_t, x > y)                                                                                \
+    ROW_LOOP(le_##S, T, uint8_t, x <= y)                                                                               \
+    ROW_LOOP(ge_##S, T, uint8_t, x >= y)
+
+NUMBER_LOOPS(f32, float)
+NUMBER_LOOPS(f64, double)
+NUMBER_LOOPS(i32, int32_t)
+NUMBER_LOOPS(u8, uint8_t)
+ROW_LOOP(div_f32, float, float, wn_div_f32(x, y))
+ROW_LOOP(div_f64, double, double, wn_div_f64(x, y))
+ROW_LOOP(pow_f32, float, float, wn_pow_f32(x, y))
+ROW_LOOP(pow_f64, double, double, wn_pow_f64(x, y))
+
+#define NUMBER_ROW(NAME, name)                                                                                         \
+    [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32, [WN_U8] = name##_u8},
+#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+
+static const row_loop loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    NUMBER_ROW(ADD, add) NUMBER_ROW(SUB, sub) NUMBER_ROW(MUL, mul) NUMBER_ROW(MAXIMUM, maximum)
+    NUMBER_ROW(MINIMUM, minimum) NUMBER_ROW(EQ, eq) NUMBER_ROW(NE, ne) NUMBER_ROW(LT, lt) NUMBER_ROW(GT, gt)
+    NUMBER_ROW(LE, le) NUMBER_ROW(GE, ge) FLOAT_ROW(DIV, div) FLOAT_ROW(POW, pow)
+};
+
+struct binary {
+    struct wn__walk walk;
+    row_loop loop;
+    const char *a, *b;
+    char *out;
+    int64_t in_size, out_size; /* bytes an element */
+};
+
+static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+{
+    const struct binary *k = ctx;
+    k->loop(k->out + at * k->out_size, k->a + offset[0] * k->in_size, k->b + offset[1] * k->in_size, n,
+            wn__walk_inner(&k->walk, 0), wn__walk_inner(&k->walk, 1));
+}
+
+static void binary_part(int64_t begin, int64_t end, void *ctx)
+{
+    wn__walk_range(&((struct binary *)ctx)->walk, begin, end, binary_row, ctx);
+}
+
+static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    const struct wn_type *in[2] = {&d->in[0], &d->in[1]};
+    struct binary k = {.loop = loops[d->op][d->in[0].dtype], .a = b->in[0], .b = b->in[1], .out = b->out};
+    k.in_size = wn__dtype_size(d->in[0].dtype);
+    k.out_size = wn__dtype_size(d->out.dtype);
+    wn__walk_broadcast(&k.walk, &d->out, 2, in);
+    wn__parallel_for(k.walk.numel, d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN, binary_part, &k);
+    return WN_OK;
+}
+
+/* ---- where --------------------------------------------------------------------------------------- */
+
+struct where {
+    struct wn__walk walk;
+    const uint8_t *condition;
+    const void *a, *b;
+    void *out;
+};
+
+#define WHERE(S, T)                                                                                                    \
+    static void where_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                 \
+    {                                                                                                                  \
+        const struct where *k = ctx;                                                                                   \
+        const uint8_t *condition = k->condition + offset[0];                                                           \
+        const T *a = (const T *)k->a + offset[1], *b = (const T *)k->b + offset[2];                                    \
+        int64_t sc = wn__walk_inner(&k->walk, 0), sa = wn__walk_inner(&k->walk, 1);                                    \
+        int64_t sb = wn__walk_inner(&k->walk, 2);                                                                      \
+        T *out = (T *)k->out + at;                                                                                     \
+        for (int64_t i = 0; i < n; i++) out[i] = condition[i * sc] ? a[i * sa] : b[i * sb];                            \
+    }                                                                                                                  \
+    static void where_part_##S(int64_t begin, int64_t end, void *ctx)                                                  \
+    {                                                                                                                  \
+        wn__walk_range(&((struct where *)ctx)->walk, begin, end, where_row_##S, ctx);                                  \
+    }
+
+WHERE(f32, float)
+WHERE(f64, double)
+WHERE(i32, int32_t)
+WHERE(u8, uint8_t)
+
+static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    static const wn__parallel_body part[WN_DTYPE_COUNT] = {
+        [WN_F32] = where_part_f32, [WN_F64] = where_part_f64, [WN_I32] = where_part_i32, [WN_U8] = where_part_u8};
+    (void)stream;
+    const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
+    struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
+    wn__walk_broadcast(&k.walk, &d->out, 3, in);
+    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN, part[d->out.dtype], &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d)
+{
+    if (d->op == WN_OP_WHERE) {
+        int32_t t = d->out.dtype;
+        int32_t known = t == WN_F32 || t == WN_F64 || t == WN_I32 || t == WN_U8;
+        return known && d->in[0].dtype == WN_U8 && d->in[1].dtype == t && d->in[2].dtype == t ? where : NULL;
+    }
+    if (d->in[0].dtype != d->in[1].dtype || !loops[d->op][d->in[0].dtype]) return NULL;
+    int32_t compares = d->op >= WN_OP_EQ && d->op <= WN_OP_GE;
+    return d->out.dtype == (compares ? WN_U8 : d->in[0].dtype) ? binary : NULL;
+}

@@ -1,0 +1,111 @@
+/* What the CPU's kernel files share: one lookup a family, the walk over broadcast operands, and the few
+ * row loops everything else is made of. Nothing here owns memory or knows an op's rules.
+ * The bits of a result depend on the description and the data only, never on the number of threads: work is
+ * cut over outputs, and a sum's shape is fixed by its length. */
+#ifndef WN_CPU_H
+#define WN_CPU_H
+#include <stdint.h>
+#include "../../runtime/ops/op.h"
+#include "../kernel.h"
+#include "parallel.h"
+
+/* NULL when the family has no kernel for the op with these element types. */
+wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND: copies of bytes, so it lives in shape.c */
+wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
+
+wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
+
+/* Loops marked so are compiled for three levels of x86-64 and picked when the library is loaded. Formulas
+ * write their fma out, so the three give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define WN_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WN_CLONES
+#endif
+
+#define WN_CPU_GRAIN 32768     /* elements a thread of a loop that memory bounds */
+#define WN_CPU_GRAIN_MATH 8192 /* elements a thread of a loop that arithmetic bounds */
+
+/* A walk over the elements of `out` in row-major order, with where each of up to 4 operands stands. Dims that
+ * run on in every operand are merged, so equal shapes become one row and a scalar operand a row of step 0. */
+#define WN_WALK_MAX 4
+struct wn__walk {
+    int32_t n_operands;
+    int32_t ndim;                             /* >= 1; the last dim is the row */
+    int64_t dim[WN_MAX_DIMS];                 /* (ndim) */
+    int64_t step[WN_WALK_MAX][WN_MAX_DIMS];   /* (n_operands, ndim), elements; 0 along a broadcast dim */
+    int64_t numel;
+};
+
+/* Operands are dense with the given shapes, aligned at the last dim as broadcasting has it. */
+void wn__walk_broadcast(struct wn__walk *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in);
+/* Merges dims; dim and step are given. */
+void wn__walk_merge(struct wn__walk *w);
+/* One row's stretch: `n` elements from element `at` of out, operands' offsets in `offset`. */
+typedef void (*wn__walk_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
+/* Calls row for the elements [begin, end) of out. */
+void wn__walk_range(const struct wn__walk *w, int64_t begin, int64_t end, wn__walk_row row, void *ctx);
+/* The last dim's step of an operand: 0 or 1 for broadcast operands. */
+static inline int64_t wn__walk_inner(const struct wn__walk *w, int32_t operand)
+{
+    return w->step[operand][w->ndim - 1];
+}
+
+/* A tensor seen from one dim: (outer, n, inner). */
+struct wn__axis {
+    int64_t outer, n, inner;
+};
+struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
+
+/* ---- sums of a row ---------------------------------------------------------------------------------- */
+/* 16 lanes in double, then the lanes in order: a tree that depends on n only. */
+
+#define WN_LANES 16
+#define WN_LANE_SUM(NAME, T, EXPR)                                                                                     \
+    static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n)                        \
+    {                                                                                                                  \
+        double lane[WN_LANES] = {0};                                                                                   \
+        int64_t i = 0;                                                                                                 \
+        for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
+            _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
+            {                                                                                                          \
+                double x = (double)a[i + j], y = (double)b[i + j];                                                     \
+                (void)x, (void)y;                                                                                      \
+                lane[j] += (EXPR);                                                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (int j = 0; i < n; i++, j++) {                                                                             \
+            double x = (double)a[i], y = (double)b[i];                                                                 \
+            (void)x, (void)y;                                                                                          \
+            lane[j] += (EXPR);                                                                                         \
+        }                                                                                                              \
+        double sum = 0;                                                                                                \
+        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
+        return sum;                                                                                                    \
+    }
+
+WN_LANE_SUM(wn__row_sum2_f32, float, x)
+WN_LANE_SUM(wn__row_sum2_f64, double, x)
+WN_LANE_SUM(wn__row_dot_f32, float, x *y)
+WN_LANE_SUM(wn__row_dot_f64, double, x *y)
+
+static inline __attribute__((always_inline)) double wn__row_sum_f32(const float *a, int64_t n)
+{
+    return wn__row_sum2_f32(a, a, n);
+}
+
+static inline __attribute__((always_inline)) double wn__row_sum_f64(const double *a, int64_t n)
+{
+    return wn__row_sum2_f64(a, a, n);
+}
+#endif

@@ -1,0 +1,93 @@
+/* Values made of nothing: constants, ramps, and random numbers addressed by (seed, counter, element), so that a
+ * value made again, in any order and by any number of threads, is the same. Random formulas are computed in
+ * double and rounded once to the element type. */
+#include <math.h>
+#include <stddef.h>
+#include "../../runtime/base/random.h"
+#include "../scalar.h"
+#include "cpu.h"
+
+struct creation {
+    void *out;
+    double f0, f1;
+    int64_t columns; /* eye */
+    uint64_t seed, counter;
+};
+
+/* Quads [begin, end) of an array of n elements; z holds a quad's numbers. */
+static void unit_quad(const uint32_t w[4], double z[4])
+{
+    for (int32_t j = 0; j < 4; j++) z[j] = wn_unit(w[j]);
+}
+
+static void normal_quad(const uint32_t w[4], double z[4])
+{
+    wn_box_muller(w[0], w[1], z);
+    wn_box_muller(w[2], w[3], z + 2);
+}
+
+#define RANDOM(NAME, T, QUAD, EXPR)                                                                                    \
+    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
+    {                                                                                                                  \
+        const struct creation *k = ctx;                                                                                \
+        T *out = k->out;                                                                                               \
+        double f0 = k->f0, f1 = k->f1, z[4];                                                                           \
+        uint32_t w[4];                                                                                                 \
+        for (int64_t i = begin; i < end;) {                                                                            \
+            wn_philox(k->seed, k->counter, (uint64_t)i >> 2, w);                                                       \
+            QUAD(w, z);                                                                                                \
+            for (int64_t j = i & 3; j < 4 && i < end; j++, i++) out[i] = EXPR;                                         \
+        }                                                                                                              \
+    }
+
+#define MAKERS(S, T, TO)                                                                                               \
+    static void full_##S(int64_t begin, int64_t end, void *ctx)                                                        \
+    {                                                                                                                  \
+        T *out = ((struct creation *)ctx)->out, value = TO(((struct creation *)ctx)->f0);                              \
+        for (int64_t i = begin; i < end; i++) out[i] = value;                                                          \
+    }                                                                                                                  \
+    static void arange_##S(int64_t begin, int64_t end, void *ctx)                                                      \
+    {                                                                                                                  \
+        const struct creation *k = ctx;                                                                                \
+        T *out = k->out;                                                                                               \
+        for (int64_t i = begin; i < end; i++) out[i] = TO(k->f0 + (double)i * k->f1);                                  \
+    }                                                                                                                  \
+    static void eye_##S(int64_t begin, int64_t end, void *ctx)                                                         \
+    {                                                                                                                  \
+        const struct creation *k = ctx;                                                                                \
+        T *out = k->out;                                                                                               \
+        for (int64_t i = begin; i < end; i++) out[i] = i / k->columns == i % k->columns;                               \
+    }                                                                                                                  \
+    RANDOM(randint_##S, T, unit_quad, TO(floor(f0 + (f1 - f0) * z[j])))
+
+MAKERS(f32, float, (float))
+MAKERS(f64, double, (double))
+MAKERS(i32, int32_t, wn_to_i32)
+MAKERS(u8, uint8_t, wn_to_u8)
+RANDOM(uniform_f32, float, unit_quad, (float)(f0 + (f1 - f0) * z[j]))
+RANDOM(uniform_f64, double, unit_quad, f0 + (f1 - f0) * z[j])
+RANDOM(normal_f32, float, normal_quad, (float)(f0 + f1 * z[j]))
+RANDOM(normal_f64, double, normal_quad, f0 + f1 * z[j])
+
+#define ANY_ROW(NAME, name)                                                                                            \
+    [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32, [WN_U8] = name##_u8},
+#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+
+static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    ANY_ROW(FULL, full) ANY_ROW(ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint)
+    FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
+
+static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct creation k = {b->out, d->attrs.f[0], d->attrs.f[1], 1, b->seed, b->counter};
+    if (d->op == WN_OP_EYE) k.columns = d->out.dim[d->out.ndim - 1];
+    int64_t grain = d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH;
+    wn__parallel_for(wn__numel(&d->out), grain, makers[d->op][d->out.dtype], &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d)
+{
+    return makers[d->op][d->out.dtype] ? creation : NULL;
+}

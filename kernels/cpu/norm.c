@@ -1,0 +1,133 @@
+/* Layer norm over the last dim, cut into the pieces a policy can see: the rows' mean and 1 / std, the
+ * normalised value, and the gradients. Sums over a row or down a column accumulate in double, in an order fixed
+ * by the shape. LAYERNORM and LAYERNORM_DX may write over their first input (dx: or x): a row's sums come
+ * first, then each element is read before it is written. */
+#include <math.h>
+#include <stddef.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+#define COLUMNS 64 /* of the weight's gradient, accumulated side by side */
+
+struct norm {
+    const void *const *in;
+    void *out;
+    int64_t rows, n; /* x is (rows, n) */
+    double eps;
+};
+
+/* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. */
+#define LANES(EXPR_AT)                                                                                                 \
+    double lane[WN_LANES] = {0}, sum = 0;                                                                              \
+    int64_t at = 0;                                                                                                    \
+    for (; at + WN_LANES <= n; at += WN_LANES)                                                                         \
+        _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++) lane[j] += EXPR_AT(at + j);                             \
+    for (int j = 0; at < n; at++, j++) lane[j] += EXPR_AT(at);                                                         \
+    for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                                 \
+    return sum;
+
+#define SQUARE_AT(i) ((double)x[i] - mean) * ((double)x[i] - mean)
+#define MOMENT_AT(i) (double)dy[i] * (double)w[i] * ((double)x[i] - mean)
+#define SUMS(S, T)                                                                                                     \
+    static inline __attribute__((always_inline)) double row_square_##S(const T *x, double mean, int64_t n)             \
+    {                                                                                                                  \
+        LANES(SQUARE_AT)                                                                                               \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) double row_moment_##S(const T *dy, const T *x, const T *w,            \
+                                                                       double mean, int64_t n)                         \
+    {                                                                                                                  \
+        LANES(MOMENT_AT)                                                                                               \
+    }
+
+#define NORM(S, T)                                                                                                     \
+    WN_CLONES static void row_mean_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        const T *x = k->in[0];                                                                                         \
+        for (int64_t r = begin; r < end; r++)                                                                          \
+            ((T *)k->out)[r] = (T)(wn__row_sum_##S(x + r * k->n, k->n) / (double)k->n);                                \
+    }                                                                                                                  \
+    WN_CLONES static void row_rstd_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        const T *x = k->in[0], *mean = k->in[1];                                                                       \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            double square = row_square_##S(x + r * k->n, mean[r], k->n);                                               \
+            ((T *)k->out)[r] = (T)(1.0 / sqrt(square / (double)k->n + k->eps));                                        \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void layernorm_##S(int64_t begin, int64_t end, void *ctx)                                         \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        const T *mean = k->in[1], *rstd = k->in[2], *w = k->in[3], *b = k->in[4];                                      \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *x = (const T *)k->in[0] + r * k->n;                                                               \
+            T *out = (T *)k->out + r * k->n, m = mean[r], s = rstd[r];                                                 \
+            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++)                                                     \
+                out[i] = wn_layernorm_##S(x[i], m, s, w[i], b[i]);                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        const T *mean = k->in[2], *rstd = k->in[3], *w = k->in[4];                                                     \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *dy = (const T *)k->in[0] + r * k->n, *x = (const T *)k->in[1] + r * k->n;                         \
+            T *out = (T *)k->out + r * k->n, m = mean[r], s = rstd[r];                                                 \
+            T c1 = (T)(wn__row_dot_##S(dy, w, k->n) / (double)k->n);                                                   \
+            T c2 = (T)(row_moment_##S(dy, x, w, m, k->n) * (double)s / (double)k->n);                                  \
+            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++)                                                     \
+                out[i] = wn_layernorm_dx_##S(dy[i], x[i], m, s, w[i], c1, c2);                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* Blocks [begin, end) of columns: every row of them */                                                            \
+    WN_CLONES static void layernorm_dw_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        const T *mean = k->in[2], *rstd = k->in[3];                                                                    \
+        for (int64_t block = begin; block < end; block++) {                                                            \
+            int64_t at = block * COLUMNS, m = k->n - at < COLUMNS ? k->n - at : COLUMNS;                               \
+            double sum[COLUMNS] = {0};                                                                                 \
+            for (int64_t r = 0; r < k->rows; r++) {                                                                    \
+                const T *dy = (const T *)k->in[0] + r * k->n + at, *x = (const T *)k->in[1] + r * k->n + at;           \
+                double center = (double)mean[r], s = (double)rstd[r];                                                  \
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++)                                                    \
+                    sum[j] += (double)dy[j] * (((double)x[j] - center) * s);                                           \
+            }                                                                                                          \
+            for (int64_t j = 0; j < m; j++) ((T *)k->out)[at + j] = (T)sum[j];                                         \
+        }                                                                                                              \
+    }
+
+SUMS(f32, float)
+SUMS(f64, double)
+NORM(f32, float)
+NORM(f64, double)
+
+#define FAMILY(NAME, name) [WN_OP_##NAME] = {name##_f32, name##_f64},
+
+static const wn__parallel_body loops[WN_OP_COUNT][2] = {
+    FAMILY(ROW_MEAN, row_mean) FAMILY(ROW_RSTD, row_rstd) FAMILY(LAYERNORM, layernorm)
+    FAMILY(LAYERNORM_DX, layernorm_dx) FAMILY(LAYERNORM_DW, layernorm_dw)};
+
+static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW;
+    const struct wn_type *x = &d->in[backward ? 1 : 0];
+    struct norm k = {b->in, b->out, 1, x->dim[x->ndim - 1], d->attrs.f[0]};
+    for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
+    wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
+    if (d->op == WN_OP_LAYERNORM_DW)
+        wn__parallel_for((k.n + COLUMNS - 1) / COLUMNS, WN_CPU_GRAIN_MATH / (COLUMNS * (k.rows + 1)) + 1, loop, &k);
+    else
+        wn__parallel_for(k.rows, WN_CPU_GRAIN_MATH / (k.n + 1) + 1, loop, &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d)
+{
+    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64) return NULL;
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    return loops[d->op][0] ? norm : NULL;
+}

@@ -1,0 +1,124 @@
+/* Threads of the CPU device: OpenMP's team behind one function, and how large the team is.
+ * Stretches are cut by the thread count alone and never nest. Kernels must not let a result depend on the
+ * cut. The count is read once: WANE_THREADS, or the least of the affinity mask and the cpu quota of every
+ * control group above us (v2: cpu.max; v1: cpu.cfs_quota_us). */
+#include "parallel.h"
+#include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic int32_t thread_count;
+
+static int32_t clip(int64_t n)
+{
+    return n < 1 ? 1 : n > WN_CPU_THREADS_MAX ? WN_CPU_THREADS_MAX : (int32_t)n;
+}
+
+/* Whole cores a quota pays for, rounded up; 0 when the files set no limit. */
+static int32_t quota_at(const char *root, const char *group, int32_t v2)
+{
+    char path[768];
+    double quota = 0, period = 0;
+    FILE *f;
+    if (v2) {
+        snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
+        if (!(f = fopen(path, "r"))) return 0;
+        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* "max 100000" */
+        fclose(f);
+    } else {
+        snprintf(path, sizeof path, "%s%s/cpu.cfs_quota_us", root, group);
+        if (!(f = fopen(path, "r"))) return 0;
+        if (fscanf(f, "%lf", &quota) != 1) quota = 0;
+        fclose(f);
+        snprintf(path, sizeof path, "%s%s/cpu.cfs_period_us", root, group);
+        if (!(f = fopen(path, "r"))) return 0;
+        if (fscanf(f, "%lf", &period) != 1) period = 0;
+        fclose(f);
+    }
+    if (quota <= 0 || period <= 0) return 0;
+    int64_t cores = (int64_t)(quota / period);
+    return clip((double)cores * period < quota ? cores + 1 : cores);
+}
+
+/* The least quota from our group up to the root. `group` is used up. */
+static int32_t quota_above(const char *root, char *group, int32_t v2)
+{
+    int32_t least = 0;
+    for (;;) {
+        int32_t q = quota_at(root, group, v2);
+        if (q && (!least || q < least)) least = q;
+        char *slash = strrchr(group, '/');
+        if (!slash) return least;
+        *slash = 0;
+    }
+}
+
+static int32_t quota_threads(void)
+{
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    if (!f) return 0;
+    char line[512];
+    int32_t least = 0;
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *names = strchr(line, ':');
+        char *group = names ? strchr(names + 1, ':') : NULL;
+        if (!group) continue;
+        *names++ = 0;
+        *group++ = 0;
+        int32_t v2 = *names == 0;
+        if (!v2 && !strstr(names, "cpu")) continue;
+        int32_t q = quota_above(v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", group, v2);
+        if (q && (!least || q < least)) least = q;
+    }
+    fclose(f);
+    return least;
+}
+
+static int32_t default_threads(void)
+{
+    const char *wish = getenv("WANE_THREADS");
+    if (wish && atoi(wish) > 0) return clip(atoi(wish));
+    cpu_set_t mask;
+    int32_t n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : omp_get_num_procs();
+    int32_t quota = quota_threads();
+    return clip(quota && quota < n ? quota : n);
+}
+
+int32_t wn_cpu_threads(void)
+{
+    int32_t n = atomic_load(&thread_count);
+    if (n == 0) {
+        n = default_threads();
+        atomic_store(&thread_count, n);
+    }
+    return n;
+}
+
+void wn_cpu_set_threads(int32_t n)
+{
+    atomic_store(&thread_count, n == 0 ? 0 : clip(n));
+}
+
+void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
+{
+    if (n <= 0) return;
+    int64_t most = grain > 1 ? n / grain : n;
+    int32_t want = wn_cpu_threads();
+    int32_t team = most < want ? (int32_t)most : want;
+    if (team <= 1 || omp_in_parallel()) {
+        body(0, n, ctx);
+        return;
+    }
+#pragma omp parallel num_threads(team)
+    {
+        /* The team may be smaller than asked for. */
+        int64_t t = omp_get_thread_num(), size = omp_get_num_threads();
+        int64_t begin = n / size * t + n % size * t / size;
+        int64_t end = n / size * (t + 1) + n % size * (t + 1) / size;
+        if (begin < end) body(begin, end, ctx);
+    }
+}

@@ -1,0 +1,342 @@
+/* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones;
+ * then either the last run is reduced (sum contiguous stretches) or kept (add rows side by side).
+ *
+ * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is
+ * contiguous), integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined
+ * in order. Threads share out outputs or chunks, so their number changes no bit. */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+#define CHUNKS 64         /* of a long reduction with few outputs */
+#define CHUNK_LEAST 16384 /* elements worth a chunk */
+#define FEW 32            /* outputs that count as few */
+#define COLUMNS 64        /* kept columns accumulated side by side */
+
+/* The kept and the reduced dims of x, each as a list with steps in elements. */
+struct plan {
+    struct wn__walk kept, reduced; /* one operand: x */
+    int64_t outputs, length;
+    int32_t last_kept;
+    int32_t chunks;
+    const void *x;
+    void *out;
+    double scale; /* of MEAN; else 1 */
+    double *partial; /* (chunks, outputs) or NULL */
+};
+
+static int32_t is_reduced(const struct wn_desc *d, int32_t dim)
+{
+    if (d->attrs.n == 0) return 1;
+    for (int32_t i = 0; i < d->attrs.n; i++)
+        if (d->attrs.i[i] == dim) return 1;
+    return 0;
+}
+
+static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_type *x)
+{
+    struct wn__walk *w[2] = {&p->kept, &p->reduced};
+    int64_t step[WN_MAX_DIMS + 1];
+    step[x->ndim] = 1;
+    for (int32_t i = x->ndim - 1; i >= 0; i--) step[i] = step[i + 1] * x->dim[i];
+    for (int32_t k = 0; k < 2; k++) {
+        memset(w[k], 0, sizeof *w[k]);
+        w[k]->n_operands = 1;
+        for (int32_t i = 0; i < x->ndim; i++) {
+            if (is_reduced(d, i) != k) continue;
+            w[k]->dim[w[k]->ndim] = x->dim[i];
+            w[k]->step[0][w[k]->ndim++] = step[i + 1];
+        }
+        wn__walk_merge(w[k]);
+    }
+    p->outputs = p->kept.numel;
+    p->length = p->reduced.numel;
+    p->last_kept = p->length == 1 || wn__walk_inner(&p->reduced, 0) != 1;
+    p->chunks = 1;
+    p->partial = NULL;
+}
+
+/* Where element `i` of a list stands in x. */
+static int64_t place(const struct wn__walk *w, int64_t i)
+{
+    int64_t at = 0;
+    for (int32_t k = w->ndim - 1; k >= 0; k--) {
+        at += i % w->dim[k] * w->step[0][k];
+        i /= w->dim[k];
+    }
+    return at;
+}
+
+/* ---- one output from reduced elements [begin, end), contiguous stretches ------------------------- */
+
+#define LANE_EXTREME(NAME, T, PICK)                                                                                    \
+    static T NAME(const T *x, int64_t n)                                                                               \
+    {                                                                                                                  \
+        T best = x[0];                                                                                                 \
+        for (int64_t i = 1; i < n; i++) best = PICK(best, x[i]);                                                       \
+        return best;                                                                                                   \
+    }
+
+static inline double row_sum_i32(const int32_t *x, int64_t n)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return (double)sum;
+}
+
+static inline double row_sum_u8(const uint8_t *x, int64_t n)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return (double)sum;
+}
+
+WN_CLONES static double row_sum_f32(const float *x, int64_t n)
+{
+    return wn__row_sum_f32(x, n);
+}
+
+WN_CLONES static double row_sum_f64(const double *x, int64_t n)
+{
+    return wn__row_sum_f64(x, n);
+}
+
+LANE_EXTREME(row_max_f32, float, wn_maximum_f32)
+LANE_EXTREME(row_max_f64, double, wn_maximum_f64)
+LANE_EXTREME(row_max_i32, int32_t, wn_maximum_i32)
+LANE_EXTREME(row_max_u8, uint8_t, wn_maximum_u8)
+LANE_EXTREME(row_min_f32, float, wn_minimum_f32)
+LANE_EXTREME(row_min_f64, double, wn_minimum_f64)
+LANE_EXTREME(row_min_i32, int32_t, wn_minimum_i32)
+LANE_EXTREME(row_min_u8, uint8_t, wn_minimum_u8)
+
+/* Sums of integers ride in a double: exact up to 2^53. */
+static inline double join_sum(double a, double b)
+{
+    return a + b;
+}
+
+#define join_max wn_maximum_f64
+#define join_min wn_minimum_f64
+
+/* KIND: sum, max, min. `at` is where the output's reduced elements begin in x. */
+#define REDUCE(KIND, S, T, START, TO)                                                                                  \
+    static double stretch_##KIND##_##S(const struct plan *p, const T *x, int64_t begin, int64_t end)                   \
+    {                                                                                                                  \
+        const struct wn__walk *w = &p->reduced;                                                                        \
+        int64_t run = w->dim[w->ndim - 1];                                                                             \
+        double value = START;                                                                                          \
+        while (begin < end) {                                                                                          \
+            int64_t n = run - begin % run;                                                                             \
+            if (n > end - begin) n = end - begin;                                                                      \
+            value = join_##KIND(value, (double)row_##KIND##_##S(x + place(w, begin), n));                              \
+            begin += n;                                                                                                \
+        }                                                                                                              \
+        return value;                                                                                                  \
+    }                                                                                                                  \
+    static void outputs_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                            \
+    {                                                                                                                  \
+        const struct plan *p = ctx;                                                                                    \
+        T *out = p->out;                                                                                               \
+        for (int64_t o = begin; o < end; o++)                                                                          \
+            out[o] = TO(stretch_##KIND##_##S(p, (const T *)p->x + place(&p->kept, o), 0, p->length) * p->scale);       \
+    }                                                                                                                  \
+    static void chunks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
+    {                                                                                                                  \
+        const struct plan *p = ctx;                                                                                    \
+        for (int64_t i = begin; i < end; i++) {                                                                        \
+            int64_t chunk = i / p->outputs, o = i % p->outputs;                                                        \
+            p->partial[i] = stretch_##KIND##_##S(p, (const T *)p->x + place(&p->kept, o),                              \
+                                                 p->length * chunk / p->chunks, p->length * (chunk + 1) / p->chunks);  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void join_chunks_##KIND##_##S(const struct plan *p)                                                         \
+    {                                                                                                                  \
+        T *out = p->out;                                                                                               \
+        for (int64_t o = 0; o < p->outputs; o++) {                                                                     \
+            double value = p->partial[o];                                                                              \
+            for (int32_t c = 1; c < p->chunks; c++) value = join_##KIND(value, p->partial[c * p->outputs + o]);        \
+            out[o] = TO(value * p->scale);                                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* n kept columns from column o: reduced elements [begin, end) added row by row */                                 \
+    WN_CLONES static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end, \
+                                               double *value)                                                          \
+    {                                                                                                                  \
+        const T *x = (const T *)p->x + place(&p->kept, o);                                                             \
+        for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *row = x + (p->reduced.ndim == 1 ? r * p->reduced.step[0][0] : place(&p->reduced, r));             \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] = join_##KIND(value[j], (double)row[j]);      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
+    {                                                                                                                  \
+        const struct plan *p = ctx;                                                                                    \
+        int64_t width = p->kept.dim[p->kept.ndim - 1], blocks = (width + COLUMNS - 1) / COLUMNS;                       \
+        for (int64_t i = begin; i < end; i++) {                                                                        \
+            double value[COLUMNS];                                                                                     \
+            int64_t column = i % blocks * COLUMNS, n = width - column < COLUMNS ? width - column : COLUMNS;            \
+            int64_t o = i / blocks * width + column;                                                                   \
+            columns_##KIND##_##S(p, o, n, 0, p->length, value);                                                        \
+            for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO(value[j] * p->scale);                            \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void column_chunks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    {                                                                                                                  \
+        const struct plan *p = ctx;                                                                                    \
+        for (int64_t c = begin; c < end; c++)                                                                          \
+            columns_##KIND##_##S(p, 0, p->outputs, p->length * c / p->chunks, p->length * (c + 1) / p->chunks,         \
+                                 p->partial + c * p->outputs);                                                         \
+    }                                                                                                                  \
+    static void reduce_##KIND##_##S(struct plan *p)                                                                    \
+    {                                                                                                                  \
+        double partial[CHUNKS * FEW];                                                                                  \
+        int64_t chunks = p->length * p->outputs / CHUNK_LEAST;                                                         \
+        p->chunks = chunks > CHUNKS ? CHUNKS : chunks < 1 ? 1 : (int32_t)chunks;                                       \
+        if (p->chunks > p->length) p->chunks = (int32_t)p->length;                                                     \
+        int64_t work = p->length > 0 ? WN_CPU_GRAIN / p->length + 1 : WN_CPU_GRAIN;                                    \
+        if (p->outputs <= FEW && p->chunks > 1) {                                                                      \
+            int32_t side_by_side = p->last_kept && p->kept.ndim == 1 && wn__walk_inner(&p->kept, 0) == 1;              \
+            p->partial = partial;                                                                                      \
+            if (side_by_side) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
+            else wn__parallel_for(p->chunks * p->outputs, 1, chunks_##KIND##_##S, p);                                  \
+            join_chunks_##KIND##_##S(p);                                                                               \
+        } else if (p->last_kept && wn__walk_inner(&p->kept, 0) == 1) {                                                 \
+            int64_t width = p->kept.dim[p->kept.ndim - 1], blocks = (width + COLUMNS - 1) / COLUMNS;                   \
+            int64_t most = width < COLUMNS ? width : COLUMNS;                                                          \
+            wn__parallel_for(p->outputs / (width ? width : 1) * blocks, work / (most ? most : 1) + 1,                  \
+                             blocks_##KIND##_##S, p);                                                                  \
+        } else {                                                                                                       \
+            wn__parallel_for(p->outputs, work, outputs_##KIND##_##S, p);                                               \
+        }                                                                                                              \
+    }
+
+REDUCE(sum, f32, float, 0, (float))
+REDUCE(sum, f64, double, 0, (double))
+REDUCE(sum, i32, int32_t, 0, (int32_t)(int64_t))
+REDUCE(sum, u8, uint8_t, 0, (uint8_t)(int64_t))
+REDUCE(max, f32, float, -INFINITY, (float))
+REDUCE(max, f64, double, -INFINITY, (double))
+REDUCE(max, i32, int32_t, -INFINITY, wn_to_i32)
+REDUCE(max, u8, uint8_t, -INFINITY, wn_to_u8)
+REDUCE(min, f32, float, INFINITY, (float))
+REDUCE(min, f64, double, INFINITY, (double))
+REDUCE(min, i32, int32_t, INFINITY, wn_to_i32)
+REDUCE(min, u8, uint8_t, INFINITY, wn_to_u8)
+
+#define REDUCE_ROW(NAME, kind)                                                                                         \
+    [WN_OP_##NAME] = {[WN_F32] = reduce_##kind##_f32,                                                                  \
+                      [WN_F64] = reduce_##kind##_f64,                                                                  \
+                      [WN_I32] = reduce_##kind##_i32,                                                                  \
+                      [WN_U8] = reduce_##kind##_u8},
+
+static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
+    REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max) REDUCE_ROW(MIN, min)
+    [WN_OP_MEAN] = {[WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64}};
+
+static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct plan p;
+    plan_dims(&p, d, &d->in[0]);
+    p.x = b->in[0];
+    p.out = b->out;
+    p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.length : 1.0;
+    reductions[d->op][d->out.dtype](&p);
+    return WN_OK;
+}
+
+/* ---- the gradient of max and min ----------------------------------------------------------------- */
+
+struct extreme_grad {
+    struct plan plan;
+    const void *dy, *y;
+};
+
+#define EXTREME_GRAD(S, T)                                                                                             \
+    static void extreme_grad_##S(int64_t begin, int64_t end, void *ctx)                                                \
+    {                                                                                                                  \
+        const struct extreme_grad *g = ctx;                                                                            \
+        const struct plan *p = &g->plan;                                                                               \
+        for (int64_t o = begin; o < end; o++) {                                                                        \
+            int64_t base = place(&p->kept, o), ties = 0;                                                               \
+            const T *x = (const T *)p->x + base;                                                                       \
+            T *out = (T *)p->out + base, y = ((const T *)g->y)[o], dy = ((const T *)g->dy)[o];                         \
+            for (int64_t r = 0; r < p->length; r++) ties += x[place(&p->reduced, r)] == y;                             \
+            T share = ties ? dy / (T)ties : (T)0;                                                                      \
+            for (int64_t r = 0; r < p->length; r++) {                                                                  \
+                int64_t at = place(&p->reduced, r);                                                                    \
+                out[at] = x[at] == y ? share : (T)0;                                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+EXTREME_GRAD(f32, float)
+EXTREME_GRAD(f64, double)
+
+static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct extreme_grad g = {.dy = b->in[0], .y = b->in[2]};
+    plan_dims(&g.plan, d, &d->in[1]);
+    g.plan.x = b->in[1];
+    g.plan.out = b->out;
+    int64_t grain = WN_CPU_GRAIN_MATH / (g.plan.length + 1) + 1;
+    wn__parallel_for(g.plan.outputs, grain, d->out.dtype == WN_F32 ? extreme_grad_f32 : extreme_grad_f64, &g);
+    return WN_OK;
+}
+
+/* ---- argmax -------------------------------------------------------------------------------------- */
+
+struct argmax {
+    const void *x;
+    int32_t *out;
+    struct wn__axis axis;
+};
+
+/* The first of the greatest; NaN counts as greatest. */
+#define ARGMAX(S, T)                                                                                                   \
+    static void argmax_##S(int64_t begin, int64_t end, void *ctx)                                                      \
+    {                                                                                                                  \
+        const struct argmax *k = ctx;                                                                                  \
+        for (int64_t o = begin; o < end; o++) {                                                                        \
+            const T *x = (const T *)k->x + o / k->axis.inner * k->axis.n * k->axis.inner + o % k->axis.inner;          \
+            int64_t best = 0;                                                                                          \
+            for (int64_t i = 1; i < k->axis.n; i++) {                                                                  \
+                T value = x[i * k->axis.inner], top = x[best * k->axis.inner];                                         \
+                if (value > top || (value != value && top == top)) best = i;                                           \
+            }                                                                                                          \
+            k->out[o] = (int32_t)best;                                                                                 \
+        }                                                                                                              \
+    }
+
+ARGMAX(f32, float)
+ARGMAX(f64, double)
+ARGMAX(i32, int32_t)
+ARGMAX(u8, uint8_t)
+
+static const wn__parallel_body argmaxes[WN_DTYPE_COUNT] = {
+    [WN_F32] = argmax_f32, [WN_F64] = argmax_f64, [WN_I32] = argmax_i32, [WN_U8] = argmax_u8};
+
+static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct argmax k = {b->in[0], b->out, wn__axis_of(&d->in[0], d->attrs.i[0])};
+    int64_t grain = WN_CPU_GRAIN / (k.axis.n + 1) + 1;
+    wn__parallel_for(k.axis.outer * k.axis.inner, grain, argmaxes[d->in[0].dtype], &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d)
+{
+    int32_t in = d->in[0].dtype, out = d->out.dtype, is_float = out == WN_F32 || out == WN_F64;
+    switch (d->op) {
+    case WN_OP_EXPAND: return wn__cpu_expand_kernel(d);
+    case WN_OP_ARGMAX: return out == WN_I32 && argmaxes[in] ? argmax : NULL;
+    case WN_OP_EXTREME_GRAD: return is_float && in == out ? extreme_grad : NULL;
+    default: return in == out && reductions[d->op][out] ? reduce : NULL;
+    }
+}

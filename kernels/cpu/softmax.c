@@ -1,0 +1,240 @@
+/* Softmax, log-softmax, their gradients over any dim, and the negative log-likelihood of labels.
+ * The greatest is taken away first, so nothing overflows; sums accumulate in double in an order fixed by the
+ * length. In place is safe: a row's sums are done before its first element is written, and then each element
+ * is read before it is written. A row of -inf only gives NaN, as the formula does. */
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+#define BLOCK 64 /* columns side by side when the dim is not the last */
+
+struct rows {
+    const void *a, *b; /* x; or dy, y */
+    void *out;
+    struct wn__axis axis;
+};
+
+/* ---- the last dim: a row is contiguous ------------------------------------------------------------- */
+
+#define ROWS(S, T)                                                                                                     \
+    static inline __attribute__((always_inline)) T row_max_##S(const T *x, int64_t n)                                  \
+    {                                                                                                                  \
+        T lane[WN_LANES];                                                                                              \
+        for (int j = 0; j < WN_LANES; j++) lane[j] = (T)-INFINITY;                                                     \
+        int64_t i = 0;                                                                                                 \
+        for (; i + WN_LANES <= n; i += WN_LANES)                                                                       \
+            _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++) lane[j] = wn_maximum_##S(x[i + j], lane[j]);        \
+        for (int j = 0; i < n; i++, j++) lane[j] = wn_maximum_##S(x[i], lane[j]);                                      \
+        T best = lane[0];                                                                                              \
+        for (int j = 1; j < WN_LANES; j++) best = wn_maximum_##S(lane[j], best);                                       \
+        return best;                                                                                                   \
+    }                                                                                                                  \
+    /* The sum of exp(x - max). Terms are rounded to T, as softmax's own are. */                                       \
+    static inline __attribute__((always_inline)) double row_exp_sum_##S(const T *x, int64_t n, T best)                 \
+    {                                                                                                                  \
+        double sum = 0;                                                                                                \
+        T term[256];                                                                                                   \
+        for (int64_t at = 0; at < n; at += 256) {                                                                      \
+            int64_t m = n - at < 256 ? n - at : 256;                                                                   \
+            _Pragma("omp simd") for (int64_t i = 0; i < m; i++) term[i] = wn_exp_##S(x[at + i] - best);                \
+            sum += wn__row_sum_##S(term, m);                                                                           \
+        }                                                                                                              \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    WN_CLONES static void softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    {                                                                                                                  \
+        const struct rows *k = ctx;                                                                                    \
+        int64_t n = k->axis.n;                                                                                         \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *x = (const T *)k->a + r * n;                                                                      \
+            T *out = (T *)k->out + r * n, best = row_max_##S(x, n), sum;                                               \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_exp_##S(x[i] - best);                      \
+            sum = (T)(1.0 / wn__row_sum_##S(out, n));                                                                  \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = out[i] * sum;                                 \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void log_softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                  \
+    {                                                                                                                  \
+        const struct rows *k = ctx;                                                                                    \
+        int64_t n = k->axis.n;                                                                                         \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *x = (const T *)k->a + r * n;                                                                      \
+            T *out = (T *)k->out + r * n, best = row_max_##S(x, n);                                                    \
+            T log_sum = (T)log(row_exp_sum_##S(x, n, best));                                                           \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = (x[i] - best) - log_sum;                      \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                 \
+    {                                                                                                                  \
+        const struct rows *k = ctx;                                                                                    \
+        int64_t n = k->axis.n;                                                                                         \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
+            T *out = (T *)k->out + r * n, dot = (T)wn__row_dot_##S(dy, y, n);                                          \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_softmax_grad_##S(dy[i], y[i], dot);        \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void log_softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                             \
+    {                                                                                                                  \
+        const struct rows *k = ctx;                                                                                    \
+        int64_t n = k->axis.n;                                                                                         \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
+            T *out = (T *)k->out + r * n, sum = (T)wn__row_sum_##S(dy, n);                                             \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_log_softmax_grad_##S(dy[i], y[i], sum);    \
+        }                                                                                                              \
+    }
+
+ROWS(f32, float)
+ROWS(f64, double)
+
+/* ---- another dim: blocks of columns, side by side --------------------------------------------------- */
+
+/* Units [begin, end) are blocks: outer index, then BLOCK columns of inner. EACH writes out[at] from a[at], b[at]. */
+#define COLUMNS(NAME, S, T, FIRST, GATHER, FINISH, EACH)                                                               \
+    WN_CLONES static void NAME##_columns_##S(int64_t begin, int64_t end, void *ctx)                                    \
+    {                                                                                                                  \
+        const struct rows *k = ctx;                                                                                    \
+        int64_t n = k->axis.n, inner = k->axis.inner, blocks = (inner + BLOCK - 1) / BLOCK;                            \
+        for (int64_t u = begin; u < end; u++) {                                                                        \
+            int64_t column = u % blocks * BLOCK, m = inner - column < BLOCK ? inner - column : BLOCK;                  \
+            int64_t base = u / blocks * n * inner + column;                                                            \
+            const T *a = (const T *)k->a + base, *b = k->b ? (const T *)k->b + base : a;                               \
+            T *out = (T *)k->out + base, best[BLOCK];                                                                  \
+            double sum[BLOCK];                                                                                         \
+            (void)b;                                                                                                   \
+            for (int64_t j = 0; j < m; j++) sum[j] = 0, best[j] = (T)-INFINITY;                                        \
+            for (int64_t i = 0; FIRST && i < n; i++)                                                                   \
+                for (int64_t j = 0; j < m; j++) best[j] = wn_maximum_##S(a[i * inner + j], best[j]);                   \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) sum[j] += (double)(GATHER(i * inner + j));         \
+            T done[BLOCK];                                                                                             \
+            for (int64_t j = 0; j < m; j++) done[j] = (T)(FINISH(sum[j]));                                             \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) out[i * inner + j] = EACH(i * inner + j);          \
+        }                                                                                                              \
+    }
+
+#define SAME(x) (x)
+#define INVERSE(x) (1.0 / (x))
+#define COLUMN_LOOPS(S, T, EXP, SOFTMAX_GRAD, LOG_SOFTMAX_GRAD)                                                        \
+    COLUMNS(softmax, S, T, 1, EXP, INVERSE, done[j] * EXP)                                                             \
+    COLUMNS(log_softmax, S, T, 1, EXP, log, LOG_OF)                                                                    \
+    COLUMNS(softmax_grad, S, T, 0, PRODUCT, SAME, SOFTMAX_GRAD)                                                        \
+    COLUMNS(log_softmax_grad, S, T, 0, FIRST_OF, SAME, LOG_SOFTMAX_GRAD)
+
+/* What a formula is at element `at` of the block. */
+#define EXP_F32(at) wn_exp_f32(a[at] - best[j])
+#define EXP_F64(at) wn_exp_f64(a[at] - best[j])
+#define LOG_OF(at) (a[at] - best[j]) - done[j]
+#define PRODUCT(at) (double)a[at] * (double)b[at]
+#define FIRST_OF(at) a[at]
+#define SOFTMAX_GRAD_F32(at) wn_softmax_grad_f32(a[at], b[at], done[j])
+#define SOFTMAX_GRAD_F64(at) wn_softmax_grad_f64(a[at], b[at], done[j])
+#define LOG_SOFTMAX_GRAD_F32(at) wn_log_softmax_grad_f32(a[at], b[at], done[j])
+#define LOG_SOFTMAX_GRAD_F64(at) wn_log_softmax_grad_f64(a[at], b[at], done[j])
+
+COLUMN_LOOPS(f32, float, EXP_F32, SOFTMAX_GRAD_F32, LOG_SOFTMAX_GRAD_F32)
+COLUMN_LOOPS(f64, double, EXP_F64, SOFTMAX_GRAD_F64, LOG_SOFTMAX_GRAD_F64)
+
+#define FAMILY(NAME, name)                                                                                             \
+    [WN_OP_##NAME] = {{name##_rows_f32, name##_columns_f32}, {name##_rows_f64, name##_columns_f64}},
+
+static const wn__parallel_body loops[WN_OP_COUNT][2][2] = {
+    FAMILY(SOFTMAX, softmax) FAMILY(LOG_SOFTMAX, log_softmax) FAMILY(SOFTMAX_GRAD, softmax_grad)
+    FAMILY(LOG_SOFTMAX_GRAD, log_softmax_grad)};
+
+static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct rows k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, wn__axis_of(&d->out, d->attrs.i[0])};
+    int32_t columns = k.axis.inner != 1;
+    int64_t units = k.axis.outer * (columns ? (k.axis.inner + BLOCK - 1) / BLOCK : 1);
+    int64_t each = k.axis.n * (columns ? BLOCK : 1);
+    if (each == 0) return WN_OK;
+    wn__parallel_for(units, WN_CPU_GRAIN_MATH / each + 1, loops[d->op][d->out.dtype == WN_F64][columns], &k);
+    return WN_OK;
+}
+
+/* ---- nll ----------------------------------------------------------------------------------------- */
+
+/* How many labels count; WN_VALUE when one is neither a class nor the ignored number. */
+static int32_t count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
+                            int64_t *count)
+{
+    *count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (label[i] == ignored) continue;
+        if (label[i] < 0 || label[i] >= classes)
+            return wn__fail(WN_VALUE,
+                            "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
+                            " and is not ignore_index (%" PRId64 "); labels are 0-based",
+                            op, label[i], i, classes - 1, ignored);
+        ++*count;
+    }
+    return WN_OK;
+}
+
+static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int64_t n = wn__numel(&d->in[1]), classes = d->in[0].dim[d->in[0].ndim - 1], count;
+    const int32_t *label = b->in[1];
+    WN_TRY(count_labels("nll", label, n, classes, d->attrs.i[0], &count));
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (label[i] == d->attrs.i[0]) continue;
+        int64_t at = i * classes + label[i];
+        sum -= d->out.dtype == WN_F32 ? (double)((const float *)b->in[0])[at] : ((const double *)b->in[0])[at];
+    }
+    double mean = sum / (double)count; /* NaN when every label is ignored */
+    if (d->out.dtype == WN_F32) *(float *)b->out = (float)mean;
+    else *(double *)b->out = mean;
+    return WN_OK;
+}
+
+struct nll_grad {
+    const int32_t *label;
+    void *out;
+    int64_t classes, ignored;
+    double value; /* what a counted label's place gets */
+    int32_t is_f32;
+};
+
+static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
+{
+    const struct nll_grad *g = ctx;
+    size_t size = g->is_f32 ? sizeof(float) : sizeof(double);
+    memset((char *)g->out + (size_t)(begin * g->classes) * size, 0, (size_t)((end - begin) * g->classes) * size);
+    for (int64_t i = begin; i < end; i++) {
+        if (g->label[i] == g->ignored) continue;
+        int64_t at = i * g->classes + g->label[i];
+        if (g->is_f32) ((float *)g->out)[at] = (float)g->value;
+        else ((double *)g->out)[at] = g->value;
+    }
+}
+
+static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int64_t n = wn__numel(&d->in[1]), count;
+    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype == WN_F32};
+    WN_TRY(count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
+    double dy = g.is_f32 ? (double)*(const float *)b->in[0] : *(const double *)b->in[0];
+    g.value = -dy / (double)count;
+    wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d)
+{
+    int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
+    if (!is_float || d->in[0].dtype != d->out.dtype) return NULL;
+    if (d->op == WN_OP_NLL) return d->in[1].dtype == WN_I32 ? nll : NULL;
+    if (d->op == WN_OP_NLL_GRAD) return d->in[1].dtype == WN_I32 ? nll_grad : NULL;
+    if (d->n_in > 1 && d->in[1].dtype != d->out.dtype) return NULL;
+    return loops[d->op][0][0] ? softmax : NULL;
+}

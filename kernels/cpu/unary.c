@@ -1,0 +1,118 @@
+/* Elementwise ops of one input, their derivatives (dy and one residual, same shape), and CAST.
+ * The formulas are scalar.h's; here they only meet memory. In place is safe: each loop reads an element
+ * before it writes it. */
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+/* What a loop over [begin, end) needs. */
+struct unary {
+    const void *a, *b; /* the input; the residual of a derivative */
+    void *out;
+    double low, high;  /* clamp */
+};
+
+#define LOOP(NAME, T, EXPR)                                                                                            \
+    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
+    {                                                                                                                  \
+        const struct unary *k = ctx;                                                                                   \
+        const T *a = k->a, *b = k->b;                                                                                  \
+        T *out = k->out, low = (T)k->low, high = (T)k->high;                                                           \
+        (void)b, (void)low, (void)high;                                                                                \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++) out[i] = (EXPR);                                     \
+    }
+
+#define FLOAT_LOOPS(S, T)                                                                                              \
+    LOOP(neg_##S, T, wn_neg_##S(a[i]))                                                                                 \
+    LOOP(abs_##S, T, wn_abs_##S(a[i]))                                                                                 \
+    LOOP(exp_##S, T, wn_exp_##S(a[i]))                                                                                 \
+    LOOP(log_##S, T, wn_log_##S(a[i]))                                                                                 \
+    LOOP(sqrt_##S, T, wn_sqrt_##S(a[i]))                                                                               \
+    LOOP(rsqrt_##S, T, wn_rsqrt_##S(a[i]))                                                                             \
+    LOOP(relu_##S, T, wn_relu_##S(a[i]))                                                                               \
+    LOOP(gelu_##S, T, wn_gelu_##S(a[i]))                                                                               \
+    LOOP(silu_##S, T, wn_silu_##S(a[i]))                                                                               \
+    LOOP(tanh_##S, T, wn_tanh_##S(a[i]))                                                                               \
+    LOOP(sigmoid_##S, T, wn_sigmoid_##S(a[i]))                                                                         \
+    LOOP(clamp_##S, T, wn_clamp_##S(a[i], low, high))                                                                  \
+    LOOP(abs_grad_##S, T, wn_abs_grad_##S(a[i], b[i]))                                                                 \
+    LOOP(relu_grad_##S, T, wn_relu_grad_##S(a[i], b[i]))                                                               \
+    LOOP(gelu_grad_##S, T, wn_gelu_grad_##S(a[i], b[i]))                                                               \
+    LOOP(silu_grad_##S, T, wn_silu_grad_##S(a[i], b[i]))                                                               \
+    LOOP(tanh_grad_##S, T, wn_tanh_grad_##S(a[i], b[i]))                                                               \
+    LOOP(sigmoid_grad_##S, T, wn_sigmoid_grad_##S(a[i], b[i]))                                                         \
+    LOOP(clamp_grad_##S, T, wn_clamp_grad_##S(a[i], b[i], low, high))                                                  \
+    LOOP(sqrt_grad_##S, T, wn_sqrt_grad_##S(a[i], b[i]))
+
+FLOAT_LOOPS(f32, float)
+FLOAT_LOOPS(f64, double)
+LOOP(neg_i32, int32_t, wn_neg_i32(a[i]))
+LOOP(abs_i32, int32_t, wn_abs_i32(a[i]))
+
+#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+#define SIGNED_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32},
+
+static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    SIGNED_ROW(NEG, neg) SIGNED_ROW(ABS, abs) FLOAT_ROW(EXP, exp) FLOAT_ROW(LOG, log) FLOAT_ROW(SQRT, sqrt)
+    FLOAT_ROW(RSQRT, rsqrt) FLOAT_ROW(RELU, relu) FLOAT_ROW(GELU, gelu) FLOAT_ROW(SILU, silu) FLOAT_ROW(TANH, tanh)
+    FLOAT_ROW(SIGMOID, sigmoid) FLOAT_ROW(CLAMP, clamp) FLOAT_ROW(ABS_GRAD, abs_grad) FLOAT_ROW(RELU_GRAD, relu_grad)
+    FLOAT_ROW(GELU_GRAD, gelu_grad) FLOAT_ROW(SILU_GRAD, silu_grad) FLOAT_ROW(TANH_GRAD, tanh_grad)
+    FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad) FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)
+};
+
+static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct unary k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, d->attrs.f[0], d->attrs.f[1]};
+    wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, loops[d->op][d->out.dtype], &k);
+    return WN_OK;
+}
+
+/* ---- cast ---------------------------------------------------------------------------------------- */
+/* To integers: toward zero; floats outside go to the nearest end, integers wrap. */
+
+#define CAST(NAME, FROM, TO, EXPR)                                                                                     \
+    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
+    {                                                                                                                  \
+        const struct unary *k = ctx;                                                                                   \
+        const FROM *a = k->a;                                                                                          \
+        TO *out = k->out;                                                                                              \
+        for (int64_t i = begin; i < end; i++) {                                                                        \
+            FROM x = a[i];                                                                                             \
+            out[i] = (EXPR);                                                                                           \
+        }                                                                                                              \
+    }
+
+#define CASTS_FROM(S, T, TO_I32, TO_U8)                                                                                \
+    CAST(cast_##S##_f32, T, float, (float)x)                                                                           \
+    CAST(cast_##S##_f64, T, double, (double)x)                                                                         \
+    CAST(cast_##S##_i32, T, int32_t, TO_I32(x))                                                                        \
+    CAST(cast_##S##_u8, T, uint8_t, TO_U8(x))
+
+CASTS_FROM(f32, float, wn_to_i32, wn_to_u8)
+CASTS_FROM(f64, double, wn_to_i32, wn_to_u8)
+CASTS_FROM(i32, int32_t, (int32_t), (uint8_t))
+CASTS_FROM(u8, uint8_t, (int32_t), (uint8_t))
+
+#define CAST_ROW(FROM, s)                                                                                              \
+    [FROM] = {[WN_F32] = cast_##s##_f32, [WN_F64] = cast_##s##_f64, [WN_I32] = cast_##s##_i32, [WN_U8] = cast_##s##_u8},
+
+static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {
+    CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64) CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
+
+static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct unary k = {b->in[0], NULL, b->out, 0, 0};
+    wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN, casts[d->in[0].dtype][d->out.dtype], &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d)
+{
+    if (d->op == WN_OP_CAST) return casts[d->in[0].dtype][d->out.dtype] ? cast : NULL;
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    return loops[d->op][d->out.dtype] ? unary : NULL;
+}

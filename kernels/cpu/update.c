@@ -1,0 +1,118 @@
+/* Effects: the only kernels that write state cells. ASSIGN and ACCUMULATE, and the optimizers' steps with the
+ * formulas of PyTorch's plain (single-tensor) path, operation by operation: scalars are worked out in double
+ * and rounded once to the parameter's type; a scaled sum is one fma.
+ * A cell is read and written element by element, so a gradient must not overlap a cell. */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "cpu.h"
+
+struct update {
+    const void *value; /* the gradient, or what is assigned */
+    void *const *cell;
+    double hyper[8];
+    int64_t size; /* bytes an element */
+};
+
+static void assign_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct update *u = ctx;
+    char *cell = u->cell[0];
+    memmove(cell + begin * u->size, (const char *)u->value + begin * u->size, (size_t)((end - begin) * u->size));
+}
+
+#define ACCUMULATE(S, T)                                                                                               \
+    WN_CLONES static void accumulate_##S(int64_t begin, int64_t end, void *ctx)                                        \
+    {                                                                                                                  \
+        const struct update *u = ctx;                                                                                  \
+        const T *value = u->value;                                                                                     \
+        T *cell = u->cell[0];                                                                                          \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++) cell[i] = wn_add_##S(cell[i], value[i]);             \
+    }
+
+ACCUMULATE(f32, float)
+ACCUMULATE(f64, double)
+ACCUMULATE(i32, int32_t)
+
+/* hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first;
+ * of adam: lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled */
+#define STEPS(S, T, F)                                                                                                 \
+    WN_CLONES static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                               \
+    {                                                                                                                  \
+        const struct update *u = ctx;                                                                                  \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], down = (T)-u->hyper[0], wd = (T)u->hyper[1];                                                \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
+            p[i] = fma##F(g, down, p[i]);                                                                              \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    {                                                                                                                  \
+        const struct update *u = ctx;                                                                                  \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *buf = u->cell[1];                                                                          \
+        T down = (T)-u->hyper[0], wd = (T)u->hyper[1], mu = (T)u->hyper[2], share = (T)(1.0 - u->hyper[3]);            \
+        int32_t nesterov = u->hyper[4] != 0, first = u->hyper[5] != 0;                                                 \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
+            T next = first ? g : fma##F(g, share, buf[i] * mu);                                                        \
+            buf[i] = next;                                                                                             \
+            p[i] = fma##F(nesterov ? fma##F(next, mu, g) : next, down, p[i]);                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void adam_##S(int64_t begin, int64_t end, void *ctx)                                              \
+    {                                                                                                                  \
+        const struct update *u = ctx;                                                                                  \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *m = u->cell[1], *v = u->cell[2];                                                           \
+        const double *h = u->hyper;                                                                                    \
+        T l2 = h[7] != 0 ? (T)0 : (T)h[1], keep = h[7] != 0 ? (T)(1.0 - h[0] * h[1]) : (T)1;                           \
+        T w1 = (T)(1.0 - h[2]), stay = (T)1 - w1, b2 = (T)h[3], w2 = (T)(1.0 - h[3]), eps = (T)h[4];                   \
+        T down = (T)(-(h[0] / h[5])), root = (T)sqrt(h[6]);                                                            \
+        int32_t near_start = w1 < (T)0.5;                                                                              \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = l2 != 0 ? fma##F(p[i], l2, grad[i]) : grad[i];                                                       \
+            T far = g - m[i], first = near_start ? fma##F(w1, far, m[i]) : fma##F(-stay, far, g);                      \
+            T second = fma##F(w2 * g, g, v[i] * b2);                                                                   \
+            m[i] = first;                                                                                              \
+            v[i] = second;                                                                                             \
+            T denominator = sqrt##F(second) / root + eps;                                                              \
+            p[i] = p[i] * keep + down * first / denominator;                                                           \
+        }                                                                                                              \
+    }
+
+STEPS(f32, float, f)
+STEPS(f64, double, )
+
+#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+
+static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
+    FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam)};
+
+static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    const struct wn_type *value = &d->in[0];
+    struct update u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
+    if (d->n_in > 1) {
+        int64_t n = wn__numel(&d->in[1]);
+        for (int64_t i = 0; i < n && i < 8; i++)
+            u.hyper[i] = d->in[1].dtype == WN_F64 ? ((const double *)b->in[1])[i] : ((const float *)b->in[1])[i];
+    }
+    wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, d->op == WN_OP_ASSIGN ? assign_part : loops[d->op][value->dtype],
+                     &u);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d)
+{
+    if (d->op == WN_OP_ASSIGN) return update;
+    if (d->n_in > 1 && d->in[1].dtype != WN_F64 && d->in[1].dtype != WN_F32) return NULL;
+    return loops[d->op][d->in[0].dtype] ? update : NULL;
+}

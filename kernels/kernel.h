@@ -1,0 +1,25 @@
+/* The contract of a kernel: what a device's kernels are given, and what they must not do.
+ *
+ * A kernel computes one op application. It allocates nothing, synchronises nothing, knows no graph and
+ * keeps no state; its scratch is the workspace the plan gave it (ops' workspace rule, >= that many bytes).
+ * It yields the same bits for the same description, inputs, seed, counter and thread count, whatever else
+ * ran before. `out` may be the same address as an input for ops flagged INPLACE, never overlapping
+ * otherwise. All buffers are dense, row-major, 256-byte aligned. */
+#ifndef WN_KERNEL_H
+#define WN_KERNEL_H
+#include <stdint.h>
+#include "../runtime/base/status.h"
+#include "../runtime/base/type.h"
+
+struct wn_buffers {
+    void *out;               /* effects: NULL */
+    const void *const *in;   /* (n_in) */
+    void *const *cell;       /* (up to 3) cells an effect writes */
+    void *workspace;
+    uint64_t seed, counter;  /* RANDOM ops */
+};
+
+/* WN_OK, or WN_VALUE when the data itself is wrong (an index outside its table). Never writes outside out,
+ * the cells and the workspace, even then. `stream` belongs to the device (CPU: NULL). */
+typedef int32_t (*wn_kernel_fn)(const struct wn_desc *d, const struct wn_buffers *b, void *stream);
+#endif

@@ -1,0 +1,255 @@
+/* Every elementwise formula and its derivative, once, for every device: a fused kernel, a split one, the CPU
+ * and CUDA all compile this text, so they agree on what a value is.
+ *
+ * f32 functions are own polynomials without branches (they vectorise, and give the same bits in every lane,
+ * tail and instruction set; a few ulp of the true value). f64 functions are libm's: the reference.
+ * Build with -ffp-contract=off (nvcc: -fmad=false): an fma is used where it is written, nowhere else.
+ * Never put a reduction, a loop over memory or a device's intrinsic here. */
+#ifndef WN_SCALAR_H
+#define WN_SCALAR_H
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__CUDACC__)
+#define WN_FN static __host__ __device__ __forceinline__
+#else
+#define WN_FN static inline __attribute__((always_inline))
+#endif
+
+/* ---- f32 bits and powers of two ------------------------------------------------------------------ */
+
+WN_FN float wn_from_bits(int32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+WN_FN int32_t wn_to_bits(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* 2^e for -126 <= e <= 127; any other e gives some float, never undefined behaviour. */
+WN_FN float wn_power_of_two(int32_t e)
+{
+    return wn_from_bits((int32_t)((uint32_t)(e + 127) << 23));
+}
+
+/* ---- exp and log, f32 ---------------------------------------------------------------------------- */
+
+/* e^x = 2^n e^r with |r| <= ln2 / 2. Adding and taking away 1.5 x 2^23 rounds to the nearest integer and
+ * leaves it in the low bits. 2^n is applied in two halves, so that results below 2^-126 come out right. */
+WN_FN float wn_exp_f32(float x)
+{
+    const float round = 12582912.0f;
+    float clipped = x < -104.0f ? -104.0f : x;
+    clipped = clipped > 89.0f ? 89.0f : clipped;
+    float shifted = fmaf(clipped, 1.44269504f, round);
+    float n = shifted - round;
+    float r = fmaf(n, -0.693145752f, clipped); /* ln2, in a part with few bits */
+    r = fmaf(n, -1.42860677e-6f, r);           /* and the rest */
+    float p = 1.395171847e-3f;
+    p = fmaf(p, r, 8.369598292e-3f);
+    p = fmaf(p, r, 4.166618727e-2f);
+    p = fmaf(p, r, 1.666651289e-1f);
+    p = fmaf(p, r, 5.000000101e-1f);
+    p = fmaf(p * r, r, r) + 1.0f;
+    int32_t e = wn_to_bits(shifted) - wn_to_bits(round);
+    int32_t half = e >> 1;
+    p = p * wn_power_of_two(half) * wn_power_of_two(e - half);
+    return x != x ? x : p;
+}
+
+/* log x = e ln2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). */
+WN_FN float wn_log_f32(float x)
+{
+    int32_t tiny = x < 1.17549435e-38f;
+    float scaled = tiny ? x * 8388608.0f : x;
+    int32_t bits = (int32_t)((uint32_t)wn_to_bits(scaled) - 0x3f3504f3u); /* sqrt(1/2) */
+    float e = (float)((bits >> 23) - (tiny ? 23 : 0));
+    float f = wn_from_bits((bits & 0x007fffff) + 0x3f3504f3) - 1.0f;
+    float p = 6.915098841e-2f;
+    p = fmaf(p, f, -1.178967163e-1f);
+    p = fmaf(p, f, 1.187302521e-1f);
+    p = fmaf(p, f, -1.238437498e-1f);
+    p = fmaf(p, f, 1.421865481e-1f);
+    p = fmaf(p, f, -1.666924917e-1f);
+    p = fmaf(p, f, 2.000222673e-1f);
+    p = fmaf(p, f, -2.499998663e-1f);
+    p = fmaf(p, f, 3.333331044e-1f);
+    float f2 = f * f;
+    float low = fmaf(e, 1.42860677e-6f, fmaf(p * f, f2, -0.5f * f2));
+    float y = fmaf(e, 0.693145752f, low + f);
+    y = x == 0.0f ? -INFINITY : y;
+    y = x < 0.0f ? NAN : y;
+    return x == INFINITY || x != x ? x : y;
+}
+
+WN_FN double wn_exp_f64(double x)
+{
+    return exp(x);
+}
+
+WN_FN double wn_log_f64(double x)
+{
+    return log(x);
+}
+
+WN_FN float wn_tanh_f32(float x)
+{
+    float a = fabsf(x), s = x * x;
+    float p = -5.528633021e-3f;
+    p = fmaf(p, s, 2.048331543e-2f);
+    p = fmaf(p, s, -5.369296780e-2f);
+    p = fmaf(p, s, 1.333089976e-1f);
+    p = fmaf(p, s, -3.333326288e-1f);
+    float near_zero = fmaf(x * s, p, x);
+    float far = copysignf(1.0f - 2.0f / (wn_exp_f32(a + a) + 1.0f), x);
+    return a < 0.65f ? near_zero : (x != x ? x : far);
+}
+
+WN_FN double wn_tanh_f64(double x)
+{
+    return tanh(x);
+}
+
+/* The normal distribution: its density is exp(-x^2/2) / sqrt(2 pi), its lower tail at -|x| is
+ * exp(-x^2/2) s P(s) with s = 1 / (1 + |x|/4), good to 1e-8 of the tail itself: no cancellation. */
+WN_FN float wn_normal_bell_f32(float x)
+{
+    float square = x * x;
+    float lost = fmaf(x, x, -square);
+    float e = wn_exp_f32(-0.5f * square);
+    e = fmaf(e, -0.5f * lost, e);
+    return square > 3e38f ? 0.0f : e;
+}
+
+WN_FN float wn_normal_cdf_f32(float x, float bell)
+{
+    float s = 1.0f / fmaf(0.25f, fabsf(x), 1.0f);
+    float p = 1.689239845e-2f;
+    p = fmaf(p, s, -6.453713021e-2f);
+    p = fmaf(p, s, 5.587938366e-2f);
+    p = fmaf(p, s, 2.261102300e-2f);
+    p = fmaf(p, s, 1.773461091e-2f);
+    p = fmaf(p, s, 8.385128298e-2f);
+    p = fmaf(p, s, 7.301278537e-2f);
+    p = fmaf(p, s, 9.528786278e-2f);
+    p = fmaf(p, s, 9.952145779e-2f);
+    p = fmaf(p, s, 9.974632959e-2f);
+    float tail = bell * (p * s);
+    return x > 0.0f ? 1.0f - tail : tail;
+}
+
+WN_FN double wn_normal_bell_f64(double x)
+{
+    return exp(-0.5 * x * x);
+}
+
+WN_FN double wn_normal_cdf_f64(double x, double bell)
+{
+    (void)bell;
+    return 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+/* ---- formulas for both floats -------------------------------------------------------------------- */
+/* S: suffix, T: type, F: suffix of libm's functions. NaN goes through every one of them. */
+
+#define WN_SCALAR_FLOAT(S, T, F)                                                                                       \
+    WN_FN T wn_add_##S(T a, T b) { return a + b; }                                                                     \
+    WN_FN T wn_sub_##S(T a, T b) { return a - b; }                                                                     \
+    WN_FN T wn_mul_##S(T a, T b) { return a * b; }                                                                     \
+    WN_FN T wn_div_##S(T a, T b) { return a / b; }                                                                     \
+    WN_FN T wn_pow_##S(T a, T b) { return b == (T)2 ? a * a : pow##F(a, b); }                                          \
+    WN_FN T wn_maximum_##S(T a, T b) { return a > b || a != a ? a : b; }                                               \
+    WN_FN T wn_minimum_##S(T a, T b) { return a < b || a != a ? a : b; }                                               \
+    WN_FN T wn_neg_##S(T x) { return -x; }                                                                             \
+    WN_FN T wn_abs_##S(T x) { return fabs##F(x); }                                                                     \
+    WN_FN T wn_sqrt_##S(T x) { return sqrt##F(x); }                                                                    \
+    WN_FN T wn_rsqrt_##S(T x) { return (T)1 / sqrt##F(x); }                                                            \
+    WN_FN T wn_relu_##S(T x) { return x <= (T)0 ? (T)0 : x; }                                                          \
+    WN_FN T wn_sigmoid_##S(T x) { return (T)1 / ((T)1 + wn_exp_##S(-x)); }                                             \
+    WN_FN T wn_silu_##S(T x) { return x / ((T)1 + wn_exp_##S(-x)); }                                                   \
+    WN_FN T wn_gelu_##S(T x) { return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x)); }                               \
+    WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }                         \
+    WN_FN T wn_abs_grad_##S(T dy, T x) { return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * x); }                           \
+    WN_FN T wn_relu_grad_##S(T dy, T y) { return y > (T)0 ? dy : (T)0; }                                               \
+    WN_FN T wn_tanh_grad_##S(T dy, T y) { return dy * ((T)1 - y * y); }                                                \
+    WN_FN T wn_sigmoid_grad_##S(T dy, T y) { return dy * (y * ((T)1 - y)); }                                           \
+    WN_FN T wn_sqrt_grad_##S(T dy, T y) { return dy / (y + y); }                                                       \
+    WN_FN T wn_clamp_grad_##S(T dy, T x, T low, T high) { return x >= low && x <= high ? dy : (T)0; }                  \
+    WN_FN T wn_gelu_grad_##S(T dy, T x)                                                                                \
+    {                                                                                                                  \
+        T bell = wn_normal_bell_##S(x);                                                                                \
+        return dy * (wn_normal_cdf_##S(x, bell) + x * bell * (T)0.39894228040143267794);                               \
+    }                                                                                                                  \
+    WN_FN T wn_silu_grad_##S(T dy, T x)                                                                                \
+    {                                                                                                                  \
+        T s = wn_sigmoid_##S(x);                                                                                       \
+        return dy * (s * ((T)1 + x * ((T)1 - s)));                                                                     \
+    }                                                                                                                  \
+    /* the row formulas: what stands after the sums were taken */                                                      \
+    WN_FN T wn_softmax_grad_##S(T dy, T y, T dot) { return y * (dy - dot); }                                           \
+    WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum) { return dy - wn_exp_##S(y) * sum; }                             \
+    WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b) { return fma##F((x - mean) * rstd, w, b); }                \
+    WN_FN T wn_layernorm_dx_##S(T dy, T x, T mean, T rstd, T w, T c1, T c2)                                            \
+    {                                                                                                                  \
+        return rstd * (dy * w - c1 - (x - mean) * rstd * c2);                                                          \
+    }                                                                                                                  \
+    WN_FN T wn_dropout_scale_##S(double p) { return (T)1 / ((T)1 - (T)p); }
+
+WN_SCALAR_FLOAT(f32, float, f)
+WN_SCALAR_FLOAT(f64, double, )
+
+/* ---- integers: wrap, never undefined --------------------------------------------------------------- */
+
+#define WN_SCALAR_INT(S, T)                                                                                            \
+    WN_FN T wn_add_##S(T a, T b) { return (T)((uint32_t)a + (uint32_t)b); }                                            \
+    WN_FN T wn_sub_##S(T a, T b) { return (T)((uint32_t)a - (uint32_t)b); }                                            \
+    WN_FN T wn_mul_##S(T a, T b) { return (T)((uint32_t)a * (uint32_t)b); }                                            \
+    WN_FN T wn_maximum_##S(T a, T b) { return a > b ? a : b; }                                                         \
+    WN_FN T wn_minimum_##S(T a, T b) { return a < b ? a : b; }                                                         \
+    WN_FN T wn_neg_##S(T x) { return (T)(0u - (uint32_t)x); }
+
+WN_SCALAR_INT(i32, int32_t)
+WN_SCALAR_INT(u8, uint8_t)
+
+WN_FN int32_t wn_abs_i32(int32_t x)
+{
+    return x < 0 ? wn_neg_i32(x) : x;
+}
+
+/* A float as an integer: toward zero, the nearest end when outside, 0 for NaN. */
+WN_FN int32_t wn_to_i32(double x)
+{
+    if (!(x > -2147483648.0)) return x == x ? -2147483647 - 1 : 0;
+    return x >= 2147483647.0 ? 2147483647 : (int32_t)x;
+}
+
+WN_FN uint8_t wn_to_u8(double x)
+{
+    if (!(x > 0.0)) return 0;
+    return x >= 255.0 ? 255 : (uint8_t)x;
+}
+
+/* ---- random ---------------------------------------------------------------------------------------- */
+
+/* An element stays when its word is below this; 2^32 keeps all of them. */
+WN_FN uint64_t wn_dropout_threshold(double p)
+{
+    return (uint64_t)((1.0 - p) * 4294967296.0);
+}
+
+/* Box-Muller: two words, two numbers; u1 is in (0, 1]. */
+WN_FN void wn_box_muller(uint32_t w0, uint32_t w1, double z[2])
+{
+    double radius = sqrt(-2.0 * log(((double)w0 + 1.0) * (1.0 / 4294967296.0)));
+    double angle = 6.28318530717958647693 * ((double)w1 * (1.0 / 4294967296.0));
+    z[0] = radius * cos(angle);
+    z[1] = radius * sin(angle);
+}
+#endif

@@ -1,0 +1,250 @@
+--- wane.compile(fn, opts): a step planned once, then one call a step.
+--
+-- The function runs at its first two calls for a signature, and what it ran is kept: the same programs in the same
+-- order. Both recordings must be the same program with the same captured numbers and data, else an error says
+-- what to pass as an argument. From the third call on nothing is recorded: arguments are bound, optimizers count
+-- a step and set their numbers, the programs run again. Plain Lua in fn does not run then.
+-- @module wane.compile
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local program = require 'wane.program'
+local tensor = require 'wane.tensor'
+local within = require 'wane.within'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local compile = {}
+
+local number = binding.new('double[1]')
+
+-- A number becomes a 0-d f32 value, so that it is bound and not baked in.
+local function as_value(x)
+    number[0] = x
+    return tensor.wrap(binding.id(C.wn_const(number, 0, tensor.dtype_id.f32)))
+end
+
+-- What two calls must share to be the same step.
+local names, named = setmetatable({}, { __mode = 'k' }), 0
+
+local function identity(x)
+    if type(x) ~= 'table' and type(x) ~= 'function' then return tostring(x) end
+    if not names[x] then
+        named = named + 1
+        names[x] = named
+    end
+    return '@' .. names[x]
+end
+
+local function signature(args, count)
+    local parts = {}
+    for i = 1, count do
+        local x = args[i]
+        if tensor.is(x) then
+            tensor.typed(x)
+            parts[i] = x._cell and identity(x) or tensor.describe(x) .. ' ' .. x.device
+        else
+            parts[i] = type(x) == 'number' and 'number' or type(x) .. identity(x)
+        end
+    end
+    return table.concat(parts, '|')
+end
+
+-- Arguments as values that a program takes from outside: held tensors, numbers as 0-d values.
+local function prepare(args, count)
+    local values, inputs, unheld = {}, {}, {}
+    for i = 1, count do
+        local x = args[i]
+        if type(x) == 'number' then x = as_value(x) end
+        values[i] = x
+        if tensor.is(x) and not tensor.typed(x)._cell then
+            inputs[#inputs + 1] = x
+            if type(args[i]) ~= 'number' and tensor.info(x).held == 0 then unheld[#unheld + 1] = x end
+        end
+    end
+    if #unheld > 0 then program.run { mode = 'eval', roots = unheld } end
+    return values, inputs
+end
+
+-- ---- one recording -----------------------------------------------------------------------------------------------
+local function root_of(programs, value)
+    for p, each in ipairs(programs) do
+        for i, root in ipairs(each.request.roots or {}) do
+            if each.request.mode ~= 'update' and each.request.mode ~= 'assign' and root.id == value.id then return p,
+                i end
+        end
+    end
+end
+
+-- Returned tensors that no program made are made by one more.
+local function finish(programs, returned, count)
+    local late = {}
+    for i = 1, count do
+        local value = returned[i]
+        if tensor.is(value) and not tensor.typed(value)._cell and not root_of(programs,
+            value) then late[#late + 1] = value end
+    end
+    if #late > 0 then program.run { mode = 'eval', roots = late } end
+end
+
+local function pack(...)
+    return { n = select('#', ...), ... }
+end
+
+local function record(fn, values, count, inputs, opts)
+    local programs, is_inside = {}, true
+    local returned
+    within('listen', function(p)
+        if is_inside and p.request.mode == 'eval' then
+            raise(nil, 'value', 'wane.compile: the function reads a value (item, totable, print, eval) while it '
+                .. 'is compiled; '
+                .. 'return it instead')
+        end
+        programs[#programs + 1] = p
+    end, function()
+        returned = pack(within('call policy', opts.policy, fn, unpack(values, 1, count)))
+        is_inside = false
+        finish(programs, returned, returned.n)
+    end)
+    if #programs == 0 then raise(nil, 'value', 'wane.compile: the function ran nothing and returned no tensor') end
+    return { programs = programs, returned = returned, inputs = inputs }
+end
+
+-- ---- two recordings must be one ------------------------------------------------------------------------------------
+local leaf_a, leaf_b = binding.new('struct wn_leaf'), binding.new('struct wn_leaf')
+
+local function input_leaves(p, inputs)
+    local of = {}
+    for i, value in ipairs(inputs) do
+        local leaf = C.wn_leaf_find(p.handle, value.id)
+        if leaf >= 0 then of[leaf] = i end
+    end
+    return of
+end
+
+-- Numbers and data that fn captured: they must not differ, for later calls would use the second ones.
+local function compare_leaves(a, b, inputs_a)
+    local bound = input_leaves(a, inputs_a)
+    for i = 0, C.wn_leaf_count(a.handle) - 1 do
+        check(C.wn_leaf(a.handle, i, leaf_a))
+        check(C.wn_leaf(b.handle, i, leaf_b))
+        if not bound[i] and leaf_a.is_hyper == 0 then
+            if leaf_a.is_cell == 0 and leaf_a.number ~= leaf_b.number then
+                raise(nil, 'value', 'wane.compile: a number was %s at the first call and %s at the second; pass '
+                    .. 'it as an '
+                    .. 'argument', tostring(leaf_a.number), tostring(leaf_b.number))
+            elseif leaf_a.handle ~= leaf_b.handle then
+                raise(nil, 'value', 'wane.compile: %s differs between the first call and the second; pass it as '
+                    .. 'an argument',
+                    leaf_a.is_cell ~= 0 and 'a state (parameter) that is read' or 'a tensor made outside or from data')
+            end
+        end
+    end
+end
+
+local function compare(first, second)
+    if #first.programs ~= #second.programs then
+        raise(nil, 'value', 'wane.compile: the first call ran %d programs, the second %d; what runs must not '
+            .. 'depend on the '
+            .. 'call', #first.programs, #second.programs)
+    end
+    for i, a in ipairs(first.programs) do
+        local b = second.programs[i]
+        if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
+            raise(nil, 'value', 'wane.compile: run point %d (%s) recorded another program at the second call; '
+                .. 'shapes and ops '
+                .. 'must not depend on the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))', i,
+                b.request.mode)
+        end
+        compare_leaves(a, b, first.inputs)
+    end
+end
+
+-- ---- running again ----------------------------------------------------------------------------------------
+local function bindings_of(recording)
+    local list = {}
+    for p, each in ipairs(recording.programs) do
+        list[p] = {}
+        for leaf, input in pairs(input_leaves(each, recording.inputs)) do table.insert(list[p], { leaf = leaf,
+            input = input }) end
+    end
+    return list
+end
+
+local function sources_of(recording)
+    local sources = {}
+    for i = 1, recording.returned.n do
+        local value = recording.returned[i]
+        if tensor.is(value) and not tensor.typed(value)._cell then
+            local p, root = root_of(recording.programs, value)
+            sources[i] = { program = p, root = root }
+        end
+    end
+    return sources
+end
+
+local function run_again(step, inputs)
+    local recording = step.recording
+    for p, each in ipairs(recording.programs) do
+        for _, bind in ipairs(step.bindings[p]) do check(C.wn_rebind(each.handle, bind.leaf, inputs[bind.input].id)) end
+        if each.request.optimizer then each.request.optimizer:advance() end
+        each:rerun()
+    end
+    local out = {}
+    for i = 1, recording.returned.n do
+        local source = step.sources[i]
+        if source then
+            out[i] = recording.programs[source.program]:result(source.root)
+        else
+            out[i] = recording.returned[i]
+        end
+    end
+    return unpack(out, 1, recording.returned.n)
+end
+
+local function call(self, ...)
+    local count, args = select('#', ...), { ... }
+    local mode = module.mode()
+    if self.mode ~= mode then self.mode, self.steps = mode, {} end
+    local key = signature(args, count)
+    local values, inputs = prepare(args, count)
+    local step = self.steps[key] or {}
+    self.steps[key] = step
+    if step.recording then return run_again(step, inputs) end
+    local recording = record(self.fn, values, count, inputs, self.opts)
+    if not step.first then
+        step.first = recording
+    else
+        local fine, why = pcall(compare, step.first, recording)
+        if not fine then
+            self.steps[key] = nil
+            error(why, 0)
+        end
+        step.first, step.recording = nil, recording
+        step.bindings, step.sources = bindings_of(recording), sources_of(recording)
+    end
+    return unpack(recording.returned, 1, recording.returned.n)
+end
+
+local Step = { __call = call, __tostring = function(self)
+    local planned, met = 0, 0
+    for _, step in pairs(self.steps) do
+        met = met + 1
+        if step.recording then planned = planned + 1 end
+    end
+    return ('compiled function: %d signatures met, %d recorded for good'):format(met, planned)
+end }
+
+--- Compiles a step.
+-- @param fn function(...): tensors are inputs, numbers arrive as 0-d tensors, other values key a new recording
+-- @param opts { policy = }: for every run point inside that has none of its own
+-- @return a callable: the same arguments, what fn returns
+-- Errors: 'value' when two recordings differ, or when fn reads a value.
+function compile.compile(fn, opts)
+    if type(fn) ~= 'function' and not module.is(fn) then
+        raise(nil, 'value', 'wane.compile: expected a function, got %s', errors.describe(fn))
+    end
+    opts = require('wane.plan').check_options(opts, { 'policy' }, 'wane.compile')
+    return setmetatable({ fn = fn, opts = opts, steps = {} }, Step)
+end
+
+return compile

@@ -1,0 +1,414 @@
+--- From policies to words and marks of one open program: precedence, units, ownership of residuals.
+--
+-- For each forward node the layers of opinion are, in order: the policy of the call, the policies of the modules
+-- it belongs to from the innermost out, policy.default. A policy that cuts (every, segments, sqrt, ...) covers
+-- the nodes of its units: those of a region get a mark, those it keeps get 'save'. A policy that answers is
+-- asked once per residual. What no layer covers or answers stays as it was marked. It never plans or runs.
+-- @module wane.decide
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local policy = require 'wane.policy'
+local tensor = require 'wane.tensor'
+local within = require 'wane.within'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+
+local leaves = { cell = true, data = true, const = true }
+
+-- ---- nothing is recorded or read while a policy is asked ------------------------------------------------------
+local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
+
+local function refuse()
+    raise(nil, 'value', 'policy: a policy was asked for a word and used a tensor; it must only look at the '
+        .. 'residual it is '
+        .. 'given, not record or read')
+end
+
+local before_guard
+within.register('asking', function(on)
+    local Tensor = tensor.Tensor
+    if on and not before_guard then
+        before_guard = {}
+        for _, name in ipairs(guarded) do
+            before_guard[name] = Tensor[name]
+            Tensor[name] = refuse
+        end
+        return false
+    elseif not on and before_guard then
+        for _, name in ipairs(guarded) do Tensor[name] = before_guard[name] end
+        before_guard = nil
+    end
+    return true
+end)
+
+-- ---- the forward, and who owns what ----------------------------------------------------------------------------
+local function chain_of(scope)
+    local chain = {}
+    while scope ~= 0 do
+        local info = module.of_scope(scope)
+        if not info then break end
+        chain[#chain + 1] = { scope = scope, info = info }
+        scope = info.parent_scope
+    end
+    return chain
+end
+
+-- Forward nodes in order; node.chain: scopes from the innermost out; node.owners: the part of the chain the
+-- node's value belongs to, a module's returned value being its caller's.
+local function forward_of(graph)
+    local list, chains = {}, {}
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' and not leaves[node.op] then
+            list[#list + 1] = node
+            chains[node.scope] = chains[node.scope] or chain_of(node.scope)
+            node.chain, node.readers_of = chains[node.scope], {}
+            node.position = #list
+        end
+    end
+    for _, node in ipairs(list) do
+        for _, input in ipairs(node.inputs) do
+            if input.readers_of then input.readers_of[node.scope] = chains[node.scope] end
+        end
+    end
+    for _, node in ipairs(list) do
+        local first = 1
+        local function is_outside(scope)
+            local read = false
+            for _, chain in pairs(node.readers_of) do
+                read = true
+                local found = false
+                for _, link in ipairs(chain) do found = found or link.scope == scope end
+                if not found then return true end
+            end
+            return not read
+        end
+        while node.chain[first] and is_outside(node.chain[first].scope) do first = first + 1 end
+        node.owners = first
+    end
+    return list
+end
+
+-- ---- units ---------------------------------------------------------------------------------------------------
+-- Children of `scope` by the list they lie in: prefix -> { scope of child = number in the list }.
+local function lists_under(forward, scope)
+    local groups, order = {}, {}
+    for _, node in ipairs(forward) do
+        for i, link in ipairs(node.chain) do
+            if link.info.parent_scope == scope then
+                local name = link.info.path:match('([^.]*%.?%d+)$') and link.info.path or nil
+                local number = name and tonumber(name:match('(%d+)$'))
+                local prefix = number and name:sub(1, -1 - #tostring(number)) or nil
+                if prefix then
+                    if not groups[prefix] then
+                        groups[prefix] = { size = 0, numbers = {} }
+                        order[#order + 1] = prefix
+                    end
+                    local group = groups[prefix]
+                    if not group.numbers[link.scope] then
+                        group.numbers[link.scope], group.size = number, group.size + 1
+                    end
+                end
+                break
+            elseif i == #node.chain then
+                break
+            end
+        end
+    end
+    local best
+    for _, prefix in ipairs(order) do
+        if groups[prefix].size > 1 and (not best or groups[prefix].size > best.size) then best = groups[prefix] end
+    end
+    return best
+end
+
+local function children_scopes(forward, scope)
+    local list, seen = {}, {}
+    for _, node in ipairs(forward) do
+        for _, link in ipairs(node.chain) do
+            if link.info.parent_scope == scope and not seen[link.scope] then
+                seen[link.scope] = true
+                list[#list + 1] = link.scope
+            end
+        end
+    end
+    return list
+end
+
+-- The nearest list of modules in or under a scope, breadth first.
+local function find_list(forward, scope)
+    local queue, at = { scope }, 1
+    while queue[at] do
+        local group = lists_under(forward, queue[at])
+        if group then return group, queue[at] end
+        for _, child in ipairs(children_scopes(forward, queue[at])) do queue[#queue + 1] = child end
+        at = at + 1
+    end
+end
+
+-- How many modules the list has, also those that record nothing (an Identity is a unit too).
+local function list_length(group, scope)
+    local info = scope ~= 0 and module.of_scope(scope) or nil
+    local last, prefix = 0, nil
+    for child, number in pairs(group.numbers) do
+        last = math.max(last, number)
+        local path = module.of_scope(child).path
+        prefix = path:sub(1, -1 - #tostring(number))
+    end
+    local m = info and info.module
+    if not m then return last end
+    local above = info.path ~= '' and info.path .. '.' or ''
+    local own = prefix:sub(#above + 1)
+    for _, child in ipairs(module.children(m)) do
+        local number = tostring(child.name):match('^(%d+)$') or tostring(child.name):match('(%d+)$')
+        if number and tostring(child.name) == own .. number then last = math.max(last, tonumber(number)) end
+    end
+    return last
+end
+
+local function is_under(node, scope)
+    if scope == 0 then return true end
+    for _, link in ipairs(node.chain) do
+        if link.scope == scope then return true end
+    end
+    return false
+end
+
+-- unit_of: position -> number of its unit, in the order of the forward; count: how many there are.
+local function units_under(forward, scope)
+    local group, container = find_list(forward, scope)
+    local units, count, current, is_ordered = {}, 0, 0, true
+    local last_key
+    for position, node in ipairs(forward) do
+        if is_under(node, scope) then
+            local key
+            if group then
+                for _, link in ipairs(node.chain) do key = key or group.numbers[link.scope] end
+            else
+                key = node.block + 1
+            end
+            if key and key ~= last_key then
+                if last_key and key < last_key then is_ordered = false end
+                count = count + 1
+                current = count
+            end
+            if key then units[position] = { seen = current, key = key } end
+            last_key = key or last_key
+        end
+    end
+    local numbered = group and is_ordered
+    for position, unit in pairs(units) do units[position] = numbered and unit.key or unit.seen end
+    return units, numbered and list_length(group, container) or count
+end
+
+-- ---- cuts: which stretches a policy turns into regions ------------------------------------------------------------
+local next_unit
+
+-- Covers nodes from the first to the last of each region; nodes covered before (by a layer above) stay.
+local function cover_regions(forward, scope, p, layer, covers)
+    local units, count = units_under(forward, scope)
+    local regions, unit_region = count > 0 and p:cut(count) or {}, {}
+    for number, region in ipairs(regions) do
+        for unit = region.first, region.last do unit_region[unit] = number end
+    end
+    local first, last = {}, {}
+    for position = 1, #forward do
+        local region = units[position] and unit_region[units[position]]
+        if region then
+            first[region] = first[region] or position
+            last[region] = position
+        end
+    end
+    local mark_of = {}
+    for region in pairs(first) do
+        for position = first[region], last[region] do mark_of[position] = region end
+    end
+    local base = next_unit
+    next_unit = next_unit + #regions
+    for position, node in ipairs(forward) do
+        if not covers[node.index] and is_under(node, scope) then
+            local region = mark_of[position]
+            covers[node.index] = { layer = layer, unit = region and base + region or nil }
+        end
+    end
+end
+
+-- Passes over several roots repeat the model: each is cut on its own.
+local function by_root(forward)
+    local groups, order = {}, {}
+    for _, node in ipairs(forward) do
+        if not groups[node.root] then
+            groups[node.root] = {}
+            order[#order + 1] = groups[node.root]
+        end
+        table.insert(groups[node.root], node)
+    end
+    return order
+end
+
+-- ---- layers ----------------------------------------------------------------------------------------------------
+local function add_layer(layers, p, scope, rank)
+    for _, part in ipairs(p.parts or { p }) do
+        if part.parts then
+            add_layer(layers, part, scope, rank)
+        else
+            layers[#layers + 1] = { policy = part, scope = scope, rank = rank }
+        end
+    end
+end
+
+-- Layers in order of precedence; rank grows outwards.
+local function layers_of(forward, explicit, default)
+    local layers, attached, seen = {}, {}, {}
+    if explicit then add_layer(layers, explicit, 0, 0) end
+    for _, node in ipairs(forward) do
+        for i, link in ipairs(node.chain) do
+            local m = link.info.module
+            local p = m and rawget(m, '_policy')
+            if p and not seen[link.scope] then
+                seen[link.scope] = true
+                attached[#attached + 1] = { policy = p, scope = link.scope, depth = #node.chain - i }
+            end
+        end
+    end
+    table.sort(attached, function(a, b)
+        if a.depth ~= b.depth then return a.depth > b.depth end
+        return a.scope < b.scope
+    end)
+    for i, each in ipairs(attached) do add_layer(layers, each.policy, each.scope, i) end
+    if default then add_layer(layers, default, 0, #attached + 1) end
+    for i, layer in ipairs(layers) do layer.order = i end
+    return layers
+end
+
+-- ---- keys that must match ----------------------------------------------------------------------------------------
+local function words_of(forward, kind)
+    local set = {}
+    for _, node in ipairs(forward) do
+        if kind == 'ops' then
+            set[node.op] = true
+        elseif kind == 'names' then
+            if node.name and node.name ~= '' then set[node.name] = true end
+        elseif kind == 'paths' then
+            set[node.path or ''] = true
+        else
+            for _, link in ipairs(node.chain) do set[link.info.type] = true end
+        end
+    end
+    return set
+end
+
+local function check_keys(forward, p)
+    if not p.keys or p.optional then return end
+    local set = words_of(forward, p.keys_of)
+    for _, key in ipairs(p.keys) do
+        local found = set[key]
+        if p.is_pattern then
+            for path in pairs(set) do found = found or path:find(key) ~= nil end
+        end
+        if not found then
+            raise(nil, 'value', "policy.by_%s: '%s' matches nothing in this graph; %s (optional = true allows it)",
+                p.keys_of:sub(1, -2), key, errors.near(key, set))
+        end
+    end
+end
+
+-- ---- asking -------------------------------------------------------------------------------------------------------
+local info = binding.new('struct wn_residual')
+
+local function describe(node, i)
+    local shape, types = {}, {}
+    for k = 1, info.ndim do shape[k] = tonumber(info.dim[k - 1]) end
+    for k = node.owners, #node.chain do types[#types + 1] = node.chain[k].info.type end
+    return {
+        op = binding.text(info.op), module = binding.text(info.module), path = binding.text(info.path) or '',
+        name = binding.text(info.name), index = i + 1, block = info.block + 1, bytes = tonumber(info.bytes),
+            shape = shape,
+        dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
+        boundary = info.boundary ~= 0, readers = info.readers, types = types, node = info.node,
+    }
+end
+
+local function where_of(r)
+    return ("residual %d, %s '%s'"):format(r.index, r.op, r.path ~= '' and r.path or (r.name or ''))
+end
+
+local function ask(p, r)
+    local fine, word = pcall(p.ask, p, r)
+    if not fine then
+        if errors.is(word) then error(word, 0) end
+        raise(nil, 'value', 'policy: the function failed when asked about %s: %s', where_of(r), tostring(word))
+    end
+    if word == nil then return nil end
+    return policy.check_word(word, 'policy: asked about ' .. where_of(r))
+end
+
+local function owned_by(node, scope)
+    if scope == 0 then return true end
+    for k = node.owners, #node.chain do
+        if node.chain[k].scope == scope then return true end
+    end
+    return false
+end
+
+local function decide_residuals(program, graph, layers, covers)
+    for i = 0, C.wn_residual_count(program.handle) - 1 do
+        check(C.wn_residual(program.handle, i, info))
+        local node = graph.by_index[info.node]
+        local cover, r = covers[node.index], nil
+        for _, layer in ipairs(layers) do
+            if cover and cover.layer == layer.order then
+                if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
+                break
+            end
+            if layer.policy.ask and owned_by(node, layer.scope) then
+                r = r or describe(node, i)
+                local word = ask(layer.policy, r)
+                if word then
+                    check(C.wn_decide(program.handle, i, word))
+                    break
+                end
+            end
+        end
+    end
+end
+
+local decide = {}
+
+--- The layers of opinion that reach a program, and the nodes that cutting policies cover.
+-- @param graph Program:graph()
+-- @param explicit policy of the call, or nil
+-- @param default policy.default, or nil
+-- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil })
+function decide.covers(graph, explicit, default)
+    local forward = forward_of(graph)
+    local layers, covers = layers_of(forward, explicit, default), {}
+    next_unit = 0
+    for _, layer in ipairs(layers) do
+        check_keys(forward, layer.policy)
+        if layer.policy.cut then
+            for _, group in ipairs(by_root(forward)) do
+                cover_regions(group, layer.scope, layer.policy, layer.order, covers)
+            end
+        end
+    end
+    return layers, covers
+end
+
+--- Gives an open program the words and marks of all policies that reach it.
+-- @param program a Program that is not planned yet
+function decide.apply(program, explicit, default)
+    if C.wn_residual_count(program.handle) == 0 then return end
+    local graph = program:graph()
+    within('asking', true, function()
+        local layers, covers = decide.covers(graph, explicit, default)
+        if #layers == 0 then return end
+        for _, node in ipairs(graph) do
+            local cover = covers[node.index]
+            if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
+        end
+        decide_residuals(program, graph, layers, covers)
+    end)
+end
+
+return decide

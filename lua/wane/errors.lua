@@ -1,0 +1,173 @@
+--- Errors: the one object every failure of Wane is, and the one place that raises it.
+--
+-- The invariant: an error names the line of the user's script, never a line of the library, whatever the
+-- depth the failure was found at. The level is not counted by hand: the stack is walked up to the first
+-- frame whose file lies outside this folder. Objects pass through `pcall` and `within` unchanged.
+-- @module wane.errors
+
+local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
+    debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type
+
+local errors = {}
+
+local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
+
+--- The class of error objects.
+-- Fields: `code` (a word: 'shape', 'dtype', 'value', 'oom', ...), `message`, `where` ('file:line'),
+-- `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `least` in bytes.
+local Error = {}
+Error.__index = Error
+errors.Error = Error
+
+function Error.__tostring(e)
+    if e.where then return e.where .. ': ' .. e.message end
+    return e.message
+end
+
+function Error.__concat(a, b)
+    return tostring(a) .. tostring(b)
+end
+
+--- Whether x is an error object of Wane.
+function errors.is(x)
+    return getmetatable(x) == Error
+end
+
+--- 'file:line' of the innermost frame outside the library, or nil when there is none.
+-- @param level frames of the caller to skip at least (default 1)
+function errors.where(level)
+    level = (level or 1) + 1
+    while true do
+        local info = debug.getinfo(level, 'Sl')
+        if not info then return nil end
+        local source = info.source
+        if info.what ~= 'C' and source:sub(1, #here) ~= here and info.currentline >= 0 then
+            return info.short_src .. ':' .. info.currentline
+        end
+        level = level + 1
+    end
+end
+
+--- Makes an error object without raising it.
+-- @param code a status word
+-- @param message one line
+-- @param extra table of further fields (optional)
+function errors.new(code, message, extra)
+    local e = setmetatable({ code = code, message = message }, Error)
+    if extra then
+        for k, v in pairs(extra) do e[k] = v end
+    end
+    e.where = errors.where(2)
+    e.traceback = debug.traceback(tostring(e), 2)
+    return e
+end
+
+--- Raises an error object at the user's line.
+-- @param _ a level, ignored: the user's line is found by walking the stack
+-- @param code a status word
+-- @param fmt format of the message; further arguments fill it
+function errors.raise(_, code, fmt, ...)
+    local message = fmt
+    if select('#', ...) > 0 then message = string.format(fmt, ...) end
+    error(errors.new(code, message), 0)
+end
+
+--- Edit distance of two words, a swap of neighbours counting one.
+local function distance(a, b)
+    local la, lb = #a, #b
+    local before, row, after = {}, {}, {}
+    for j = 0, lb do row[j] = j end
+    for i = 1, la do
+        after[0] = i
+        local ca = a:byte(i)
+        for j = 1, lb do
+            local cost = ca == b:byte(j) and 0 or 1
+            local d = math.min(row[j] + 1, after[j - 1] + 1, row[j - 1] + cost)
+            if i > 1 and j > 1 and ca == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+                d = math.min(d, before[j - 2] + 1)
+            end
+            after[j] = d
+        end
+        before, row, after = row, after, before
+    end
+    return row[lb]
+end
+
+local function listed(candidates)
+    local names = {}
+    if rawget(candidates, 1) ~= nil then
+        for _, name in ipairs(candidates) do names[#names + 1] = tostring(name) end
+    else
+        for name in pairs(candidates) do
+            if type(name) == 'string' then names[#names + 1] = name end
+        end
+        table.sort(names)
+    end
+    return names
+end
+
+--- Words that help after an unknown name: "did you mean 'gelu'?", or the whole list when nothing is near.
+-- @param name what was written
+-- @param candidates a list of names, or a table whose keys are the names
+function errors.near(name, candidates)
+    name = tostring(name)
+    local names, found = listed(candidates), {}
+    local limit = math.max(1, math.floor(#name / 3))
+    for i, candidate in ipairs(names) do
+        local d = distance(name:lower(), candidate:lower())
+        local is_part = #name >= 3 and candidate:lower():find(name:lower(), 1, true)
+        if d <= limit or is_part then
+            found[#found + 1] = { name = candidate, d = d, i = i }
+        end
+    end
+    if #found == 0 then
+        if #names == 0 then return 'there are none' end
+        if #names > 40 then return 'there is no name like it' end
+        return 'known: ' .. table.concat(names, ', ')
+    end
+    table.sort(found, function(a, b)
+        if a.d ~= b.d then return a.d < b.d end
+        return a.i < b.i
+    end)
+    local words = {}
+    for i = 1, math.min(3, #found) do words[i] = "'" .. found[i].name .. "'" end
+    return 'did you mean ' .. table.concat(words, ' or ') .. '?'
+end
+
+--- Refuses options that `allowed` does not list.
+-- @param opts the options table, or nil
+-- @param allowed list of names, or a table whose keys are the names
+-- @param what opens the message: 'nn.Linear'
+-- @return opts, or an empty table for nil
+function errors.check_options(opts, allowed, what)
+    if opts == nil then return {} end
+    if type(opts) ~= 'table' or getmetatable(opts) ~= nil then
+        errors.raise(nil, 'value', '%s: options must be a plain table, got %s', what, errors.describe(opts))
+    end
+    local is_list = rawget(allowed, 1) ~= nil
+    for name in pairs(opts) do
+        local known = not is_list and allowed[name] ~= nil
+        if is_list then
+            for _, a in ipairs(allowed) do
+                if a == name then known = true end
+            end
+        end
+        if not known then
+            errors.raise(nil, 'value', "%s: unknown option '%s'; %s", what, tostring(name),
+                errors.near(name, allowed))
+        end
+    end
+    return opts
+end
+
+--- A short text for a value in a message: '(2, 3) f32' for a tensor, the number, the quoted string.
+function errors.describe(x)
+    local kind = type(x)
+    if kind == 'string' then return "'" .. x .. "'" end
+    if kind == 'number' or kind == 'nil' or kind == 'boolean' then return tostring(x) end
+    local mt = getmetatable(x)
+    if type(mt) == 'table' and mt.__describe then return mt.__describe(x) end
+    return 'a ' .. kind
+end
+
+return errors

@@ -1,0 +1,170 @@
+--- The door to the library: the only file that requires LuaJIT's ffi.
+--
+-- The declarations are read back from the library itself, so binding and library cannot drift. The library
+-- is loaded once and anchored in this table: a finalizer must never run after it is gone. Handles are
+-- int32 numbers; whoever keeps one keeps a `Ref`, whose finalizer only enqueues the handle in C.
+-- @module wane.ffi
+
+local ffi = require 'ffi'
+local errors = require 'wane.errors'
+
+local binding = {}
+
+local function exists(path)
+    local f = io.open(path, 'rb')
+    if f then f:close() end
+    return f ~= nil
+end
+
+-- $WANE_LIB (a folder or a file), the checkout this file lies in, then the loader's own search.
+local function candidates()
+    local list = {}
+    local env = os.getenv('WANE_LIB')
+    if env and env ~= '' then
+        list[#list + 1] = env:match('%.so$') and env or env .. '/libwane.so'
+    end
+    local folder = debug.getinfo(1, 'S').source:match('^@(.*[/\\])') or './'
+    list[#list + 1] = folder .. '../../build/libwane.so'
+    list[#list + 1] = folder .. '../../lib/libwane.so'
+    list[#list + 1] = folder .. 'libwane.so'
+    for template in package.cpath:gmatch('[^;]+') do
+        if template:find('?', 1, true) then list[#list + 1] = (template:gsub('%?', 'libwane')) end
+    end
+    return list
+end
+
+local function load_library()
+    local tried = candidates()
+    for _, path in ipairs(tried) do
+        if exists(path) then
+            local ok, clib = pcall(ffi.load, path)
+            if not ok then
+                error(errors.new('io', 'wane: ' .. path .. ' does not load: ' .. tostring(clib)), 0)
+            end
+            return clib, path
+        end
+    end
+    local ok, clib = pcall(ffi.load, 'wane')
+    if ok then return clib, 'libwane.so' end
+    error(errors.new('io', 'wane: libwane.so was not found; run make, or set WANE_LIB to its folder (tried '
+        .. table.concat(tried, ', ') .. ')'), 0)
+end
+
+local C, path = load_library()
+ffi.cdef 'const char *wn_cdef(void);'
+ffi.cdef(ffi.string(C.wn_cdef()))
+ffi.cdef 'struct wane_ref { int32_t id; }; struct wane_sentinel { int32_t unused; };'
+
+binding.C = C
+binding.path = path
+binding.string = ffi.string
+binding.copy = ffi.copy
+binding.fill = ffi.fill
+binding.sizeof = ffi.sizeof
+binding.new = ffi.new
+binding.cast = ffi.cast
+binding.null = nil
+
+--- Whether x is a cdata of this ctype (text or ctype).
+binding.istype = ffi.istype
+
+local oom = ffi.new('struct wn_oom')
+
+-- The error object for a status, with the library's standing message.
+local function failure(code)
+    local word = ffi.string(C.wn_status_word(code))
+    local message = ffi.string(C.wn_message())
+    local extra
+    if word == 'oom' then
+        C.wn_oom_last(oom)
+        extra = {
+            bytes = tonumber(oom.bytes), live = tonumber(oom.live), peak = tonumber(oom.peak),
+            reserved = tonumber(oom.reserved), limit = tonumber(oom.limit), least = tonumber(oom.least),
+        }
+    end
+    return errors.new(word, message, extra)
+end
+binding.failure = failure
+
+--- Raises at the user's line unless code is 0. Takes a status or its negative.
+-- @param code what a C function returned
+function binding.check(code, _)
+    if code ~= 0 then error(failure(code < 0 and -code or code), 0) end
+    return code
+end
+
+--- Passes a handle (or a count) through; raises when it is the negative of a status.
+-- @param id what a C function returned
+function binding.id(id)
+    if id < 0 then error(failure(-id), 0) end
+    return id
+end
+
+--- Text of a `const char *`, or nil for a null pointer.
+function binding.text(p)
+    if p == nil then return nil end
+    return ffi.string(p)
+end
+
+--- A cdata that owns one handle: collecting it enqueues the handle for release.
+-- One finalizer for all; it calls into C once and cannot fail.
+binding.Ref = ffi.metatype('struct wane_ref', {
+    __gc = function(ref) C.wn_release(ref.id) end,
+})
+
+local Sentinel
+local at_collection = {}
+
+--- Calls fn once in every full turn of the collector, after weak tables were cleared. fn must not fail.
+function binding.each_collection(fn)
+    at_collection[#at_collection + 1] = fn
+end
+
+Sentinel = ffi.metatype('struct wane_sentinel', {
+    __gc = function()
+        for k = 1, #at_collection do at_collection[k]() end
+        Sentinel()
+    end,
+})
+Sentinel()
+
+local element = {
+    f32 = 'float[?]', f64 = 'double[?]', i32 = 'int32_t[?]', u8 = 'uint8_t[?]', i8 = 'int8_t[?]',
+    bf16 = 'uint16_t[?]', f16 = 'uint16_t[?]',
+}
+local array = {}
+for name, text in pairs(element) do array[name] = ffi.typeof(text) end
+
+--- An array of n elements of a dtype, zeroed. Half types are raw 16-bit words.
+-- @param dtype 'f32', 'f64', 'i32', 'u8', 'i8', 'bf16', 'f16'
+-- @param n elements
+function binding.array(dtype, n)
+    return array[dtype](n)
+end
+
+--- Bytes of one element of a dtype.
+binding.element_bytes = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
+
+--- Bytes of an array cdata; nil for a pointer, whose extent is not known.
+function binding.array_bytes(x)
+    local text = tostring(ffi.typeof(x))
+    if text:find('*', 1, true) or text:find('&', 1, true) then return nil end
+    return ffi.sizeof(x)
+end
+
+local handles = ffi.typeof('int32_t[?]')
+--- An int32 array for handles, filled from a list of numbers when given.
+-- @param n elements
+-- @param list numbers (optional)
+function binding.handles(n, list)
+    local a = handles(math.max(n, 1))
+    if list then
+        for i = 1, n do a[i - 1] = list[i] end
+    end
+    return a
+end
+
+local status = C.wn_start()
+if status ~= 0 then error(failure(status), 0) end
+
+return binding

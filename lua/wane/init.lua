@@ -1,0 +1,102 @@
+--- The table `wane`: what a script sees.
+--
+-- Only names are gathered here. What most scripts need is loaded at once; the rest when its name is first asked for,
+-- so that starting stays fast. A name of the design that this version does not have says so; any other unknown name
+-- raises with the names near it.
+-- @module wane
+
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local tensor = require 'wane.tensor'
+local op = require 'wane.op'
+local within = require 'wane.within'
+local arith = require 'wane.arith'
+local shape = require 'wane.shape'
+local create = require 'wane.create'
+require 'wane.read'
+local grad = require 'wane.grad'
+
+local C = binding.C
+local raise = errors.raise
+
+local wane = {
+    tensor = create.tensor, from = create.from, zeros = create.zeros, ones = create.ones, full = create.full,
+    rand = create.rand, randn = create.randn, randint = create.randint, arange = create.arange, eye = create.eye,
+    where = arith.where, cat = shape.cat, stack = shape.stack,
+    eval = grad.eval, backward = grad.backward, grad = grad.grad, no_grad = grad.no_grad,
+    KiB = 1024, MiB = 1024 ^ 2, GiB = 1024 ^ 3,
+    is_tensor = tensor.is, errors = errors, within = within,
+}
+
+--- Seeds the random numbers of every device and starts their counter again.
+-- @param seed integer from 0 to below 2^53
+function wane.manual_seed(seed)
+    op.size(seed, 'wane.manual_seed')
+    binding.check(C.wn_seed(seed))
+end
+
+--- The device of tensors created from now on: 'auto', 'cpu', 'meta'. Returns the name of the one before.
+function wane.set_device(name)
+    local before = C.wn_device_set(op.device(name, 'wane.set_device'))
+    return binding.string(C.wn_device_name(before))
+end
+
+--- Names of the devices found.
+function wane.devices()
+    return op.device_names()
+end
+
+--- Elementwise larger, smaller of two tensors, or of a tensor and a number.
+wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
+
+--- Whether nodes get the line of the script that recorded them: reports then name lines, recording is slower.
+wane.lines = op.lines
+
+wane.version = binding.string(C.wn_version())
+
+-- name -> { file, field of that file; nil: the file itself }
+local PLACES = {
+    nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'memory' }, bytes = { 'bytes' },
+    plan = { 'plan', 'plan' }, frontier = { 'plan', 'frontier' }, min_budget = { 'plan', 'min_budget' },
+    targets = { 'plan', 'targets' }, fit = { 'plan', 'fit' },
+    measure = { 'measure', 'measure' }, check = { 'measure', 'check' }, compile = { 'compile', 'compile' },
+    checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
+    checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
+    checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' }, save = { 'io', 'save' }, load = { 'io', 'load' },
+    main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
+}
+
+-- Names of the design that a later version brings.
+local LATER = {
+    autocast = true, custom = true, chunked = true, accumulate = true,
+}
+
+local function find(name)
+    local place = PLACES[name]
+    local file = 'wane.' .. place[1]
+    if package.loaded[file] == nil and not package.searchpath(file, package.path) then
+        raise(nil, 'unsupported', 'wane.%s is not in this version', name)
+    end
+    local value = require(file)
+    if not place[2] then return value end
+    value = rawget(value, place[2])
+    if value == nil then raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
+    return value
+end
+
+return setmetatable(wane, {
+    __index = function(t, name)
+        if PLACES[name] then
+            local value = find(name)
+            rawset(t, name, value)
+            return value
+        end
+        if LATER[name] then raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
+        local known = {}
+        for k in pairs(t) do known[#known + 1] = k end
+        for k in pairs(PLACES) do known[#known + 1] = k end
+        table.sort(known)
+        raise(nil, 'value', "wane has no '%s'; %s", tostring(name), errors.near(name, known))
+    end,
+})

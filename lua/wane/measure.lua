@@ -1,0 +1,186 @@
+--- wane.measure(fn, opts): runs a step several times and puts what was measured beside what was predicted.
+--
+-- Without `optimizer` nothing changes: gradients go into cells of the program's own that are gone after it, and the
+-- random counter is put back. With `optimizer` it trains, steps + warmup steps long. Measured bytes are the
+-- executor's ledger, predicted ones the simulator's; `exact` says whether they were equal in every run.
+-- @module wane.measure
+local binding = require 'wane.ffi'
+local bytes = require 'wane.bytes'
+local errors = require 'wane.errors'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local table_ = require 'wane.table'
+local tensor = require 'wane.tensor'
+local within = require 'wane.within'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local measure = {}
+
+--- What was measured. Fields: peak, predicted_peak, reserved, predicted_reserved (bytes, the largest of all
+-- programs of a step), seconds (median of the steps' run time), wall (median with recording), times, loss, at and kinds
+-- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained.
+local Result = {}
+Result.__index = Result
+
+local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
+
+function Result.__tostring(r)
+    local rows = {
+        { 'peak', bytes.exact(r.predicted_peak), bytes.exact(r.peak), bytes.exact(r.peak - r.predicted_peak) },
+        { 'reserved', bytes.exact(r.predicted_reserved), bytes.exact(r.reserved),
+            bytes.exact(r.reserved - r.predicted_reserved) },
+    }
+    for _, name in ipairs(instants) do
+        rows[#rows + 1] = { name:gsub('_', ' '), bytes.exact(r.predicted_at[name]), bytes.exact(r.at[name]),
+            bytes.exact(r.at[name] - r.predicted_at[name]) }
+    end
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if r.kinds[name] > 0 or r.predicted_kinds[name] > 0 then
+            rows[#rows + 1] = { name, bytes.exact(r.predicted_kinds[name]), bytes.exact(r.kinds[name]),
+                bytes.exact(r.kinds[name] - r.predicted_kinds[name]) }
+        end
+    end
+    return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n'):format(r.steps, r.warmup,
+        r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step')
+        .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
+end
+
+local function median(list)
+    local sorted = {}
+    for i, v in ipairs(list) do sorted[i] = v end
+    table.sort(sorted)
+    local n = #sorted
+    return n % 2 == 1 and sorted[(n + 1) / 2] or (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+end
+
+local measured = binding.new('struct wn_measured')
+local summary = binding.new('struct wn_summary')
+
+-- Takes the numbers of one program that ran into the step's row.
+local function take(row, p)
+    check(C.wn_measured(p.handle, measured))
+    check(C.wn_summary(p.handle, summary))
+    local peak, reserved = tonumber(measured.peak), tonumber(measured.reserved)
+    local predicted, predicted_reserved = tonumber(summary.peak), tonumber(summary.reserved)
+    row.seconds = row.seconds + measured.seconds
+    row.exact = row.exact and peak == predicted and reserved == predicted_reserved
+    if peak > row.peak then
+        row.kinds, row.predicted_kinds = plan.by_kind(measured.peak_kinds), plan.by_kind(summary.peak_kinds)
+    end
+    row.peak, row.predicted_peak = math.max(row.peak, peak), math.max(row.predicted_peak, predicted)
+    row.reserved = math.max(row.reserved, reserved)
+    row.predicted_reserved = math.max(row.predicted_reserved, predicted_reserved)
+    local mode = p.request.mode
+    if mode == 'backward' or mode == 'step' or not row.at then
+        row.at, row.predicted_at = plan.by_instant(measured.at), plan.by_instant(summary.at)
+    end
+end
+
+local function new_row()
+    return { peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
+end
+
+local function number_of(loss)
+    if not tensor.is(loss) or loss.device == 'meta' then return nil end
+    return loss:item()
+end
+
+-- One step that leaves nothing behind.
+local function quiet(fn, opts)
+    local request = plan.request_of(fn, 'wane.measure')
+    if request.mode ~= 'backward' and request.mode ~= 'eval' then
+        raise(nil, 'value', 'wane.measure: the function runs a %s; return the loss and pass {optimizer = opt} to '
+            .. 'let it train',
+            request.mode)
+    end
+    local copy = { transient = request.mode == 'backward' }
+    for key, value in pairs(request) do copy[key] = value end
+    if opts.policy ~= nil then copy.policy = opts.policy end
+    local row = new_row()
+    local p = program.open(copy):plan():run()
+    require('wane.module').new_epoch()
+    take(row, p)
+    row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
+    return row
+end
+
+-- One step that trains.
+local function train(fn, opts)
+    local row = new_row()
+    local loss
+    within('listen', function(p) take(row, p) end, function()
+        loss = fn()
+        if row.peak >= 0 then return end -- it stepped by itself
+        if not tensor.is(loss) then
+            raise(nil, 'value', 'wane.measure: the function must return the loss, it returned %s',
+                errors.describe(loss))
+        end
+        if opts.fused then
+            opts.optimizer:step(loss, { policy = opts.policy })
+        else
+            opts.optimizer:zero_grad()
+            loss:backward { policy = opts.policy }
+            opts.optimizer:step()
+        end
+    end)
+    if row.peak < 0 then raise(nil, 'value', 'wane.measure: the function ran nothing and returned no loss') end
+    row.loss = tensor.is(loss) and tensor.typed(loss)._ndim == 0 and number_of(loss) or nil
+    return row
+end
+
+local function add(result, row, times)
+    local peaked = row.peak > result.peak
+    for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved' } do
+        result[name] = math.max(result[name], row[name])
+    end
+    if peaked then
+        result.kinds, result.predicted_kinds, result.at, result.predicted_at =
+            row.kinds, row.predicted_kinds, row.at, row.predicted_at
+    end
+    result.exact = result.exact and row.exact
+    result.loss = row.loss
+    if times then
+        table.insert(result.times, row.seconds)
+        table.insert(result.walls, row.wall)
+    end
+end
+
+local options = { 'steps', 'warmup', 'policy', 'optimizer', 'fused' }
+
+--- Measures a step.
+-- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
+-- @param opts { steps = 5, warmup = 1, policy =, optimizer =, fused = false }: fused uses opt:step(loss)
+-- @return Result, printable
+-- Errors: 'value' for a function that trains without optimizer=; whatever running raises.
+function measure.measure(fn, opts)
+    if type(opts) == 'table' and opts.restore then
+        raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
+    end
+    opts = plan.check_options(opts, options, 'wane.measure')
+    local steps, warmup = opts.steps or 5, opts.warmup or 1
+    if type(steps) ~= 'number' or steps < 1 or steps % 1 ~= 0 or type(warmup) ~= 'number' or warmup < 0
+        or warmup % 1 ~= 0 then
+        raise(nil, 'value', 'wane.measure: steps must be a whole number from 1 and warmup from 0, got %s and %s',
+            tostring(steps), tostring(warmup))
+    end
+    local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
+        times = {}, walls = {}, steps = steps, warmup = warmup, trained = opts.optimizer ~= nil }, Result)
+    for i = 1, warmup + steps do
+        local start = C.wn_now()
+        local row = (opts.optimizer and train or quiet)(fn, opts)
+        row.wall = C.wn_now() - start
+        add(result, row, i > warmup)
+    end
+    result.seconds, result.wall = median(result.times), median(result.walls)
+    return result
+end
+
+--- wane.check: not in this version.
+function measure.check()
+    raise(nil, 'unsupported', 'wane.check is not in this version')
+end
+
+return measure

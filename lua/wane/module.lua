@@ -1,0 +1,330 @@
+--- Modules: named parts of a model that own parameters and other modules.
+--
+-- `nn.module(name, init)` makes a class; calling the class makes an instance, calling the instance records its
+-- `forward` inside a scope (path and type), which is all that policies and reports know of it. Children and
+-- parameters are found by walking the fields in order of assignment, plain tables of modules included, so
+-- nothing is registered by hand. A module that only one program uses has the path its owner gives it; the
+-- outermost module of a program has the path ''.
+-- @module wane.module
+
+local binding = require 'wane.ffi'
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local tensor = require 'wane.tensor'
+local within = require 'wane.within'
+
+local C = binding.C
+local raise = errors.raise
+local error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
+    error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
+
+local module = {}
+
+local Module = {} -- methods of every module
+module.Module = Module
+
+local mode_number = 0
+local epoch = 0
+
+--- A number that changes whenever recordings may differ: train/eval, policies, freezing.
+function module.mode()
+    return mode_number
+end
+
+local function mode_changed()
+    mode_number = mode_number + 1
+end
+module.mode_changed = mode_changed
+tensor.mode_changed = mode_changed
+
+--- A program ran: modules recorded from now on belong to another one.
+function module.new_epoch()
+    epoch = epoch + 1
+end
+
+--- Whether x is an instance of a module class.
+function module.is(x)
+    local mt = getmetatable(x)
+    return type(mt) == 'table' and rawget(mt, '__module') == true
+end
+local is = module.is
+
+local function is_parameter(x)
+    return getmetatable(x) == tensor.Tensor and rawget(x, '_parameter') == true
+end
+
+--- nn.Parameter(t): a state cell of kind parameter that starts as t. t: creation op, or any float tensor.
+function module.parameter(init, name)
+    if not tensor.is(init) then
+        raise(nil, 'value', 'nn.Parameter: expected a tensor, got %s', errors.describe(init))
+    end
+    if not tensor.is_float[tensor.typed(init)._dtype] then
+        raise(nil, 'dtype', 'nn.Parameter: only floats can be trained, got %s', tensor.describe(init))
+    end
+    local p = create.cell(create.KIND_PARAMETER, init, name or 'parameter')
+    binding.check(C.wn_cell_need_grad(p.id, 1))
+    rawset(p, '_parameter', true)
+    return p
+end
+
+-- ---- walking --------------------------------------------------------------------------------------------
+
+local function join(prefix, key)
+    key = tostring(key)
+    if prefix == '' then return key end
+    return prefix .. '.' .. key
+end
+
+local function sorted_keys(list)
+    local names = {}
+    for k in pairs(list) do
+        if type(k) == 'string' then names[#names + 1] = k end
+    end
+    table.sort(names)
+    return names
+end
+
+-- Calls on_module(path, m) and on_parameter(path, p) for what `value` (a field of a module) holds.
+local function visit(value, path, on_module, on_parameter, seen)
+    if is_parameter(value) then
+        if on_parameter then on_parameter(path, value) end
+    elseif is(value) then
+        on_module(path, value)
+    elseif type(value) == 'table' and getmetatable(value) == nil and not seen[value] then
+        seen[value] = true
+        for k = 1, #value do visit(value[k], join(path, k), on_module, on_parameter, seen) end
+        for _, k in ipairs(sorted_keys(value)) do
+            visit(value[k], join(path, k), on_module, on_parameter, seen)
+        end
+    end
+end
+
+local function each_field(m, on_module, on_parameter)
+    local seen = {}
+    for _, key in ipairs(rawget(m, '_order')) do
+        visit(rawget(m, key), tostring(key), on_module, on_parameter, seen)
+    end
+end
+
+--- Direct children of a module in order of assignment: a list of { name =, module = }.
+-- Plain tables are looked through: name 'blocks.1'.
+function module.children(m)
+    local list = {}
+    each_field(m, function(path, child) list[#list + 1] = { name = path, module = child } end)
+    return list
+end
+
+local function walk(m, prefix, on_module, on_parameter, seen)
+    if seen[m] then return end
+    seen[m] = true
+    if on_module then on_module(prefix, m) end
+    each_field(m, function(path, child)
+        walk(child, join(prefix, path), on_module, on_parameter, seen)
+    end, on_parameter and function(path, p)
+        if not seen[p] then
+            seen[p] = true
+            on_parameter(join(prefix, path), p, m)
+        end
+    end)
+end
+
+-- ---- scopes ---------------------------------------------------------------------------------------------
+
+local stack, scopes, depth = {}, { [0] = 0 }, 0
+local infos = {} -- scope id -> { module =, path =, type =, parent_scope = }
+local weak_values = { __mode = 'v' }
+
+--- What a scope is: { module =, path =, type =, parent_scope = }, or nil.
+-- `module` is the instance that was last recorded under it, nil when it was collected.
+function module.of_scope(id)
+    return infos[id]
+end
+
+--- The module whose forward is being recorded, or nil.
+function module.current()
+    return stack[depth]
+end
+
+local function intern(parent, name, m)
+    local kind = module.type(m)
+    local id = binding.id(C.wn_scope(parent, name, kind))
+    if infos[id] == nil then
+        local above = infos[parent]
+        local path = above and above.path ~= '' and (above.path .. '.' .. name) or name
+        infos[id] = setmetatable({ path = path, type = kind, parent_scope = parent }, weak_values)
+    end
+    return id
+end
+
+-- The path of m under the module being recorded; its type when it is no part of it.
+local function relative_name(owner, m)
+    local names = rawget(owner, '_names')
+    if names == nil or names[m] == nil then
+        names = setmetatable({}, { __mode = 'k' })
+        walk(owner, '', function(path, child)
+            if names[child] == nil then names[child] = path end
+        end, nil, {})
+        rawset(owner, '_names', names)
+    end
+    local name = names[m]
+    if name == nil or name == '' then return module.type(m) end
+    return name
+end
+
+-- Whether another module of this type already took scope `id` in the program being recorded.
+local function taken(id, m)
+    local other = infos[id] and infos[id].module
+    return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
+end
+
+local function root_scope(m)
+    local id = intern(scopes[depth], '', m)
+    local n = 1
+    while taken(id, m) do
+        n = n + 1
+        id = intern(scopes[depth], module.type(m) .. '_' .. n, m)
+    end
+    rawset(m, '_epoch', epoch)
+    if not rawget(m, '_named') then
+        rawset(m, '_named', true)
+        walk(m, '', nil, function(path, p) C.wn_cell_rename(p.id, path) end, {})
+    end
+    return id
+end
+
+local function scope_of(m)
+    local owner = stack[depth]
+    local parent = scopes[depth]
+    local cached = rawget(m, '_scopes')
+    local id = cached[parent]
+    if owner == nil then
+        if id == nil or taken(id, m) then
+            id = root_scope(m)
+            cached[parent] = id
+        end
+        rawset(m, '_epoch', epoch)
+    elseif id == nil then
+        id = intern(parent, relative_name(owner, m), m)
+        cached[parent] = id
+    end
+    infos[id].module = m
+    return id
+end
+
+local function push(m)
+    local id = scope_of(m)
+    local before = depth
+    depth = before + 1
+    stack[depth], scopes[depth] = m, id
+    C.wn_scope_set(id)
+    return before
+end
+
+local function pop(before)
+    if depth == before + 1 then
+        stack[depth] = nil
+    else
+        for k = depth, before + 1, -1 do stack[k] = nil end
+    end
+    depth = before
+    C.wn_scope_set(scopes[before])
+    return before
+end
+
+-- The kind 'module' of within: a module is entered, a number is the depth to go back to.
+within.register('module', function(value)
+    if type(value) == 'number' then return pop(value) end
+    return push(value)
+end)
+
+local handler = within.handler
+
+local function leave(before, ok, ...)
+    pop(before)
+    if not ok then error((...), 0) end
+    return ...
+end
+
+-- within('module', m, m.forward, m, ...), written out because every layer of every step comes through here.
+local function call(m, ...)
+    local forward = m.forward
+    if forward == nil then
+        raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
+            module.type(m))
+    end
+    return leave(push(m), xpcall(forward, handler, m, ...))
+end
+
+-- ---- classes --------------------------------------------------------------------------------------------
+
+--- The type name of a module instance or class.
+function module.type(m)
+    return getmetatable(m).__name
+end
+
+local function new_field(m, key, value)
+    if Module[key] ~= nil then
+        raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
+            tostring(key), tostring(key))
+    end
+    rawset(m, key, value)
+    if value == nil or type(value) ~= 'table' then return end
+    if is(value) or is_parameter(value) or getmetatable(value) == nil then
+        local known = rawget(m, '_known')
+        if not known[key] then
+            known[key] = true
+            local order = rawget(m, '_order')
+            order[#order + 1] = key
+        end
+        rawset(m, '_names', nil)
+        rawset(m, '_named', nil)
+    end
+end
+
+--- nn.module(name, init): a class of modules. init(self, ...) fills the instance; define Class:forward(...).
+-- @param name type name, what policy.by_type matches
+-- @param init function(self, ...), optional
+function module.new(name, init)
+    if type(name) ~= 'string' or name == '' then
+        raise(nil, 'value', 'nn.module: expected a type name, got %s', errors.describe(name))
+    end
+    if init ~= nil and type(init) ~= 'function' then
+        raise(nil, 'value', 'nn.module: expected function(self, ...), got %s', errors.describe(init))
+    end
+    local class = {}
+    local mt = {
+        __module = true, __name = name, __index = class, __newindex = new_field, __call = call,
+        __tostring = function(m) return module.text(m) end,
+        __describe = function() return 'a module ' .. name end,
+    }
+    return setmetatable(class, {
+        __index = Module, __name = name,
+        __call = function(_, ...)
+            local m = setmetatable({ training = true, _order = {}, _known = {}, _scopes = {} }, mt)
+            if init then init(m, ...) end
+            return m
+        end,
+        __tostring = function() return 'nn.module ' .. name end,
+        __describe = function() return 'the class ' .. name end,
+    })
+end
+
+--- Text of a module as a tree: one line a child.
+function module.text(m)
+    local head = module.type(m) .. '(' .. (m.extra and m:extra() or '') .. ')'
+    local children = module.children(m)
+    if #children == 0 then return head end
+    local lines = { module.type(m) .. '(' }
+    for _, child in ipairs(children) do
+        local text = module.text(child.module):gsub('\n', '\n  ')
+        lines[#lines + 1] = '  ' .. child.name .. ': ' .. text
+    end
+    lines[#lines + 1] = ')'
+    return table.concat(lines, '\n')
+end
+
+module.walk = walk
+
+require('wane.modulestate')(module)
+
+return module

@@ -1,0 +1,210 @@
+--- What every module can do with its parameters: list, load, move, freeze, clear, switch to evaluation.
+--
+-- The methods are added to the base of all modules by module.lua. Names are paths ('blocks.1.attn.weight'); the
+-- same parameter under two names is listed once, under the first.
+-- @module wane.modulestate
+
+local binding = require 'wane.ffi'
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local op = require 'wane.op'
+local tensor = require 'wane.tensor'
+
+local C = binding.C
+local raise = errors.raise
+local ipairs, pairs, rawset, tostring, type = ipairs, pairs, rawset, tostring, type
+
+--- Lists parameters: { {name =, parameter =}, ... }.
+local function named(module, m)
+    local list = {}
+    module.walk(m, '', nil, function(path, p) list[#list + 1] = { name = path, parameter = p } end, {})
+    return list
+end
+
+-- Another cell for a parameter: whoever holds the tensor sees the new one.
+local function renew(p, init)
+    local cell = binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, 'parameter'))
+    local trains = tensor.info(p).needs_grad ~= 0
+    binding.check(C.wn_cell_need_grad(cell, trains and 1 or 0))
+    tensor.rebind(p, cell)
+end
+
+local function moved(p, where)
+    if tensor.dtype_id[where] then return p:to(where):detach() end
+    if op.device(where, 'to') == tensor.typed(p)._device then return nil end
+    if where == 'meta' then
+        return create.zeros(p.shape, { dtype = p.dtype, device = 'meta' })
+    end
+    return p:to(where)
+end
+
+local function load_state(module, m, dict, opts)
+    opts = errors.check_options(opts, { 'strict' }, 'load_state_dict')
+    if type(dict) ~= 'table' then
+        raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
+            errors.describe(dict))
+    end
+    local known, roots, cells = {}, {}, {}
+    for _, entry in ipairs(named(module, m)) do
+        local value = dict[entry.name]
+        known[entry.name] = true
+        if value == nil then
+            if opts.strict ~= false then
+                raise(nil, 'value', "load_state_dict: '%s' is missing; %s", entry.name,
+                    errors.near(entry.name, dict))
+            end
+        else
+            local p = entry.parameter
+            if not tensor.is(value) then
+                raise(nil, 'value', "load_state_dict: '%s' must be a tensor, got %s", entry.name,
+                    errors.describe(value))
+            end
+            if tensor.describe(value) ~= tensor.describe(p) then
+                raise(nil, 'shape', "load_state_dict: '%s' is %s in the model, %s in the table", entry.name,
+                    tensor.describe(p), tensor.describe(value))
+            end
+            roots[#roots + 1], cells[#cells + 1] = value, p
+        end
+    end
+    if opts.strict ~= false then
+        for name in pairs(dict) do
+            if not known[name] then
+                raise(nil, 'value', "load_state_dict: the model has no '%s'; %s", tostring(name),
+                    errors.near(name, known))
+            end
+        end
+    end
+    if #roots > 0 then require('wane.program').run { mode = 'assign', roots = roots, cells = cells } end
+end
+
+-- Walking, listing, changing mode.
+local function add_lists(module, Module)
+    --- All parameters, each once, in order of assignment: a list.
+    function Module.parameters(m)
+        local list = {}
+        for k, entry in ipairs(named(module, m)) do list[k] = entry.parameter end
+        return list
+    end
+
+    --- for name, p in model:named_parameters() do ... end
+    function Module.named_parameters(m)
+        local list, k = named(module, m), 0
+        return function()
+            k = k + 1
+            if list[k] then return list[k].name, list[k].parameter end
+        end
+    end
+
+    --- Direct children, in order of assignment: a list of modules.
+    function Module.children(m)
+        local list = {}
+        for k, entry in ipairs(module.children(m)) do list[k] = entry.module end
+        return list
+    end
+
+    --- All modules, this one first: a list.
+    function Module.modules(m)
+        local list = {}
+        module.walk(m, '', function(_, each) list[#list + 1] = each end, nil, {})
+        return list
+    end
+
+    --- for path, m in model:named_modules() do ... end; the model itself has the path ''.
+    function Module.named_modules(m)
+        local list, k = {}, 0
+        module.walk(m, '', function(path, each) list[#list + 1] = { path, each } end, nil, {})
+        return function()
+            k = k + 1
+            if list[k] then return list[k][1], list[k][2] end
+        end
+    end
+
+    --- Calls fn(module) for every module, children before their owner. Returns the module.
+    function Module.apply(m, fn)
+        local list = m:modules()
+        for k = #list, 1, -1 do fn(list[k]) end
+        return m
+    end
+
+    --- Training mode (default true) for this module and all inside; changes Dropout. Returns the module.
+    function Module.train(m, on)
+        if on == nil then on = true end
+        for _, each in ipairs(m:modules()) do rawset(each, 'training', on and true or false) end
+        module.mode_changed()
+        return m
+    end
+
+    --- Evaluation mode: the opposite of train.
+    function Module.eval(m)
+        return m:train(false)
+    end
+end
+
+-- Parameters and their gradients.
+local function add_state(module, Module)
+    --- Drops all gradients; their bytes are given back at once.
+    function Module.zero_grad(m)
+        for _, p in ipairs(m:parameters()) do binding.check(C.wn_cell_drop_grad(p.id)) end
+    end
+
+    --- Freezes (false) or trains (true) every parameter. Returns the module.
+    function Module.requires_grad(m, on)
+        for _, p in ipairs(m:parameters()) do p.requires_grad = on and true or false end
+        return m
+    end
+
+    --- Parameters by name. The tensors are the model's own, not copies.
+    function Module.state_dict(m)
+        local dict = {}
+        for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.parameter end
+        return dict
+    end
+
+    --- Assigns every parameter from a table of names and tensors. A run point.
+    -- @param dict what state_dict of an equal model returned, or tensors read from a file
+    -- @param opts {strict = false}: names may be missing on either side
+    function Module.load_state_dict(m, dict, opts)
+        load_state(module, m, dict, opts)
+        return m
+    end
+
+    --- All parameters to a dtype or device ('bf16', 'meta'). Returns the module.
+    function Module.to(m, where)
+        if type(where) ~= 'string' then
+            raise(nil, 'value', "to: expected a dtype or a device, got %s", errors.describe(where))
+        end
+        for _, p in ipairs(m:parameters()) do
+            local value = moved(p, where)
+            if value then renew(p, value) end
+        end
+        for _, each in ipairs(m:modules()) do rawset(each, '_named', nil) end
+        module.mode_changed()
+        return m
+    end
+
+    --- Number of elements of all parameters.
+    function Module.parameter_count(m)
+        local n = 0
+        for _, p in ipairs(m:parameters()) do n = n + p:numel() end
+        return n
+    end
+
+    --- model:checkpoint(p): the policy p for everything recorded under this module.
+    -- @param p string, function, policy, plan; nothing: 'recompute_all'; false takes it off
+    function Module.checkpoint(m, p)
+        if p == false then
+            rawset(m, '_policy', nil)
+        else
+            if p == nil then p = 'recompute_all' end
+            rawset(m, '_policy', require('wane.policy').of(p))
+        end
+        module.mode_changed()
+        return m
+    end
+end
+
+return function(module)
+    module.renew = renew
+    add_lists(module, module.Module)
+    add_state(module, module.Module)
+end

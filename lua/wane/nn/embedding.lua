@@ -1,0 +1,30 @@
+--- nn.Embedding(v, d, {dtype =, device =}): row `id` of a (v, d) table for each id. ids (...) -> (..., d).
+--
+-- ids are i32 and 0-based, as tokenizers write them. weight starts normal, mean 0, deviation 1.
+-- @module wane.nn.embedding
+
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local op = require 'wane.op'
+local tensor = require 'wane.tensor'
+
+local EMBEDDING = op.id.embedding
+
+local Embedding = module.new('Embedding', function(self, v, d, opts)
+    opts = errors.check_options(opts, { 'dtype', 'device' }, 'nn.Embedding')
+    self.v = op.size(v, 'nn.Embedding: rows', 1)
+    self.d = op.size(d, 'nn.Embedding: size', 1)
+    self.weight = module.parameter(create.make('nn.Embedding', op.id.normal, { v, d }, 0, 1, opts), 'weight')
+end)
+
+function Embedding:forward(ids)
+    tensor.need_self(ids, 'embedding')
+    return op.binary(EMBEDDING, self.weight, ids)
+end
+
+function Embedding:extra()
+    return ('%d, %d'):format(self.v, self.d)
+end
+
+return Embedding

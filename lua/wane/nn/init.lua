@@ -1,0 +1,54 @@
+--- The table wane.nn: layers, losses, and the maker of new layers.
+--
+-- Files are loaded when a name is first asked for. A name of the design that this version does not have says so; any
+-- other unknown name raises with the names near it.
+-- @module wane.nn
+
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+
+local rawset, require, setmetatable = rawset, require, setmetatable
+
+-- name -> { file, field of that file; nil: the file is the class itself }
+local PLACES = {
+    Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'layernorm' }, RMSNorm = { 'rmsnorm' },
+    Dropout = { 'dropout' }, Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' },
+    Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'start' },
+    ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
+    Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
+    Softmax = { 'activations', 'Softmax' },
+    cross_entropy = { 'losses', 'cross_entropy' }, nll_loss = { 'losses', 'nll_loss' },
+    mse_loss = { 'losses', 'mse_loss' },
+}
+
+-- Names of the design that a later version brings.
+local LATER = {
+    Conv2d = true, BatchNorm2d = true, MaxPool2d = true, AvgPool2d = true, AdaptiveAvgPool2d = true,
+}
+
+local nn = {
+    module = module.new,
+    Parameter = module.parameter,
+    is_module = module.is,
+}
+
+return setmetatable(nn, {
+    __index = function(t, name)
+        local place = PLACES[name]
+        if place then
+            local value = require('wane.nn.' .. place[1])
+            if place[2] then value = value[place[2]] end
+            rawset(t, name, value)
+            return value
+        end
+        if LATER[name] then errors.raise(nil, 'unsupported', 'nn.%s is not in this version', name) end
+        local known = { 'module', 'Parameter' }
+        for k in pairs(PLACES) do known[#known + 1] = k end
+        table.sort(known)
+        errors.raise(nil, 'value', "wane.nn has no '%s'; %s", tostring(name), errors.near(name, known))
+    end,
+    __newindex = function(_, name)
+        errors.raise(nil, 'value', "wane.nn.%s = ...: the table is closed; keep your own layers in locals",
+            tostring(name))
+    end,
+})

@@ -1,0 +1,87 @@
+--- Losses: functions that record a 0-d tensor.
+--
+-- Labels are i32 and 0-based. The mean is over what counts: elements, or labels that are not ignore_index.
+-- @module wane.nn.losses
+
+local errors = require 'wane.errors'
+local op = require 'wane.op'
+local tensor = require 'wane.tensor'
+
+local id, raise = op.id, errors.raise
+local methods = tensor.methods
+local LOG_SOFTMAX, NLL = id.log_softmax, id.nll
+
+local losses = {}
+
+local OPTIONS = { 'ignore_index' }
+
+local function ignore_index(opts, what)
+    if opts == nil then return -100 end
+    opts = errors.check_options(opts, OPTIONS, what)
+    local v = opts.ignore_index
+    if v == nil then return -100 end
+    if type(v) ~= 'number' or v % 1 ~= 0 or v < -2 ^ 31 or v >= 2 ^ 31 then
+        raise(nil, 'value', '%s: ignore_index must be an integer of 32 bits, got %s', what, errors.describe(v))
+    end
+    return v
+end
+
+local function check(x, labels, what)
+    if not tensor.is(x) or not tensor.is(labels) then
+        raise(nil, 'value', '%s: expected tensors (..., classes) and labels (...), got %s and %s', what,
+            errors.describe(x), errors.describe(labels))
+    end
+    local a, b = tensor.typed(x)._dims, tensor.typed(labels)._dims
+    local fits = #a == #b + 1
+    for k = 1, #b do fits = fits and a[k] == b[k] end
+    if not fits then
+        raise(nil, 'shape', '%s: %s and labels %s do not fit; expected (..., classes) and labels (...)', what,
+            tensor.describe(x), tensor.describe(labels))
+    end
+    if tensor.is_float[labels._dtype] then
+        raise(nil, 'dtype', "%s: labels must be integers, got %s; write labels:to 'i32'", what,
+            tensor.describe(labels))
+    end
+end
+
+local function nll(logp, labels, index)
+    local at = op.attrs()
+    at.n = 1
+    at.i[0] = index
+    return op.binary(NLL, logp, labels, at)
+end
+
+--- nn.cross_entropy(logits, labels, {ignore_index = -100}): mean of -log softmax(logits)[label].
+-- @param logits (..., C)
+-- @param labels (...) i32, 0-based
+function losses.cross_entropy(logits, labels, opts)
+    local index = ignore_index(opts, 'nn.cross_entropy')
+    check(logits, labels, 'nn.cross_entropy')
+    local at = op.attrs()
+    at.n = 1
+    at.i[0] = logits._ndim - 1
+    return nll(op.unary(LOG_SOFTMAX, logits, at), labels, index)
+end
+
+--- nn.nll_loss(log_probabilities, labels, {ignore_index = -100}): mean of -log_probabilities[label].
+function losses.nll_loss(logp, labels, opts)
+    local index = ignore_index(opts, 'nn.nll_loss')
+    check(logp, labels, 'nn.nll_loss')
+    return nll(logp, labels, index)
+end
+
+--- nn.mse_loss(a, b): mean of (a - b)^2. The shapes must be equal.
+function losses.mse_loss(a, b)
+    if not tensor.is(a) or not tensor.is(b) then
+        raise(nil, 'value', 'nn.mse_loss: expected two tensors, got %s and %s', errors.describe(a),
+            errors.describe(b))
+    end
+    if tensor.shape_text(tensor.typed(a)._dims) ~= tensor.shape_text(tensor.typed(b)._dims) then
+        raise(nil, 'shape', 'nn.mse_loss: %s and %s differ in shape; a loss does not broadcast',
+            tensor.describe(a), tensor.describe(b))
+    end
+    local d = a - b
+    return methods.mean(d * d)
+end
+
+return losses

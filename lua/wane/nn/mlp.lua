@@ -1,0 +1,40 @@
+--- nn.MLP(d, hidden = 4 d, {act = 'gelu', bias = true, dropout = 0, dtype =, device =}): up, activation, down.
+--
+-- x (..., d) -> (..., d). act: 'relu', 'gelu', 'silu', 'tanh', 'sigmoid'.
+-- @module wane.nn.mlp
+
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local op = require 'wane.op'
+local activations = require 'wane.nn.activations'
+local Dropout = require 'wane.nn.dropout'
+local Linear = require 'wane.nn.linear'
+
+local ACTS = {
+    relu = activations.ReLU, gelu = activations.GELU, silu = activations.SiLU, tanh = activations.Tanh,
+    sigmoid = activations.Sigmoid,
+}
+
+local MLP = module.new('MLP', function(self, d, hidden, opts)
+    opts = errors.check_options(opts, { 'act', 'bias', 'dropout', 'dtype', 'device' }, 'nn.MLP')
+    op.size(d, 'nn.MLP: size', 1)
+    hidden = hidden or 4 * d
+    local act = ACTS[opts.act or 'gelu']
+    if not act then
+        errors.raise(nil, 'value', 'nn.MLP: unknown act %s; %s', errors.describe(opts.act),
+            errors.near(opts.act, ACTS))
+    end
+    local rest = { bias = opts.bias, dtype = opts.dtype, device = opts.device }
+    self.up = Linear(d, hidden, rest)
+    self.act = act()
+    self.down = Linear(hidden, d, rest)
+    if opts.dropout and opts.dropout ~= 0 then self.dropout = Dropout(opts.dropout) end
+end)
+
+function MLP:forward(x)
+    x = self.down(self.act(self.up(x)))
+    if self.dropout then x = self.dropout(x) end
+    return x
+end
+
+return MLP

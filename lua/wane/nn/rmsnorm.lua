@@ -1,0 +1,37 @@
+--- nn.RMSNorm(d, {eps = 1e-6, dtype =, device =}): x / sqrt(mean(x^2) + eps) * weight over the last dim.
+--
+-- Composed of elementwise nodes and one mean. x (..., d); weight (d) of ones.
+-- Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+-- @module wane.nn.rmsnorm
+
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local op = require 'wane.op'
+local tensor = require 'wane.tensor'
+
+local KEEP = { keepdim = true }
+
+local RMSNorm = module.new('RMSNorm', function(self, d, opts)
+    opts = errors.check_options(opts, { 'eps', 'dtype', 'device' }, 'nn.RMSNorm')
+    local place = { dtype = opts.dtype or 'f32', device = opts.device }
+    self.d = op.size(d, 'nn.RMSNorm: size', 1)
+    self.eps = op.finite(opts.eps or 1e-6, 'nn.RMSNorm: eps')
+    self.weight = module.parameter(create.ones({ d }, place), 'weight')
+end)
+
+function RMSNorm:forward(x)
+    tensor.need_self(x, 'rmsnorm')
+    local dims = tensor.typed(x)._dims
+    if dims[#dims] ~= self.d then
+        errors.raise(nil, 'shape', 'rmsnorm: the last dim of %s must be %d', tensor.describe(x), self.d)
+    end
+    local scale = ((x * x):mean(-1, KEEP) + self.eps):rsqrt()
+    return x * scale * self.weight
+end
+
+function RMSNorm:extra()
+    return ('%d, eps = %g'):format(self.d, self.eps)
+end
+
+return RMSNorm

@@ -1,0 +1,40 @@
+--- nn.Sequential{a, b, c}: modules (or functions) one after the other; :add(m) appends one.
+--
+-- The children are seq[1], seq[2], ... and have the paths '1', '2', ...; policies made of units (every,
+-- segments, sqrt) count them.
+-- @module wane.nn.sequential
+
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+
+local function check(m, position)
+    if module.is(m) or type(m) == 'function' then return m end
+    errors.raise(nil, 'value', 'nn.Sequential: entry %d must be a module or a function, got %s', position,
+        errors.describe(m))
+end
+
+local Sequential = module.new('Sequential', function(self, ...)
+    local list = ...
+    if type(list) ~= 'table' or module.is(list) then
+        list = { ... }
+    elseif select('#', ...) > 1 then
+        errors.raise(nil, 'value', 'nn.Sequential: expected one list of modules, got %d arguments',
+            (select('#', ...)))
+    end
+    for k, m in ipairs(list) do self[k] = check(m, k) end
+end)
+
+--- Appends a module. Returns the Sequential.
+function Sequential:add(m)
+    self[#self + 1] = check(m, #self + 1)
+    return self
+end
+
+function Sequential:forward(x, ...)
+    if #self == 0 then return x end
+    x = self[1](x, ...)
+    for k = 2, #self do x = self[k](x) end
+    return x
+end
+
+return Sequential

@@ -1,0 +1,281 @@
+--- What all optimizers share: state cells, the block of numbers a step reads, and the ways to step.
+--
+-- All state is made when the optimizer is constructed, as creation nodes: it takes storage at the first step. A
+-- parameter counts its own steps, so one that got its first gradient late is corrected as such. Parameters that
+-- have counted equally share one block of numbers; it is read when the program runs, so `opt.lr` may change at
+-- every step. Counts move only after the program ran.
+-- @module wane.optim.optimizer
+
+local binding = require 'wane.ffi'
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local tensor = require 'wane.tensor'
+
+local C = binding.C
+local raise = errors.raise
+local ipairs, pairs, rawset, setmetatable, tostring, type = ipairs, pairs, rawset, setmetatable, tostring, type
+
+local Optimizer = {}
+
+local STEP_OPTIONS = { 'policy', 'budget', 'scale' }
+
+-- A class: name, op of one update, names of the state cells, what the user may set, and fill(self, hyper, t).
+local function check_params(params, what)
+    if type(params) ~= 'table' or tensor.is(params) then
+        raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
+            errors.describe(params))
+    end
+    if #params == 0 then
+        raise(nil, 'value', '%s: the list of parameters is empty', what)
+    end
+    local seen = {}
+    for k, p in ipairs(params) do
+        if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
+            raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
+        end
+        if seen[p.id] then raise(nil, 'value', '%s: entry %d is listed twice', what, k) end
+        seen[p.id] = true
+    end
+end
+
+local function check_setting(class, name, value)
+    local least, below = class.limits[name][1], class.limits[name][2]
+    if type(value) == 'boolean' and class.defaults[name] == false then return end
+    if type(value) ~= 'number' or value ~= value or value < least or value == 1 / 0 or below and value >= below then
+        raise(nil, 'value', '%s: %s must be a finite number from %g%s, got %s', class.name, name, least,
+            below and (' to below %g'):format(below) or '', errors.describe(value))
+    end
+end
+
+local function make_state(self, class, p, k)
+    local cells = {}
+    for _, name in ipairs(class.states) do
+        local init = create.zeros(p._dims, { dtype = tensor.dtype_name[p._dtype], device = p.device })
+        cells[name] = create.cell(create.KIND_OPTIMIZER, init, ('%s.%d'):format(name, k))
+    end
+    self._cells[k] = cells
+    self._count[k] = 0
+end
+
+--- Makes the constructor of a class of optimizers.
+-- @param class { name =, op =, states = {...}, defaults = {...}, limits = {...}, fill = function(self, set, t),
+-- choose = function(self) -> op, states (optional) }
+function Optimizer.class(class)
+    local mt = {}
+    local methods = setmetatable({}, { __index = Optimizer })
+    mt.__index = function(self, key)
+        local settings = rawget(self, '_settings')
+        if settings and settings[key] ~= nil then return settings[key] end
+        return methods[key]
+    end
+    mt.__newindex = function(self, key, value)
+        if class.defaults[key] == nil then
+            raise(nil, 'value', "%s has no setting '%s'; %s", class.name, tostring(key),
+                errors.near(key, class.defaults))
+        end
+        check_setting(class, key, value)
+        self._settings[key] = value
+    end
+    mt.__tostring = function(self)
+        local parts = {}
+        for key, value in pairs(self._settings) do parts[#parts + 1] = key .. ' = ' .. tostring(value) end
+        table.sort(parts)
+        return class.name .. '(' .. #self._params .. ' parameters, ' .. table.concat(parts, ', ') .. ')'
+    end
+    mt.__describe = function() return 'an optimizer ' .. class.name end
+    return function(params, opts)
+        check_params(params, class.name)
+        opts = class.options(errors.check_options(opts, class.allowed, class.name))
+        local settings = {}
+        for key, default in pairs(class.defaults) do
+            local value = opts[key]
+            if value == nil then value = default end
+            check_setting(class, key, value)
+            settings[key] = value
+        end
+        local self = setmetatable({
+            _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {},
+            _clip = opts.clip_norm,
+        }, mt)
+        local used = class.prepare and class.prepare(settings) or class
+        rawset(self, '_kind', used)
+        for k, p in ipairs(params) do
+            self._params[k] = p
+            make_state(self, used, p, k)
+        end
+        return self
+    end
+end
+
+-- The block for parameters that make their t-th step now, filled.
+local function block(self, t, blocks)
+    local b = blocks[t]
+    if b then return b end
+    -- Blocks are recycled by how late a parameter started, so a program meets the same ones at every step.
+    local late = self._steps_now - t
+    b = self._blocks[late]
+    if b == nil then
+        local id = binding.id(C.wn_hyper())
+        b = { id = id, ref = binding.Ref(id) }
+        self._blocks[late] = b
+    end
+    local function set(i, v) binding.check(C.wn_hyper_set(b.id, i, v)) end
+    self._class.fill(self._settings, set, t)
+    blocks[t] = b
+    return b
+end
+
+-- Updates of a step, one a parameter that takes part; sets the numbers.
+local function updates(self, needs_born)
+    local list, who, blocks = {}, {}, {}
+    local most = 0
+    for _, n in ipairs(self._count) do most = math.max(most, n) end
+    rawset(self, '_steps_now', most + 1)
+    local kind = self._kind
+    for k, p in ipairs(self._params) do
+        local takes = tensor.info(p).needs_grad ~= 0
+        if takes and needs_born then
+            local g = C.wn_cell_grad(p.id)
+            takes = g >= 0
+            if takes then C.wn_release(g) end
+        end
+        if takes then
+            local cells = { p.id }
+            for _, name in ipairs(kind.states) do cells[#cells + 1] = self._cells[k][name].id end
+            local b = block(self, self._count[k] + 1, blocks)
+            list[#list + 1] = { op = kind.op, cells = cells, hyper = b.id }
+            who[#who + 1] = k
+        end
+    end
+    return list, who
+end
+
+local function commit(self, who)
+    for _, k in ipairs(who) do self._count[k] = self._count[k] + 1 end
+    rawset(self, '_last', who)
+end
+
+--- Another step of the same parameters without recording (a compiled step calls this before it runs again).
+function Optimizer:advance()
+    local who, blocks = self._last, {}
+    if who == nil then return end
+    local most = 0
+    for _, n in ipairs(self._count) do most = math.max(most, n) end
+    rawset(self, '_steps_now', most + 1)
+    for _, k in ipairs(who) do block(self, self._count[k] + 1, blocks) end
+    commit(self, who)
+end
+
+local function run(self, request, who)
+    local program = require 'wane.program'
+    local planning = program.is_planning()
+    request.optimizer = self
+    program.run(request)
+    if not planning then commit(self, who) end
+end
+
+local function update(self, opts)
+    if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
+        raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
+    end
+    if self._clip then require('wane.optim.clip')(self._params, self._clip) end
+    local list, who = updates(self, true)
+    if #list == 0 then
+        raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
+            self._class.name)
+    end
+    run(self, { mode = 'update', roots = {}, updates = list }, who)
+end
+
+local function fused(self, roots, opts)
+    local grad = require 'wane.grad'
+    for _, t in ipairs(roots) do grad.check_root(t, 'step') end
+    local policy = grad.policy(opts, self._class.name .. ': step')
+    if self._clip then
+        -- Every gradient is needed before the first update: a backward, the clipping, an update.
+        self:zero_grad()
+        require('wane.program').run { mode = 'backward', roots = roots, scale = opts.scale, policy = policy }
+        update(self, {})
+        self:zero_grad()
+        return
+    end
+    local list, who = updates(self, false)
+    if #list == 0 then
+        raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name)
+    end
+    run(self, { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy }, who)
+end
+
+--- One step. A run point.
+-- opt:step() uses the gradients that loss:backward() left. opt:step(loss, {policy =, budget =, scale =}) runs forward,
+-- backward and update as one program and returns the loss. opt:step{l1, l2, ...}: micro-batches, one after the other;
+-- returns the list.
+function Optimizer:step(what, opts)
+    opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
+    if what == nil then return update(self, opts) end
+    if tensor.is(what) then
+        fused(self, { what }, opts)
+    elseif type(what) == 'table' and #what > 0 then
+        for k, t in ipairs(what) do
+            if not tensor.is(t) then
+                raise(nil, 'value', '%s: step: loss %d must be a tensor, got %s', self._class.name, k,
+                    errors.describe(t))
+            end
+        end
+        fused(self, what, opts)
+    else
+        raise(nil, 'value', '%s: step: expected a loss or a list of losses, got %s', self._class.name,
+            errors.describe(what))
+    end
+    return what
+end
+
+--- Drops the gradients of all its parameters; their bytes are given back at once.
+function Optimizer:zero_grad()
+    for _, p in ipairs(self._params) do binding.check(C.wn_cell_drop_grad(p.id)) end
+end
+
+--- The parameters it trains: a list.
+function Optimizer:parameters()
+    local list = {}
+    for k, p in ipairs(self._params) do list[k] = p end
+    return list
+end
+
+--- State for checkpoints: { cells = { ['m.1'] = tensor, ... }, count = { steps of each parameter }, settings = }.
+-- The tensors are the optimizer's own, not copies.
+function Optimizer:state_dict()
+    local dict = { cells = {}, count = {}, settings = {} }
+    for k, cells in ipairs(self._cells) do
+        for name, cell in pairs(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
+        dict.count[k] = self._count[k]
+    end
+    for key, value in pairs(self._settings) do dict.settings[key] = value end
+    return dict
+end
+
+--- Takes a state back. A run point.
+-- @param dict what state_dict of an equal optimizer returned
+function Optimizer:load_state_dict(dict)
+    local roots, targets = {}, {}
+    if type(dict) ~= 'table' or type(dict.cells) ~= 'table' or type(dict.count) ~= 'table' then
+        raise(nil, 'value', '%s: load_state_dict: expected {cells =, count =, settings =}, got %s', self._class.name,
+            errors.describe(dict))
+    end
+    for k, cells in ipairs(self._cells) do
+        for name, cell in pairs(cells) do
+            local key = ('%s.%d'):format(name, k)
+            local value = dict.cells[key]
+            if not tensor.is(value) or tensor.describe(value) ~= tensor.describe(cell) then
+                raise(nil, 'shape', '%s: load_state_dict: %s must be %s, got %s', self._class.name, key,
+                    tensor.describe(cell), errors.describe(value))
+            end
+            roots[#roots + 1], targets[#targets + 1] = value, cell
+        end
+    end
+    if #roots > 0 then require('wane.program').run { mode = 'assign', roots = roots, cells = targets } end
+    for k = 1, #self._count do self._count[k] = dict.count[k] or 0 end
+    for key, value in pairs(dict.settings or {}) do self[key] = value end
+end
+
+return Optimizer

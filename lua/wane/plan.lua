@@ -1,0 +1,358 @@
+--- wane.plan(fn, opts): what a step would take, before it runs; and the object that says so.
+--
+-- The function is called once with run points captured, so it records and nothing executes; the random counter is
+-- put back. Numbers are the simulator's for the schedule that would run, in bytes and seconds; where they come
+-- from is in `costs`. A plan is a policy: model:checkpoint(plan) decides what it decided.
+-- @module wane.plan
+local binding = require 'wane.ffi'
+local bytes = require 'wane.bytes'
+local errors = require 'wane.errors'
+local plot = require 'wane.plot'
+local program = require 'wane.program'
+local table_ = require 'wane.table'
+local tensor = require 'wane.tensor'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local plan = {}
+
+local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
+
+--- The class of plans. Fields: peak, reserved, arena, state, base_peak (bytes), seconds, base_seconds, overhead
+-- (ratio), recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device.
+local Plan = {}
+Plan.__index = Plan
+plan.Plan = Plan
+
+local function by_kind(array)
+    local out = {}
+    for kind = 0, #program.kinds do out[program.kinds[kind]] = tonumber(array[kind]) end
+    return out
+end
+
+local function by_instant(array)
+    local out = {}
+    for i, name in ipairs(instants) do out[name] = tonumber(array[i - 1]) end
+    out.after_backward = out.after
+    return out
+end
+plan.by_kind, plan.by_instant = by_kind, by_instant
+
+--- The Plan of a planned Program.
+function plan.of(p)
+    local s = binding.new('struct wn_summary')
+    check(C.wn_summary(p.handle, s))
+    local self = { program = p, request = p.request }
+    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'base_peak', 'activation_bytes', 'lent' } do
+        self[name] = tonumber(s[name])
+    end
+    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed',
+        'blocks' } do self[name] = s[name] end
+    self.residual_count = s.residuals
+    self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
+    self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
+    self.device = binding.text(C.wn_device_name(s.device))
+    self.costs = 'roofline of ' .. self.device
+    return setmetatable(self, Plan)
+end
+
+-- ---- looking ------------------------------------------------------------------------------------------------------
+local function graph_of(self)
+    if not rawget(self, '_graph') then rawset(self, '_graph', self.program:graph()) end
+    return self._graph
+end
+
+local List = {} -- rows that print as a table
+List.__index = List
+function List.__tostring(list)
+    local rows = {}
+    for i, item in ipairs(list) do rows[i] = list.row(item, i) end
+    return table_.text(list.head, rows)
+end
+
+local function listed(head, row, items)
+    items.head, items.row = head, row
+    return setmetatable(items, List)
+end
+
+--- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word }.
+-- `word` is what the plan does: 'save' or 'recompute'.
+function Plan:residuals()
+    local items = {}
+    for _, node in ipairs(graph_of(self)) do
+        if node.is_residual then
+            items[#items + 1] = {
+                index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
+                shape = node.shape, dtype = node.dtype, block = node.block + 1, copies = node.copies,
+                word = node.copies > 0 and 'recompute' or 'save',
+            }
+        end
+    end
+    return listed({ '#', 'op', 'path', 'shape', 'bytes', 'block', 'what' }, function(r)
+        return { r.index, r.op, r.path, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word }
+    end, items)
+end
+
+local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
+
+--- The instructions in order: a printable list of { what, op, path, phase, bytes, offset, workspace, live, reserved }.
+function Plan:schedule()
+    local items, step = {}, binding.new('struct wn_step')
+    for i = 0, C.wn_step_count(self.program.handle) - 1 do
+        check(C.wn_step(self.program.handle, i, step))
+        items[i + 1] = {
+            what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
+            node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
+            offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
+            reserved = tonumber(step.reserved), is_free = step.is_free ~= 0, inplace = step.inplace,
+        }
+    end
+    return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)
+        return { s.what, s.op, s.path, s.phase, bytes.exact(s.bytes), s.offset, bytes.exact(s.live) }
+    end, items)
+end
+
+--- Runs the verifier once more. Returns true; raises 'illegal' with the rule and the instruction.
+function Plan:verify()
+    check(C.wn_verify(self.program.handle))
+    return true
+end
+
+--- The recipe as text: the block operations the plan was lowered from.
+function Plan:recipe()
+    return binding.text(C.wn_recipe(self.program.handle))
+end
+
+--- The plan as a policy, to be pasted into a script.
+-- @return Lua source of an expression
+function Plan:lua()
+    local words = {}
+    for _, r in ipairs(self:residuals()) do
+        if r.word ~= 'save' then words[#words + 1] = ("[%d] = '%s'"):format(r.index, r.word) end
+    end
+    local lines, line = {}, '   '
+    for _, word in ipairs(words) do
+        if #line + #word > 110 then
+            lines[#lines + 1] = line
+            line = '   '
+        end
+        line = line .. ' ' .. word .. ','
+    end
+    lines[#lines + 1] = line
+    return ('(function()\n    -- %d of %d residuals recomputed, peak %s\n    local words = {\n%s\n    }\n'
+        .. "    return function(r) return words[r.index] or 'save' end\nend)()\n")
+        :format(#words, self.residual_count, bytes.text(self.peak), table.concat(lines, '\n'))
+end
+
+--- The plan as a policy object: what it recomputes is recomputed, the rest saved.
+function Plan:as_policy()
+    if not rawget(self, '_policy_object') then
+        local words = {}
+        for _, r in ipairs(self:residuals()) do words[r.index] = r.word end
+        local answer = function(r) return words[r.index] end
+        rawset(self, '_policy_object', require('wane.policy').answering('plan', answer))
+    end
+    return self._policy_object
+end
+
+--- What differs from another plan: a printable list of { what, ours, theirs, difference } (bytes, seconds, counts).
+function Plan:diff(other)
+    if getmetatable(other) ~= Plan then
+        raise(nil, 'value', 'plan:diff: expected another plan, got %s', errors.describe(other))
+    end
+    local items = {}
+    local function add(what, ours, theirs)
+        items[#items + 1] = { what = what, ours = ours, theirs = theirs, difference = ours - theirs }
+    end
+    for _, name in ipairs { 'peak', 'reserved', 'arena', 'recomputed', 'seconds' } do add(name, self[name],
+        other[name]) end
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if self.kinds[name] ~= other.kinds[name] then add(name .. ' at the peak', self.kinds[name],
+            other.kinds[name]) end
+    end
+    local theirs, changed = {}, 0
+    for _, r in ipairs(other:residuals()) do theirs[r.index] = r.word end
+    for _, r in ipairs(self:residuals()) do
+        if theirs[r.index] ~= r.word then changed = changed + 1 end
+    end
+    items.changed = changed
+    return listed({ 'what', 'this', 'other', 'difference' }, function(d)
+        local form = d.what == 'seconds' and '%.6f' or nil
+        local function text(v) return form and form:format(v) or bytes.exact(v) end
+        return { d.what, text(d.ours), text(d.theirs), text(d.difference) }
+    end, items)
+end
+
+--- Live bytes over the instructions as an SVG file. Returns the file's name, or the SVG without a name.
+function Plan:timeline(path)
+    local live, marks, phase = {}, {}, nil
+    for i, step in ipairs(self:schedule()) do
+        live[i] = step.live / 2 ^ 20
+        if step.phase ~= phase and step.phase ~= 'recompute' then
+            phase = step.phase
+            if #marks < 4 then marks[#marks + 1] = { at = i - 1, name = phase } end
+        end
+    end
+    local svg = plot.steps { title = 'live bytes over the instructions', unit = 'MiB', marks = marks,
+        series = { { name = 'live', values = live } } }
+    return path and plot.write(path, svg) or svg
+end
+
+-- ---- PyTorch ----------------------------------------------------------------------------------------------
+-- The graph with the regions PyTorch would be told of: marks of the script, or those a policy of units made.
+local function torch_graph(self)
+    local p = self.program
+    if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then
+        raise(nil, 'value', 'plan:pytorch: the plan has no backward; plan a function that returns a loss')
+    end
+    if #p.request.roots ~= 1 then
+        raise(nil, 'unsupported', 'plan:pytorch: %d losses; the accounting of several is not in this version',
+            #p.request.roots)
+    end
+    local graph = p:graph()
+    local layers, covers = require('wane.decide').covers(graph, p.policy, require('wane.policy').default)
+    for _, layer in ipairs(layers) do
+        if layer.policy.ask then
+            raise(nil, 'unsupported', 'plan:pytorch: %s decides value by value, torch.utils.checkpoint knows '
+                .. 'regions only; use '
+                .. 'every, segments, sqrt, recompute_all or wane.checkpoint', tostring(layer.policy))
+        end
+    end
+    for _, node in ipairs(graph) do
+        local cover = covers[node.index]
+        if cover then node.region = cover.unit and -cover.unit or 0 end
+        if node.phase == 'forward' and #node.inputs > 0 then graph.loss = node end
+    end
+    graph.extra = {}
+    for _, update in ipairs(p.request.updates or {}) do
+        for k = 2, 3 do
+            local cell = update.cells[k]
+            if cell then
+                local info = binding.new('struct wn_info')
+                check(C.wn_info(type(cell) == 'number' and cell or cell.id, info))
+                table.insert(graph.extra, tonumber(info.bytes))
+            end
+        end
+    end
+    return graph
+end
+
+--- What PyTorch would have allocated for the same step: { before, after_forward, peak_forward, peak_backward,
+-- after_backward } in bytes. See torchmem.lua for the rules and the options.
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false }
+function Plan:pytorch(opts)
+    return require('wane.torchmem').account(torch_graph(self), opts)
+end
+
+-- ---- printing ---------------------------------------------------------------------------------------------
+local function block_rows(self)
+    local rows, order = {}, {}
+    for _, node in ipairs(graph_of(self)) do
+        if node.phase == 'forward' and #node.inputs > 0 and node.block >= 0 then
+            local row = rows[node.block]
+            if not row then
+                row = { path = node.path or '', nodes = 0, saved = 0, dropped = 0, again = 0 }
+                rows[node.block] = row
+                order[#order + 1] = row
+            end
+            row.nodes, row.again = row.nodes + 1, row.again + node.copies
+            if node.is_residual then
+                local key = node.copies > 0 and 'dropped' or 'saved'
+                row[key] = row[key] + node.bytes
+            end
+        end
+    end
+    return order
+end
+
+local function block_table(self)
+    local all, rows = block_rows(self), {}
+    for i, row in ipairs(all) do
+        if i <= 12 or i > #all - 4 or #all <= 20 then
+            rows[#rows + 1] = { i, row.path, row.nodes, bytes.text(row.saved), bytes.text(row.dropped), row.again }
+        elseif i == 13 then
+            rows[#rows + 1] = { '...' }
+        end
+    end
+    return table_.text({ 'block', 'path', 'nodes', 'saved', 'dropped', 'recomputed' }, rows)
+end
+
+function Plan.__tostring(self)
+    local kinds = {}
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if self.kinds[name] > 0 then kinds[#kinds + 1] = { name, bytes.exact(self.kinds[name]),
+            bytes.text(self.kinds[name]) } end
+    end
+    local lines = {
+        ('plan on %s: peak %s, reserved %s, arena %s, state %s'):format(self.device, bytes.text(self.peak),
+            bytes.text(self.reserved), bytes.text(self.arena), bytes.text(self.state)),
+        ('%d nodes, %d instructions, %d recomputed; %.3g s (%s), %+.1f %% over saving everything'):format(self.nodes,
+            self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
+        table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
+        block_table(self),
+    }
+    local fine, torch = pcall(self.pytorch, self)
+    if fine then
+        lines[#lines + 1] = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(math.max(torch.peak_forward,
+            torch.peak_backward)))
+    end
+    return table.concat(lines, '\n')
+end
+
+-- ---- making one -------------------------------------------------------------------------------------------
+local options = { 'policy', 'mode' }
+local later = { budget = true, target = true, allow = true }
+
+--- Refuses options that belong to later versions, by name.
+function plan.check_options(opts, allowed, what)
+    for name in pairs(opts or {}) do
+        if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
+    end
+    return errors.check_options(opts, allowed, what)
+end
+
+--- The request a function comes down to: its first step or backward, else what it returned.
+-- @return request, all requests
+function plan.request_of(fn, what, ...)
+    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+    local requests = {}
+    local result = program.planning(fn, function(request) requests[#requests + 1] = request end, ...)
+    for _, request in ipairs(requests) do
+        if request.mode == 'backward' or request.mode == 'step' then return request, requests end
+    end
+    if requests[1] then return requests[1], requests end
+    if not tensor.is(result) then
+        raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,
+            errors.describe(result))
+    end
+    local needs = tensor.info(result).needs_grad ~= 0
+    return { mode = needs and 'backward' or 'eval', roots = { result } }, requests
+end
+
+--- Plans what fn records.
+-- @param fn function() that returns the loss, or calls loss:backward() or opt:step(loss); nothing runs
+-- @param opts { policy = }
+-- @return Plan
+function plan.plan(fn, opts)
+    opts = plan.check_options(opts, options, 'wane.plan')
+    local request = plan.request_of(fn, 'wane.plan')
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    if opts.policy ~= nil then copy.policy = opts.policy end
+    return plan.of(program.open(copy):plan())
+end
+
+for _, name in ipairs { 'explain', 'trace' } do
+    Plan[name] = function() raise(nil, 'unsupported', 'plan:%s is not in this version', name) end
+end
+
+--- Functions of later versions: they raise 'unsupported'.
+for _, name in ipairs { 'frontier', 'min_budget', 'sweep', 'fit', 'plan_chain', 'chunked', 'accumulate', 'check',
+    'targets' } do
+    plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
+end
+
+return plan

@@ -1,0 +1,307 @@
+--- Policies: who says what is kept. A policy answers a word for a residual, or marks stretches of the forward as
+-- regions ("units"), or has no opinion. It is asked when a plan is made, never while a step runs.
+--
+-- Precedence (semantics.md section 7): the policy of the call > the innermost module with an opinion > outer
+-- modules > policy.default > marked regions > save. Every policy has a serial number; a decision is found again
+-- by (graph, serial, mode), so a policy object must always answer the same for the same residual.
+-- While a policy is asked, nothing can be recorded or read. How words reach the library: decide.lua's job.
+-- @module wane.policy
+local bytes = require 'wane.bytes'
+local errors = require 'wane.errors'
+
+local raise = errors.raise
+
+local policy = {}
+
+local serial = 0
+
+--- The class of policies. Fields: `serial`, `name`; `ask(self, r)` -> word or nil; or `cut(self, count)` ->
+-- list of { first =, last = } (units, 1-based): stretches that are recomputed as regions.
+local Policy = {}
+Policy.__index = Policy
+policy.Policy = Policy
+
+function Policy.__tostring(p)
+    return p.name
+end
+Policy.__describe = function(p) return 'the policy ' .. p.name end
+
+local function new(name, fields)
+    serial = serial + 1
+    fields.serial, fields.name = serial, name
+    return setmetatable(fields, Policy)
+end
+
+--- Whether x is a policy object.
+function policy.is(x)
+    return getmetatable(x) == Policy
+end
+
+--- Words a policy may answer. `later`: known, and not in this version.
+policy.words = {
+    save = 1, recompute = 2, offload = 'later', ['offload:disk'] = 'later', ['compress:bf16'] = 'later',
+    ['compress:int8'] = 'later', ['compress:bits'] = 'later',
+}
+
+--- Refuses what is not a word. `where` opens the message.
+function policy.check_word(word, where)
+    local number = policy.words[word]
+    if number == 'later' then
+        raise(nil, 'unsupported', "%s: '%s' is not in this version; this version saves and recomputes", where, word)
+    end
+    if number == nil then
+        raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
+            errors.near(word, { 'save', 'recompute', 'offload', 'offload:disk', 'compress:bf16', 'compress:int8' }))
+    end
+    return number
+end
+
+-- ---- the plain ones ----------------------------------------------------------------------------------------------
+local save_all = new('save_all', { cut = function() return {} end })
+
+--- Everything is saved, marked regions too.
+function policy.save_all()
+    return save_all
+end
+
+local function whole(name, what, n)
+    if type(n) ~= 'number' or n ~= math.floor(n) or n < 1 then
+        raise(nil, 'value', 'policy.%s: expected a whole number of %s from 1, got %s', name, what, errors.describe(n))
+    end
+    return n
+end
+
+local function runs(count, size, last)
+    local list = {}
+    for first = 1, last, size do list[#list + 1] = { first = first, last = math.min(first + size - 1, count) } end
+    return list
+end
+
+--- Regions of k units, the last one too.
+-- @param k units in a region, 1 or more
+function policy.every(k)
+    whole('every', 'units', k)
+    return new(('every(%d)'):format(k), { cut = function(_, count) return runs(count, k, count) end })
+end
+
+--- PyTorch's checkpoint_sequential: n segments of floor(N/n) units; the last takes the rest and is kept.
+-- @param n segments, 1 or more; 1 is the direct run
+function policy.segments(n)
+    whole('segments', 'segments', n)
+    return new(('segments(%d)'):format(n), { cut = function(_, count)
+        if n > count then
+            raise(nil, 'value', 'policy.segments: %d segments of %d units; give at most %d', n, count, count)
+        end
+        local size = math.floor(count / n)
+        return runs(count, size, size * (n - 1))
+    end })
+end
+
+--- segments(round(sqrt N)) of the N units it meets.
+function policy.sqrt()
+    return new('sqrt', { cut = function(_, count)
+        local n = math.max(1, math.floor(math.sqrt(count) + 0.5))
+        local size = math.floor(count / n)
+        return runs(count, size, size * (n - 1))
+    end })
+end
+
+--- Every unit is a region: only the inputs of units are kept.
+function policy.recompute_all()
+    return new('recompute_all', { cut = function(_, count) return runs(count, 1, count) end })
+end
+
+--- Like recompute_all, but the last n units are kept.
+-- @param n units
+function policy.keep_last(n)
+    whole('keep_last', 'units', n)
+    return new(('keep_last(%d)'):format(n), { cut = function(_, count) return runs(count, 1, math.max(0,
+        count - n)) end })
+end
+
+-- ---- by what a residual is --------------------------------------------------------------------------------
+local function copy_rules(rules, what)
+    if type(rules) ~= 'table' then
+        raise(nil, 'value', "policy.%s: expected a table such as {name = 'recompute', default = 'save'}, got %s", what,
+            errors.describe(rules))
+    end
+    local copy, keys = {}, {}
+    for key, word in pairs(rules) do
+        if key ~= 'optional' then
+            policy.check_word(word, ("policy.%s: '%s'"):format(what, tostring(key)))
+            copy[key] = word
+            if key ~= 'default' then keys[#keys + 1] = key end
+        end
+    end
+    table.sort(keys)
+    return copy, keys
+end
+
+local function describe_rules(what, rules, keys)
+    local words = {}
+    for _, key in ipairs(keys) do words[#words + 1] = key .. '=' .. rules[key] end
+    if rules.default then words[#words + 1] = 'default=' .. rules.default end
+    return what .. '{' .. table.concat(words, ', ') .. '}'
+end
+
+--- By the type of the modules a residual belongs to; the innermost listed type decides, `default` for the rest.
+-- A module's returned value belongs to its caller. A key that names no type in the graph is an error unless
+-- the table says `optional = true`.
+-- @param rules { Attention = 'recompute', MLP = 'save', default = 'save' }
+function policy.by_type(rules)
+    local copy, keys = copy_rules(rules, 'by_type')
+    return new(describe_rules('by_type', copy, keys), {
+        keys = keys, keys_of = 'types', optional = rules.optional,
+        ask = function(_, r)
+            for _, name in ipairs(r.types) do
+                if copy[name] then return copy[name] end
+            end
+            return copy.default
+        end,
+    })
+end
+
+--- By op: policy.by_op{ gelu = 'recompute', matmul = 'save' }.
+function policy.by_op(rules)
+    local copy, keys = copy_rules(rules, 'by_op')
+    return new(describe_rules('by_op', copy, keys), {
+        keys = keys, keys_of = 'ops', optional = rules.optional,
+        ask = function(_, r) return copy[r.op] or copy.default end,
+    })
+end
+
+--- By the name given with t:named: policy.by_name{ attn_out = 'save', default = 'recompute' }.
+function policy.by_name(rules)
+    local copy, keys = copy_rules(rules, 'by_name')
+    return new(describe_rules('by_name', copy, keys), {
+        keys = keys, keys_of = 'names', optional = rules.optional,
+        ask = function(_, r) return r.name and copy[r.name] or copy.default end,
+    })
+end
+
+--- By path: an ordered list of { Lua pattern, word }, the first match decides.
+-- @param rules { {'blocks%.1%d%.', 'recompute'}, {'head', 'save'}, default =, optional = }
+function policy.by_path(rules)
+    local list, keys = {}, {}
+    for i, rule in ipairs(type(rules) == 'table' and rules or {}) do
+        if type(rule) ~= 'table' or type(rule[1]) ~= 'string' then
+            raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'word'}, got %s", i,
+                errors.describe(rule))
+        end
+        local fine, why = pcall(string.find, '', rule[1])
+        if not fine then raise(nil, 'value', "policy.by_path: '%s' is no Lua pattern: %s", rule[1], why:gsub('^.*: ',
+            '')) end
+        policy.check_word(rule[2], ("policy.by_path: '%s'"):format(rule[1]))
+        list[i], keys[i] = { rule[1], rule[2] }, rule[1]
+    end
+    if #list == 0 then raise(nil, 'value', "policy.by_path: expected a list such as { {'head', 'save'} }") end
+    local default = rules.default
+    if default then policy.check_word(default, "policy.by_path: 'default'") end
+    return new('by_path', {
+        keys = keys, keys_of = 'paths', is_pattern = true, optional = rules.optional,
+        ask = function(_, r)
+            for _, rule in ipairs(list) do
+                if r.path:find(rule[1]) then return rule[2] end
+            end
+            return default
+        end,
+    })
+end
+
+--- The first policy with an opinion decides.
+function policy.compose(...)
+    local list, names = {}, {}
+    for i = 1, select('#', ...) do
+        list[i] = policy.of((select(i, ...)))
+        names[i] = list[i].name
+    end
+    if #list == 0 then raise(nil, 'value', 'policy.compose: give at least one policy') end
+    return new('compose(' .. table.concat(names, ', ') .. ')', { parts = list })
+end
+
+-- ---- not built yet ----------------------------------------------------------------------------------------
+local function later(name)
+    policy[name] = function()
+        raise(nil, 'unsupported', 'policy.%s is not in this version', name)
+    end
+end
+--- A budget in bytes: the planner chooses. Not in this version.
+-- @function policy.budget
+later 'budget'
+--- Binomial checkpointing with a number of slots. Not in this version.
+-- @function policy.binomial
+later 'binomial'
+--- Decisions given as a recipe. Not in this version.
+-- @function policy.recipe
+later 'recipe'
+
+-- ---- from what users write --------------------------------------------------------------------------------
+local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)' }
+local plain = { save_all = true, recompute_all = true, sqrt = true }
+local counted = { segments = true, every = true, keep_last = true, binomial = true }
+local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
+
+local function parse(text)
+    local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
+    name = name or text:match('^%s*([%a_]+)%s*$')
+    if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end
+    if name and counted[name] and tonumber(argument) then return policy[name](tonumber(argument)) end
+    if name == 'budget' then return policy.budget(argument and bytes.parse(argument, 'policy.budget')) end
+    raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(name or text, words))
+end
+
+--- Turns a string, a function, a policy or a plan into a policy object.
+-- The same string or function gives the same object, so its decisions are found again.
+function policy.of(x)
+    if policy.is(x) then return x end
+    if type(x) == 'string' then
+        by_text[x] = by_text[x] or parse(x)
+        return by_text[x]
+    end
+    if type(x) == 'function' then
+        by_function[x] = by_function[x] or new('function', { ask = function(_, r) return x(r) end })
+        return by_function[x]
+    end
+    if type(x) == 'table' and type(x.as_policy) == 'function' then return x:as_policy() end
+    raise(nil, 'value', "policy: expected a string, a function, a policy or a plan, got %s; strings are %s",
+        errors.describe(x), table.concat(words, ', '))
+end
+
+--- A policy made of answers by node number: what a plan hands on.
+-- @param name text
+-- @param answer function(r) -> word or nil
+function policy.answering(name, answer)
+    return new(name, { ask = function(_, r) return answer(r) end })
+end
+
+local default
+
+--- What decides where nobody else has an opinion: policy.default = 'recompute_all', nil for none.
+-- Read and written as a field.
+setmetatable(policy, {
+    __index = function(_, key)
+        if key == 'default' then return default end
+        raise(nil, 'value', "policy has no '%s'; %s", tostring(key), errors.near(key, policy))
+    end,
+    __newindex = function(t, key, value)
+        if key ~= 'default' then return rawset(t, key, value) end
+        default = value ~= nil and policy.of(value) or nil
+        require('wane.module').mode_changed()
+    end,
+})
+
+local used = false
+
+--- The number a program's decisions are found by: 0 as long as there is no policy at all.
+function policy.key(explicit)
+    used = used or serial > 1
+    if not used then return 0 end
+    return (explicit and explicit.serial or 0) * 2 ^ 24 + require('wane.module').mode() + 1
+end
+
+--- Gives an open program its words and marks. See decide.lua.
+function policy.decide(program, explicit)
+    return require('wane.decide').apply(program, explicit, default)
+end
+
+return policy

@@ -1,0 +1,243 @@
+--- Run points: the one way from Lua to an execution.
+--
+-- `program.run(request)` opens a program, asks policies for words when it was not met before, plans and runs it.
+-- Everything that executes - item, backward, step, assign, eval - comes through here, so this is also where
+-- planning mode captures instead of running, where measuring and compiling listen, and where an OOM is retried
+-- once after everything idle was given back. It decides nothing itself: policy.lua does.
+-- @module wane.program
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local tensor = require 'wane.tensor'
+local within = require 'wane.within'
+
+local C, check = binding.C, binding.check
+local raise = errors.raise
+local tonumber = tonumber
+
+local program = {}
+
+local modes = { eval = 0, backward = 1, step = 2, update = 3, assign = 4 }
+local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
+local kinds = {}
+for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
+program.kinds = kinds
+
+--- One program: what a run point executes. Fields: `handle` (number), `request`.
+local Program = {}
+Program.__index = Program
+
+-- ---- what is going on around -------------------------------------------------------------------------------
+local capture -- function(request) while planning, else nil
+local listeners = {} -- called with each program that ran
+
+within.register('capture', function(fn)
+    local before = capture
+    capture = fn or nil
+    return before
+end)
+
+local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
+
+within.register('call policy', function(p)
+    local before = call_policy
+    call_policy = p
+    return before
+end)
+
+within.register('listen', function(fn)
+    if fn then
+        listeners[#listeners + 1] = fn
+        return false
+    end
+    listeners[#listeners] = nil
+end)
+
+--- Whether a function is being planned: nothing runs.
+function program.is_planning()
+    return capture ~= nil
+end
+
+-- ---- opening ---------------------------------------------------------------------------------------------------
+local function handle_of(x)
+    return type(x) == 'number' and x or tensor.id(x, 'run')
+end
+
+local function handles(list)
+    local ids = {}
+    for i, x in ipairs(list or {}) do ids[i] = handle_of(x) end
+    return binding.handles(#ids, ids), #ids
+end
+
+local function fill_updates(updates)
+    local list = binding.new('struct wn_update[?]', math.max(#updates, 1))
+    for i, update in ipairs(updates) do
+        local u = list[i - 1]
+        u.op = type(update.op) == 'number' and update.op or C.wn_op_id(update.op)
+        for k = 0, 2 do u.cell[k] = update.cells[k + 1] and handle_of(update.cells[k + 1]) or -1 end
+        u.hyper = handle_of(update.hyper)
+    end
+    return list
+end
+
+--- Opens a program without planning or running it.
+-- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale = }
+-- @return Program
+-- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
+function program.open(request)
+    local mode = modes[request.mode]
+    if not mode then
+        raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
+    end
+    local policy = require 'wane.policy'
+    local r = binding.new('struct wn_request')
+    local roots, n_roots = handles(request.roots)
+    local cells, n_cells = handles(request.cells)
+    local updates = fill_updates(request.updates or {})
+    r.mode, r.roots, r.n_roots, r.cells, r.n_cells = mode, roots, n_roots, cells, n_cells
+    r.updates, r.n_updates = updates, #(request.updates or {})
+    r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
+    r.scale = request.scale or 1
+    local chosen = request.policy
+    if chosen == nil then chosen = call_policy end
+    local explicit = chosen ~= nil and policy.of(chosen) or nil
+    r.policy = policy.key(explicit)
+    local handle = binding.id(C.wn_open(r))
+    return setmetatable({ handle = handle, ref = binding.Ref(handle), request = request, policy = explicit }, Program)
+end
+
+--- Plans an open program: words are asked for unless it was met before. Returns the program.
+function Program:plan()
+    local planned = C.wn_is_planned(self.handle)
+    if planned < 0 then binding.id(planned) end
+    if planned == 0 then
+        require('wane.policy').decide(self, self.policy)
+        check(C.wn_plan(self.handle))
+    end
+    return self
+end
+
+-- Everything that can be given back without changing what the user holds.
+local function give_back()
+    collectgarbage()
+    collectgarbage() -- the first turn ran finalizers, the second frees what they let go
+    for device = 0, C.wn_device_count() - 1 do C.wn_memory_trim(device) end
+end
+
+local oom_code
+for code = 0, 31 do
+    local word = binding.text(C.wn_status_word(code))
+    if word == 'oom' then oom_code = code end
+end
+
+--- Calls a C function of the program; on OOM once more after a full collection and a trim.
+function Program:call(fn)
+    local code = fn(self.handle)
+    if code == oom_code or code == -oom_code then
+        give_back()
+        code = fn(self.handle)
+    end
+    check(code)
+    return self
+end
+
+--- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved, limit, least.
+function Program:run()
+    return self:call(C.wn_run)
+end
+
+--- Runs it again, with what was rebound: random nodes take new numbers, effects run again.
+function Program:rerun()
+    return self:call(C.wn_rerun)
+end
+
+--- A new tensor for root i's result (i from 1).
+function Program:result(i)
+    return tensor.wrap(binding.id(C.wn_result(self.handle, i - 1)))
+end
+
+--- The run point. Returns the Program; while planning, the request is captured and nothing runs.
+-- @param request see program.open
+function program.run(request)
+    if capture then return capture(request) end
+    local p = program.open(request):plan()
+    p:run()
+    module.new_epoch()
+    for i = 1, #listeners do listeners[i](p) end
+    return p
+end
+
+--- Calls fn with run points captured instead of run; the random counter is put back.
+-- @param fn called with the further arguments
+-- @param on_request function(request), default: refuse reads, ignore the rest
+-- @return what fn returns
+function program.planning(fn, on_request, ...)
+    local counter = C.wn_counter()
+    local function restore(ok, ...)
+        C.wn_counter_set(counter)
+        module.new_epoch()
+        if not ok then error((...), 0) end
+        return ...
+    end
+    local function refuse(request)
+        if request.mode == 'eval' then
+            raise(nil, 'value', 'wane.plan: the function reads a value (item, totable, print, eval) while it is '
+                .. 'planned; '
+                .. 'nothing runs then, so record and return the loss only')
+        end
+        local taken = on_request and on_request(request) or nil
+        return taken or setmetatable({ request = request, handle = -1 }, { __index = { result = function(_, i)
+            return request.roots[i]
+        end } })
+    end
+    module.new_epoch()
+    return restore(pcall(within, 'capture', refuse, fn, ...))
+end
+
+-- ---- looking at the nodes --------------------------------------------------------------------------------------
+local info = binding.new('struct wn_node_info')
+
+local function shape_of(type_)
+    local shape = {}
+    for i = 1, type_.ndim do shape[i] = tonumber(type_.dim[i - 1]) end
+    return shape
+end
+
+local function read_node(handle, i)
+    check(C.wn_node(handle, i, info))
+    return {
+        op = binding.text(info.op), path = binding.text(info.path), module = binding.text(info.module),
+        name = binding.text(info.name), shape = shape_of(info.type), dtype = tensor.dtype_name[info.type.dtype],
+        index = info.node, phase = phases[info.phase], scope = info.scope, region = info.region, line = info.line,
+        block = info.block, forward_of = info.forward_of, word = info.word, is_residual = info.is_residual ~= 0,
+        needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.copies,
+        bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
+            inputs = {},
+    }
+end
+
+--- The nodes of a program in record order: a list, with `by_index` (node number -> node) and `parents`
+-- (scope -> scope it lies in).
+-- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, ... }
+function Program:graph()
+    local graph = { by_index = {}, parents = {} }
+    for i = 0, C.wn_node_count(self.handle) - 1 do
+        local node = read_node(self.handle, i)
+        graph[#graph + 1] = node
+        graph.by_index[node.index] = node
+        local scope = node.scope
+        while scope ~= 0 and graph.parents[scope] == nil do
+            local above = module.of_scope(scope)
+            graph.parents[scope] = above and above.parent_scope or 0
+            scope = graph.parents[scope]
+        end
+    end
+    for _, node in ipairs(graph) do
+        for k = 1, node.n_in do
+            node.inputs[k] = graph.by_index[C.wn_node_input(self.handle, node.index, k - 1)]
+        end
+    end
+    return graph
+end
+
+return program

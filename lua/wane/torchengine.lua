@@ -1,0 +1,180 @@
+--- PyTorch's autograd engine, acted out on byte counts: the backward half of torchmachine.lua.
+--
+-- Order is PyTorch's: among ready nodes the newest first, AccumulateGrad before all. A node's gradient is held until
+-- its kernels are done, then its saved tensors go, then its results are handed on; gradients are taken over where
+-- nobody else holds them, copied where somebody does, added in place where that is allowed.
+-- @module wane.torchengine
+local errors = require 'wane.errors'
+local rows = require 'wane.torchops'
+
+local engine = {} -- methods of the machine
+local Context = {}
+Context.__index = Context
+
+function Context:new(k)
+    return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true }
+end
+function Context:same()
+    return { storage = self.machine.keep(self.dy.storage), dense = self.dy.dense }
+end
+function Context:part()
+    return { storage = self.machine.keep(self.dy.storage), dense = true, is_part = true }
+end
+function Context:expanded()
+    return { storage = self.machine.keep(self.dy.storage), dense = false }
+end
+function Context:temp(bytes)
+    return self.machine:alloc(bytes)
+end
+function Context:drop(storage)
+    self.machine:drop(storage)
+end
+
+-- A second gradient for the same slot: added in place when nobody else sees the first.
+function engine:deliver(target, slot, grad, node_bytes)
+    local old = target.buffers[slot]
+    if not old then
+        target.buffers[slot] = grad
+        return
+    end
+    if not (old.dense and not old.is_part and old.storage.refs == 1) then
+        target.buffers[slot] = { storage = self:alloc(node_bytes), dense = true }
+        self:drop(old.storage)
+    end
+    self:drop(grad.storage)
+end
+
+-- AccumulateGrad: takes a gradient it alone holds, copies a shared one, adds to what is there.
+function engine:accumulate(g)
+    local grad, t = g.buffers[1], g.leaf
+    g.buffers[1] = nil
+    if not t.grad and grad.dense and not grad.is_part and grad.storage.refs == 1 then
+        t.grad = grad.storage
+        return
+    end
+    if not t.grad then t.grad = self:alloc(t.node.bytes) end
+    self:drop(grad.storage)
+end
+
+function engine:unpack(g, taken)
+    for _, saved in ipairs(g.saved) do
+        local frame = saved.frame
+        if frame then
+            if not frame.ready then self:recompute(frame) end
+            local storage = frame.stored[saved.index]
+            frame.stored[saved.index] = nil
+            taken[#taken + 1] = storage
+        end
+    end
+end
+
+function engine:apply(g)
+    local node, dy, taken = g.node, g.buffers[1], {}
+    g.buffers[1] = nil
+    self:unpack(g, taken)
+    local row, context, grads = rows[node.op], setmetatable({ machine = self, node = node, dy = dy }, Context), {}
+    if row.gemm then self:workspace('autograd', 'cublas') end
+    for k in pairs(g.next) do grads[k] = row.back(context, node, k) end
+    for _, storage in ipairs(taken) do self:drop(storage) end
+    self:drop(dy.storage)
+    self:release_saved(g)
+    return grads
+end
+
+-- The node of a reentrant checkpoint: run the region with gradients on, then an engine of its own.
+function engine:apply_region(g)
+    local region, env, detached, grads = g.region, {}, {}, {}
+    for k, node in ipairs(region.inputs) do
+        local t = { refs = 1, storage = self.keep(g.saved[k].storage), node = node }
+        if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
+        detached[k], env[node] = t, t
+    end
+    local inner = setmetatable({}, { __index = env })
+    for _, node in ipairs(region.nodes) do
+        self:step(node, inner, self.normal_mode('autograd'))
+        self:forget(region.dying[node], inner)
+    end
+    local roots = {}
+    for node, slot in pairs(region.outputs) do
+        local dy = g.buffers[slot]
+        if dy and inner[node].grad_node then
+            roots[#roots + 1] = { node = inner[node].grad_node, grad = { storage = self.keep(dy.storage),
+                dense = dy.dense } }
+        end
+    end
+    self:engine(roots)
+    for k in pairs(g.next) do
+        local storage = detached[k].grad
+        if storage then grads[k] = { storage = storage, dense = true } end
+    end
+    self:drop_all(inner)
+    for _, t in ipairs(detached) do self:release(t) end
+    for slot, dy in pairs(g.buffers) do
+        self:drop(dy.storage)
+        g.buffers[slot] = nil
+    end
+    self:release_saved(g)
+    return grads
+end
+
+local function count_edges(roots)
+    local waiting, seen, stack = {}, {}, {}
+    for _, root in ipairs(roots) do stack[#stack + 1] = root.node end
+    while #stack > 0 do
+        local g = table.remove(stack)
+        if not seen[g] then
+            seen[g] = true
+            for _, edge in pairs(g.next) do
+                waiting[edge] = (waiting[edge] or 0) + 1
+                stack[#stack + 1] = edge
+            end
+        end
+    end
+    return waiting
+end
+
+local function take_newest(ready)
+    local best = 1
+    for i = 2, #ready do
+        if ready[i].seq > ready[best].seq then best = i end
+    end
+    return table.remove(ready, best)
+end
+
+--- One pass of the engine: newest ready node first, AccumulateGrad before all.
+-- @param roots list of { node = autograd node, grad = gradient whose reference is taken }
+function engine:engine(roots)
+    local waiting, ready = count_edges(roots), {}
+    for _, root in ipairs(roots) do
+        self:deliver(root.node, root.slot or 1, root.grad, 0)
+        if not waiting[root.node] then ready[#ready + 1] = root.node end
+    end
+    while #ready > 0 do
+        local g = take_newest(ready)
+        if g.leaf then
+            if g.buffers[1] then self:accumulate(g) end
+        else
+            local grads = {}
+            if next(g.buffers) then grads = g.region and self:apply_region(g) or self:apply(g) end
+            for k, edge in pairs(g.next) do
+                local grad = grads[k]
+                if grad then self:deliver(edge, g['slot' .. k] or 1, grad, g.node.inputs[k].bytes) end
+                waiting[edge] = waiting[edge] - 1
+                if waiting[edge] == 0 then ready[#ready + 1] = edge end
+            end
+        end
+    end
+end
+
+--- loss.backward(): the root gradient is a tensor of its own that the call holds to its end.
+function engine:backward(loss)
+    if not (loss.grad_node or loss.leaf) then
+        errors.raise(nil, 'value', 'pytorch: the loss needs no gradient (in PyTorch a reentrant checkpoint whose '
+            .. 'inputs need none trains nothing)')
+    end
+    local root = self:alloc(loss.node.bytes)
+    self:engine { { node = loss.grad_node or loss.leaf, slot = loss.slot, grad = { storage = self.keep(root),
+        dense = true } } }
+    self:drop(root)
+end
+return engine

@@ -1,0 +1,388 @@
+--- PyTorch's accounting: what `torch.cuda.memory_allocated` would print for the same script.
+--
+-- Two doors: `plan:pytorch{...}` for one forward and backward, `wane.pytorch(fn, opts)` for a whole script with
+-- names that are bound, rebound and deleted. Both act the script out on byte counts (torchmachine.lua) with
+-- these rules, found by matching printed numbers of public texts:
+--   R1 blocks are rounded up to 512 bytes            R2 cuBLAS and cublasLt workspaces, a thread each, are kept
+--   R3 what each op saves: torchops.lua              R4 what the user's code still names stays alive
+--   R5 checkpoint_sequential keeps its last segment  R6 a reentrant checkpoint without inputs that need a
+--   gradient trains nothing                          R7 PyTorch 1.10 has no workspace in its allocator
+-- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
+-- the call returns; other values until their last reader. Integer tensors are int64 there.
+-- @module wane.torchmem
+local errors = require 'wane.errors'
+local torchmachine = require 'wane.torchmachine'
+
+local torchmem = {}
+
+local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
+
+-- ---- the graph as PyTorch sees it ---------------------------------------------------------------------------
+-- Fields the machine reads: numel, bytes (int64 for i32), inputs, needs_grad.
+local function prepare(graph)
+    local order = {}
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' then
+            node.is_leaf = node.op == 'cell' or node.op == 'data' or node.op == 'const' or creation[node.op]
+            node.ndim, node.numel = #node.shape, 1
+            for _, n in ipairs(node.shape) do node.numel = node.numel * n end
+            if node.dtype == 'i32' then node.bytes = node.numel * 8 end
+            if not node.is_leaf then
+                order[#order + 1] = node
+                node.position = #order
+            end
+        end
+    end
+    return order
+end
+
+local function has_scope(graph, node, scope)
+    local s = node.scope
+    while s and s ~= 0 do
+        if s == scope then return true end
+        s = graph.parents[s]
+    end
+    return false
+end
+
+-- The outermost module call that reads v from outside, seen from its reader: nil when there is none.
+local function call_of(graph, value, reader)
+    local found
+    local s = reader.scope
+    while s and s ~= 0 do
+        if value.is_leaf or not has_scope(graph, value, s) then found = s end
+        s = graph.parents[s]
+    end
+    return found
+end
+
+local function call_end(graph, order, reader, scope)
+    local last = reader.position
+    while order[last + 1] and has_scope(graph, order[last + 1], scope) do last = last + 1 end
+    return last
+end
+
+-- The stretches to execute: single nodes, and regions (consecutive nodes of one region).
+local function split(order)
+    local stretches, seen = {}, {}
+    for _, node in ipairs(order) do
+        local last = stretches[#stretches]
+        if node.region ~= 0 then
+            if not (last and last.region == node.region) then
+                if seen[node.region] then
+                    errors.raise(nil, 'unsupported', 'pytorch: the accounting of a region inside a region is not '
+                        .. 'in this '
+                        .. 'version')
+                end
+                seen[node.region] = true
+                last = { region = node.region, nodes = {}, inputs = {}, outputs = {}, dying = {}, after = {} }
+                stretches[#stretches + 1] = last
+            end
+            last.nodes[#last.nodes + 1] = node
+        else
+            last = { node = node, after = {} }
+            stretches[#stretches + 1] = last
+        end
+        node.stretch = last
+    end
+    return stretches
+end
+
+local function add_once(list, seen, item)
+    if not seen[item] then
+        seen[item] = true
+        list[#list + 1] = item
+    end
+end
+
+-- Who reads what; inputs and outputs of regions.
+local function connect(order, kept)
+    local readers = {}
+    for _, node in ipairs(order) do
+        local stretch = node.stretch
+        for _, input in ipairs(node.inputs) do
+            readers[input] = readers[input] or {}
+            table.insert(readers[input], node)
+            if input.stretch ~= stretch then
+                local from = input.stretch
+                if from and from.region then from.outputs[input] = true end
+                local passed = not (input.op == 'const' or input.op == 'cell' and input.cell_kind ~= 'input')
+                if stretch.region and passed then
+                    stretch.seen = stretch.seen or {}
+                    add_once(stretch.inputs, stretch.seen, input)
+                end
+            end
+        end
+    end
+    for node in pairs(kept) do
+        if node.stretch and node.stretch.region then node.stretch.outputs[node] = true end
+    end
+    for _, node in ipairs(order) do
+        local stretch = node.stretch
+        if stretch.region and stretch.outputs[node] == true then
+            stretch.slots = (stretch.slots or 0) + 1
+            stretch.outputs[node] = stretch.slots
+        end
+    end
+    return readers
+end
+
+--- Cuts a graph into what is executed, with the moments at which names let go.
+-- @param graph from program.graph: nodes in record order with phase, op, shape, dtype, bytes, inputs, scope,
+--   region, needs_grad, cell_kind; graph.parents: scope -> scope it lies in
+-- @param kept set of nodes that something else holds
+-- @return stretches, nodes in order
+function torchmem.stretches(graph, kept)
+    local order = prepare(graph)
+    local stretches = split(order)
+    local readers = connect(order, kept)
+    local function ends(value)
+        local last = value.position or 0
+        for _, reader in ipairs(readers[value] or {}) do
+            local scope = call_of(graph, value, reader)
+            last = math.max(last, scope and call_end(graph, order, reader, scope) or reader.position)
+        end
+        return last
+    end
+    for _, value in ipairs(graph) do
+        if value.phase == 'forward' and not kept[value] and value.op ~= 'const' and value.op ~= 'cell' then
+            local last = order[ends(value)]
+            if last then
+                local stretch = last.stretch
+                local inside = stretch.region and value.stretch == stretch and not stretch.outputs[value]
+                if inside then
+                    stretch.dying[last] = stretch.dying[last] or {}
+                    table.insert(stretch.dying[last], value)
+                else
+                    table.insert(stretch.after, value)
+                end
+            end
+        end
+    end
+    return stretches, order
+end
+
+-- The value the loss was computed from, as user code names it: the first one, going back from the loss, that
+-- a module call returned; without modules, what the loss op read.
+local function output_of(loss)
+    local node = loss
+    repeat
+        local input = node.inputs[1]
+        if not input or input.is_leaf then break end
+        node = input
+    until node.scope ~= loss.scope
+    if node == loss or node.scope == loss.scope then node = loss.inputs[1] end
+    return node
+end
+
+-- ---- one forward and backward ---------------------------------------------------------------------------------
+local hold_words = { inputs = true, loss = true, output = true }
+
+local function hold_set(hold)
+    if hold == nil then return hold_words end
+    local set = {}
+    for _, word in ipairs(hold) do
+        if not hold_words[word] then
+            errors.raise(nil, 'value', "pytorch: hold knows 'inputs', 'loss' and 'output', not '%s'; %s",
+                tostring(word),
+                errors.near(word, { 'inputs', 'loss', 'output' }))
+        end
+        set[word] = true
+    end
+    return set
+end
+
+local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant' }
+
+local function is_old(torch)
+    return torch ~= nil and tostring(torch):match('^1%.') ~= nil
+end
+
+-- Everything that is allocated before the forward: parameters, inputs, what `extra` lists (bytes).
+local function start(machine, graph, env)
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' and node.is_leaf and node.op ~= 'const' then
+            local t = machine:leaf(node)
+            if node.op ~= 'cell' then env[node] = t end
+        end
+    end
+    for _, bytes in ipairs(graph.extra or {}) do machine:alloc(bytes) end
+    for _, node in ipairs(graph) do
+        if node.op == 'cell' and node.has_grad then machine.leaves[node.key
+            or node].grad = machine:alloc(node.bytes) end
+    end
+end
+
+--- Bytes PyTorch would have allocated on CUDA for the forward and backward of a graph.
+-- @param graph program.graph(...), with `loss` (its node) and `extra` (bytes of optimizer state)
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false }
+-- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes
+-- Errors: 'unsupported' for an op or a nesting the accounting does not know.
+function torchmem.account(graph, opts)
+    opts = errors.check_options(opts, options, 'plan:pytorch')
+    local hold, kept = hold_set(opts.hold), {}
+    prepare(graph)
+    local loss = graph.loss
+    local output = output_of(loss)
+    kept[loss] = true
+    if hold.output and not output.is_leaf then kept[output] = true end
+    if hold.inputs then
+        for _, node in ipairs(graph) do
+            if node.is_leaf then kept[node] = true end
+        end
+    end
+    local stretches = torchmem.stretches(graph, kept)
+    local machine, env, at = torchmachine.new(opts), {}, {}
+    start(machine, graph, env)
+    at.before = machine.live
+    machine.peak = machine.live
+    local reentrant = opts.reentrant
+    if reentrant == nil then reentrant = is_old(opts.torch) end
+    machine:forward(stretches, env, reentrant)
+    at.after_forward, at.peak_forward = machine.live, machine.peak
+    machine.peak = machine.live
+    machine:backward(env[loss])
+    at.peak_backward = machine.peak
+    if not hold.loss then machine:release(env[loss]) end
+    at.after_backward = machine.live
+    return at
+end
+
+-- ---- whole scripts -----------------------------------------------------------------------------------------------
+local Script = {}
+Script.__index = Script
+
+--- Notes the allocated bytes here.
+-- @param label text
+function Script:at(label)
+    self.events[#self.events + 1] = { what = 'at', label = label }
+end
+
+--- name.backward(): gradients of what the name is bound to.
+-- @param name text
+function Script:backward(name)
+    if self.bound[name] == nil then
+        errors.raise(nil, 'value', "py:backward: nothing is bound to '%s'; %s", tostring(name), errors.near(name,
+            self.bound))
+    end
+    self.events[#self.events + 1] = { what = 'backward', name = name }
+end
+
+local function recorder()
+    local script = setmetatable({ events = {}, bound = {} }, Script)
+    script.let = setmetatable({}, {
+        __index = function(_, name) return script.bound[name] end,
+        __newindex = function(_, name, value)
+            script.events[#script.events + 1] = { what = 'let', name = name, value = value }
+            script.bound[name] = value
+        end,
+    })
+    return script
+end
+
+-- Tensors of an event's value: itself, or the parameters of a module.
+local function tensors_of(value)
+    if require('wane.tensor').is(value) then return { value } end
+    if type(value) == 'table' and type(value.parameters) == 'function' then return value:parameters() end
+    errors.raise(nil, 'value', 'py.let: bind a tensor, a module or nil, not %s', errors.describe(value))
+end
+
+local function roots_of(events)
+    local roots, seen = {}, {}
+    for _, event in ipairs(events) do
+        if event.what == 'let' and event.value ~= nil then
+            event.tensors = tensors_of(event.value)
+            for _, tensor in ipairs(event.tensors) do add_once(roots, seen, tensor) end
+        end
+    end
+    return roots
+end
+
+local Replay = {}
+Replay.__index = Replay
+
+-- Runs what `node` needs and has not run; names inside the stretches let go as they pass.
+function Replay:reach(node)
+    local need, stack = {}, { node }
+    while #stack > 0 do
+        local n = table.remove(stack)
+        if n.stretch and not self.done[n.stretch] and not need[n.stretch] then
+            need[n.stretch] = true
+            for _, inner in ipairs(n.stretch.nodes or { n }) do
+                for _, input in ipairs(inner.inputs) do stack[#stack + 1] = input end
+            end
+        end
+    end
+    local todo = {}
+    while self.cursor <= #self.stretches and next(need) do
+        local stretch = self.stretches[self.cursor]
+        if need[stretch] then
+            todo[#todo + 1] = stretch
+            need[stretch], self.done[stretch] = nil, true
+        end
+        self.cursor = self.cursor + 1
+    end
+    self.machine:forward(todo, self.env, self.reentrant)
+end
+
+function Replay:let(event)
+    local held = {}
+    for i, tensor in ipairs(event.tensors or {}) do
+        local node = self.node_of[tensor]
+        if node.is_leaf then
+            held[i] = self.machine:leaf(node)
+        else
+            self:reach(node)
+            held[i] = self.env[node]
+            self.env[node] = nil -- the name holds it now; readers find it through the name
+            self.values[node] = held[i]
+        end
+    end
+    local before = self.names[event.name]
+    self.names[event.name] = held
+    for _, t in ipairs(before or {}) do self.machine:release(t) end
+end
+
+local function replay(script, graph, opts)
+    local kept = {}
+    for _, node in pairs(graph.node_of) do kept[node] = true end
+    local stretches = torchmem.stretches(graph, kept)
+    local values = setmetatable({}, { __mode = 'k' })
+    local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,
+        names = {},
+        values = values, env = setmetatable({}, { __index = values }), node_of = graph.node_of,
+        reentrant = opts.reentrant }, Replay)
+    if state.reentrant == nil then state.reentrant = is_old(opts.torch) end
+    local points, before = {}, 0
+    for _, event in ipairs(script.events) do
+        if event.what == 'let' then
+            state:let(event)
+        elseif event.what == 'backward' then
+            state.machine:backward(state.names[event.name][1])
+        else
+            local live = state.machine.live
+            points[#points + 1] = { label = event.label, bytes = live, difference = live - before }
+            before = live
+        end
+    end
+    return points
+end
+
+--- Acts out a PyTorch script with its names.
+-- @param fn function(py): `py.let.o = v` binds a name after v exists and frees what it held, `py.let.o = nil`
+--   deletes, `py:at 'label'` notes allocated bytes, `py:backward 'loss'`; nothing runs
+-- @param opts { sm = 80, warm = false, torch = '2', reentrant = }
+-- @return list of { label =, bytes =, difference = } (bytes; the difference to the point before)
+function torchmem.script(fn, opts)
+    opts = errors.check_options(opts, options, 'wane.pytorch')
+    local program = require 'wane.program'
+    local script = recorder()
+    return program.planning(function()
+        fn(script)
+        local roots = roots_of(script.events)
+        local graph = program.look { mode = 'eval', roots = roots }
+        return replay(script, graph, opts)
+    end)
+end
+
+return torchmem

@@ -1,0 +1,280 @@
+/* The outside of the library: handles in, statuses out. Together with api_program.c and api_look.c the only
+ * place where the public API meets the rooms behind it. Every entry first lets go of what finalizers enqueued. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "api.h"
+
+static char warning[512];
+static pid_t owner;
+
+void wn__warn(const char *format, ...)
+{
+    if (warning[0] != 0) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(warning, sizeof warning, format, args);
+    va_end(args);
+}
+
+const char *wn_warning(void)
+{
+    static char taken[sizeof warning];
+    memcpy(taken, warning, sizeof taken);
+    warning[0] = 0;
+    return taken;
+}
+
+double wn_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the library --------------------------------------------------------------------------------------- */
+
+static int32_t read_switch(const char *name, int64_t *out)
+{
+    const char *text = getenv(name);
+    char *end;
+    *out = 0;
+    if (text == NULL || text[0] == 0) return WN_OK;
+    *out = strtoll(text, &end, 10);
+    if (*end == 0 && *out >= 0) return WN_OK;
+    return wn__fail(WN_VALUE, "%s=%s makes no sense; it takes a number that is not negative", name, text);
+}
+
+int32_t wn_start(void)
+{
+    static int32_t started;
+    if (started) return WN_OK;
+    int64_t fail, poison, trace;
+    WN_TRY(read_switch("WANE_FAIL_ALLOC", &fail));
+    WN_TRY(read_switch("WANE_POISON", &poison));
+    WN_TRY(read_switch("WANE_TRACE", &trace));
+    WN_TRY(wn__device_start());
+    owner = getpid();
+    wn__poison_on = poison != 0;
+    wn__trace_on = trace != 0;
+    wn__alloc_fail_nth(fail);
+    started = 1;
+    return WN_OK;
+}
+
+const char *wn_message(void)
+{
+    return wn__message();
+}
+
+const char *wn_status_word(int32_t code)
+{
+    return wn__status_word(code);
+}
+
+const char *wn_version(void)
+{
+    return "0.1.0";
+}
+
+const char *wn_notice(void)
+{
+    return "";
+}
+
+int32_t wn_threads(void)
+{
+    return wn__device(0)->threads;
+}
+
+void wn_interrupt(int32_t on)
+{
+    wn__interrupted = on;
+}
+
+void wn_oom_last(struct wn_oom *out)
+{
+    wn__oom_get(out);
+}
+
+int32_t wn__enter(void)
+{
+    wn__handle_drain();
+    if (getpid() == owner) return WN_OK;
+    return wn__fail(WN_VALUE, "this process was forked from one that used Wane, which its threads do not survive; "
+                              "start a new process instead");
+}
+
+/* ---- the op table ---------------------------------------------------------------------------------------- */
+
+int32_t wn_op_count(void)
+{
+    return WN_OP_COUNT;
+}
+
+int32_t wn_op_get(int32_t op, struct wn_op_info *out)
+{
+    if (op < 0 || op >= WN_OP_COUNT) return wn__fail(WN_VALUE, "op: there is no op %d", op);
+    *out = (struct wn_op_info){wn__op_name(op), wn__op_least_inputs(op), wn__op_most_inputs(op), wn__op_flags(op),
+                               wn__op_rules(op)->grad != NULL};
+    return WN_OK;
+}
+
+int32_t wn_op_id(const char *name)
+{
+    return wn__op_find(name);
+}
+
+/* ---- devices and memory -------------------------------------------------------------------------------------- */
+
+static int32_t check_device(int32_t device)
+{
+    if (wn__device(device) != NULL) return WN_OK;
+    return wn__fail(WN_DEVICE, "device: there is no device %d", device);
+}
+
+int32_t wn_device_count(void)
+{
+    return wn__device_listed();
+}
+
+const char *wn_device_name(int32_t device)
+{
+    return wn__device(device) == NULL ? NULL : wn__device(device)->name;
+}
+
+const char *wn_kind_name(int32_t kind)
+{
+    static const char *const names[] = {"parameter", "gradient",   "optimizer", "buffer", "input",
+                                        "result",    "activation", "workspace", "host"};
+    return kind >= 0 && kind < WN_KIND_COUNT ? names[kind] : NULL;
+}
+
+int32_t wn_memory_get(int32_t device, struct wn_memory *out)
+{
+    WN_TRY(check_device(device));
+    wn__handle_drain();
+    const struct wn__ledger *l = wn__ledger(device);
+    *out = (struct wn_memory){.live = l->live, .reserved = l->reserved, .peak = l->peak, .peak_reserved = l->peak_reserved,
+                              .limit = l->limit, .host = wn__alloc_host_bytes()};
+    memcpy(out->kinds, l->kinds, sizeof out->kinds);
+    memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
+    return WN_OK;
+}
+
+int32_t wn_memory_limit(int32_t device, int64_t bytes)
+{
+    WN_TRY(check_device(device));
+    if (bytes < 0) return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
+    wn__ledger(device)->limit = bytes;
+    return WN_OK;
+}
+
+int32_t wn_memory_reset_peak(int32_t device)
+{
+    WN_TRY(check_device(device));
+    wn__handle_drain();
+    struct wn__ledger *l = wn__ledger(device);
+    l->peak = l->live;
+    l->peak_reserved = l->reserved;
+    memcpy(l->peak_kinds, l->kinds, sizeof l->peak_kinds);
+    return WN_OK;
+}
+
+int32_t wn_memory_trim(int32_t device)
+{
+    WN_TRY(check_device(device));
+    wn__handle_drain();
+    wn__slab_trim(device, NULL, 0);
+    return wn__arena_shrink(device, 0);
+}
+
+int32_t wn_debug(const char *option, int64_t value)
+{
+    if (strcmp(option, "poison") == 0) wn__poison_on = value != 0;
+    else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
+    else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
+    else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
+    else if (strcmp(option, "forget_plans") == 0) wn__cache_clear();
+    else return wn__fail(WN_VALUE, "debug: no option '%s'; there are poison, check, trace, fail_alloc, forget_plans", option);
+    return WN_OK;
+}
+
+int64_t wn_debug_get(const char *option)
+{
+    if (strcmp(option, "poison") == 0) return wn__poison_on;
+    if (strcmp(option, "check") == 0) return wn__check_on;
+    if (strcmp(option, "trace") == 0) return wn__trace_on;
+    if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
+    return -1;
+}
+
+/* ---- where recording stands ------------------------------------------------------------------------------------ */
+
+int32_t wn_scope(int32_t parent, const char *name, const char *type)
+{
+    return wn__scope_of(parent, name, type);
+}
+
+int32_t wn_scope_set(int32_t scope)
+{
+    int32_t before = wn__here.scope;
+    wn__here.scope = scope;
+    return before;
+}
+
+int32_t wn_region_new(int32_t parent, const char *name)
+{
+    return wn__region_new(parent, name);
+}
+
+int32_t wn_region_set(int32_t region)
+{
+    int32_t before = wn__here.region;
+    wn__here.region = region;
+    return before;
+}
+
+int32_t wn_grad_set(int32_t on)
+{
+    int32_t before = !wn__here.grad_off;
+    wn__here.grad_off = !on;
+    return before;
+}
+
+int32_t wn_device_set(int32_t device)
+{
+    int32_t before = wn__here.device;
+    if (wn__device(device) != NULL) wn__here.device = device;
+    return before;
+}
+
+int32_t wn_seed(uint64_t seed)
+{
+    wn__here.seed = seed;
+    wn__here.counter = 0;
+    return WN_OK;
+}
+
+uint64_t wn_seed_get(void)
+{
+    return wn__here.seed;
+}
+
+uint64_t wn_counter(void)
+{
+    return wn__here.counter;
+}
+
+void wn_counter_set(uint64_t next)
+{
+    wn__here.counter = next;
+}
+
+int32_t wn_line(const char *text)
+{
+    return wn__line_of(text);
+}

@@ -1,0 +1,141 @@
+/* The API for looking: what a plan predicts, what a run measured, the schedule, the nodes - and the one door
+ * through which a spec may spoil a schedule, to see the verifier refuse it. */
+#include <stddef.h>
+#include <string.h>
+#include "api.h"
+
+static struct wn_program *get_planned(int32_t handle)
+{
+    struct wn_program *p = wn__handle_get(handle, WN_HANDLE_PROGRAM);
+    if (p == NULL || p->schedule != NULL) return p;
+    wn__fail(WN_VALUE, "this program is not planned yet");
+    return NULL;
+}
+
+int32_t wn_summary(int32_t program, struct wn_summary *out)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    *out = p->schedule->summary;
+    return WN_OK;
+}
+
+int32_t wn_measured(int32_t program, struct wn_measured *out)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    if (!p->ran) return wn__fail(WN_VALUE, "measured: the program did not run");
+    *out = p->measured;
+    return WN_OK;
+}
+
+int32_t wn_step_count(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? -WN_VALUE : p->schedule->n;
+}
+
+int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
+{
+    static const char *const words[] = {"run", "free", "read"};
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
+    const struct wn__schedule *s = p->schedule;
+    const struct wn__instr *n = &s->instr[i];
+    const struct wn__pnode *q = &p->form->node[n->node];
+    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
+    *out = (struct wn_step){.what = words[n->what], .op = wn__op_name(q->op), .path = wn__scope_get(q->scope)->path,
+                            .node = n->node, .copy = n->what == WN_DO_FREE ? -1 : n->out, .phase = n->phase,
+                            .inplace = n->inplace, .block = n->block + 1, .is_free = n->what == WN_DO_FREE,
+                            .workspace = n->work_bytes, .live = s->live[i]};
+    if (store < 0) return WN_OK;
+    out->kind = s->store[store].kind;
+    out->space = s->store[store].space;
+    out->offset = s->store[store].offset;
+    out->bytes = s->store[store].bytes;
+    return WN_OK;
+}
+
+int32_t wn_trace(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL || p->trace == NULL || i < 0 || i >= p->n_trace ? -1 : p->trace[i];
+}
+
+int32_t wn_node_count(int32_t program)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    return p == NULL ? -WN_VALUE : p->form->n;
+}
+
+int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    if (p == NULL) return WN_VALUE;
+    const struct wn__form *f = p->form;
+    if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
+    const struct wn__pnode *q = &f->node[i];
+    const struct wn__scope *scope = wn__scope_get(q->scope);
+    struct wn_desc d = wn__form_desc(f, i);
+    struct wn_cost cost = {0};
+    if (q->leaf == WN_LEAF_NONE && wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
+    *out = (struct wn_node_info){.op = wn__op_name(q->op), .path = scope->path, .module = scope->type,
+                                 .name = q->name ? q->name : "", .type = q->type, .node = i, .n_in = q->n_in, .phase = q->phase,
+                                 .scope = q->scope, .region = q->region, .line = q->line, .block = q->block + 1,
+                                 .forward_of = q->forward_of, .cell_kind = -1, .word = q->word,
+                                 .is_residual = q->is_residual, .needs_grad = q->needs_grad,
+                                 .alias_of = wn__form_is_alias(f, i) ? wn__form_in(f, i, 0) : -1, .root = q->root,
+                                 .copies = p->schedule ? p->schedule->node_copies[i] : 0, .leaf = q->leaf, .bytes = q->bytes,
+                                 .flops = cost.flops, .attrs = q->attrs};
+    if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
+    if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
+    return WN_OK;
+}
+
+int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    if (p == NULL || node < 0 || node >= p->form->n || i < 0 || i >= p->form->node[node].n_in) return -1;
+    return wn__form_in(p->form, node, i);
+}
+
+const char *wn_recipe(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? "" : p->schedule->recipe;
+}
+
+int32_t wn_verify(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? WN_VALUE : wn__verify(p->form, p->schedule);
+}
+
+/* The fields a spec may spoil. `step` counts from 0. */
+int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    struct wn__schedule *s = p->schedule;
+    if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
+    struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;
+    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : -1;
+    if (strcmp(field, "swap") == 0) {
+        *n = *with;
+        *with = t;
+    } else if (strcmp(field, "repeat") == 0) {
+        *n = *with;
+    } else if (strcmp(field, "inplace") == 0) {
+        n->inplace = (int32_t)value;
+    } else if (strcmp(field, "input") == 0 && n->what == WN_DO_RUN && p->form->node[n->node].n_in > 0) {
+        s->in[n->in_at] = (int32_t)value;
+    } else if (strcmp(field, "offset") == 0 && store >= 0) {
+        s->store[store].offset = value;
+    } else if (strcmp(field, "cell") == 0) {
+        n->cell[0] = (int32_t)value;
+    } else {
+        return wn__fail(WN_VALUE, "tamper: no field '%s' at this step", field);
+    }
+    return WN_OK;
+}

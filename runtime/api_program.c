@@ -1,0 +1,233 @@
+/* The API of programs: opened, decided on, planned, run, run again. */
+#include <string.h>
+#include "api.h"
+
+static struct wn_program *get_program(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_PROGRAM);
+}
+
+/* ---- wane.grad: differentiation without a run ------------------------------------------------------------ */
+
+static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
+{
+    struct wn__walk walk = {0};
+    struct wn__grads grads = {0};
+    int32_t code = wn__collect(&root, 1, 1, wn__node_stamp(), &walk);
+    struct wn__pass pass = {.roots = &root, .n_roots = 1, .scale = 1, .wrt = wrt, .n_wrt = n};
+    pass.forward = walk.nodes;
+    pass.n_forward = walk.count;
+    for (int32_t i = 0; i < n; i++) wrt[i]->grad = NULL;
+    if (code == WN_OK) code = wn__grad_pass(&pass, &grads);
+    for (int64_t i = 0; i < grads.count; i++) {
+        grads.nodes[i]->phase = WN_PHASE_FORWARD; /* from here on they are ordinary values */
+        grads.nodes[i]->forward_of = NULL;
+    }
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        out[i] = -1;
+        if (wrt[i]->grad == NULL) continue;
+        wn__node_ref(wrt[i]->grad);
+        out[i] = wn__handle_new(WN_HANDLE_VALUE, wrt[i]->grad);
+        if (out[i] < 0) code = WN_OOM;
+    }
+    wn__grads_release(&grads);
+    wn__walk_release(&walk);
+    return code;
+}
+
+int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
+{
+    struct wn_node *r, **nodes;
+    int32_t got = 0;
+    WN_TRY(wn__enter());
+    WN_TRY(wn__handle_value(root, &r));
+    nodes = wn__alloc((n + 1) * (int64_t)sizeof *nodes);
+    int32_t code = nodes == NULL ? WN_OOM : WN_OK;
+    for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(wrt[got], &nodes[got]);
+    if (code == WN_OK && r->spent) code = wn__fail(WN_SPENT, "grad: the root's graph was used up by its backward");
+    if (code == WN_OK && !r->needs_grad)
+        code = wn__fail(WN_VALUE, "grad: the root depends on nothing that needs a gradient");
+    if (code == WN_OK && wn__numel(&r->type) != 1)
+        code = wn__fail(WN_SHAPE, "grad: the root has shape %s; it must be one number, so reduce it with :sum()",
+                        wn__shape_text(&r->type));
+    if (code == WN_OK) code = grad_nodes(r, n, nodes, out);
+    for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
+    wn__free(nodes);
+    wn__node_unref(r);
+    return code;
+}
+
+/* ---- open, decide, plan, run --------------------------------------------------------------------------------- */
+
+int32_t wn_open(const struct wn_request *r)
+{
+    struct wn_program *p;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__program_open(r, &p);
+    if (code != WN_OK) return -code;
+    int32_t id = wn__handle_new(WN_HANDLE_PROGRAM, p);
+    if (id < 0) wn__program_free(p);
+    return id;
+}
+
+int32_t wn_is_planned(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->schedule != NULL;
+}
+
+int32_t wn_residual_count(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_residuals;
+}
+
+static struct wn__pnode *get_residual(int32_t program, int32_t i, struct wn_program **out)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return NULL;
+    *out = p;
+    if (i >= 0 && i < p->form->n_residuals) return &p->form->node[p->form->residual[i]];
+    wn__fail(WN_VALUE, "residual %d asked for, there are %d", i, p->form->n_residuals);
+    return NULL;
+}
+
+int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
+{
+    struct wn_program *p;
+    const struct wn__pnode *q = get_residual(program, i, &p);
+    if (q == NULL) return WN_VALUE;
+    int32_t node = p->form->residual[i];
+    struct wn_desc d = wn__form_desc(p->form, node);
+    struct wn_cost cost = {0};
+    const struct wn__scope *scope = wn__scope_get(q->scope);
+    if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
+    *out = (struct wn_residual){.op = wn__op_name(q->op), .path = scope->path, .module = scope->type,
+                                .name = q->name ? q->name : "", .node = node, .index = i + 1, .block = q->block + 1,
+                                .boundary = q->is_boundary, .random = (wn__op_flags(q->op) & WN_RANDOM) != 0,
+                                .readers = q->n_readers, .ndim = q->type.ndim, .dtype = q->type.dtype, .scope = q->scope,
+                                .line = q->line, .region = q->region, .bytes = q->bytes, .flops = cost.flops,
+                                .seconds = wn__node_seconds(p->form, node)};
+    memcpy(out->dim, q->type.dim, sizeof out->dim);
+    return WN_OK;
+}
+
+static int32_t check_open(const struct wn_program *p)
+{
+    if (p->schedule == NULL) return WN_OK;
+    return wn__fail(WN_VALUE, "decide: this program is planned already");
+}
+
+int32_t wn_decide(int32_t program, int32_t i, int32_t word)
+{
+    struct wn_program *p;
+    struct wn__pnode *q = get_residual(program, i, &p);
+    if (q == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (word > WN_WORD_RECOMPUTE)
+        return wn__fail(WN_UNSUPPORTED, "policy: offload and compress are not in this version; answer save or recompute");
+    q->word = word;
+    return WN_OK;
+}
+
+int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (node < 0 || node >= p->form->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->form->n);
+    p->form->node[node].unit = unit;
+    return WN_OK;
+}
+
+int32_t wn_plan(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    return p == NULL ? WN_VALUE : wn__program_plan(p);
+}
+
+int32_t wn_run(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    WN_TRY(wn__enter());
+    return p == NULL ? WN_VALUE : wn__program_run(p, 0);
+}
+
+/* ---- compiled steps ---------------------------------------------------------------------------------------------- */
+
+int32_t wn_same_encoding(int32_t a, int32_t b)
+{
+    const struct wn_program *p = get_program(a), *q = get_program(b);
+    if (p == NULL || q == NULL || p->key.count != q->key.count) return 0;
+    return memcmp(p->key.data, q->key.data, (size_t)p->key.count) == 0;
+}
+
+int32_t wn_leaf_count(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_given + p->form->n_scalars;
+}
+
+/* Leaves: the given values first, then the numbers. */
+static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
+{
+    if (p == NULL || i < 0 || i >= p->form->n_given + p->form->n_scalars) return NULL;
+    return i < p->form->n_given ? &p->given[i] : &p->scalar[i - p->form->n_given];
+}
+
+int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
+{
+    struct wn_node **slot = leaf_slot(get_program(program), i);
+    if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "leaf: there is no leaf %d", i);
+    *out = (struct wn_leaf){.op = (*slot)->op, .is_hyper = (*slot)->hyper != NULL, .line = (*slot)->line,
+                            .handle = (int64_t)(intptr_t)*slot, .number = (*slot)->number};
+    return WN_OK;
+}
+
+int32_t wn_leaf_find(int32_t program, int32_t value)
+{
+    struct wn_program *p = get_program(program);
+    const struct wn_node *n = p == NULL ? NULL : wn__handle_get(value, WN_HANDLE_VALUE);
+    for (int32_t i = 0; n != NULL && i < p->form->n_given + p->form->n_scalars; i++)
+        if (*leaf_slot(p, i) == n) return i;
+    return -1;
+}
+
+int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
+{
+    struct wn_node **slot = leaf_slot(get_program(program), leaf), *n;
+    if (slot == NULL) return wn__fail(WN_VALUE, "rebind: there is no leaf %d", leaf);
+    WN_TRY(wn__handle_value(value, &n));
+    int32_t held = n->op == WN_OP_CONST || n->is_held;
+    if (!held || !wn__type_equal(&n->type, &(*slot)->type)) {
+        int32_t code = wn__fail(WN_SHAPE, "compiled step: an argument is %s%s, it was recorded with %s", wn__type_text(&n->type),
+                                held ? "" : " and not computed yet", wn__type_text(&(*slot)->type));
+        wn__node_unref(n);
+        return code;
+    }
+    wn__node_unref(*slot);
+    *slot = n;
+    return WN_OK;
+}
+
+int32_t wn_rerun(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    WN_TRY(wn__enter());
+    return p == NULL ? WN_VALUE : wn__program_run(p, 1);
+}
+
+int32_t wn_results(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_results;
+}
+
+int32_t wn_result(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return -WN_VALUE;
+    if (i < 0 || i >= p->form->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->form->n_results);
+    wn__node_ref(p->result[i]);
+    return wn__api_value(WN_OK, p->result[i]);
+}

@@ -1,0 +1,276 @@
+/* The API of values and state: recording, leaves, cells, reading and writing. */
+#include <string.h>
+#include "api.h"
+
+int32_t wn__api_value(int32_t code, struct wn_node *n)
+{
+    if (code != WN_OK) return -code;
+    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n);
+    if (id < 0) wn__node_unref(n);
+    return id;
+}
+
+int32_t wn_release(int32_t handle)
+{
+    wn__handle_release(handle);
+    return WN_OK;
+}
+
+int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line)
+{
+    struct wn_node *small[8], **nodes = small, *out = NULL;
+    int32_t got = 0, code = wn__enter();
+    if (code != WN_OK) return -code;
+    if (n < 0 || n > 1024) return -wn__fail(WN_VALUE, "record: %d inputs given, at most 1024 fit", n);
+    if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
+    if (nodes == NULL) return -WN_OOM;
+    for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
+    if (code == WN_OK) code = wn__record(op, n, nodes, attrs, line, &out);
+    for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
+    if (nodes != small) wn__free(nodes);
+    return wn__api_value(code, out);
+}
+
+int32_t wn_const(const double *v, int32_t n, int32_t dtype)
+{
+    struct wn_node *out = NULL;
+    int32_t code = wn__record_const(v, n, dtype, &out);
+    return wn__api_value(code, out);
+}
+
+static double number_of(const void *bytes, int32_t dtype)
+{
+    float f32;
+    int32_t i32;
+    double f64 = 0;
+    switch (dtype) {
+    case WN_F32: memcpy(&f32, bytes, 4); return (double)f32;
+    case WN_I32: memcpy(&i32, bytes, 4); return (double)i32;
+    case WN_U8: return (double)*(const uint8_t *)bytes;
+    case WN_I8: return (double)*(const int8_t *)bytes;
+    default: memcpy(&f64, bytes, 8); return f64;
+    }
+}
+
+int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
+{
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__type_check(type, "tensor");
+    if (code != WN_OK) return -code;
+    if (wn__device(device) == NULL) return -wn__fail(WN_DEVICE, "tensor: there is no device %d", device);
+    struct wn_node *n = wn__node_new(0);
+    if (n == NULL) return -WN_OOM;
+    n->op = WN_OP_DATA;
+    n->type = *type;
+    n->device = device;
+    n->is_held = 1;
+    if (type->ndim == 0) {
+        n->number = bytes == NULL ? 0 : number_of(bytes, type->dtype);
+    } else {
+        struct wn_device *d = wn__device(device);
+        code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
+        if (code == WN_OK && bytes != NULL) code = d->put(d, n->held->data, bytes, wn__bytes(type));
+    }
+    if (code != WN_OK) {
+        wn__node_unref(n);
+        return -code;
+    }
+    return wn__api_value(WN_OK, n);
+}
+
+int32_t wn_cell(int32_t kind, int32_t init, const char *name)
+{
+    struct wn_node *from;
+    struct wn_cell *c = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__handle_value(init, &from);
+    if (code != WN_OK) return -code;
+    int32_t device = from->device == WN_NO_DEVICE ? wn__here.device : from->device;
+    code = wn__cell_new(kind, &from->type, device, &c);
+    if (code == WN_OK && name != NULL) {
+        c->name = wn__intern(name);
+        if (c->name == NULL) code = WN_OOM;
+    }
+    if (code != WN_OK) {
+        wn__node_unref(from);
+        wn__cell_unref(c);
+        return -code;
+    }
+    c->init = from;
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, c);
+    if (id < 0) wn__cell_unref(c);
+    return id;
+}
+
+static struct wn_cell *get_cell(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_CELL);
+}
+
+int32_t wn_cell_grad(int32_t cell)
+{
+    if (wn__enter() != WN_OK || wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
+    struct wn_cell *c = get_cell(cell);
+    if (c->grad == NULL || !c->grad->born) return -1;
+    wn__cell_ref(c->grad);
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, c->grad);
+    if (id < 0) wn__cell_unref(c->grad);
+    return id < 0 ? -1 : id;
+}
+
+int32_t wn_cell_need_grad(int32_t cell, int32_t on)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    if (on && !wn__dtype_is_float(c->type.dtype))
+        return wn__fail(WN_DTYPE, "requires_grad: %s has no gradient; only floats do", wn__type_text(&c->type));
+    if (c->needs_grad != on) c->reader = NULL; /* nodes recorded before keep what held then */
+    c->needs_grad = on;
+    return WN_OK;
+}
+
+int32_t wn_cell_drop_grad(int32_t cell)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    wn__cell_drop_gradient(c);
+    return WN_OK;
+}
+
+int32_t wn_cell_rename(int32_t cell, const char *name)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    const char *word = wn__intern(name);
+    if (word == NULL) return WN_OOM;
+    c->name = word;
+    if (c->reader != NULL) c->reader->name = word;
+    return WN_OK;
+}
+
+static struct wn_node *get_node(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_VALUE);
+}
+
+int32_t wn_retain(int32_t value)
+{
+    if (wn__handle_kind(value) == WN_HANDLE_CELL) return WN_OK; /* a state is kept anyway */
+    struct wn_node *n = get_node(value);
+    if (n == NULL) return WN_VALUE;
+    n->retain = !n->is_held && !wn__node_is_leaf(n);
+    return WN_OK;
+}
+
+int32_t wn_rename(int32_t value, const char *name)
+{
+    if (wn__handle_kind(value) == WN_HANDLE_CELL) return wn_cell_rename(value, name);
+    struct wn_node *n = get_node(value);
+    if (n == NULL) return WN_VALUE;
+    const char *word = wn__intern(name);
+    if (word == NULL) return WN_OOM;
+    n->name = word;
+    return WN_OK;
+}
+
+int32_t wn_free(int32_t handle)
+{
+    if (wn__handle_kind(handle) == WN_HANDLE_VALUE) {
+        struct wn_node *n = get_node(handle);
+        if (n->held != NULL) {
+            wn__buffer_unref(n->held);
+            n->held = NULL;
+        }
+    }
+    wn__handle_release(handle);
+    wn__handle_drain();
+    return WN_OK;
+}
+
+static void cell_info(const struct wn_cell *c, struct wn_info *out)
+{
+    *out = (struct wn_info){.type = c->type, .op = WN_OP_CELL, .device = c->device, .is_cell = 1, .cell_kind = c->kind,
+                            .needs_grad = c->needs_grad, .held = wn__cell_has_value(c), .version = c->version,
+                            .bytes = wn__padded(wn__bytes(&c->type))};
+}
+
+int32_t wn_info(int32_t handle, struct wn_info *out)
+{
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) {
+        cell_info(get_cell(handle), out);
+        return WN_OK;
+    }
+    const struct wn_node *n = get_node(handle);
+    if (n == NULL) return WN_VALUE;
+    *out = (struct wn_info){.type = n->type, .op = n->op, .device = n->device, .needs_grad = n->needs_grad,
+                            .held = n->is_held, .scope = n->scope, .line = n->line,
+                            .is_const = n->op == WN_OP_CONST || n->type.ndim == 0, .version = n->version,
+                            .bytes = wn__padded(wn__bytes(&n->type)), .number = n->number};
+    if (n->op == WN_OP_CELL) {
+        cell_info(n->cell, out);
+        out->is_cell = 0;
+    }
+    return WN_OK;
+}
+
+static void number_out(const struct wn_node *n, void *bytes)
+{
+    float f32 = (float)n->number;
+    int32_t i32 = (int32_t)n->number;
+    uint8_t u8 = (uint8_t)n->number;
+    switch (n->type.dtype) {
+    case WN_F32: memcpy(bytes, &f32, 4); break;
+    case WN_I32: memcpy(bytes, &i32, 4); break;
+    case WN_U8: memcpy(bytes, &u8, 1); break;
+    default: memcpy(bytes, &n->number, 8); break;
+    }
+}
+
+int32_t wn_read(int32_t handle, void *bytes, int64_t n)
+{
+    WN_TRY(wn__enter());
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), bytes, n);
+    const struct wn_node *node = get_node(handle);
+    if (node == NULL) return WN_VALUE;
+    if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, bytes, n);
+    if (n != wn__bytes(&node->type))
+        return wn__fail(WN_VALUE, "read: room for %lld bytes given, %s takes %lld", (long long)n, wn__type_text(&node->type),
+                        (long long)wn__bytes(&node->type));
+    if (node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0)) {
+        if (node->device >= 0 && !wn__device(node->device)->real)
+            return wn__device(node->device)->get(wn__device(node->device), bytes, NULL, n);
+        number_out(node, bytes);
+        return WN_OK;
+    }
+    if (node->held == NULL)
+        return wn__fail(WN_VALUE, "read: this value was %s", node->is_held ? "freed" : "not computed; run it first");
+    struct wn_device *d = wn__device(node->device);
+    WN_TRY(d->sync(d));
+    return d->get(d, bytes, node->held->data, n);
+}
+
+int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
+{
+    WN_TRY(wn__enter());
+    struct wn_cell *c = get_cell(handle);
+    return c == NULL ? WN_VALUE : wn__cell_write(c, bytes, n);
+}
+
+int32_t wn_hyper(void)
+{
+    struct wn__hyper *h = wn__alloc(sizeof *h);
+    if (h == NULL) return -WN_OOM;
+    h->refs = 1;
+    int32_t id = wn__handle_new(WN_HANDLE_HYPER, h);
+    if (id < 0) wn__free(h);
+    return id;
+}
+
+int32_t wn_hyper_set(int32_t hyper, int32_t i, double v)
+{
+    struct wn__hyper *h = wn__handle_get(hyper, WN_HANDLE_HYPER);
+    if (h == NULL) return WN_VALUE;
+    if (i < 0 || i >= 8) return wn__fail(WN_VALUE, "hyper: place %d given, there are 8", i);
+    h->v[i] = v;
+    return WN_OK;
+}

@@ -1,0 +1,58 @@
+/* Where the words of a failure are kept.
+ *
+ * One buffer a thread: a failure on one thread never changes what another reads. A message is one line,
+ * cut at the buffer's end, never lost for want of memory: nothing here allocates, prints or exits.
+ * The new text is formed apart and copied, so a caller may quote the standing message in it. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "status.h"
+
+enum { MESSAGE_BYTES = 1024 };
+
+static _Thread_local char message[MESSAGE_BYTES];
+
+static const char *const words[] = {
+#define STATUS(name, word) word,
+#include "../status.def"
+#undef STATUS
+};
+_Static_assert(sizeof words / sizeof words[0] == WN_STATUS_COUNT, "one word a status");
+
+int32_t wn__fail(int32_t code, const char *format, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    va_end(args);
+    memcpy(message, text, strlen(text) + 1);
+    return code;
+}
+
+int32_t wn__fail_more(int32_t code, const char *format, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0) n = 0;
+    if (n > MESSAGE_BYTES - 1) n = MESSAGE_BYTES - 1;
+    size_t room = (size_t)(MESSAGE_BYTES - 1 - n), kept = strlen(message);
+    if (kept > room) kept = room;
+    memcpy(text + n, message, kept);
+    text[(size_t)n + kept] = '\0';
+    memcpy(message, text, (size_t)n + kept + 1);
+    return code;
+}
+
+const char *wn__message(void)
+{
+    return message;
+}
+
+const char *wn__status_word(int32_t code)
+{
+    return code >= 0 && code < WN_STATUS_COUNT ? words[code] : "unknown";
+}

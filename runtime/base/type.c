@@ -1,0 +1,147 @@
+/* Sizes and words of element types and shapes.
+ *
+ * The invariant: once wn__type_check passed, wn__numel and wn__bytes cannot overflow, and neither can
+ * rounding the bytes up to a granule. The bound is on the product of the dims that are not 0, so that a
+ * stride computed from an empty shape is safe too. Texts for messages rotate through a few buffers of the
+ * thread; nothing here allocates. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "status.h"
+#include "type.h"
+
+enum { TEXTS = 8, TEXT_BYTES = 224 };
+
+static const struct {
+    const char *name;
+    int64_t size;
+    int32_t is_float;
+} dtypes[] = {
+    [WN_F32] = {"f32", 4, 1}, [WN_F64] = {"f64", 8, 1},   [WN_I32] = {"i32", 4, 0}, [WN_U8] = {"u8", 1, 0},
+    [WN_I8] = {"i8", 1, 0},   [WN_BF16] = {"bf16", 2, 1}, [WN_F16] = {"f16", 2, 1},
+};
+_Static_assert(sizeof dtypes / sizeof dtypes[0] == WN_DTYPE_COUNT, "one row a dtype");
+
+static int32_t known(int32_t dtype)
+{
+    return dtype >= 0 && dtype < WN_DTYPE_COUNT;
+}
+
+int64_t wn__dtype_size(int32_t dtype)
+{
+    return known(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *wn__dtype_name(int32_t dtype)
+{
+    return known(dtype) ? dtypes[dtype].name : "unknown";
+}
+
+int32_t wn__dtype_is_float(int32_t dtype)
+{
+    return known(dtype) && dtypes[dtype].is_float;
+}
+
+int64_t wn__numel(const struct wn_type *t)
+{
+    int64_t n = 1;
+    for (int32_t k = 0; k < t->ndim; k++)
+        n *= t->dim[k];
+    return n;
+}
+
+int64_t wn__bytes(const struct wn_type *t)
+{
+    return wn__numel(t) * wn__dtype_size(t->dtype);
+}
+
+int64_t wn__padded(int64_t bytes)
+{
+    return (bytes + WN_GRANULE - 1) / WN_GRANULE * WN_GRANULE;
+}
+
+int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b)
+{
+    if (a->ndim != b->ndim) return 0;
+    for (int32_t k = 0; k < a->ndim; k++)
+        if (a->dim[k] != b->dim[k]) return 0;
+    return 1;
+}
+
+int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b)
+{
+    return a->dtype == b->dtype && wn__shape_equal(a, b);
+}
+
+int32_t wn__mul(int64_t a, int64_t b, int64_t *out)
+{
+    if (a != 0 && b > INT64_MAX / a)
+        return wn__fail(WN_VALUE, "size: %" PRId64 " x %" PRId64 " does not fit 64 bits", a, b);
+    *out = a * b;
+    return WN_OK;
+}
+
+int32_t wn__add(int64_t a, int64_t b, int64_t *out)
+{
+    if (b > INT64_MAX - a)
+        return wn__fail(WN_VALUE, "size: %" PRId64 " + %" PRId64 " does not fit 64 bits", a, b);
+    *out = a + b;
+    return WN_OK;
+}
+
+int32_t wn__type_check(const struct wn_type *t, const char *what)
+{
+    if (!known(t->dtype))
+        return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
+    if (t->ndim < 0 || t->ndim > WN_MAX_DIMS)
+        return wn__fail(WN_VALUE, "%s: %d dims given, a value has 0 to %d; merge some with reshape", what,
+                        (int)t->ndim, WN_MAX_DIMS);
+    int64_t size = dtypes[t->dtype].size;
+    for (int32_t k = 0; k < t->ndim; k++) {
+        int64_t d = t->dim[k];
+        if (d < 0)
+            return wn__fail(WN_VALUE, "%s: dim %d of %s is %" PRId64 ", it must be 0 or more", what, (int)k + 1,
+                            wn__shape_text(t), d);
+        if (d > 0 && wn__mul(size, d, &size) != WN_OK)
+            return wn__fail(WN_VALUE, "%s: the bytes of %s do not fit 64 bits; use smaller dims", what,
+                            wn__type_text(t));
+    }
+    if (size > INT64_MAX - WN_GRANULE)
+        return wn__fail(WN_VALUE, "%s: the bytes of %s do not fit 64 bits; use smaller dims", what, wn__type_text(t));
+    return WN_OK;
+}
+
+static char *next_text(void)
+{
+    static _Thread_local char texts[TEXTS][TEXT_BYTES];
+    static _Thread_local unsigned turn;
+    return texts[turn++ % TEXTS];
+}
+
+/* The text needs at most 2 + 8 x (20 + 2) bytes and a dtype's name: it always fits. */
+_Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 10, "a shape's text fits");
+static char *put_shape(char *text, const struct wn_type *t)
+{
+    char *p = text;
+    *p++ = '(';
+    for (int32_t k = 0; k < t->ndim && k < WN_MAX_DIMS; k++)
+        p += sprintf(p, "%s%" PRId64, k ? ", " : "", t->dim[k]);
+    *p++ = ')';
+    *p = '\0';
+    return p;
+}
+
+const char *wn__shape_text(const struct wn_type *t)
+{
+    char *text = next_text();
+    put_shape(text, t);
+    return text;
+}
+
+const char *wn__type_text(const struct wn_type *t)
+{
+    char *text = next_text(), *p = put_shape(text, t);
+    *p++ = ' ';
+    strcpy(p, wn__dtype_name(t->dtype));
+    return text;
+}

@@ -1,0 +1,34 @@
+/* The contract of a device: a struct of functions. Everything that touches a device's bytes goes through
+ * one, so nothing above may read a device address. Only memory/ calls alloc and release; only run/ launches.
+ * A call returns WN_OK or a status with its message set. */
+#ifndef WN_DEVICE_H
+#define WN_DEVICE_H
+#include <stdint.h>
+#include "../../kernels/kernel.h"
+
+struct wn_device {
+    const char *name;
+    int32_t target;  /* enum wn_target: whose workspace rules hold */
+    int32_t threads; /* part of a plan's key: sums may depend on it */
+    int32_t real;    /* 0: shapes and bytes only (meta) */
+    int32_t hidden;  /* not listed to users: for specs */
+    int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out); /* 256-byte aligned, not cleared */
+    void (*release)(struct wn_device *d, void *p, int64_t bytes);
+    int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);
+    int32_t (*get)(struct wn_device *d, void *host, const void *from, int64_t bytes);
+    int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
+    /* Picks the kernel when a plan is loaded; NULL with WN_UNSUPPORTED set when the device has none. */
+    wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
+    int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
+    int32_t (*sync)(struct wn_device *d);
+};
+
+int32_t wn__device_start(void); /* makes the registry; idempotent */
+int32_t wn__device_count(void); /* hidden ones too, after the listed ones */
+struct wn_device *wn__device(int32_t id);
+int32_t wn__device_listed(void);
+
+/* What the registry is made of. */
+extern struct wn_device wn__device_cpu, wn__device_meta, wn__device_mirror;
+void wn__cpu_start(void);
+#endif

@@ -1,0 +1,70 @@
+/* The meta device: shapes, bytes and costs, no storage. Every run is planned, checked and accounted as on a
+ * real device; addresses are numbers that nobody follows and kernels are not launched. */
+#include "device.h"
+
+static int32_t meta_alloc(struct wn_device *d, int64_t bytes, void **out)
+{
+    static uintptr_t next = 1u << 20;
+    (void)d;
+    *out = (void *)next;
+    next += (uintptr_t)((bytes + 255) & ~(int64_t)255);
+    return WN_OK;
+}
+
+static void meta_release(struct wn_device *d, void *p, int64_t bytes)
+{
+    (void)d, (void)p, (void)bytes;
+}
+
+static int32_t meta_put(struct wn_device *d, void *to, const void *host, int64_t bytes)
+{
+    (void)d, (void)to, (void)host, (void)bytes;
+    return WN_OK;
+}
+
+static int32_t meta_get(struct wn_device *d, void *host, const void *from, int64_t bytes)
+{
+    (void)d, (void)host, (void)from, (void)bytes;
+    return wn__fail(WN_DEVICE, "read: the value is on the meta device, which has shapes but no numbers; "
+                               "use device = 'cpu' for values");
+}
+
+static int32_t meta_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
+{
+    (void)d, (void)to, (void)byte, (void)bytes;
+    return WN_OK;
+}
+
+static int32_t meta_nothing(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)d, (void)b, (void)stream;
+    return WN_OK;
+}
+
+static wn_kernel_fn meta_kernel(struct wn_device *d, const struct wn_desc *desc)
+{
+    (void)d, (void)desc;
+    return meta_nothing;
+}
+
+static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
+{
+    (void)d, (void)fn, (void)desc, (void)b;
+    return WN_OK;
+}
+
+static int32_t meta_sync(struct wn_device *d)
+{
+    (void)d;
+    return WN_OK;
+}
+
+struct wn_device wn__device_meta = {.name = "meta",
+                                    .alloc = meta_alloc,
+                                    .release = meta_release,
+                                    .put = meta_put,
+                                    .get = meta_get,
+                                    .fill = meta_fill,
+                                    .kernel = meta_kernel,
+                                    .launch = meta_launch,
+                                    .sync = meta_sync};

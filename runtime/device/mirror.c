@@ -1,0 +1,84 @@
+/* A second device for the specs: the CPU's kernels behind addresses that the host cannot follow. Whatever
+ * above touches a device pointer without going through the contract crashes here, as it would on a GPU. */
+#include "device.h"
+#include <stddef.h>
+
+static const uintptr_t bias = (uintptr_t)1 << 60;
+
+static void *shift(const void *p)
+{
+    return p == NULL ? NULL : (void *)((uintptr_t)p ^ bias);
+}
+
+static int32_t mirror_alloc(struct wn_device *d, int64_t bytes, void **out)
+{
+    void *p;
+    (void)d;
+    WN_TRY(wn__device_cpu.alloc(&wn__device_cpu, bytes, &p));
+    *out = shift(p);
+    return WN_OK;
+}
+
+static void mirror_release(struct wn_device *d, void *p, int64_t bytes)
+{
+    (void)d;
+    wn__device_cpu.release(&wn__device_cpu, shift(p), bytes);
+}
+
+static int32_t mirror_put(struct wn_device *d, void *to, const void *host, int64_t bytes)
+{
+    (void)d;
+    return wn__device_cpu.put(&wn__device_cpu, shift(to), host, bytes);
+}
+
+static int32_t mirror_get(struct wn_device *d, void *host, const void *from, int64_t bytes)
+{
+    (void)d;
+    return wn__device_cpu.get(&wn__device_cpu, host, shift(from), bytes);
+}
+
+static int32_t mirror_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
+{
+    (void)d;
+    return wn__device_cpu.fill(&wn__device_cpu, shift(to), byte, bytes);
+}
+
+static wn_kernel_fn mirror_kernel(struct wn_device *d, const struct wn_desc *desc)
+{
+    (void)d;
+    return wn__device_cpu.kernel(&wn__device_cpu, desc);
+}
+
+static int32_t mirror_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
+                             const struct wn_buffers *b)
+{
+    const void *in[1024];
+    void *cell[3] = {NULL, NULL, NULL};
+    struct wn_buffers real = *b;
+    (void)d;
+    for (int32_t i = 0; i < desc->n_in; i++) in[i] = shift(b->in[i]);
+    for (int32_t i = 0; i < 3 && b->cell != NULL; i++) cell[i] = shift(b->cell[i]);
+    real.out = shift(b->out);
+    real.in = in;
+    real.cell = cell;
+    real.workspace = shift(b->workspace);
+    return wn__device_cpu.launch(&wn__device_cpu, fn, desc, &real);
+}
+
+static int32_t mirror_sync(struct wn_device *d)
+{
+    (void)d;
+    return WN_OK;
+}
+
+struct wn_device wn__device_mirror = {.name = "mirror",
+                                      .real = 1,
+                                      .hidden = 1,
+                                      .alloc = mirror_alloc,
+                                      .release = mirror_release,
+                                      .put = mirror_put,
+                                      .get = mirror_get,
+                                      .fill = mirror_fill,
+                                      .kernel = mirror_kernel,
+                                      .launch = mirror_launch,
+                                      .sync = mirror_sync};

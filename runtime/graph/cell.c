@@ -1,0 +1,156 @@
+/* State cells: named, mutable, versioned. Only effects and the host's writes make a new version; a node reads
+ * the version that stood when it was recorded. Storage is taken late (first run, read or write) and a
+ * gradient's bytes lie in the slab of its parameter set. */
+#include "../base/alloc.h"
+#include "graph.h"
+
+int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out)
+{
+    static int64_t last_serial;
+    struct wn_cell *c = wn__alloc(sizeof *c);
+    if (c == NULL) return WN_OOM;
+    c->refs = 1;
+    c->kind = kind;
+    c->type = *type;
+    c->device = device;
+    c->version = 1;
+    c->serial = ++last_serial;
+    *out = c;
+    return WN_OK;
+}
+
+void wn__cell_ref(struct wn_cell *c)
+{
+    c->refs++;
+}
+
+static void cell_leave_slab(struct wn_cell *c)
+{
+    if (c->slab == NULL) return;
+    if (c->born) {
+        c->slab->born--;
+        wn__ledger_move(c->device, c->kind, -wn__padded(wn__bytes(&c->type)));
+    }
+    c->born = 0;
+    wn__slab_unref(c->slab);
+    c->slab = NULL;
+}
+
+void wn__cell_unref(struct wn_cell *c)
+{
+    if (c == NULL || --c->refs > 0) return;
+    wn__node_unref(c->init);
+    if (c->grad != NULL) wn__cell_unref(c->grad);
+    cell_leave_slab(c);
+    wn__buffer_unref(c->buffer);
+    wn__free(c);
+}
+
+int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out)
+{
+    if (c->reader == NULL) {
+        struct wn_node *n = wn__node_new(0);
+        if (n == NULL) return WN_OOM;
+        n->op = WN_OP_CELL;
+        n->type = c->type;
+        n->device = c->device;
+        n->cell = c;
+        n->version = c->version;
+        n->needs_grad = (uint8_t)c->needs_grad;
+        n->name = c->name;
+        wn__cell_ref(c);
+        c->reader = n;
+        *out = n;
+        return WN_OK;
+    }
+    wn__node_ref(c->reader);
+    *out = c->reader;
+    return WN_OK;
+}
+
+int32_t wn__cell_has_value(const struct wn_cell *c)
+{
+    return c->buffer != NULL || c->born;
+}
+
+int32_t wn__cell_materialise(struct wn_cell *c)
+{
+    if (c->kind == WN_KIND_GRADIENT || c->buffer != NULL) return WN_OK;
+    return wn__buffer_new(c->device, c->kind, wn__bytes(&c->type), &c->buffer);
+}
+
+void *wn__cell_data(const struct wn_cell *c)
+{
+    if (c->buffer != NULL) return c->buffer->data;
+    return c->slab != NULL && c->slab->data != NULL ? (char *)c->slab->data + c->slab_offset : NULL;
+}
+
+void wn__cell_changed(struct wn_cell *c)
+{
+    c->version++;
+    c->reader = NULL;
+}
+
+int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out)
+{
+    if (c->grad == NULL) {
+        WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &c->type, c->device, &c->grad));
+        c->grad->name = c->name;
+    }
+    *out = c->grad;
+    return WN_OK;
+}
+
+void wn__cell_give_birth(struct wn_cell *grad)
+{
+    if (grad->born) return;
+    grad->born = 1;
+    grad->slab->born++;
+    wn__ledger_move(grad->device, grad->kind, wn__padded(wn__bytes(&grad->type)));
+}
+
+void wn__cell_drop_gradient(struct wn_cell *c)
+{
+    struct wn_cell *g = c->grad;
+    if (g == NULL || !g->born) return;
+    g->born = 0;
+    g->slab->born--;
+    wn__ledger_move(g->device, g->kind, -wn__padded(wn__bytes(&g->type)));
+    wn__cell_changed(g);
+}
+
+static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t n)
+{
+    if (c->invalid)
+        return wn__fail(WN_STALE, "%s: %s was left half updated by a failed run; load it again", what,
+                        c->name ? c->name : "the state");
+    if (n != wn__bytes(&c->type))
+        return wn__fail(WN_VALUE, "%s: %lld bytes given for %s, which takes %lld", what, (long long)n,
+                        wn__type_text(&c->type), (long long)wn__bytes(&c->type));
+    return WN_OK;
+}
+
+int32_t wn__cell_read(struct wn_cell *c, void *bytes, int64_t n)
+{
+    struct wn_device *d = wn__device(c->device);
+    WN_TRY(cell_check(c, "read", n));
+    if (!wn__cell_has_value(c))
+        return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
+                        c->name ? c->name : "the state");
+    WN_TRY(d->sync(d));
+    return d->get(d, bytes, wn__cell_data(c), n);
+}
+
+int32_t wn__cell_write(struct wn_cell *c, const void *bytes, int64_t n)
+{
+    struct wn_device *d = wn__device(c->device);
+    WN_TRY(cell_check(c, "write", n));
+    if (c->kind == WN_KIND_GRADIENT && !c->born)
+        return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
+    WN_TRY(wn__cell_materialise(c));
+    WN_TRY(d->put(d, wn__cell_data(c), bytes, n));
+    wn__node_unref(c->init);
+    c->init = NULL;
+    wn__cell_changed(c);
+    return WN_OK;
+}

@@ -1,0 +1,82 @@
+/* Walks: what a set of roots reaches, in record order. The order of a program is the order in which the user
+ * wrote it, so nodes are sorted by the number they took when recorded. */
+#include <stdlib.h>
+#include "../base/alloc.h"
+#include "graph.h"
+
+void wn__walk_release(struct wn__walk *w)
+{
+    wn__free(w->nodes);
+    *w = (struct wn__walk){0};
+}
+
+static int32_t walk_push(struct wn__walk *w, struct wn_node *n)
+{
+    WN_TRY(wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes));
+    w->nodes[w->count++] = n;
+    return WN_OK;
+}
+
+static const char *walk_name(const struct wn_node *n)
+{
+    return n->name != NULL ? n->name : wn__op_name(n->op);
+}
+
+/* Whether the walk goes on below n; refuses what can no longer be computed. */
+static int32_t walk_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
+{
+    *below = 0;
+    if (n->op == WN_OP_CELL && n->version != n->cell->version)
+        return wn__fail(WN_STALE, "%s has changed since this value was recorded (version %lld, now %lld); call "
+                                  ":retain() on the value before the step, or record it again",
+                        n->cell->name ? n->cell->name : "a state", (long long)n->version,
+                        (long long)n->cell->version);
+    if (n->spent && through_held)
+        return wn__fail(WN_SPENT, "backward: %s (%s) was used up by its own backward; pass {again = true} to that "
+                                  "backward, or use wane.backward{l1, l2} for one pass over both",
+                        walk_name(n), wn__line_text(n->line));
+    *below = n->n_in > 0 && (!n->is_held || (through_held && n->needs_grad));
+    return WN_OK;
+}
+
+static int by_record(const void *a, const void *b)
+{
+    const struct wn_node *x = *(struct wn_node *const *)a, *y = *(struct wn_node *const *)b;
+    return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+/* Walks come out of the stack in nearly descending order, for which reversing first makes the sort cheap. */
+static void walk_sort(struct wn_node **nodes, int64_t n)
+{
+    int32_t sorted = 1;
+    for (int64_t i = 0, j = n - 1; i < j; i++, j--) {
+        struct wn_node *t = nodes[i];
+        nodes[i] = nodes[j];
+        nodes[j] = t;
+    }
+    for (int64_t i = 1; i < n && sorted; i++) sorted = nodes[i - 1]->seq < nodes[i]->seq;
+    if (!sorted) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
+}
+
+int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp, struct wn__walk *w)
+{
+    int64_t first = w->count, at = w->count;
+    for (int32_t i = 0; i < n; i++) {
+        if (roots[i]->stamp == stamp) continue;
+        roots[i]->stamp = stamp;
+        WN_TRY(walk_push(w, roots[i]));
+    }
+    /* The list is its own queue: everything behind `at` has had its inputs looked at. */
+    for (; at < w->count; at++) {
+        struct wn_node *node = w->nodes[at];
+        int32_t below;
+        WN_TRY(walk_enter(node, through_held, &below));
+        for (int32_t i = 0; below && i < node->n_in; i++) {
+            if (node->in[i]->stamp == stamp) continue;
+            node->in[i]->stamp = stamp;
+            WN_TRY(walk_push(w, node->in[i]));
+        }
+    }
+    walk_sort(w->nodes + first, w->count - first);
+    return WN_OK;
+}

@@ -1,0 +1,13 @@
+/* The emitter behind the gradient rules' doors (ops/op.h): it records nodes in the name of the forward node
+ * being differentiated, and keeps the first failure. */
+#ifndef WN_GRAPH_EMIT_H
+#define WN_GRAPH_EMIT_H
+#include "graph.h"
+
+struct wn__emit {
+    struct wn__grads *g;
+    struct wn_node *forward; /* whose rule is speaking */
+    int64_t stamp;           /* of the pass: what is wanted carries it */
+    int32_t root, code;
+};
+#endif

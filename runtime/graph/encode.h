@@ -1,0 +1,26 @@
+/* A graph's canonical encoding: the bytes by which plans are found again. Local numbers only, so that the
+ * same model recorded again gives the same bytes; pointers, random counters, Lua numbers and optimizer
+ * hyperparameters are bound at run and never written here. Keys compare as bytes; hashes only find them. */
+#ifndef WN_GRAPH_ENCODE_H
+#define WN_GRAPH_ENCODE_H
+#include "graph.h"
+
+struct wn__bytes {
+    uint8_t *data;
+    int64_t count, capacity;
+    int32_t code; /* first failure; later writes do nothing */
+};
+void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n);
+void wn__bytes_int(struct wn__bytes *b, int64_t v);
+void wn__bytes_type(struct wn__bytes *b, const struct wn_type *t);
+void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a);
+uint64_t wn__bytes_hash(const uint8_t *data, int64_t n);
+
+/* One node of a walk whose nodes' `local` and cells' `local` are set. Regions are renumbered by first sight. */
+struct wn__regions {
+    int32_t *seen; /* ids in order of first sight; local number = place + 1 */
+    int64_t count, capacity;
+};
+int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local); /* parents first */
+void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
+#endif

@@ -1,0 +1,116 @@
+/* Differentiation, graph to graph: reverse record order, each op's rule asked once, contributions to one value
+ * summed in the order in which they arise (so the order of additions, and with it every bit, is fixed by the
+ * forward alone). Nothing runs here. */
+#include "../base/alloc.h"
+#include "emit.h"
+
+/* Marks what a gradient is asked for: the cells (or the values in wrt), and every value built on one. */
+static void pass_mark(const struct wn__pass *p, int64_t stamp)
+{
+    for (int32_t i = 0; i < p->n_wrt; i++) p->wrt[i]->wanted = stamp;
+    for (int64_t i = 0; i < p->n_forward; i++) {
+        struct wn_node *n = p->forward[i];
+        if (!n->needs_grad) continue;
+        if (n->op == WN_OP_CELL && p->wrt == NULL) {
+            int32_t listed = p->only == NULL;
+            for (int32_t k = 0; k < p->n_only && !listed; k++) listed = p->only[k] == n->cell;
+            if (listed) n->wanted = stamp;
+        }
+        for (int32_t k = 0; k < n->n_in; k++)
+            if (n->in[k]->wanted == stamp) n->wanted = stamp;
+    }
+}
+
+static struct wn_node *pass_add(struct wn__emit *e, struct wn_node *so_far, struct wn_node *more)
+{
+    return so_far == NULL || more == NULL ? more : wn__emit2(e, WN_OP_ADD, so_far, more);
+}
+
+/* The gradient of a cell is complete: hand it out, added to what an earlier pass or reader gave. */
+static int32_t pass_cell(struct wn__emit *e, struct wn_cell *c, struct wn_node *dy)
+{
+    struct wn__grads *g = e->g;
+    for (int64_t i = 0; i < g->n_cells; i++) {
+        if (g->cells[i] != c) continue;
+        g->values[i] = pass_add(e, g->values[i], dy);
+        return e->code;
+    }
+    WN_TRY(wn__grow(&g->cells, &g->cells_capacity, g->n_cells + 1, sizeof *g->cells));
+    WN_TRY(wn__grow(&g->values, &g->values_capacity, g->n_cells + 1, sizeof *g->values));
+    g->cells[g->n_cells] = c;
+    g->values[g->n_cells++] = dy;
+    return WN_OK;
+}
+
+static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
+{
+    struct wn_type types[WN_GRAD_MAX], *type = types;
+    struct wn_node *outcome[WN_GRAD_MAX] = {0}, **dx = outcome;
+    int32_t code = WN_OK;
+    if (n->n_in > WN_GRAD_MAX) {
+        type = wn__alloc(n->n_in * (int64_t)sizeof *type);
+        dx = wn__alloc(n->n_in * (int64_t)sizeof *dx);
+        if (type == NULL || dx == NULL) code = WN_OOM;
+    }
+    if (code == WN_OK) {
+        for (int32_t i = 0; i < n->n_in; i++) type[i] = n->in[i]->type;
+        struct wn_desc d = {.op = n->op, .n_in = n->n_in, .out = n->type, .in = type, .attrs = n->attrs};
+        struct wn__grad g = {.e = e, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
+        wn__op_rules(n->op)->grad(&g);
+        for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++)
+            if (dx[i] != NULL && wn__wants(&g, i)) n->in[i]->grad = pass_add(e, n->in[i]->grad, dx[i]);
+        code = e->code;
+    }
+    if (n->n_in > WN_GRAD_MAX) {
+        wn__free(type);
+        wn__free(dx);
+    }
+    return code;
+}
+
+static int32_t pass_seed(struct wn__emit *e, const struct wn__pass *p)
+{
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        struct wn_node *r = p->roots[i];
+        struct wn_attrs ones = {.n = r->type.ndim, .dtype = r->type.dtype, .f = {p->scale}};
+        for (int32_t k = 0; k < r->type.ndim; k++) ones.i[k] = r->type.dim[k];
+        e->forward = r;
+        r->grad = pass_add(e, r->grad, wn__emit(e, WN_OP_FULL, 0, NULL, &ones));
+        if (e->code != WN_OK) return e->code;
+    }
+    return WN_OK;
+}
+
+static int32_t pass_walk(struct wn__emit *e, const struct wn__pass *p)
+{
+    WN_TRY(pass_seed(e, p));
+    for (int64_t i = p->n_forward - 1; i >= 0; i--) {
+        struct wn_node *n = p->forward[i];
+        if (n->grad == NULL || n->wanted != e->stamp) continue;
+        e->forward = n;
+        if (n->op == WN_OP_CELL && p->wrt == NULL) WN_TRY(pass_cell(e, n->cell, n->grad));
+        if (n->n_in > 0) WN_TRY(pass_rule(e, n));
+    }
+    return WN_OK;
+}
+
+int32_t wn__grad_pass(const struct wn__pass *p, struct wn__grads *g)
+{
+    struct wn__emit e = {.g = g, .root = p->root, .stamp = wn__node_stamp()};
+    for (int64_t i = 0; i < p->n_forward; i++) p->forward[i]->grad = NULL;
+    for (int32_t i = 0; i < p->n_roots; i++) p->roots[i]->grad = NULL;
+    pass_mark(p, e.stamp);
+    uint64_t counter = wn__here.counter;
+    int32_t code = pass_walk(&e, p);
+    wn__here.counter = counter;
+    return code;
+}
+
+void wn__grads_release(struct wn__grads *g)
+{
+    for (int64_t i = 0; i < g->count; i++) wn__node_unref(g->nodes[i]);
+    wn__free(g->nodes);
+    wn__free(g->cells);
+    wn__free(g->values);
+    *g = (struct wn__grads){0};
+}

@@ -1,0 +1,151 @@
+/* The recorded graph: nodes (one op application, one value each), state cells, and the handles by which a
+ * caller holds them. A node is immutable once recorded; what changes is only whether its value is held.
+ * Counting references is the whole of its memory management: consumers, handles and programs count. */
+#ifndef WN_GRAPH_H
+#define WN_GRAPH_H
+#include <stdint.h>
+#include "../memory/ledger.h"
+#include "../ops/op.h"
+
+#define WN_NO_DEVICE (-1) /* a number of the host fits any device */
+#define WN_DEEPEST 100000 /* unrun applications in a chain; more is a program that forgot a run point */
+
+/* Numbers an optimizer changes between steps; read when a program runs. */
+struct wn__hyper {
+    int32_t refs;
+    double v[8];
+};
+
+struct wn_cell;
+
+struct wn_node {
+    int64_t seq; /* record order */
+    int32_t refs, op, device, scope, region, line, depth, n_in;
+    struct wn_type type;
+    struct wn_attrs attrs;
+    uint64_t seed, counter;    /* RANDOM */
+    struct wn_cell *cell;      /* CELL: what it reads, */
+    int64_t version;           /* at which version */
+    struct wn__buffer *held;   /* the value, when it is an input or a result of one dim or more */
+    struct wn__hyper *hyper;   /* CONST of 8 */
+    double number;             /* CONST, and a 0-d result */
+    const char *name;          /* interned, or NULL */
+    uint8_t needs_grad, is_held, retain, spent, keep, warned, issued, phase;
+    int32_t root;              /* while a program is being made: whose pass emitted it, */
+    struct wn_node *forward_of; /* and for which forward node */
+    int64_t stamp;             /* walks: seen in this walk, */
+    int64_t wanted;            /* passes: its gradient is asked for in this one */
+    int32_t local;             /* programs: its number there */
+    struct wn_node *grad;      /* passes: its gradient so far */
+    struct wn_node *in[];
+};
+
+struct wn_cell {
+    int32_t refs, kind, device, needs_grad;
+    int64_t version, serial;
+    struct wn_type type;
+    struct wn__buffer *buffer; /* the value, once materialised; gradients live in a slab instead */
+    struct wn__slab *slab;
+    int64_t slab_offset;
+    int32_t born, invalid;     /* gradient exists; a read error after an effect */
+    struct wn_node *init;      /* what it starts as */
+    struct wn_node *reader;    /* node reading the present version; not counted */
+    struct wn_cell *grad;      /* its gradient's cell; counted */
+    const char *name;
+    int64_t stamp;
+    int32_t local;
+};
+
+/* ---- node.c */
+struct wn_node *wn__node_new(int32_t n_in); /* one reference; NULL: WN_OOM */
+void wn__node_ref(struct wn_node *n);
+void wn__node_unref(struct wn_node *n); /* any depth: not recursive */
+void wn__node_drop_inputs(struct wn_node *n);
+int64_t wn__node_stamp(void); /* a fresh walk number */
+int32_t wn__node_is_leaf(const struct wn_node *n); /* nothing below it is needed for its value */
+
+/* ---- cell.c */
+int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out);
+void wn__cell_ref(struct wn_cell *c);
+void wn__cell_unref(struct wn_cell *c);
+int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out); /* counted */
+int32_t wn__cell_has_value(const struct wn_cell *c);
+int32_t wn__cell_materialise(struct wn_cell *c); /* takes storage; leaves it unwritten */
+void *wn__cell_data(const struct wn_cell *c);
+void wn__cell_changed(struct wn_cell *c); /* a new version */
+int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the cell; not counted */
+void wn__cell_give_birth(struct wn_cell *grad);
+void wn__cell_drop_gradient(struct wn_cell *c);
+/* The one pair through which a cell's bytes meet the host, whatever its layout. */
+int32_t wn__cell_read(struct wn_cell *c, void *bytes, int64_t n);
+int32_t wn__cell_write(struct wn_cell *c, const void *bytes, int64_t n);
+
+/* ---- scope.c: interned words, module paths, checkpoint regions, source lines */
+struct wn__scope {
+    int32_t parent;
+    const char *name, *type, *path;
+};
+const char *wn__intern(const char *text); /* NULL: WN_OOM */
+int32_t wn__scope_of(int32_t parent, const char *name, const char *type); /* id or -(status) */
+const struct wn__scope *wn__scope_get(int32_t id);
+int32_t wn__region_new(int32_t parent, const char *name);
+int32_t wn__region_parent(int32_t id);
+int32_t wn__line_of(const char *text);
+const char *wn__line_text(int32_t id);
+
+/* ---- record.c */
+struct wn__context { /* where recording stands */
+    int32_t scope, region, grad_off, device;
+    uint64_t seed, counter;
+};
+extern struct wn__context wn__here;
+int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t line,
+                   struct wn_node **out); /* counted */
+int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);
+int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
+
+/* ---- handle.c */
+enum wn__handle_kind { WN_HANDLE_FREE, WN_HANDLE_VALUE, WN_HANDLE_CELL, WN_HANDLE_HYPER, WN_HANDLE_PROGRAM };
+int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
+void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
+int32_t wn__handle_kind(int32_t id);
+void wn__handle_release(int32_t id); /* enqueues */
+void wn__handle_drain(void);         /* runs what was enqueued */
+/* A value for use as an input: a cell gives its reader. Counted. */
+int32_t wn__handle_value(int32_t id, struct wn_node **out);
+void wn__program_free(void *program); /* by run/ */
+
+/* ---- grad.c */
+struct wn__grads { /* the outcome of differentiating */
+    struct wn_node **nodes; /* emitted, in order; counted */
+    int64_t count, capacity;
+    struct wn_cell **cells; /* reached, in order of first contribution's completion */
+    struct wn_node **values; /* their gradients; not counted beyond nodes */
+    int64_t n_cells, cells_capacity, values_capacity;
+};
+/* Differentiates `roots` in one pass and adds to `g`: a cell reached before gets the sum. `forward` is what
+ * the roots reach, in record order. When `wrt` is given, only those values' gradients are wanted. */
+struct wn__pass {
+    struct wn_node *const *forward; /* (n_forward) */
+    int64_t n_forward;
+    struct wn_node *const *roots;
+    int32_t n_roots, root; /* root: number of the pass */
+    double scale;
+    struct wn_node *const *wrt; /* (n_wrt) or NULL: cells */
+    int32_t n_wrt;
+    const struct wn_cell *const *only; /* (n_only) or NULL: every cell that needs a gradient */
+    int32_t n_only;
+};
+int32_t wn__grad_pass(const struct wn__pass *pass, struct wn__grads *g);
+void wn__grads_release(struct wn__grads *g);
+
+/* ---- collect.c */
+struct wn__walk {
+    struct wn_node **nodes; /* in record order; not counted */
+    int64_t count, capacity;
+};
+/* What `roots` reach, beyond what carries the walk's stamp already. Through held values only where their
+ * gradient may be asked for. WN_STALE, WN_SPENT name the value. */
+int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp, struct wn__walk *w);
+void wn__walk_release(struct wn__walk *w);
+#endif

@@ -1,0 +1,84 @@
+/* Handles: small numbers by which the caller holds things. A finalizer may only enqueue a number here - the
+ * list is threaded through the table, so it cannot fail - and the next call of the API does the releasing. */
+#include "../base/alloc.h"
+#include "graph.h"
+
+struct handle {
+    void *what;
+    int32_t kind, next; /* of the free list, or of the queue */
+    int32_t queued;
+};
+static struct handle *table;
+static int64_t capacity;
+static int32_t used, free_head = -1, queue_head = -1;
+
+int32_t wn__handle_new(int32_t kind, void *what)
+{
+    int32_t id = free_head;
+    if (id >= 0) {
+        free_head = table[id].next;
+    } else {
+        if (wn__grow(&table, &capacity, used + 1, sizeof *table) != WN_OK) return -WN_OOM;
+        id = used++;
+    }
+    table[id] = (struct handle){what, kind, -1, 0};
+    return id;
+}
+
+int32_t wn__handle_kind(int32_t id)
+{
+    return id >= 0 && id < used && !table[id].queued ? table[id].kind : WN_HANDLE_FREE;
+}
+
+void *wn__handle_get(int32_t id, int32_t kind)
+{
+    static const char *const names[] = {"nothing", "a value", "a state", "a hyper block", "a program"};
+    int32_t found = wn__handle_kind(id);
+    if (found == kind) return table[id].what;
+    wn__fail(WN_VALUE, "handle %d is %s where %s was expected; was it freed?", id, names[found], names[kind]);
+    return NULL;
+}
+
+void wn__handle_release(int32_t id)
+{
+    if (wn__handle_kind(id) == WN_HANDLE_FREE) return;
+    table[id].queued = 1;
+    table[id].next = queue_head;
+    queue_head = id;
+}
+
+static void handle_let_go(int32_t kind, void *what)
+{
+    struct wn__hyper *hyper = what;
+    switch (kind) {
+    case WN_HANDLE_VALUE: wn__node_unref(what); break;
+    case WN_HANDLE_CELL: wn__cell_unref(what); break;
+    case WN_HANDLE_PROGRAM: wn__program_free(what); break;
+    case WN_HANDLE_HYPER:
+        if (--hyper->refs == 0) wn__free(hyper);
+        break;
+    default: break;
+    }
+}
+
+void wn__handle_drain(void)
+{
+    while (queue_head >= 0) {
+        int32_t id = queue_head;
+        struct handle h = table[id];
+        queue_head = h.next;
+        table[id] = (struct handle){NULL, WN_HANDLE_FREE, free_head, 0};
+        free_head = id;
+        handle_let_go(h.kind, h.what);
+    }
+}
+
+int32_t wn__handle_value(int32_t id, struct wn_node **out)
+{
+    if (wn__handle_kind(id) == WN_HANDLE_CELL) return wn__cell_reader(table[id].what, out);
+    struct wn_node *n = wn__handle_get(id, WN_HANDLE_VALUE);
+    if (n == NULL) return WN_VALUE;
+    wn__node_ref(n);
+    *out = n;
+    return WN_OK;
+}

@@ -1,0 +1,99 @@
+/* Nodes: made, counted, released. Releasing is a loop over a work list threaded through the dead nodes
+ * themselves, so that a long chain cannot overflow the stack and freeing cannot fail. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "graph.h"
+
+#define POOLED_INPUTS 4
+static struct wn_node *spare[POOLED_INPUTS + 1]; /* by input count, threaded through forward_of */
+static int64_t last_seq, last_stamp;
+
+struct wn_node *wn__node_new(int32_t n_in)
+{
+    struct wn_node *n;
+    int64_t size = (int64_t)sizeof *n + n_in * (int64_t)sizeof n->in[0];
+    if (n_in <= POOLED_INPUTS && spare[n_in] != NULL && !wn__alloc_must_fail()) {
+        n = spare[n_in];
+        spare[n_in] = n->forward_of;
+        memset(n, 0, (size_t)size);
+    } else {
+        n = wn__alloc(size);
+        if (n == NULL) return NULL;
+    }
+    n->refs = 1;
+    n->n_in = n_in;
+    n->seq = ++last_seq;
+    return n;
+}
+
+void wn__node_ref(struct wn_node *n)
+{
+    n->refs++;
+}
+
+/* Unlinks what `n` counts on; inputs that die join the list. */
+static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
+{
+    for (int32_t i = 0; i < n_in; i++) {
+        struct wn_node *in = n->in[i];
+        if (--in->refs > 0) continue;
+        in->forward_of = *dead;
+        *dead = in;
+    }
+}
+
+/* The size a node was made with; n_in goes to 0 when inputs are dropped, so for CAT, whose arity varies, the
+ * spare list is given the least it can hold. */
+static int32_t node_capacity(const struct wn_node *n)
+{
+    return n->n_in > 0 ? n->n_in : wn__op_least_inputs(n->op);
+}
+
+static void node_free(struct wn_node *n)
+{
+    int32_t capacity = node_capacity(n);
+    wn__buffer_unref(n->held);
+    if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
+    if (n->cell != NULL) {
+        if (n->cell->reader == n) n->cell->reader = NULL;
+        wn__cell_unref(n->cell);
+    }
+    if (capacity <= POOLED_INPUTS) {
+        n->forward_of = spare[capacity];
+        spare[capacity] = n;
+    } else {
+        wn__free(n);
+    }
+}
+
+void wn__node_unref(struct wn_node *n)
+{
+    if (n == NULL || --n->refs > 0) return;
+    struct wn_node *dead = n;
+    n->forward_of = NULL;
+    while (dead != NULL) {
+        struct wn_node *d = dead;
+        dead = d->forward_of;
+        node_dispose(d, d->n_in, &dead);
+        node_free(d);
+    }
+}
+
+void wn__node_drop_inputs(struct wn_node *n)
+{
+    int32_t n_in = n->n_in;
+    n->n_in = 0;
+    n->depth = 0;
+    n->needs_grad = 0;
+    for (int32_t i = 0; i < n_in; i++) wn__node_unref(n->in[i]);
+}
+
+int64_t wn__node_stamp(void)
+{
+    return ++last_stamp;
+}
+
+int32_t wn__node_is_leaf(const struct wn_node *n)
+{
+    return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && n->n_in == 0);
+}

@@ -1,0 +1,126 @@
+/* Recording: one op application becomes a node. Shapes, dtypes and devices are checked here, at the caller's
+ * line; nothing is computed and nothing is allocated on a device. */
+#include <math.h>
+#include <string.h>
+#include "../base/alloc.h"
+#include "graph.h"
+
+struct wn__context wn__here = {.seed = 0};
+
+static int32_t record_device(int32_t op, int32_t n, struct wn_node *const *in, int32_t *out)
+{
+    int32_t device = WN_NO_DEVICE;
+    for (int32_t i = 0; i < n; i++) {
+        if (in[i]->device == WN_NO_DEVICE) continue;
+        if (device == WN_NO_DEVICE) device = in[i]->device;
+        if (device != in[i]->device)
+            return wn__fail(WN_DEVICE, "%s: inputs are on %s and on %s; move one with :to", wn__op_name(op),
+                            wn__device(device)->name, wn__device(in[i]->device)->name);
+    }
+    *out = device == WN_NO_DEVICE ? wn__here.device : device;
+    return WN_OK;
+}
+
+static int32_t record_count(int32_t op, int32_t n)
+{
+    int32_t least = wn__op_least_inputs(op), most = wn__op_most_inputs(op);
+    if (n >= least && n <= most) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %d inputs given, %d%s expected", wn__op_name(op), n, least,
+                    most > least ? " or more" : "");
+}
+
+/* Fills what follows from the inputs: type, device, depth, whether a gradient flows. */
+static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *const *in)
+{
+    struct wn_type types[8], *type = types;
+    const struct wn__rules *rules = wn__op_rules(node->op);
+    if (n > 8) {
+        type = wn__alloc(n * (int64_t)sizeof *type);
+        if (type == NULL) return WN_OOM;
+    }
+    int32_t needs = 0;
+    for (int32_t i = 0; i < n; i++) {
+        type[i] = in[i]->type;
+        needs |= in[i]->needs_grad;
+        if (in[i]->depth >= node->depth) node->depth = in[i]->depth + 1;
+    }
+    struct wn_desc d = {.op = node->op, .n_in = n, .in = type, .attrs = node->attrs};
+    int32_t code = rules->shape(&d);
+    if (type != types) wn__free(type);
+    if (code != WN_OK) return code;
+    node->type = d.out;
+    WN_TRY(wn__type_check(&node->type, wn__op_name(node->op)));
+    WN_TRY(record_device(node->op, n, in, &node->device));
+    if (node->depth > WN_DEEPEST)
+        return wn__fail(WN_VALUE, "%s: a chain of %d applications was recorded without a run point; "
+                                  "call wane.eval or :item() inside the loop", wn__op_name(node->op), WN_DEEPEST);
+    node->needs_grad = (uint8_t)(needs && !wn__here.grad_off && rules->grad != NULL);
+    return WN_OK;
+}
+
+int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t line,
+                   struct wn_node **out)
+{
+    static const struct wn_attrs none;
+    if (op < 0 || op >= WN_OP_COUNT || (wn__op_flags(op) & WN_LEAF))
+        return wn__fail(WN_VALUE, "record: %d is not an op that can be recorded", op);
+    WN_TRY(record_count(op, n));
+    struct wn_node *node = wn__node_new(n);
+    if (node == NULL) return WN_OOM;
+    node->op = op;
+    node->attrs = attrs != NULL ? *attrs : none;
+    node->scope = wn__here.scope;
+    node->region = wn__here.region;
+    node->line = line;
+    int32_t code = record_derive(node, n, in);
+    if (code != WN_OK) {
+        node->n_in = 0; /* nothing is referenced yet */
+        wn__node_unref(node);
+        return code;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        node->in[i] = in[i];
+        wn__node_ref(in[i]);
+    }
+    if (wn__op_flags(op) & WN_RANDOM) {
+        node->seed = wn__here.seed;
+        node->counter = wn__here.counter++;
+    }
+    *out = node;
+    return WN_OK;
+}
+
+int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out)
+{
+    if (n < 0 || n > 8) return wn__fail(WN_VALUE, "const: %d numbers given, at most 8 fit", n);
+    struct wn_node *node = wn__node_new(0);
+    if (node == NULL) return WN_OOM;
+    node->op = WN_OP_CONST;
+    node->device = WN_NO_DEVICE;
+    node->type = (struct wn_type){.dtype = dtype, .ndim = n > 0, .dim = {n}};
+    node->number = v[0];
+    if (n > 0) {
+        node->hyper = wn__alloc(sizeof *node->hyper);
+        if (node->hyper == NULL) {
+            wn__node_unref(node);
+            return WN_OOM;
+        }
+        node->hyper->refs = 1;
+        memcpy(node->hyper->v, v, (size_t)n * sizeof *v);
+    }
+    *out = node;
+    return WN_OK;
+}
+
+int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out)
+{
+    struct wn_node *node = wn__node_new(0);
+    if (node == NULL) return WN_OOM;
+    node->op = WN_OP_CONST;
+    node->device = WN_NO_DEVICE;
+    node->type = (struct wn_type){.dtype = WN_F64, .ndim = 1, .dim = {8}};
+    node->hyper = h;
+    h->refs++;
+    *out = node;
+    return WN_OK;
+}

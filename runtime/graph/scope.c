@@ -1,0 +1,152 @@
+/* Words that outlive the nodes which carry them: interned names, module paths, checkpoint regions, source
+ * lines. Scopes and words are interned, so the same module gives the same ids step after step; a region is a
+ * new one each time code enters it. */
+#include <stdio.h>
+#include <string.h>
+#include "../base/alloc.h"
+#include "graph.h"
+
+struct word {
+    uint64_t hash;
+    int32_t id; /* line number, scope number, or -1 */
+    char *text;
+};
+struct words {
+    struct word *slot;
+    int64_t capacity, count;
+};
+
+static uint64_t hash_bytes(uint64_t h, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 1099511628211u;
+    return h;
+}
+
+static struct word *words_slot(const struct words *w, const char *text, uint64_t hash)
+{
+    for (int64_t i = (int64_t)(hash & (uint64_t)(w->capacity - 1));; i = (i + 1) & (w->capacity - 1)) {
+        struct word *s = &w->slot[i];
+        if (s->text == NULL || (s->hash == hash && strcmp(s->text, text) == 0)) return s;
+    }
+}
+
+static int32_t words_room(struct words *w)
+{
+    if (2 * w->count < w->capacity) return WN_OK;
+    struct words bigger = {NULL, w->capacity ? 2 * w->capacity : 64, w->count};
+    bigger.slot = wn__alloc(bigger.capacity * (int64_t)sizeof *bigger.slot);
+    if (bigger.slot == NULL) return WN_OOM;
+    for (int64_t i = 0; i < w->capacity; i++)
+        if (w->slot[i].text != NULL) *words_slot(&bigger, w->slot[i].text, w->slot[i].hash) = w->slot[i];
+    wn__free(w->slot);
+    *w = bigger;
+    return WN_OK;
+}
+
+/* The entry for `text`, made with id -1 when new. NULL: WN_OOM. */
+static struct word *words_find(struct words *w, const char *text)
+{
+    size_t length = strlen(text);
+    uint64_t hash = hash_bytes(14695981039346656037u, text, length);
+    if (words_room(w) != WN_OK) return NULL;
+    struct word *s = words_slot(w, text, hash);
+    if (s->text != NULL) return s;
+    char *copy = wn__alloc((int64_t)length + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, length);
+    *s = (struct word){hash, -1, copy};
+    w->count++;
+    return s;
+}
+
+const char *wn__intern(const char *text)
+{
+    static struct words names;
+    struct word *s = words_find(&names, text);
+    return s == NULL ? NULL : s->text;
+}
+
+static struct wn__scope *scopes; /* [0] is the root */
+static int64_t n_scopes, scopes_capacity;
+
+static int32_t scope_add(int32_t parent, const char *name, const char *type)
+{
+    char path[512];
+    const char *above = scopes[parent].path;
+    snprintf(path, sizeof path, "%s%s%s", above, above[0] && name[0] ? "." : "", name);
+    struct wn__scope s = {parent, wn__intern(name), wn__intern(type), wn__intern(path)};
+    if (s.name == NULL || s.type == NULL || s.path == NULL) return WN_OOM;
+    WN_TRY(wn__grow(&scopes, &scopes_capacity, n_scopes + 1, sizeof *scopes));
+    scopes[n_scopes++] = s;
+    return WN_OK;
+}
+
+static int32_t scope_root(void)
+{
+    if (n_scopes > 0) return WN_OK;
+    WN_TRY(wn__grow(&scopes, &scopes_capacity, 1, sizeof *scopes));
+    scopes[0] = (struct wn__scope){-1, "", "", ""};
+    n_scopes = 1;
+    return WN_OK;
+}
+
+int32_t wn__scope_of(int32_t parent, const char *name, const char *type)
+{
+    static struct words keys;
+    char key[512];
+    if (scope_root() != WN_OK) return -WN_OOM;
+    if (parent < 0 || parent >= n_scopes) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
+    snprintf(key, sizeof key, "%d/%s/%s", parent, name, type);
+    struct word *s = words_find(&keys, key);
+    if (s == NULL) return -WN_OOM;
+    if (s->id < 0) {
+        if (scope_add(parent, name, type) != WN_OK) return -WN_OOM;
+        s->id = (int32_t)n_scopes - 1;
+    }
+    return s->id;
+}
+
+const struct wn__scope *wn__scope_get(int32_t id)
+{
+    static const struct wn__scope root = {-1, "", "", ""};
+    return id > 0 && id < n_scopes ? &scopes[id] : &root;
+}
+
+static int32_t *region_parents; /* [id]; ids grow with time */
+static int64_t n_regions, regions_capacity;
+
+int32_t wn__region_new(int32_t parent, const char *name)
+{
+    (void)name;
+    if (n_regions == 0) n_regions = 1;
+    if (parent < 0 || parent >= n_regions) return -wn__fail(WN_VALUE, "region: no region %d", parent);
+    if (wn__grow(&region_parents, &regions_capacity, n_regions + 1, sizeof *region_parents) != WN_OK) return -WN_OOM;
+    region_parents[n_regions] = parent;
+    return (int32_t)n_regions++;
+}
+
+int32_t wn__region_parent(int32_t id)
+{
+    return id > 0 && id < n_regions ? region_parents[id] : 0;
+}
+
+static const char **lines;
+static int64_t n_lines, lines_capacity;
+
+int32_t wn__line_of(const char *text)
+{
+    static struct words known;
+    struct word *s = words_find(&known, text);
+    if (s == NULL) return 0;
+    if (s->id >= 0) return s->id;
+    if (n_lines == 0) n_lines = 1;
+    if (wn__grow(&lines, &lines_capacity, n_lines + 1, sizeof *lines) != WN_OK) return 0;
+    lines[n_lines] = s->text;
+    s->id = (int32_t)n_lines++;
+    return s->id;
+}
+
+const char *wn__line_text(int32_t id)
+{
+    return id > 0 && id < n_lines ? lines[id] : "";
+}

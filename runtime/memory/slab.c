@@ -1,0 +1,61 @@
+/* Gradient slabs: one contiguous stretch a parameter set, made once. A slab none of whose gradients exists is
+ * idle: it stays taken (a training loop must not give pages back) but is the first thing to go under a limit. */
+#include "../base/alloc.h"
+#include "ledger.h"
+
+static struct wn__slab *all;
+
+int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out)
+{
+    struct wn__slab *s = wn__alloc(sizeof *s);
+    if (s == NULL) return wn__oom(device, bytes, 0);
+    s->refs = 1;
+    s->device = device;
+    s->bytes = bytes;
+    s->next = all;
+    all = s;
+    *out = s;
+    return WN_OK;
+}
+
+int32_t wn__slab_fill(struct wn__slab *s)
+{
+    return s->data != NULL ? WN_OK : wn__device_take(s->device, s->bytes, &s->data);
+}
+
+static void slab_empty(struct wn__slab *s)
+{
+    wn__device_give(s->device, s->data, s->bytes);
+    s->data = NULL;
+}
+
+void wn__slab_unref(struct wn__slab *s)
+{
+    if (s == NULL || --s->refs > 0) return;
+    struct wn__slab **at = &all;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    slab_empty(s);
+    wn__free(s);
+}
+
+static int32_t is_kept(const struct wn__slab *s, struct wn__slab *const *keep, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (keep[i] == s) return 1;
+    return 0;
+}
+
+void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n)
+{
+    for (struct wn__slab *s = all; s != NULL; s = s->next)
+        if (s->device == device && s->born == 0 && !is_kept(s, keep, n)) slab_empty(s);
+}
+
+int64_t wn__slab_idle_bytes(int32_t device, struct wn__slab *const *keep, int32_t n)
+{
+    int64_t bytes = 0;
+    for (struct wn__slab *s = all; s != NULL; s = s->next)
+        if (s->device == device && s->born == 0 && s->data != NULL && !is_kept(s, keep, n)) bytes += s->bytes;
+    return bytes;
+}

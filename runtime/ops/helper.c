@@ -1,0 +1,206 @@
+/* What many rules do the same way: dtype and shape checks in the house's wording, broadcasting, the costs of
+ * ops that touch each byte once, and the nodes gradient rules emit most.
+ *
+ * Every message opens with the op's name and numbers inputs and dims from 1, as scripts do. Nothing here
+ * knows a particular op. */
+#include "helper.h"
+
+/* ---- dtypes ---------------------------------------------------------------------------------------- */
+static int32_t later(int32_t dtype)
+{
+    return dtype == WN_BF16 || dtype == WN_F16 || dtype == WN_I8;
+}
+
+static int32_t bad_dtype(const struct wn_desc *d, int32_t i, const char *accepted)
+{
+    const char *name = wn__op_name(d->op), *have = wn__dtype_name(d->in[i].dtype);
+    if (later(d->in[i].dtype))
+        return wn__fail(WN_DTYPE, "%s: %s is not in this version; input %d is %s, expected %s: convert it with :to",
+                        name, have, (int)i + 1, wn__type_text(&d->in[i]), accepted);
+    return wn__fail(WN_DTYPE, "%s: input %d is %s, expected %s; convert it with :to", name, (int)i + 1,
+                    wn__type_text(&d->in[i]), accepted);
+}
+
+int32_t wn__need_float_at(const struct wn_desc *d, int32_t i)
+{
+    int32_t t = d->in[i].dtype;
+    return t == WN_F32 || t == WN_F64 ? WN_OK : bad_dtype(d, i, "f32 or f64");
+}
+
+int32_t wn__need_float(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        WN_TRY(wn__need_float_at(d, i));
+    return WN_OK;
+}
+
+int32_t wn__need_arith(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++) {
+        int32_t t = d->in[i].dtype;
+        if (t != WN_F32 && t != WN_F64 && t != WN_I32) return bad_dtype(d, i, "f32, f64 or i32");
+    }
+    return WN_OK;
+}
+
+int32_t wn__need_ids(const struct wn_desc *d, int32_t i)
+{
+    return d->in[i].dtype == WN_I32 ? WN_OK : bad_dtype(d, i, "i32 (0-based indices)");
+}
+
+int32_t wn__need_element(const struct wn_desc *d, int32_t dtype)
+{
+    if (dtype == WN_F32 || dtype == WN_F64 || dtype == WN_I32 || dtype == WN_U8) return WN_OK;
+    return wn__fail(WN_DTYPE, "%s: dtype %s is not in this version; use f32, f64, i32 or u8", wn__op_name(d->op),
+                    wn__dtype_name(dtype));
+}
+
+int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j)
+{
+    int32_t a = d->in[i].dtype, b = d->in[j].dtype;
+    if (a == b) return WN_OK;
+    return wn__fail(WN_DTYPE, "%s: inputs %d and %d are %s and %s; nothing is promoted, convert one with :to '%s'",
+                    wn__op_name(d->op), (int)i + 1, (int)j + 1, wn__type_text(&d->in[i]), wn__type_text(&d->in[j]),
+                    wn__dtype_name(wn__dtype_is_float(b) && !wn__dtype_is_float(a) ? b : a));
+}
+
+int32_t wn__same_dtype(const struct wn_desc *d)
+{
+    for (int32_t i = 1; i < d->n_in; i++)
+        WN_TRY(wn__same_dtype_at(d, 0, i));
+    return WN_OK;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------------- */
+int32_t wn__check_out(const struct wn_desc *d)
+{
+    return wn__type_check(&d->out, wn__op_name(d->op));
+}
+
+int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim)
+{
+    if (dim >= 0 && dim < ndim) return WN_OK;
+    /* Lua added ndim to a negative dim before it came here: say the number the user wrote. */
+    int64_t said = dim < 0 ? dim - ndim : dim + 1;
+    if (ndim == 0)
+        return wn__fail(WN_SHAPE, "%s: dim %" PRId64 " given, but the input has no dims; reshape it to 1 dim first",
+                        wn__op_name(d->op), said);
+    return wn__fail(WN_SHAPE, "%s: dim %" PRId64 " is out of range for %s; use 1 to %d, or -%d to -1",
+                    wn__op_name(d->op), said, d->n_in ? wn__shape_text(&d->in[0]) : "the shape", (int)ndim, (int)ndim);
+}
+
+int32_t wn__need_shape(const struct wn_desc *d, int32_t i, const struct wn_type *want, const char *who)
+{
+    if (wn__shape_equal(&d->in[i], want)) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: %s is %s, expected %s", wn__op_name(d->op), who, wn__shape_text(&d->in[i]),
+                    wn__shape_text(want));
+}
+
+int32_t wn__shape_from_attrs(struct wn_desc *d)
+{
+    if (d->attrs.n < 0 || d->attrs.n > WN_MAX_DIMS)
+        return wn__fail(WN_VALUE, "%s: a shape of %d dims given, a value has 0 to %d", wn__op_name(d->op),
+                        (int)d->attrs.n, WN_MAX_DIMS);
+    d->out.ndim = d->attrs.n;
+    for (int32_t k = 0; k < WN_MAX_DIMS; k++)
+        d->out.dim[k] = k < d->attrs.n ? d->attrs.i[k] : 0;
+    return WN_OK;
+}
+
+/* Shapes are aligned at their last dims; a dim of 1, or one that is not there, stretches. */
+int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out)
+{
+    int32_t n = a->ndim > b->ndim ? a->ndim : b->ndim;
+    struct wn_type r = {.dtype = out->dtype, .ndim = n};
+    for (int32_t k = 1; k <= n; k++) { /* k-th dim from the end */
+        int64_t x = k <= a->ndim ? a->dim[a->ndim - k] : 1;
+        int64_t y = k <= b->ndim ? b->dim[b->ndim - k] : 1;
+        if (x != y && x != 1 && y != 1)
+            return wn__fail(WN_SHAPE, "%s: %s and %s do not broadcast: dim -%d is %" PRId64 " against %" PRId64
+                            "; dims must be equal or 1, reshape one of them", wn__op_name(d->op), wn__shape_text(a),
+                            wn__shape_text(b), (int)k, x, y);
+        r.dim[n - k] = x == 1 ? y : x;
+    }
+    *out = r;
+    return WN_OK;
+}
+
+int32_t wn__broadcast(struct wn_desc *d)
+{
+    struct wn_type t = {.dtype = d->out.dtype};
+    for (int32_t i = 0; i < d->n_in; i++)
+        WN_TRY(wn__broadcast_two(d, &t, &d->in[i], &t));
+    d->out = t;
+    return wn__check_out(d);
+}
+
+int32_t wn__like_first_any(struct wn_desc *d)
+{
+    d->out = d->in[0];
+    return WN_OK;
+}
+
+int32_t wn__like_first(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float_at(d, 0));
+    return wn__like_first_any(d);
+}
+
+int32_t wn__shape_derivative(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float(d));
+    WN_TRY(wn__same_dtype(d));
+    WN_TRY(wn__need_shape(d, 1, &d->in[0], "input 2"));
+    return wn__like_first_any(d);
+}
+
+/* ---- costs ----------------------------------------------------------------------------------------- */
+double wn__all_bytes(const struct wn_desc *d)
+{
+    double bytes = (double)wn__bytes(&d->out);
+    for (int32_t i = 0; i < d->n_in; i++)
+        bytes += (double)wn__bytes(&d->in[i]);
+    return bytes;
+}
+
+void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *cost)
+{
+    cost->flops = flops * (double)wn__numel(&d->out);
+    cost->bytes = wn__all_bytes(d);
+}
+
+void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost)
+{
+    cost->flops = flops * (double)wn__numel(&d->in[0]);
+    cost->bytes = wn__all_bytes(d);
+}
+
+void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, 1, cost);
+}
+
+void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, 0, cost);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------------- */
+struct wn_attrs wn__attrs_shape(const struct wn_type *t)
+{
+    struct wn_attrs a = {.n = t->ndim};
+    for (int32_t k = 0; k < t->ndim; k++)
+        a.i[k] = t->dim[k];
+    return a;
+}
+
+struct wn_node *wn__emit_op(struct wn__grad *g, int32_t op, struct wn_node *a, const struct wn_attrs *attrs)
+{
+    return wn__emit(g->e, op, 1, &a, attrs);
+}
+
+struct wn_node *wn__emit_reshape(struct wn__grad *g, struct wn_node *a, const struct wn_type *to)
+{
+    struct wn_attrs attrs = wn__attrs_shape(to);
+    return wn__emit_op(g, WN_OP_RESHAPE, a, &attrs);
+}

@@ -1,0 +1,100 @@
+/* The contract of an operation: what a family file in this folder provides for each of its ops, and what
+ * it may ask for. Rules see types and attributes, never bytes, devices or the graph; a gradient rule
+ * speaks to the graph through `wn__emit`, which is declared here and implemented by graph/.
+ * Residuals are not declared anywhere: they are what backward nodes turn out to read. */
+#ifndef WN_OPS_OP_H
+#define WN_OPS_OP_H
+#include <stdint.h>
+#include "../base/status.h"
+#include "../base/type.h"
+
+enum wn_op {
+#define OP(NAME, name, lo, hi, family, flags) WN_OP_##NAME,
+#include "../op.def"
+#undef OP
+    WN_OP_COUNT
+};
+
+enum wn_op_flag {
+    WN_LEAF = 1,
+    WN_RANDOM = 2,
+    WN_EFFECT = 4,
+    WN_ALIAS = 8,
+    WN_INPLACE = 16,
+    WN_INDEX = 32
+};
+
+/* ---- rules --------------------------------------------------------------------------------------- */
+
+/* The type of the result, into d->out; d->in, d->n_in and d->attrs are given. Input counts were checked.
+ * Errors: WN_SHAPE, WN_DTYPE, WN_VALUE; the message starts with the op's name, says what was given, what
+ * was expected, and what to do. */
+typedef int32_t (*wn__shape_rule)(struct wn_desc *d);
+
+struct wn_cost {
+    double flops;
+    double bytes; /* read + written */
+};
+typedef void (*wn__cost_rule)(const struct wn_desc *d, struct wn_cost *cost);
+
+/* Scratch a kernel needs on `target`, in bytes: pure, a function of the description only. */
+enum wn_target { WN_TARGET_CPU, WN_TARGET_CUDA };
+typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, int32_t target);
+
+/* One application being differentiated. The rule fills dx[i] for every i that wants(g, i); a dx left NULL
+ * there counts as zero. dx[i] must have the type of in[i]. */
+struct wn_node; /* a value of the graph: opaque here */
+struct wn__emit;
+#define WN_GRAD_MAX 8 /* inputs of a differentiable op with a fixed arity; CAT writes dx one by one */
+struct wn__grad {
+    struct wn__emit *e;
+    const struct wn_desc *d;
+    struct wn_node *const *in; /* (n_in) */
+    struct wn_node *out;
+    struct wn_node *dy;  /* gradient of out, same type as out */
+    struct wn_node **dx; /* (n_in) */
+};
+typedef void (*wn__grad_rule)(struct wn__grad *g);
+
+struct wn__rules {
+    wn__shape_rule shape;
+    wn__cost_rule cost;
+    wn__grad_rule grad;           /* NULL: not differentiable (leaf, integer, effect, or a derivative) */
+    wn__workspace_rule workspace; /* NULL: none */
+};
+
+/* The table, assembled in ops/table.c from one symbol an op: `const struct wn__rules wn__rules_<name>`. */
+const struct wn__rules *wn__op_rules(int32_t op);
+const char *wn__op_name(int32_t op);
+int32_t wn__op_flags(int32_t op);
+int32_t wn__op_least_inputs(int32_t op);
+int32_t wn__op_most_inputs(int32_t op);
+int32_t wn__op_find(const char *name); /* -1 when there is none */
+
+/* ---- what a gradient rule may call --------------------------------------------------------------- */
+/* All return NULL after a failure and accept NULL operands, so rules need no checks of their own: the
+ * first failure is kept by the emitter and reported once. */
+int32_t wn__wants(const struct wn__grad *g, int32_t i);
+struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
+                         const struct wn_attrs *attrs /* NULL: none */);
+struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a);
+struct wn_node *wn__emit2(struct wn__emit *e, int32_t op, struct wn_node *a, struct wn_node *b);
+struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype); /* 0-d, fixed by structure */
+/* A random node that draws the very numbers `like` drew (dropout's gradient). */
+struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, struct wn_node *a, const struct wn_attrs *attrs,
+                                struct wn_node *like);
+/* Sums g over the dims that broadcasting added, so that it gets the shape of `target`. */
+struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
+/* What a value is. */
+const struct wn_type *wn__value_type(const struct wn_node *v);
+
+/* ---- helpers shared by the families (ops/helper.c) ----------------------------------------------- */
+/* d->out.dim = broadcast of all inputs' shapes; the dtype is left alone. */
+int32_t wn__broadcast(struct wn_desc *d);
+int32_t wn__same_dtype(const struct wn_desc *d);
+int32_t wn__need_float(const struct wn_desc *d);
+int32_t wn__like_first(struct wn_desc *d); /* out = in[0], floats only */
+/* A dim attribute that rules get 0-based: fails with the user's 1-based wording when out of range. */
+int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim);
+void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost); /* 1 FLOP an output, all bytes once */
+#endif

@@ -1,0 +1,181 @@
+/* Reductions, and expand, which is a sum's gradient.
+ *
+ * attrs.i[0..n) are the 0-based dims reduced, all of them when n = 0; attrs.i[WN_MAX_DIMS - 1] keeps them as
+ * dims of 1. A gradient works on the small value as long as it can: the mean's factor is applied before the
+ * expand, never after. The sum of nothing is 0; the greatest of nothing is an error. */
+#include "helper.h"
+
+enum { KEEP = WN_MAX_DIMS - 1 };
+
+/* The shape that `d->attrs` leave of `x`; *count says how many elements become one. */
+static int32_t reduced(const struct wn_desc *d, const struct wn_type *x, int32_t keep, struct wn_type *out,
+                       int64_t *count)
+{
+    int32_t n = d->attrs.n, gone[WN_MAX_DIMS] = {0};
+    if (n < 0 || n > KEEP)
+        return wn__fail(WN_VALUE, "%s: %d dims given, expected 0 (all) to %d", wn__op_name(d->op), (int)n, KEEP);
+    for (int32_t k = 0; k < n; k++) {
+        WN_TRY(wn__check_dim(d, d->attrs.i[k], x->ndim));
+        if (gone[d->attrs.i[k]]++)
+            return wn__fail(WN_VALUE, "%s: dim %d is given twice; name each dim once", wn__op_name(d->op),
+                            (int)d->attrs.i[k] + 1);
+    }
+    struct wn_type r = {.dtype = x->dtype};
+    int64_t c = 1;
+    for (int32_t k = 0; k < x->ndim; k++) {
+        int32_t drop = n == 0 || gone[k];
+        if (drop) c *= x->dim[k];
+        if (!drop) r.dim[r.ndim++] = x->dim[k];
+        else if (keep) r.dim[r.ndim++] = 1;
+    }
+    *out = r;
+    *count = c;
+    return WN_OK;
+}
+
+static int32_t shape_reduce(struct wn_desc *d, int64_t *count)
+{
+    return reduced(d, &d->in[0], d->attrs.i[KEEP] != 0, &d->out, count);
+}
+
+static void cost_reduce(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_input(d, 1, cost);
+}
+
+/* g, of the result's type, as the input's shape with dims of 1. */
+static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
+{
+    struct wn_type t = {0};
+    int64_t count = 0;
+    if (reduced(g->d, &g->d->in[0], 1, &t, &count) != WN_OK || wn__shape_equal(&t, &g->d->out)) return v;
+    return wn__emit_reshape(g, v, &t);
+}
+
+static struct wn_node *expanded(struct wn__grad *g, struct wn_node *v)
+{
+    struct wn_attrs shape = wn__attrs_shape(&g->d->in[0]);
+    return wn__emit_op(g, WN_OP_EXPAND, kept(g, v), &shape);
+}
+
+/* ---- sum ------------------------------------------------------------------------------------------- */
+static int32_t shape_sum(struct wn_desc *d)
+{
+    int64_t count;
+    WN_TRY(wn__need_arith(d));
+    return shape_reduce(d, &count);
+}
+
+static void grad_sum(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = expanded(g, g->dy);
+}
+
+const struct wn__rules wn__rules_sum = {shape_sum, cost_reduce, grad_sum, NULL};
+
+/* ---- mean ------------------------------------------------------------------------------------------ */
+static int32_t shape_mean(struct wn_desc *d)
+{
+    int64_t count;
+    WN_TRY(wn__need_float(d));
+    return shape_reduce(d, &count);
+}
+
+static void grad_mean(struct wn__grad *g)
+{
+    struct wn_type t;
+    int64_t count = 1;
+    if (!wn__wants(g, 0) || reduced(g->d, &g->d->in[0], 1, &t, &count) != WN_OK) return;
+    struct wn_node *share = wn__emit_scalar(g->e, 1.0 / (double)count, g->d->out.dtype);
+    g->dx[0] = expanded(g, wn__emit2(g->e, WN_OP_MUL, g->dy, share));
+}
+
+const struct wn__rules wn__rules_mean = {shape_mean, cost_reduce, grad_mean, NULL};
+
+/* ---- max, min -------------------------------------------------------------------------------------- */
+static int32_t shape_extreme(struct wn_desc *d)
+{
+    int64_t count;
+    WN_TRY(wn__need_arith(d));
+    WN_TRY(shape_reduce(d, &count));
+    if (count > 0) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: %s has no elements to choose from along the dims reduced; each needs 1 or more",
+                    wn__op_name(d->op), wn__shape_text(&d->in[0]));
+}
+
+static void grad_extreme(struct wn__grad *g)
+{
+    struct wn_node *in[3] = {g->dy, g->in[0], g->out};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EXTREME_GRAD, 3, in, &g->d->attrs);
+}
+
+const struct wn__rules wn__rules_max = {shape_extreme, cost_reduce, grad_extreme, NULL};
+const struct wn__rules wn__rules_min = {shape_extreme, cost_reduce, grad_extreme, NULL};
+
+/* ---- extreme_grad: dy and y of the reduced shape, x of the full one -------------------------------- */
+static int32_t shape_extreme_grad(struct wn_desc *d)
+{
+    struct wn_type want;
+    int64_t count;
+    WN_TRY(wn__need_float(d));
+    WN_TRY(wn__same_dtype(d));
+    WN_TRY(reduced(d, &d->in[1], d->attrs.i[KEEP] != 0, &want, &count));
+    for (int32_t i = 0; i < 3; i += 2)
+        if (!wn__shape_equal(&d->in[i], &want))
+            return wn__fail(WN_SHAPE, "extreme_grad: input %d is %s, expected %s, what the reduction leaves of %s",
+                            (int)i + 1, wn__shape_text(&d->in[i]), wn__shape_text(&want), wn__shape_text(&d->in[1]));
+    d->out = d->in[1];
+    return WN_OK;
+}
+
+/* Two passes over x: ties are counted, then paid. */
+static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, 3, cost);
+    cost->bytes += (double)wn__bytes(&d->in[1]);
+}
+
+const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, NULL, NULL};
+
+/* ---- argmax: one dim, the first of equals ---------------------------------------------------------- */
+static int32_t shape_argmax(struct wn_desc *d)
+{
+    struct wn_desc one = *d;
+    int64_t count;
+    WN_TRY(wn__need_arith(d));
+    one.attrs.n = 1;
+    WN_TRY(shape_reduce(&one, &count));
+    if (count < 1 || count > INT32_MAX)
+        return wn__fail(WN_SHAPE, "argmax: dim %d of %s is %" PRId64 ", expected 1 or more, its indices in i32",
+                        (int)d->attrs.i[0] + 1, wn__shape_text(&d->in[0]), count);
+    d->out = one.out;
+    d->out.dtype = WN_I32;
+    return wn__check_out(d);
+}
+
+const struct wn__rules wn__rules_argmax = {shape_argmax, cost_reduce, NULL, NULL};
+
+/* ---- expand: broadcast to a shape ------------------------------------------------------------------ */
+static int32_t shape_expand(struct wn_desc *d)
+{
+    const struct wn_type *x = &d->in[0];
+    WN_TRY(wn__need_element(d, x->dtype));
+    d->out.dtype = x->dtype;
+    WN_TRY(wn__shape_from_attrs(d));
+    WN_TRY(wn__check_out(d));
+    int32_t fits = x->ndim <= d->out.ndim;
+    for (int32_t k = 1; fits && k <= x->ndim; k++) {
+        int64_t from = x->dim[x->ndim - k];
+        fits = from == 1 || from == d->out.dim[d->out.ndim - k];
+    }
+    if (fits) return WN_OK;
+    return wn__fail(WN_SHAPE, "expand: %s does not stretch to %s; dims are aligned at the last, only dims of 1 stretch",
+                    wn__shape_text(x), wn__shape_text(&d->out));
+}
+
+static void grad_expand(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit_sum_to(g->e, g->dy, &g->d->in[0]);
+}
+
+const struct wn__rules wn__rules_expand = {shape_expand, wn__cost_move, grad_expand, NULL};

@@ -1,0 +1,124 @@
+/* Softmax, its logarithm, and the loss of labels under it.
+ *
+ * Softmax runs along one dim, attrs.i[0]. Both gradients read the result, never the input. The loss is the mean
+ * over the labels that count; a label equal to attrs.i[0] counts for nothing, and when none is left the loss is
+ * NaN, as in PyTorch. Labels are data: 0-based, checked by the kernel. */
+#include "helper.h"
+
+enum { ROW_FLOPS = 16, GRAD_FLOPS = 4, LOG_GRAD_FLOPS = 14 }; /* an element */
+
+static int32_t check_row(const struct wn_desc *d)
+{
+    int64_t dim = d->attrs.i[0];
+    WN_TRY(wn__check_dim(d, dim, d->in[0].ndim));
+    if (d->in[0].dim[dim] > 0) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: dim %d of %s is empty, expected 1 or more", wn__op_name(d->op), (int)dim + 1,
+                    wn__shape_text(&d->in[0]));
+}
+
+static int32_t shape_row(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float(d));
+    WN_TRY(check_row(d));
+    return wn__like_first(d);
+}
+
+static int32_t shape_row_grad(struct wn_desc *d)
+{
+    WN_TRY(wn__shape_derivative(d));
+    return check_row(d);
+}
+
+static void cost_row(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, ROW_FLOPS, cost);
+}
+
+static void grad_row(struct wn__grad *g, int32_t op)
+{
+    struct wn_node *in[2] = {g->dy, g->out};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, op, 2, in, &g->d->attrs);
+}
+
+/* ---- softmax: dx = y (dy - sum dy y) --------------------------------------------------------------- */
+static void grad_softmax(struct wn__grad *g)
+{
+    grad_row(g, WN_OP_SOFTMAX_GRAD);
+}
+
+static void cost_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, GRAD_FLOPS, cost);
+}
+
+const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, NULL};
+const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, NULL, NULL};
+
+/* ---- log_softmax: dx = dy - exp(y) sum dy ---------------------------------------------------------- */
+static void grad_log_softmax(struct wn__grad *g)
+{
+    grad_row(g, WN_OP_LOG_SOFTMAX_GRAD);
+}
+
+static void cost_log_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, LOG_GRAD_FLOPS, cost);
+}
+
+const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax, NULL};
+const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, NULL, NULL};
+
+/* ---- nll: logp (..., C), labels (...) -> () -------------------------------------------------------- */
+static int32_t shape_nll(struct wn_desc *d)
+{
+    const struct wn_type *logp = &d->in[0], *labels = &d->in[1];
+    struct wn_type lead = *logp;
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_ids(d, 1));
+    lead.ndim -= logp->ndim > 0;
+    if (logp->ndim < 1 || !wn__shape_equal(&lead, labels))
+        return wn__fail(WN_SHAPE, "nll: log-probabilities %s and labels %s given, expected labels %s; the last dim is "
+                        "the classes", wn__shape_text(logp), wn__shape_text(labels), wn__shape_text(&lead));
+    if (logp->dim[logp->ndim - 1] < 1)
+        return wn__fail(WN_SHAPE, "nll: log-probabilities %s have no classes, expected 1 or more",
+                        wn__shape_text(logp));
+    d->out = (struct wn_type){.dtype = logp->dtype};
+    return WN_OK;
+}
+
+/* One element of each row is read. */
+static void cost_nll(const struct wn_desc *d, struct wn_cost *cost)
+{
+    double rows = (double)wn__numel(&d->in[1]);
+    cost->flops = 2.0 * rows;
+    cost->bytes = rows * (double)(wn__dtype_size(d->out.dtype) + wn__dtype_size(d->in[1].dtype));
+}
+
+static void grad_nll(struct wn__grad *g)
+{
+    const struct wn_type *logp = &g->d->in[0];
+    struct wn_node *in[2] = {g->dy, g->in[1]};
+    struct wn_attrs attrs = {.n = 2, .i = {g->d->attrs.i[0], logp->dim[logp->ndim - 1]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL_GRAD, 2, in, &attrs);
+}
+
+const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, NULL};
+
+/* ---- nll_grad: dy (), labels (...) -> (..., C) ----------------------------------------------------- */
+static int32_t shape_nll_grad(struct wn_desc *d)
+{
+    const struct wn_type *dy = &d->in[0], *labels = &d->in[1];
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_ids(d, 1));
+    if (dy->ndim != 0)
+        return wn__fail(WN_SHAPE, "nll_grad: dy is %s, expected (): the loss is one number", wn__shape_text(dy));
+    if (labels->ndim >= WN_MAX_DIMS)
+        return wn__fail(WN_SHAPE, "nll_grad: labels %s leave no room for the classes, at most %d dims",
+                        wn__shape_text(labels), WN_MAX_DIMS - 1);
+    d->out = *labels;
+    d->out.dtype = dy->dtype;
+    d->out.dim[d->out.ndim++] = d->attrs.i[1];
+    return wn__check_out(d);
+}
+
+const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, NULL};

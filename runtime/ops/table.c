@@ -1,0 +1,73 @@
+/* The op table: op.def's rows joined to the rules of the family files.
+ *
+ * Each row refers to the symbol wn__rules_<name>, so an op whose rules were forgotten fails the link by
+ * name. The table is constant; whoever asks about a number that is no op gets NULL, 0 or -1. */
+#include <string.h>
+#include "op.h"
+
+#define OP(NAME, name, lo, hi, family, flags) extern const struct wn__rules wn__rules_##name;
+#include "../op.def"
+#undef OP
+
+/* The words of op.def's flag column. */
+enum {
+    LEAF = WN_LEAF,
+    RANDOM = WN_RANDOM,
+    EFFECT = WN_EFFECT,
+    ALIAS = WN_ALIAS,
+    INPLACE = WN_INPLACE,
+    INDEX = WN_INDEX
+};
+
+static const struct {
+    const char *name;
+    const struct wn__rules *rules;
+    int32_t least, most, flags;
+} rows[] = {
+#define OP(NAME, name, lo, hi, family, flags) [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags},
+#include "../op.def"
+#undef OP
+};
+_Static_assert(sizeof rows / sizeof rows[0] == WN_OP_COUNT, "one row an op");
+
+/* A gradient rule of fixed arity has room for its inputs. */
+#define OP(NAME, name, lo, hi, family, flags) _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
+#include "../op.def"
+#undef OP
+
+static int32_t known(int32_t op)
+{
+    return op >= 0 && op < WN_OP_COUNT;
+}
+
+const struct wn__rules *wn__op_rules(int32_t op)
+{
+    return known(op) ? rows[op].rules : NULL;
+}
+
+const char *wn__op_name(int32_t op)
+{
+    return known(op) ? rows[op].name : "unknown op";
+}
+
+int32_t wn__op_flags(int32_t op)
+{
+    return known(op) ? rows[op].flags : 0;
+}
+
+int32_t wn__op_least_inputs(int32_t op)
+{
+    return known(op) ? rows[op].least : 0;
+}
+
+int32_t wn__op_most_inputs(int32_t op)
+{
+    return known(op) ? rows[op].most : 0;
+}
+
+int32_t wn__op_find(const char *name)
+{
+    for (int32_t op = 0; op < WN_OP_COUNT; op++)
+        if (strcmp(rows[op].name, name) == 0) return op;
+    return -1;
+}

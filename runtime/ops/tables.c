@@ -1,0 +1,109 @@
+/* Reading rows and elements by index, and adding gradients back at those places.
+ *
+ * Indices are data: 0-based, i32, checked by the kernel and not here. The result's type never depends on their
+ * values. A gradient adds in the order of the indices, so the same ones give the same bits. */
+#include "helper.h"
+
+/* ---- embedding: table (V, D), ids (...) -> (..., D) ------------------------------------------------ */
+static int32_t shape_embedding(struct wn_desc *d)
+{
+    const struct wn_type *table = &d->in[0], *ids = &d->in[1];
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_ids(d, 1));
+    if (table->ndim != 2)
+        return wn__fail(WN_SHAPE, "embedding: the table is %s, expected 2 dims: (rows, width)", wn__shape_text(table));
+    if (ids->ndim >= WN_MAX_DIMS)
+        return wn__fail(WN_SHAPE, "embedding: ids %s leave no room for the width, at most %d dims; reshape them",
+                        wn__shape_text(ids), WN_MAX_DIMS - 1);
+    d->out = *ids;
+    d->out.dtype = table->dtype;
+    d->out.dim[d->out.ndim++] = table->dim[1];
+    return wn__check_out(d);
+}
+
+/* The rows read, the ids, the result; not the whole table. */
+static void cost_embedding(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost->flops = 0;
+    cost->bytes = 2.0 * (double)wn__bytes(&d->out) + (double)wn__bytes(&d->in[1]);
+}
+
+static void grad_embedding(struct wn__grad *g)
+{
+    struct wn_node *in[2] = {g->dy, g->in[1]};
+    struct wn_attrs attrs = {.n = 1, .i = {g->d->in[0].dim[0]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EMBEDDING_GRAD, 2, in, &attrs);
+}
+
+const struct wn__rules wn__rules_embedding = {shape_embedding, cost_embedding, grad_embedding, NULL};
+
+/* ---- embedding_grad: dy (..., D), ids (...) -> (V, D) ---------------------------------------------- */
+static int32_t shape_embedding_grad(struct wn_desc *d)
+{
+    const struct wn_type *dy = &d->in[0], *ids = &d->in[1];
+    struct wn_type lead = *dy;
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_ids(d, 1));
+    lead.ndim -= dy->ndim > 0;
+    if (dy->ndim < 1 || !wn__shape_equal(&lead, ids))
+        return wn__fail(WN_SHAPE, "embedding_grad: dy is %s and the ids are %s, expected dy to have one dim more",
+                        wn__shape_text(dy), wn__shape_text(ids));
+    d->out = (struct wn_type){.dtype = dy->dtype, .ndim = 2, .dim = {d->attrs.i[0], dy->dim[dy->ndim - 1]}};
+    return wn__check_out(d);
+}
+
+static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost->flops = (double)wn__numel(&d->in[0]);
+    cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* zeroed first, then read and written */
+}
+
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_scatter, NULL, NULL};
+
+/* ---- gather: out[.., k, ..] = x[.., ids[.., k, ..], ..] along one dim ------------------------------ */
+static int32_t same_but(const struct wn_type *a, const struct wn_type *b, int64_t dim)
+{
+    int32_t same = a->ndim == b->ndim;
+    for (int32_t k = 0; same && k < a->ndim; k++)
+        same = k == dim || a->dim[k] == b->dim[k];
+    return same;
+}
+
+static int32_t shape_gather(struct wn_desc *d)
+{
+    const struct wn_type *x = &d->in[0], *ids = &d->in[1];
+    WN_TRY(wn__need_element(d, x->dtype));
+    WN_TRY(wn__need_ids(d, 1));
+    WN_TRY(wn__check_dim(d, d->attrs.i[0], x->ndim));
+    if (!same_but(x, ids, d->attrs.i[0]))
+        return wn__fail(WN_SHAPE, "gather: the ids are %s, expected the dims of %s but for dim %d; expand or narrow "
+                        "them", wn__shape_text(ids), wn__shape_text(x), (int)d->attrs.i[0] + 1);
+    d->out = *ids;
+    d->out.dtype = x->dtype;
+    return wn__check_out(d);
+}
+
+static void grad_gather(struct wn__grad *g)
+{
+    struct wn_node *in[2] = {g->dy, g->in[1]};
+    int64_t dim = g->d->attrs.i[0];
+    struct wn_attrs attrs = {.n = 2, .i = {dim, g->d->in[0].dim[dim]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER_GRAD, 2, in, &attrs);
+}
+
+const struct wn__rules wn__rules_gather = {shape_gather, cost_embedding, grad_gather, NULL};
+
+/* ---- gather_grad: dy and ids of one shape; i[1] the full length of the dim ------------------------- */
+static int32_t shape_gather_grad(struct wn_desc *d)
+{
+    int64_t dim = d->attrs.i[0];
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_ids(d, 1));
+    WN_TRY(wn__check_dim(d, dim, d->in[0].ndim));
+    WN_TRY(wn__need_shape(d, 1, &d->in[0], "input 2"));
+    d->out = d->in[0];
+    d->out.dim[dim] = d->attrs.i[1];
+    return wn__check_out(d);
+}
+
+const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, NULL, NULL};

@@ -1,0 +1,193 @@
+/* Elementwise ops of one input, and their derivatives.
+ *
+ * A gradient reads the cheapest residual: the result where it says enough (relu, tanh, sigmoid, sqrt, exp), so
+ * that the input may die; the input only where it must. A derivative node has dy as input 0, so placement may
+ * overwrite it. Subgradients at a kink are PyTorch's: 0 for abs and relu, 1 at clamp's bounds. */
+#include "helper.h"
+
+enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs an element */
+
+static void cost_cheap(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, CHEAP, cost);
+}
+
+static void cost_root(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, ROOT, cost);
+}
+
+static void cost_transcendental(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, TRANSCENDENTAL, cost);
+}
+
+static void cost_erf(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, ERF, cost);
+}
+
+static void cost_slope(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, SLOPE, cost);
+}
+
+static int32_t shape_arith(struct wn_desc *d)
+{
+    WN_TRY(wn__need_arith(d));
+    return wn__like_first_any(d);
+}
+
+/* dx = op(dy, v), v the input or the result. */
+static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
+{
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, op, g->dy, v);
+}
+
+/* ---- neg ------------------------------------------------------------------------------------------- */
+static void grad_neg(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dy);
+}
+
+const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg, NULL};
+
+/* ---- abs: reads x ---------------------------------------------------------------------------------- */
+static void grad_abs(struct wn__grad *g)
+{
+    by(g, WN_OP_ABS_GRAD, g->in[0]);
+}
+
+const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs, NULL};
+const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, NULL, NULL};
+
+/* ---- exp: dy y ------------------------------------------------------------------------------------- */
+static void grad_exp(struct wn__grad *g)
+{
+    by(g, WN_OP_MUL, g->out);
+}
+
+const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_exp, NULL};
+
+/* ---- log: dy / x ----------------------------------------------------------------------------------- */
+static void grad_log(struct wn__grad *g)
+{
+    by(g, WN_OP_DIV, g->in[0]);
+}
+
+const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_log, NULL};
+
+/* ---- sqrt: reads y --------------------------------------------------------------------------------- */
+static void grad_sqrt(struct wn__grad *g)
+{
+    by(g, WN_OP_SQRT_GRAD, g->out);
+}
+
+const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt, NULL};
+const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, NULL, NULL};
+
+/* ---- rsqrt: -1/2 dy y^3, reads y ------------------------------------------------------------------- */
+static void grad_rsqrt(struct wn__grad *g)
+{
+    if (!wn__wants(g, 0)) return;
+    struct wn_node *y = g->out, *half = wn__emit_scalar(g->e, -0.5, g->d->out.dtype);
+    struct wn_node *cube = wn__emit2(g->e, WN_OP_MUL, wn__emit2(g->e, WN_OP_MUL, y, y), y);
+    g->dx[0] = wn__emit2(g->e, WN_OP_MUL, wn__emit2(g->e, WN_OP_MUL, g->dy, cube), half);
+}
+
+const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt, NULL};
+
+/* ---- relu: reads y --------------------------------------------------------------------------------- */
+static void grad_relu(struct wn__grad *g)
+{
+    by(g, WN_OP_RELU_GRAD, g->out);
+}
+
+const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu, NULL};
+const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, NULL, NULL};
+
+/* ---- gelu: reads x --------------------------------------------------------------------------------- */
+static void grad_gelu(struct wn__grad *g)
+{
+    by(g, WN_OP_GELU_GRAD, g->in[0]);
+}
+
+const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu, NULL};
+const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, NULL, NULL};
+
+/* ---- silu: reads x --------------------------------------------------------------------------------- */
+static void grad_silu(struct wn__grad *g)
+{
+    by(g, WN_OP_SILU_GRAD, g->in[0]);
+}
+
+const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu, NULL};
+const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, NULL, NULL};
+
+/* ---- tanh: reads y --------------------------------------------------------------------------------- */
+static void grad_tanh(struct wn__grad *g)
+{
+    by(g, WN_OP_TANH_GRAD, g->out);
+}
+
+const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh, NULL};
+const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, NULL, NULL};
+
+/* ---- sigmoid: reads y ------------------------------------------------------------------------------ */
+static void grad_sigmoid(struct wn__grad *g)
+{
+    by(g, WN_OP_SIGMOID_GRAD, g->out);
+}
+
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid, NULL};
+const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, NULL, NULL};
+
+/* ---- clamp: reads x -------------------------------------------------------------------------------- */
+static int32_t check_bounds(const struct wn_desc *d)
+{
+    double low = d->attrs.f[0], high = d->attrs.f[1];
+    if (low <= high) return WN_OK; /* infinities are bounds too; a NaN is not */
+    return wn__fail(WN_VALUE, "%s: bounds %g and %g given, expected low <= high", wn__op_name(d->op), low, high);
+}
+
+static int32_t shape_clamp(struct wn_desc *d)
+{
+    WN_TRY(check_bounds(d));
+    return wn__like_first(d);
+}
+
+static int32_t shape_clamp_grad(struct wn_desc *d)
+{
+    WN_TRY(check_bounds(d));
+    return wn__shape_derivative(d);
+}
+
+static void grad_clamp(struct wn__grad *g)
+{
+    struct wn_node *in[2] = {g->dy, g->in[0]};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_CLAMP_GRAD, 2, in, &g->d->attrs);
+}
+
+const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp, NULL};
+const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, NULL, NULL};
+
+/* ---- cast ------------------------------------------------------------------------------------------ */
+static int32_t shape_cast(struct wn_desc *d)
+{
+    WN_TRY(wn__need_element(d, d->in[0].dtype));
+    WN_TRY(wn__need_element(d, d->attrs.dtype));
+    d->out = d->in[0];
+    d->out.dtype = d->attrs.dtype;
+    return wn__check_out(d);
+}
+
+/* Whole numbers have no slope, on either side. */
+static void grad_cast(struct wn__grad *g)
+{
+    int32_t from = g->d->in[0].dtype;
+    if (!wn__wants(g, 0) || !wn__dtype_is_float(from) || !wn__dtype_is_float(g->d->out.dtype)) return;
+    struct wn_attrs back = {.dtype = from};
+    g->dx[0] = wn__emit_op(g, WN_OP_CAST, g->dy, &back);
+}
+
+const struct wn__rules wn__rules_cast = {shape_cast, cost_cheap, grad_cast, NULL};

@@ -1,0 +1,141 @@
+/* Blocks and residuals, found in the graph and nowhere declared.
+ *
+ * A residual is a forward value that a backward node reads. A cut is a place in record order that at most
+ * one computed value crosses. A block starts at a cut where a stretch with a state of its own begins, and at
+ * every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut open. */
+#include "form.h"
+
+int32_t wn__form_is_alias(const struct wn__form *f, int32_t node)
+{
+    const struct wn__pnode *p = &f->node[node];
+    return p->leaf == WN_LEAF_NONE && !p->is_given && p->result < 0 && (wn__op_flags(p->op) & WN_ALIAS) != 0;
+}
+
+int32_t wn__form_storage(const struct wn__form *f, int32_t node)
+{
+    while (wn__form_is_alias(f, node)) node = wn__form_in(f, node, 0);
+    return node;
+}
+
+static int32_t is_forward(const struct wn__pnode *p)
+{
+    return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
+}
+
+static int32_t find_residuals(struct wn__form *f)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        if (f->node[i].phase != WN_PHASE_BACKWARD) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
+            if (!is_forward(v)) continue;
+            v->is_residual = 1;
+            v->n_readers++;
+        }
+    }
+    for (int32_t i = 0; i < f->n; i++) f->n_residuals += f->node[i].is_residual;
+    f->residual = wn__pool_get(&f->pool, (f->n_residuals + 1) * (int64_t)sizeof *f->residual);
+    if (f->residual == NULL) return WN_OOM;
+    for (int32_t i = 0, at = 0; i < f->n; i++)
+        if (f->node[i].is_residual) f->residual[at++] = i;
+    return WN_OK;
+}
+
+/* last[i]: the last forward node of its root that reads value i's bytes. */
+static void find_last_readers(const struct wn__form *f, int32_t *last)
+{
+    for (int32_t i = 0; i < f->n; i++) last[i] = i;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!is_forward(&f->node[i])) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) last[wn__form_storage(f, wn__form_in(f, i, k))] = i;
+    }
+}
+
+static int32_t reads_state(const struct wn__form *f, int32_t node)
+{
+    for (int32_t k = 0; k < f->node[node].n_in; k++)
+        if (f->node[wn__form_storage(f, wn__form_in(f, node, k))].leaf == WN_LEAF_CELL) return 1;
+    return 0;
+}
+
+/* Whether the stretch from `at` to the next cut (or region edge) reads a state. */
+static int32_t stretch_reads_state(const struct wn__form *f, int32_t at, const uint8_t *is_cut)
+{
+    for (int32_t i = at; i < f->n; i++) {
+        if (!is_forward(&f->node[i])) continue;
+        if (i > at && is_cut[i]) return 0;
+        if (reads_state(f, i)) return 1;
+    }
+    return 0;
+}
+
+/* is_cut[i]: at most one computed value made before forward node i is read at or after it. */
+static void find_cuts(const struct wn__form *f, const int32_t *last, int32_t *ends, uint8_t *is_cut)
+{
+    int32_t crossing = 0;
+    for (int32_t i = 0; i < f->n; i++) ends[i] = 0;
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct wn__pnode *p = &f->node[i];
+        is_cut[i] = crossing <= 1;
+        crossing -= ends[i];
+        if (!is_forward(p) || wn__form_is_alias(f, i) || last[i] == i) continue;
+        crossing++;
+        ends[last[i]]++;
+    }
+}
+
+static void number_blocks(struct wn__form *f, const uint8_t *is_cut)
+{
+    int32_t before = -1, has_state = 0;
+    for (int32_t i = 0; i < f->n; i++) {
+        struct wn__pnode *p = &f->node[i];
+        if (!is_forward(p)) continue;
+        const struct wn__pnode *q = before >= 0 ? &f->node[before] : NULL;
+        int32_t edge = q == NULL || q->root != p->root || q->region != p->region;
+        int32_t starts = is_cut[i] && p->region == 0 && has_state && stretch_reads_state(f, i, is_cut);
+        if (edge || starts) {
+            f->n_blocks++;
+            has_state = 0;
+        }
+        has_state |= reads_state(f, i);
+        p->block = f->n_blocks - 1;
+        before = i;
+    }
+}
+
+static void find_boundaries(struct wn__form *f)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        struct wn__pnode *p = &f->node[i];
+        if (p->phase == WN_PHASE_BACKWARD && p->forward_of >= 0) p->block = f->node[p->forward_of].block;
+        if (!is_forward(p)) continue;
+        for (int32_t k = 0; k < p->n_in; k++) {
+            struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
+            if (is_forward(v) && v->block != p->block) v->is_boundary = 1;
+        }
+    }
+}
+
+int32_t wn__form_blocks(struct wn__form *f)
+{
+    struct wn__pool scratch = {0};
+    int32_t *last = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *last);
+    int32_t *ends = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *ends);
+    uint8_t *is_cut = wn__pool_get(&scratch, f->n + 1);
+    int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(f);
+    if (code == WN_OK) {
+        find_last_readers(f, last);
+        find_cuts(f, last, ends, is_cut);
+        number_blocks(f, is_cut);
+        find_boundaries(f);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}
+
+void wn__form_unref(struct wn__form *f)
+{
+    if (f == NULL || --f->refs > 0) return;
+    struct wn__pool pool = f->pool;
+    wn__pool_release(&pool);
+}

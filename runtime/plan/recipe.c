@@ -1,0 +1,282 @@
+/* Compiling words and marks to a recipe.
+ *
+ * Outside every region a value is kept unless a word says recompute. A region is closed in the forward - only
+ * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
+ * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
+ * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
+#include "recipe.h"
+#include <stdio.h>
+#include <string.h>
+
+struct compiler {
+    const struct wn__form *f;
+    struct wn__recipe *r;
+    int32_t *place; /* (f->n) region or unit of a forward node; units follow the regions */
+    int32_t code;
+};
+
+static int32_t is_forward(const struct wn__form *f, int32_t i)
+{
+    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
+}
+
+static int32_t parent_of(const struct compiler *c, int32_t place)
+{
+    return place > 0 && place <= c->f->n_regions ? c->f->region_parent[place - 1] : 0;
+}
+
+/* The child of `region` through which `place` hangs below it; 0: it is `region` itself; -1: elsewhere. */
+static int32_t child_under(const struct compiler *c, int32_t region, int32_t place)
+{
+    if (place == region) return 0;
+    while (place != 0) {
+        int32_t up = parent_of(c, place);
+        if (up == region) return place;
+        place = up;
+    }
+    return -1;
+}
+
+/* ---- blocks: stretches of one place, and outside regions the form's own cuts ------------------------------ */
+
+static int32_t number_blocks(struct compiler *c)
+{
+    const struct wn__form *f = c->f;
+    struct wn__recipe *r = c->r;
+    int32_t before = -1;
+    for (int32_t i = 0; i < f->n; i++) {
+        r->block_of[i] = -1;
+        if (!is_forward(f, i)) continue;
+        int32_t edge = before < 0 || c->place[i] != c->place[before] || f->node[i].root != f->node[before].root ||
+                       (c->place[i] == 0 && f->node[i].block != f->node[before].block);
+        if (edge) r->first[r->n_blocks++] = i;
+        r->block_of[i] = r->n_blocks - 1;
+        r->limit[r->n_blocks - 1] = i + 1;
+        before = i;
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        int32_t of = f->node[i].forward_of;
+        if (f->node[i].phase == WN_PHASE_BACKWARD) r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
+    }
+    return WN_OK;
+}
+
+static void find_last(struct compiler *c)
+{
+    const struct wn__form *f = c->f;
+    for (int32_t i = 0; i < f->n; i++) c->r->last[i] = i;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!is_forward(f, i)) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_in(f, i, k);
+            c->r->last[v] = i;
+            c->r->last[wn__form_storage(f, v)] = i;
+        }
+    }
+}
+
+/* ---- keep sets ----------------------------------------------------------------------------------------------- */
+
+static int32_t is_always_kept(const struct wn__form *f, int32_t i)
+{
+    return f->node[i].result >= 0 || f->node[i].is_given || (wn__form_flags(f, i) & WN_INDEX) ||
+           f->node[i].word == WN_WORD_SAVE;
+}
+
+/* beyond: keep what is read at or after this node; by_default: keep what no word drops. */
+static int32_t keep_set(struct compiler *c, int32_t block, int32_t beyond, int32_t by_default, int32_t test_home,
+                        int32_t *n_dropped)
+{
+    struct wn__recipe *r = c->r;
+    int32_t n = 0;
+    *n_dropped = 0;
+    for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
+        if (r->block_of[i] != block) continue;
+        int32_t defaulted = by_default && c->f->node[i].word != WN_WORD_RECOMPUTE &&
+                            (!test_home || c->place[i] == 0 || r->last[i] >= test_home);
+        if (is_always_kept(c->f, i) || r->last[i] >= beyond || defaulted) {
+            r->keep[r->n_keep + n++] = i;
+        } else if (r->last[i] >= r->limit[block]) {
+            (*n_dropped)++; /* F and Fe had kept it */
+        }
+    }
+    return n;
+}
+
+static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
+{
+    struct wn__recipe *r = c->r;
+    if (c->code != WN_OK) return;
+    if (r->n == r->capacity) {
+        int32_t wanted = r->capacity ? 2 * r->capacity : 64;
+        struct wn__recipe_step *bigger = wn__pool_get(&r->pool, wanted * (int64_t)sizeof *bigger);
+        if (bigger == NULL) {
+            c->code = WN_OOM;
+            return;
+        }
+        if (r->n > 0) memcpy(bigger, r->step, (size_t)r->n * sizeof *bigger);
+        r->step = bigger;
+        r->capacity = wanted;
+    }
+    r->step[r->n++] = (struct wn__recipe_step){kind, block, root, r->n_keep, n_keep};
+    r->n_keep += n_keep;
+}
+
+/* Room for one more keep set of any block. */
+static void keep_room(struct compiler *c)
+{
+    struct wn__recipe *r = c->r;
+    if (c->code != WN_OK || r->n_keep + c->f->n <= r->keep_capacity) return;
+    int32_t wanted = 2 * (r->n_keep + c->f->n) + 64;
+    int32_t *bigger = wn__pool_get(&r->pool, wanted * (int64_t)sizeof *bigger);
+    if (bigger == NULL) {
+        c->code = WN_OOM;
+        return;
+    }
+    if (r->n_keep > 0) memcpy(bigger, r->keep, (size_t)r->n_keep * sizeof *bigger);
+    r->keep = bigger;
+    r->keep_capacity = wanted;
+}
+
+/* One F, Fe or Free of a block; a Free that frees nothing is left out. test_home as in keep_set. */
+static void put_keep(struct compiler *c, int32_t kind, int32_t block, int32_t beyond, int32_t by_default, int32_t test_home)
+{
+    int32_t dropped;
+    keep_room(c);
+    if (c->code != WN_OK) return;
+    int32_t n = keep_set(c, block, beyond, by_default, test_home, &dropped);
+    if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
+}
+
+/* ---- the walk over the tree of regions -------------------------------------------------------------------------- */
+
+/* Blocks [lo, hi) all lie in or under `region`; the run of them that starts at lo and shares a child ends here. */
+static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int32_t hi)
+{
+    int32_t child = child_under(c, region, c->place[c->r->first[lo]]);
+    if (child == 0) return lo + 1;
+    int32_t at = lo + 1;
+    while (at < hi && child_under(c, region, c->place[c->r->first[at]]) == child) at++;
+    return at;
+}
+
+static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
+{
+    int32_t end = c->r->limit[hi - 1];
+    for (int32_t at = lo; at < hi; at = run_end(c, region, at, hi)) {
+        int32_t child = child_under(c, region, c->place[c->r->first[at]]);
+        if (child == 0)
+            put_keep(c, WN_RECIPE_F, at, c->r->limit[at], 0, 0);
+        else
+            closed(c, child, at, run_end(c, region, at, hi));
+    }
+    for (int32_t at = lo; at < hi && hi - lo > 1; at++) put_keep(c, WN_RECIPE_FREE, at, end, 0, 0);
+}
+
+static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root);
+
+/* A region met by the backward: all its stretches but the last run again, then it is taken backward. */
+static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
+{
+    for (int32_t at = lo, next; at < hi; at = next) {
+        next = run_end(c, region, at, hi);
+        if (next == hi) break;
+        int32_t child = child_under(c, region, c->place[c->r->first[at]]);
+        if (child == 0)
+            put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        else
+            closed(c, child, at, next);
+    }
+    backward(c, region, lo, hi, root);
+}
+
+static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
+{
+    if (lo >= hi) return;
+    /* The last run first: find where it starts by walking the runs. */
+    int32_t start = lo;
+    for (int32_t next = run_end(c, region, lo, hi); next < hi; next = run_end(c, region, start, hi)) start = next;
+    int32_t child = child_under(c, region, c->place[c->r->first[start]]);
+    if (child == 0)
+        put_step(c, WN_RECIPE_B, start, root, 0);
+    else
+        opened(c, child, start, hi, root);
+    backward(c, region, lo, start, root);
+}
+
+/* One root: forward of its blocks [lo, hi), what words drop at the end of it, then the backward - also through
+ * earlier roots' blocks, which a shared trunk reaches. */
+static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi, int32_t has_backward)
+{
+    for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
+        int32_t child = child_under(c, 0, c->place[c->r->first[at]]);
+        if (child == 0)
+            put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        else
+            closed(c, child, at, run_end(c, 0, at, hi));
+    }
+    if (!has_backward) return;
+    for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
+        for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
+            put_keep(c, WN_RECIPE_FREE, b, c->f->n, 1, c->r->limit[end - 1]);
+    backward(c, 0, lo, hi, root);
+    for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
+}
+
+static void compile_roots(struct compiler *c)
+{
+    const struct wn__form *f = c->f;
+    int32_t has_backward = 0, lo = 0;
+    for (int32_t i = 0; i < f->n; i++) has_backward |= f->node[i].phase == WN_PHASE_BACKWARD;
+    while (lo < c->r->n_blocks) {
+        int32_t root = f->node[c->r->first[lo]].root, hi = lo;
+        while (hi < c->r->n_blocks && f->node[c->r->first[hi]].root == root) hi++;
+        compile_root(c, root, lo, hi, has_backward);
+        lo = hi;
+    }
+}
+
+int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
+{
+    struct compiler c = {.f = f, .r = r, .code = WN_OK};
+    int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
+    memset(r, 0, sizeof *r);
+    r->block_of = wn__pool_get(&r->pool, size);
+    r->first = wn__pool_get(&r->pool, size);
+    r->limit = wn__pool_get(&r->pool, size);
+    r->last = wn__pool_get(&r->pool, size);
+    c.place = wn__pool_get(&r->pool, size);
+    if (!r->block_of || !r->first || !r->limit || !r->last || !c.place) return WN_OOM;
+    for (int32_t i = 0; i < f->n; i++)
+        c.place[i] = f->node[i].unit > 0 ? f->n_regions + f->node[i].unit : f->node[i].unit < 0 ? 0 : f->node[i].region;
+    WN_TRY(number_blocks(&c));
+    find_last(&c);
+    compile_roots(&c);
+    return c.code;
+}
+
+void wn__recipe_release(struct wn__recipe *r)
+{
+    struct wn__pool pool = r->pool;
+    wn__pool_release(&pool);
+    memset(r, 0, sizeof *r);
+}
+
+int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
+{
+    static const char *const words[] = {"F", "Fe", "Free", "B"};
+    int64_t room = 24 * (int64_t)r->n + 12 * (int64_t)r->n_keep + 16, at = 0;
+    char *text = wn__pool_get(pool, room);
+    if (text == NULL) return WN_OOM;
+    for (int32_t i = 0; i < r->n; i++) {
+        const struct wn__recipe_step *s = &r->step[i];
+        at += snprintf(text + at, (size_t)(room - at), "%s%s %d", i ? " " : "", words[s->kind], s->block + 1);
+        if (s->root > 0) at += snprintf(text + at, (size_t)(room - at), "/%d", s->root + 1);
+        for (int32_t k = 0; k < s->n_keep; k++)
+            at += snprintf(text + at, (size_t)(room - at), "%s%d", k ? "," : " {", r->keep[s->keep_at + k]);
+        if (s->n_keep > 0) at += snprintf(text + at, (size_t)(room - at), "}");
+    }
+    (void)f;
+    *out = text;
+    return WN_OK;
+}

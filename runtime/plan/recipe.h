@@ -1,0 +1,37 @@
+/* The recipe: the one form of a decision. Policies compile to it, planners emit it, lowering reads only it.
+ *
+ *   F b        issue block b's forward as far as it is needed; keep only what later blocks read
+ *   Fe b {Q}   the same, and keep Q
+ *   Free b {Q} let go of everything of block b but Q
+ *   B b        issue the backward of block b; a value let go is computed again right before its first reader
+ *
+ * Each step carries its keep set in full: after F, Fe and Free exactly these values of the block stay. */
+#ifndef WN_PLAN_RECIPE_H
+#define WN_PLAN_RECIPE_H
+#include "form.h"
+
+enum wn__recipe_kind { WN_RECIPE_F, WN_RECIPE_FE, WN_RECIPE_FREE, WN_RECIPE_B };
+
+struct wn__recipe_step {
+    int32_t kind, block, root;
+    int32_t keep_at, n_keep; /* recipe->keep[keep_at ..): node numbers, ascending */
+};
+
+struct wn__recipe {
+    struct wn__pool pool;
+    struct wn__recipe_step *step;
+    int32_t n, capacity;
+    int32_t *keep;
+    int32_t n_keep, keep_capacity;
+    int32_t *block_of;      /* (form->n) of forward nodes, and of backward ones by what they serve; else -1 */
+    int32_t *first, *limit; /* (n_blocks) the block's nodes: forward nodes of [first, limit) */
+    int32_t n_blocks;
+    int32_t *last;          /* (form->n) last forward reader of a value's bytes; itself when there is none */
+};
+
+/* Words (form's), region marks and units -> a recipe. */
+int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r);
+void wn__recipe_release(struct wn__recipe *r);
+/* The recipe as bytes (for the key) and as words (for people); into the pool given. */
+int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out);
+#endif

@@ -1,0 +1,70 @@
+/* The schedule: the linear list of instructions a run executes as written, with every byte's place. Immutable
+ * once made; shared by every key whose form and recipe agree. Also the doors of the rooms that make it. */
+#ifndef WN_PLAN_SCHEDULE_H
+#define WN_PLAN_SCHEDULE_H
+#include "../../kernels/kernel.h"
+#include "recipe.h"
+
+enum wn__what { WN_DO_RUN, WN_DO_FREE, WN_DO_READ /* a 0-d result to the host */ };
+enum wn__space { WN_SPACE_ARENA, WN_SPACE_SLAB, WN_SPACE_CELL, WN_SPACE_GIVEN, WN_SPACE_RESULT };
+
+/* A stretch of bytes with one lifetime. Successive values may live in one store: each overwrites the last. */
+struct wn__store {
+    int32_t space, slot;    /* SLAB: slab; CELL, GIVEN, RESULT: slot; ARENA: - */
+    int32_t kind;           /* WN_KIND_ it is accounted under */
+    int32_t first, last;    /* instructions between which it is taken; leaves: whole program */
+    int32_t pinned;         /* holds something that outlives the program, or was there before it */
+    int64_t offset, bytes;
+};
+/* One issue of a node: its value in a store. Two copies of a node are two values. */
+struct wn__copy {
+    int32_t node, store;
+    int64_t at; /* offset in the store: scalars share one */
+};
+struct wn__instr {
+    int32_t what, node, phase, block;
+    int32_t out;      /* RUN: copy made, or -1 for an effect; READ: copy read; FREE: store freed */
+    int32_t inplace;  /* input whose store the output takes over, or -1 */
+    int32_t in_at;    /* RUN: copies of the inputs, schedule->in[in_at ..) */
+    int32_t recompute;
+    int32_t cell[3];  /* effects: stores of the cells written, or -1 */
+    int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
+    int64_t work_offset, work_bytes;
+    wn_kernel_fn kernel;
+};
+
+struct wn__schedule {
+    struct wn__pool pool;
+    int32_t refs, n, n_copies, n_stores, n_in;
+    struct wn__instr *instr;
+    struct wn__copy *copy;
+    struct wn__store *store;
+    int32_t *in;
+    int32_t *result_store; /* (n_results) of the form; -1: 0-d, read to the host */
+    int32_t scalars;       /* store of the host's numbers, or -1 */
+    int64_t arena;         /* height */
+    int64_t lent;          /* bytes of gradient slabs that activations use */
+    struct wn_summary summary;
+    int64_t *live, *reserved; /* (n) after each instruction's issue, as simulated */
+    char *recipe;
+    uint8_t *key2;
+    int64_t key2_bytes;
+    int32_t *node_copies; /* (form->n) how often each was issued */
+    int32_t n_blocks;
+};
+
+/* lower.c: form + recipe -> instructions without places. */
+int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out);
+/* place.c: offsets for every store of the arena, borrowing unborn gradients' intervals. */
+int32_t wn__place(const struct wn__form *f, struct wn__schedule *s);
+/* verify.c: every rule of legality; WN_ILLEGAL names the rule and the instruction. */
+int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);
+/* simulate.c: fills the summary; calls no device. */
+int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s);
+/* Seconds of one node by roofline; never zero. */
+double wn__node_seconds(const struct wn__form *f, int32_t node);
+void wn__schedule_unref(struct wn__schedule *s);
+
+/* What a cell of the form takes while the program runs, whoever asks: the state's share of live bytes. */
+int64_t wn__state_bytes(const struct wn__form *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
+#endif

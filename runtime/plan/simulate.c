@@ -1,0 +1,150 @@
+/* The simulator: walks a schedule and says what it will take, in bytes, by kind, instruction by instruction, and
+ * how long by the cost rules. Pure: the numbers a run is then held to come from here, and the run's own account
+ * (run/run.c) shares no code with it. */
+#include <string.h>
+#include "schedule.h"
+
+struct sim {
+    const struct wn__form *f;
+    struct wn__schedule *s;
+    uint8_t *alive; /* (n_stores) */
+    int64_t kinds[WN_KIND_COUNT], live;
+    int32_t in_backward;
+    double seconds, base_seconds;
+};
+
+/* Cells that hold their value before the program starts: everything but gradients born in it. */
+int64_t wn__state_bytes(const struct wn__form *f, int64_t *kinds)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < f->n_cells; i++) {
+        if (f->cell[i].kind == WN_KIND_GRADIENT && f->cell[i].slab >= 0) continue;
+        bytes += f->cell[i].bytes;
+        if (kinds != NULL) kinds[f->cell[i].kind] += f->cell[i].bytes;
+    }
+    return bytes;
+}
+
+static void move(struct sim *m, int32_t kind, int64_t bytes)
+{
+    m->kinds[kind] += bytes;
+    m->live += bytes;
+}
+
+static void note_peak(struct sim *m)
+{
+    struct wn_summary *sum = &m->s->summary;
+    int32_t stage = m->in_backward ? 3 : 2; /* peak_forward, peak_backward */
+    if (m->live > sum->at[stage]) sum->at[stage] = m->live;
+    if (m->live <= sum->peak) return;
+    sum->peak = m->live;
+    memcpy(sum->peak_kinds, m->kinds, sizeof sum->peak_kinds);
+}
+
+/* Roofline of a generic core where nothing was measured: 50 GFLOP/s and 20 GB/s a core, plus a launch. */
+double wn__node_seconds(const struct wn__form *f, int32_t node)
+{
+    struct wn_desc d = wn__form_desc(f, node);
+    struct wn_cost cost = {0};
+    if (wn__op_rules(d.op)->cost != NULL) wn__op_rules(d.op)->cost(&d, &cost);
+    double flops = cost.flops / 50e9, bytes = cost.bytes / 20e9;
+    return 1e-6 + (flops > bytes ? flops : bytes);
+}
+
+static void make_alive(struct sim *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (m->alive[store]) return;
+    m->alive[store] = 1;
+    move(m, t->kind, t->bytes);
+}
+
+static void run_instr(struct sim *m, const struct wn__instr *n)
+{
+    double seconds = wn__node_seconds(m->f, n->node);
+    m->seconds += seconds;
+    m->base_seconds += n->recompute ? 0 : seconds;
+    m->s->summary.recomputed += n->recompute;
+    move(m, WN_KIND_WORKSPACE, n->work_bytes);
+    if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
+    /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
+    note_peak(m);
+    move(m, WN_KIND_WORKSPACE, -n->work_bytes);
+}
+
+static void start(struct sim *m)
+{
+    struct wn_summary *sum = &m->s->summary;
+    wn__state_bytes(m->f, m->kinds);
+    for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
+    sum->state = m->live;
+    for (int32_t t = 0; t < m->s->n_stores; t++) {
+        const struct wn__store *st = &m->s->store[t];
+        if (st->space == WN_SPACE_GIVEN || t == m->s->scalars) make_alive(m, t);
+        if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* counted as state */
+    }
+    memcpy(sum->kinds, m->kinds, sizeof sum->kinds);
+    sum->at[0] = m->live;
+    note_peak(m);
+}
+
+static int64_t reserved(const struct wn__form *f, const struct wn__schedule *s)
+{
+    int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
+    for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
+    for (int32_t t = 0; t < s->n_stores; t++)
+        if (s->store[t].space == WN_SPACE_GIVEN || s->store[t].space == WN_SPACE_RESULT) bytes += s->store[t].bytes;
+    return bytes;
+}
+
+static int64_t residual_bytes(const struct wn__form *f)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < f->n_residuals; i++) bytes += f->node[f->residual[i]].bytes;
+    return bytes;
+}
+
+int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
+{
+    struct sim m = {.f = f, .s = s};
+    struct wn_summary *sum = &s->summary;
+    memset(sum, 0, sizeof *sum);
+    m.alive = wn__alloc(s->n_stores + 1);
+    s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
+    if (m.alive == NULL || s->live == NULL) {
+        wn__free(m.alive);
+        return WN_OOM;
+    }
+    start(&m);
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->phase != WN_PHASE_FORWARD && !m.in_backward) {
+            m.in_backward = 1;
+            sum->at[1] = m.live; /* after_forward: the instant before the first backward instruction */
+        }
+        if (n->what == WN_DO_RUN) run_instr(&m, n);
+        s->live[i] = m.live;
+        if (n->what != WN_DO_FREE) continue;
+        m.alive[n->out] = 0;
+        move(&m, s->store[n->out].kind, -s->store[n->out].bytes);
+        s->live[i] = m.live;
+    }
+    if (!m.in_backward) sum->at[1] = m.live;
+    if (s->scalars >= 0) move(&m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
+    sum->at[4] = m.live;
+    sum->reserved = reserved(f, s);
+    sum->arena = s->arena;
+    sum->seconds = m.seconds;
+    sum->base_seconds = m.base_seconds;
+    sum->nodes = f->n;
+    sum->instructions = s->n;
+    sum->residuals = f->n_residuals;
+    sum->blocks = s->n_blocks;
+    sum->device = f->device;
+    sum->activation_bytes = residual_bytes(f);
+    sum->lent = s->lent;
+    wn__free(m.alive);
+    return WN_OK;
+}

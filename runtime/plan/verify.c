@@ -1,0 +1,198 @@
+/* The verifier: every rule of legality, checked by walking the finished schedule as a machine would, trusting
+ * nothing of how it was made. It runs after every lowering, in release builds too.
+ *
+ *  1 an input is the value the form names, whole, not overwritten and not freed      (read)
+ *  2 live stores never overlap, lie inside their space and start on a granule         (overlap, bounds)
+ *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
+ *  4 an effect is issued exactly once, into the cells it names, after every read of
+ *    their old version                                                                (effect, stale)
+ *  5 an integer result is issued once: never recomputed                               (index)
+ *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
+ *  7 every result asked for is there at the end                                       (result)            */
+#include <string.h>
+#include "schedule.h"
+
+struct machine {
+    const struct wn__form *f;
+    const struct wn__schedule *s;
+    int32_t *content; /* (n_stores) copy it holds, or -1 */
+    uint8_t *alive;   /* (n_stores) */
+    int32_t *issued;  /* (nodes) */
+    uint8_t *written; /* (cells) by an effect of this program */
+    uint8_t *read_out; /* (nodes) 0-d results taken to the host */
+    int32_t at;
+};
+
+static int32_t illegal(const struct machine *m, const char *rule, const char *what, int32_t which)
+{
+    const struct wn__instr *n = &m->s->instr[m->at < m->s->n ? m->at : m->s->n - 1];
+    return wn__fail(WN_ILLEGAL, "illegal schedule, rule '%s', instruction %d (%s): %s (%d)", rule, m->at + 1,
+                    m->s->n > 0 ? wn__op_name(m->f->node[n->node].op) : "none", what, which);
+}
+
+static int64_t space_size(const struct machine *m, const struct wn__store *t)
+{
+    return t->space == WN_SPACE_ARENA ? m->s->arena : t->space == WN_SPACE_SLAB ? m->f->slab[t->slot].bytes : t->bytes;
+}
+
+static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot, int64_t offset, int64_t bytes, int32_t self)
+{
+    for (int32_t t = 0; t < m->s->n_stores; t++) {
+        const struct wn__store *o = &m->s->store[t];
+        if (t == self || !m->alive[t] || o->space != space || (space != WN_SPACE_ARENA && o->slot != slot)) continue;
+        if (o->offset < offset + bytes && offset < o->offset + o->bytes)
+            return illegal(m, "overlap", "bytes are in use by store", t);
+    }
+    return WN_OK;
+}
+
+static int32_t make_alive(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (m->alive[store]) return WN_OK;
+    if (t->offset < 0 || t->offset % WN_GRANULE != 0 || t->offset + t->bytes > space_size(m, t))
+        return illegal(m, "bounds", "a store lies outside its space", store);
+    WN_TRY(check_extent(m, t->space, t->slot, t->offset, t->bytes, store));
+    m->alive[store] = 1;
+    return WN_OK;
+}
+
+static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    for (int32_t k = 0; k < p->n_in; k++) {
+        int32_t c = m->s->in[n->in_at + k];
+        if (c < 0 || c >= m->s->n_copies) return illegal(m, "read", "no copy is named for input", k + 1);
+        const struct wn__copy *copy = &m->s->copy[c];
+        const struct wn__pnode *v = &m->f->node[copy->node];
+        if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
+            return illegal(m, "read", "another value than the graph's is read as input", k + 1);
+        if (!m->alive[copy->store]) return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
+        int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
+        if (!leaf && m->content[copy->store] != c) return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
+        if (v->leaf == WN_LEAF_CELL && m->written[v->slot]) return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
+    }
+    return WN_OK;
+}
+
+static int32_t check_output(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    const struct wn__copy *copy = &m->s->copy[n->out];
+    const struct wn__store *t = &m->s->store[copy->store];
+    if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
+    if (t->bytes < p->bytes || copy->at != 0) return illegal(m, "bounds", "the output's store is too small", copy->store);
+    if (n->inplace >= 0) {
+        int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
+        if (over != copy->store || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
+            return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+    } else if (m->alive[copy->store]) {
+        return illegal(m, "inplace", "the output goes over a value alive in store", copy->store);
+    }
+    WN_TRY(make_alive(m, copy->store));
+    m->content[copy->store] = n->out;
+    return WN_OK;
+}
+
+static int32_t check_effect(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    if (!(wn__op_flags(p->op) & WN_EFFECT)) return illegal(m, "effect", "an op without output is no effect, node", n->node);
+    for (int32_t k = 0; k < 3; k++) {
+        if (p->cell[k] < 0) continue;
+        const struct wn__pcell *c = &m->f->cell[p->cell[k]];
+        const struct wn__store *t = n->cell[k] >= 0 ? &m->s->store[n->cell[k]] : NULL;
+        int32_t right = t != NULL && t->pinned &&
+                        (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
+                                      : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
+        if (!right) return illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
+        WN_TRY(make_alive(m, n->cell[k]));
+        m->written[p->cell[k]] = 1;
+    }
+    return WN_OK;
+}
+
+static int32_t step_run(struct machine *m, const struct wn__instr *n)
+{
+    WN_TRY(check_inputs(m, n));
+    if (n->work_bytes > 0) {
+        int32_t slab = n->work_slab;
+        struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB, .slot = slab, .offset = n->work_offset,
+                              .bytes = n->work_bytes};
+        if (w.offset < 0 || w.offset + w.bytes > space_size(m, &w)) return illegal(m, "bounds", "a workspace lies outside its space", 0);
+        if (n->out >= 0) WN_TRY(check_output(m, n));
+        WN_TRY(check_extent(m, w.space, w.slot, w.offset, w.bytes, -1));
+    } else if (n->out >= 0) {
+        WN_TRY(check_output(m, n));
+    }
+    if (n->out < 0) WN_TRY(check_effect(m, n));
+    if (m->issued[n->node]++ > 0) {
+        if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
+        if (wn__op_flags(m->f->node[n->node].op) & WN_INDEX) return illegal(m, "index", "an integer result is recomputed, node", n->node);
+    }
+    return WN_OK;
+}
+
+static int32_t step_free(struct machine *m, const struct wn__instr *n)
+{
+    if (n->out < 0 || n->out >= m->s->n_stores || !m->alive[n->out] || m->s->store[n->out].pinned)
+        return illegal(m, "free", "this store cannot be freed here", n->out);
+    m->alive[n->out] = 0;
+    m->content[n->out] = -1;
+    return WN_OK;
+}
+
+static int32_t step_read(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__copy *c = &m->s->copy[n->out];
+    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node)
+        return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
+    m->read_out[n->node]++;
+    return WN_OK;
+}
+
+static int32_t check_end(struct machine *m)
+{
+    const struct wn__form *f = m->f;
+    m->at = m->s->n;
+    for (int32_t t = 0; t < m->s->n_stores; t++)
+        if (m->alive[t] && !m->s->store[t].pinned) return illegal(m, "leak", "a store is never freed", t);
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
+    for (int32_t r = 0; r < f->n_results; r++) {
+        int32_t node = f->result_node[r], t = m->s->result_store[r];
+        int32_t there = f->node[node].type.ndim == 0 ? m->read_out[node] == 1
+                                                     : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node;
+        if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
+    }
+    return WN_OK;
+}
+
+static int32_t check_all(struct machine *m)
+{
+    for (int32_t t = 0; t < m->s->n_stores; t++) {
+        const struct wn__store *st = &m->s->store[t];
+        m->content[t] = -1;
+        if (st->space == WN_SPACE_GIVEN || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
+    }
+    for (m->at = 0; m->at < m->s->n; m->at++) {
+        const struct wn__instr *n = &m->s->instr[m->at];
+        if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
+        WN_TRY(n->what == WN_DO_RUN ? step_run(m, n) : n->what == WN_DO_FREE ? step_free(m, n) : step_read(m, n));
+    }
+    return check_end(m);
+}
+
+int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s)
+{
+    struct wn__pool scratch = {0};
+    struct machine m = {.f = f, .s = s};
+    m.content = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.content);
+    m.alive = wn__pool_get(&scratch, s->n_stores + 1);
+    m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
+    m.written = wn__pool_get(&scratch, f->n_cells + 1);
+    m.read_out = wn__pool_get(&scratch, f->n + 1);
+    int32_t code = m.content && m.alive && m.issued && m.written && m.read_out ? check_all(&m) : WN_OOM;
+    wn__pool_release(&scratch);
+    return code;
+}

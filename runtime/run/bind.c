@@ -1,0 +1,122 @@
+/* Binding: which of this run's values, cells and numbers stand in the form's slots. The walk and the form
+ * number things in the same order, so nothing is searched. */
+#include "../base/alloc.h"
+#include "program.h"
+
+static int32_t bind_cells(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
+    int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
+    for (int32_t l = 0; l < 3; l++)
+        for (int32_t i = 0; i < counts[l]; i++) {
+            struct wn_cell *c = lists[l][i];
+            if (c == NULL || p->cell[c->local] != NULL) continue;
+            p->cell[c->local] = c;
+            wn__cell_ref(c);
+        }
+    for (int32_t i = p->n_named; i < f->n_cells; i++) {
+        struct wn_cell *owner = p->cell[f->cell[i].gradient_of];
+        if (p->transient) {
+            WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &owner->type, p->device, &p->cell[i]));
+        } else {
+            WN_TRY(wn__cell_gradient(owner, &p->cell[i]));
+            wn__cell_ref(p->cell[i]);
+        }
+    }
+    return WN_OK;
+}
+
+static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__pnode *q)
+{
+    int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2, given = q->leaf == WN_LEAF_GIVEN || q->is_given == 1;
+    struct wn_node **slot = scalar ? &p->scalar[q->slot] : given ? &p->given[q->slot] : NULL;
+    if (slot != NULL) {
+        *slot = n;
+        wn__node_ref(n);
+    }
+    if (q->result >= 0) {
+        p->result[q->result] = n;
+        wn__node_ref(n);
+    }
+    if (q->random >= 0) p->random[q->random] = (struct wn__numbers){n->seed, n->counter};
+}
+
+/* Optimizer numbers get nodes of their own, so that they are bound like any other. */
+static int32_t bind_hypers(struct wn_program *p)
+{
+    int32_t slot = p->form->n_scalars;
+    for (int32_t i = p->n_updates - 1; i >= 0; i--) {
+        if (i > 0 && p->hyper[i] == p->hyper[i - 1]) continue;
+        WN_TRY(wn__record_hyper(p->hyper[i], &p->scalar[--slot]));
+    }
+    return WN_OK;
+}
+
+int32_t wn__program_bind(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    p->given = wn__alloc((f->n_given + 1) * (int64_t)sizeof *p->given);
+    p->scalar = wn__alloc((f->n_scalars + 1) * (int64_t)sizeof *p->scalar);
+    p->result = wn__alloc((f->n_results + 1) * (int64_t)sizeof *p->result);
+    p->cell = wn__alloc((f->n_cells + 1) * (int64_t)sizeof *p->cell);
+    p->slab = wn__alloc((f->n_slabs + 1) * (int64_t)sizeof *p->slab);
+    p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
+    if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random) return WN_OOM;
+    for (int64_t i = 0; i < p->walk.count; i++) bind_node(p, p->walk.nodes[i], &f->node[f->walk_node[i]]);
+    WN_TRY(bind_hypers(p));
+    WN_TRY(bind_cells(p));
+    p->first_number = p->random[0].counter;
+    for (int32_t i = 1; i < f->n_random; i++)
+        if (p->random[i].counter < p->first_number) p->first_number = p->random[i].counter;
+    for (int32_t i = 0; i < f->n_random; i++)
+        if (p->random[i].counter - p->first_number >= p->taken) p->taken = p->random[i].counter - p->first_number + 1;
+    return WN_OK;
+}
+
+/* A transient gradient slab is kept for the next such program: measuring in a loop must not fault pages. */
+static struct wn__slab *spare[8];
+
+static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__slab **out)
+{
+    struct wn__slab *s = spare[p->device];
+    if (p->transient && s != NULL && s->refs == 1 && s->bytes == bytes) {
+        s->refs++;
+        *out = s;
+        return WN_OK;
+    }
+    WN_TRY(wn__slab_new(p->device, bytes, out));
+    if (!p->transient) return WN_OK;
+    wn__slab_unref(s);
+    spare[p->device] = *out;
+    (*out)->refs++;
+    return WN_OK;
+}
+
+static int32_t bind_slab(struct wn_program *p, int32_t k)
+{
+    const struct wn__form *f = p->form;
+    for (int32_t i = p->n_named; i < f->n_cells && f->slab[k].existing >= 0; i++) {
+        if (f->cell[i].slab != k || p->cell[i]->slab == NULL) continue;
+        p->slab[k] = p->cell[i]->slab;
+        p->slab[k]->refs++;
+        return WN_OK;
+    }
+    WN_TRY(bind_new_slab(p, f->slab[k].bytes, &p->slab[k]));
+    return WN_OK;
+}
+
+int32_t wn__program_bind_slabs(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    for (int32_t k = 0; k < f->n_slabs; k++)
+        if (p->slab[k] == NULL) WN_TRY(bind_slab(p, k));
+    for (int32_t i = p->n_named; i < f->n_cells; i++) {
+        struct wn_cell *g = p->cell[i];
+        if (f->cell[i].slab < 0 || g->slab != NULL) continue;
+        g->slab = p->slab[f->cell[i].slab];
+        g->slab->refs++;
+        g->slab_offset = f->cell[i].slab_offset;
+    }
+    return WN_OK;
+}

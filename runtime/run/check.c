@@ -1,0 +1,129 @@
+/* See check.h. */
+#include "check.h"
+#include <string.h>
+#include "../base/alloc.h"
+
+#define GUARD (1 << 20)
+#define CANARY 0xA5
+#define POISON 0xFF /* every float of it is a NaN */
+
+int32_t wn__check_on, wn__poison_on;
+
+int64_t wn__check_guard(void)
+{
+    return wn__check_on ? GUARD : 0;
+}
+
+static int32_t add_span(struct wn__check *c, void *start, int64_t bytes)
+{
+    struct wn__check_span *s = &c->span[c->n];
+    if (start == NULL || bytes == 0) return WN_OK;
+    *s = (struct wn__check_span){start, bytes, wn__alloc(bytes), wn__alloc(bytes)};
+    c->n++;
+    return s->before != NULL && s->now != NULL ? WN_OK : WN_OOM;
+}
+
+int32_t wn__check_start(struct wn__check *c, struct wn_program *p, char *arena, struct wn__buffer **result)
+{
+    struct wn_device *d = wn__device(p->device);
+    const struct wn__form *f = p->form;
+    c->p = p;
+    c->arena = arena;
+    c->result = result;
+    c->poison = wn__poison_on && d->real;
+    c->on = wn__check_on && d->real;
+    if (c->poison && p->schedule->arena > 0) WN_TRY(d->fill(d, arena, POISON, p->schedule->arena));
+    if (!c->on) return WN_OK;
+    c->span = wn__alloc((1 + f->n_slabs + f->n_results + f->n_cells) * (int64_t)sizeof *c->span);
+    if (c->span == NULL) return WN_OOM;
+    WN_TRY(d->fill(d, arena, CANARY, p->schedule->arena + GUARD));
+    WN_TRY(add_span(c, arena, p->schedule->arena + GUARD));
+    for (int32_t k = 0; k < f->n_slabs; k++) WN_TRY(add_span(c, p->slab[k]->data, p->slab[k]->bytes));
+    for (int32_t r = 0; r < f->n_results; r++)
+        if (result[r] != NULL) WN_TRY(add_span(c, result[r]->data, result[r]->bytes));
+    for (int32_t i = 0; i < f->n_cells; i++)
+        if (p->cell[i]->buffer != NULL) WN_TRY(add_span(c, p->cell[i]->buffer->data, p->cell[i]->buffer->bytes));
+    return WN_OK;
+}
+
+int32_t wn__check_before(struct wn__check *c)
+{
+    if (!c->on) return WN_OK;
+    struct wn_device *d = wn__device(c->p->device);
+    WN_TRY(d->sync(d));
+    for (int32_t i = 0; i < c->n; i++) WN_TRY(d->get(d, c->span[i].before, c->span[i].start, c->span[i].bytes));
+    return WN_OK;
+}
+
+static const char *store_start(const struct wn__check *c, const struct wn__store *t)
+{
+    switch (t->space) {
+    case WN_SPACE_SLAB: return (char *)c->p->slab[t->slot]->data + t->offset;
+    case WN_SPACE_CELL: return wn__cell_data(c->p->cell[t->slot]);
+    case WN_SPACE_RESULT: return c->result[t->slot]->data;
+    case WN_SPACE_GIVEN: return NULL;
+    default: return c->arena + t->offset;
+    }
+}
+
+/* What an instruction may write: [start, start + bytes) of its output, cells and workspace - the value's own
+ * bytes, not the granule's rest. */
+static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, const char *at)
+{
+    const struct wn__schedule *s = c->p->schedule;
+    const struct wn__pnode *q = &c->p->form->node[n->node];
+    int64_t bytes = wn__bytes(&q->type);
+    if (n->out >= 0) {
+        const char *start = store_start(c, &s->store[s->copy[n->out].store]);
+        if (at >= start && at < start + bytes) return 1;
+    }
+    for (int32_t k = 0; k < 3; k++) {
+        if (n->cell[k] < 0) continue;
+        const char *start = store_start(c, &s->store[n->cell[k]]);
+        if (at >= start && at < start + bytes) return 1;
+    }
+    const char *work = (n->work_slab < 0 ? c->arena : (char *)c->p->slab[n->work_slab]->data) + n->work_offset;
+    return n->work_bytes > 0 && at >= work && at < work + n->work_bytes;
+}
+
+int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
+{
+    if (!c->on) return WN_OK;
+    struct wn_device *d = wn__device(c->p->device);
+    WN_TRY(d->sync(d));
+    for (int32_t i = 0; i < c->n; i++) {
+        struct wn__check_span *s = &c->span[i];
+        WN_TRY(d->get(d, s->now, s->start, s->bytes));
+        if (memcmp(s->before, s->now, (size_t)s->bytes) == 0) continue;
+        for (int64_t k = 0; k < s->bytes; k++)
+            if (s->before[k] != s->now[k] && !may_write(c, n, s->start + k))
+                return wn__fail(WN_ILLEGAL, "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
+                                            "into a span of %lld", wn__op_name(c->p->form->node[n->node].op), n->node,
+                                (long long)k, (long long)s->bytes);
+    }
+    return WN_OK;
+}
+
+int32_t wn__check_free(struct wn__check *c, char *start, int64_t bytes)
+{
+    struct wn_device *d = wn__device(c->p->device);
+    return c->poison ? d->fill(d, start, POISON, bytes) : WN_OK;
+}
+
+int64_t wn__check_stop(struct wn__check *c)
+{
+    int64_t top = 0;
+    if (c->on && c->n > 0 && c->span[0].start == c->arena && c->span[0].now != NULL) {
+        struct wn_device *d = wn__device(c->p->device);
+        struct wn__check_span *s = &c->span[0];
+        if (d->get(d, s->now, s->start, s->bytes) == WN_OK)
+            for (top = s->bytes; top > 0 && s->now[top - 1] == CANARY;) top--;
+    }
+    for (int32_t i = 0; i < c->n; i++) {
+        wn__free(c->span[i].before);
+        wn__free(c->span[i].now);
+    }
+    wn__free(c->span);
+    c->span = NULL;
+    return top;
+}

@@ -1,0 +1,104 @@
+/* See measure.h. */
+#include "measure.h"
+#include <string.h>
+#include "../base/alloc.h"
+
+static void move(struct wn__meter *m, int32_t kind, int64_t bytes)
+{
+    m->kinds[kind] += bytes;
+    m->live += bytes;
+}
+
+static void note(struct wn__meter *m)
+{
+    int32_t stage = m->in_backward ? 3 : 2;
+    if (m->live > m->out->at[stage]) m->out->at[stage] = m->live;
+    if (m->live <= m->out->peak) return;
+    m->out->peak = m->live;
+    memcpy(m->out->peak_kinds, m->kinds, sizeof m->kinds);
+}
+
+/* What is there before the first instruction, read off the cells and values themselves. */
+int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    const struct wn__schedule *s = p->schedule;
+    m->out = &p->measured;
+    memset(m->out, 0, sizeof *m->out);
+    m->store_bytes = wn__alloc((s->n_stores + 1) * (int64_t)sizeof *m->store_bytes);
+    if (m->store_bytes == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n_cells; i++) {
+        const struct wn_cell *c = p->cell[i];
+        if (c->kind == WN_KIND_GRADIENT && !c->born) continue;
+        move(m, c->kind, wn__padded(wn__bytes(&c->type)));
+    }
+    m->fixed = m->live;
+    for (int32_t i = 0; i < f->n_given; i++) {
+        if (p->given[i] == NULL) continue;
+        move(m, WN_KIND_INPUT, p->given[i]->held->bytes);
+        m->fixed += p->given[i]->held->bytes;
+    }
+    for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
+    if (s->scalars >= 0) {
+        move(m, WN_KIND_WORKSPACE, s->store[s->scalars].bytes);
+        if (s->store[s->scalars].space == WN_SPACE_ARENA)
+            m->arena_top = s->store[s->scalars].offset + s->store[s->scalars].bytes;
+    }
+    memcpy(m->start, m->kinds, sizeof m->start);
+    m->out->at[0] = m->live;
+    note(m);
+    return WN_OK;
+}
+
+static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t store, int64_t bytes)
+{
+    const struct wn__store *t = &s->store[store];
+    int32_t kind = t->space == WN_SPACE_RESULT ? WN_KIND_RESULT : t->pinned ? WN_KIND_GRADIENT : WN_KIND_ACTIVATION;
+    if (t->space == WN_SPACE_ARENA && t->offset + bytes > m->arena_top) m->arena_top = t->offset + bytes;
+    if (t->space == WN_SPACE_CELL || m->store_bytes[store] != 0) return;
+    m->store_bytes[store] = bytes;
+    if (t->space == WN_SPACE_RESULT) m->fixed += bytes;
+    move(m, kind, bytes);
+}
+
+void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+{
+    const struct wn__pnode *q = &p->form->node[n->node];
+    int64_t bytes = wn__padded(wn__bytes(&q->type));
+    if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
+        m->in_backward = 1;
+        m->out->at[1] = m->live;
+    }
+    move(m, WN_KIND_WORKSPACE, n->work_bytes);
+    if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
+        m->arena_top = n->work_offset + n->work_bytes;
+    if (n->out >= 0) arrive(m, p->schedule, p->schedule->copy[n->out].store, bytes);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) arrive(m, p->schedule, n->cell[k], bytes);
+    note(m);
+    move(m, WN_KIND_WORKSPACE, -n->work_bytes);
+}
+
+void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+{
+    if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
+        m->in_backward = 1;
+        m->out->at[1] = m->live;
+    }
+    move(m, p->schedule->store[n->out].kind, -m->store_bytes[n->out]);
+    m->store_bytes[n->out] = 0;
+}
+
+void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
+{
+    const struct wn__ledger *l = wn__ledger(p->device);
+    int64_t kinds[WN_KIND_COUNT];
+    if (!m->in_backward) m->out->at[1] = m->live;
+    if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->store[p->schedule->scalars].bytes);
+    m->out->at[4] = m->live;
+    m->out->reserved = m->fixed + m->arena_top;
+    /* The device reached what the program reached, with everything else that is alive beside it. */
+    for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
+    wn__ledger_peak(p->device, kinds);
+    wn__free(m->store_bytes);
+}

@@ -1,0 +1,69 @@
+/* From an open program to a planned one: the one road from decisions to a schedule. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "../plan/cache.h"
+#include "run.h"
+
+static int32_t load_kernels(const struct wn__form *f, struct wn__schedule *s)
+{
+    struct wn_device *d = wn__device(f->device);
+    for (int32_t i = 0; i < s->n; i++) {
+        struct wn__instr *n = &s->instr[i];
+        if (n->what != WN_DO_RUN) continue;
+        struct wn_desc desc = wn__form_desc(f, n->node);
+        n->kernel = d->kernel(d, &desc);
+        if (n->kernel == NULL)
+            return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
+                            wn__op_name(desc.op), wn__type_text(&desc.out), d->name);
+    }
+    return WN_OK;
+}
+
+static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
+{
+    int32_t code;
+    WN_TRY(wn__lower(f, r, out));
+    struct wn__schedule *s = *out;
+    WN_TRY_GOTO(load_kernels(f, s));
+    WN_TRY_GOTO(wn__place(f, s));
+    WN_TRY_GOTO(wn__verify(f, s));
+    WN_TRY_GOTO(wn__simulate(f, s));
+    return WN_OK;
+fail:
+    wn__schedule_unref(s);
+    *out = NULL;
+    return code;
+}
+
+static int32_t plan_form(struct wn__form *f, struct wn__schedule **out)
+{
+    struct wn__recipe recipe = {0};
+    struct wn__pool scratch = {0};
+    char *text = NULL;
+    int32_t code = wn__recipe_compile(f, &recipe);
+    if (code == WN_OK) code = wn__recipe_text(f, &recipe, &scratch, &text);
+    if (code == WN_OK) {
+        *out = wn__cache_find_schedule(f, text);
+        if (*out == NULL) code = make_schedule(f, &recipe, out);
+    }
+    wn__recipe_release(&recipe);
+    wn__pool_release(&scratch);
+    return code;
+}
+
+int32_t wn__program_plan(struct wn_program *p)
+{
+    if (p->schedule != NULL) return WN_OK;
+    WN_TRY(plan_form(p->form, &p->schedule));
+    return wn__cache_put(&p->key, p->form, p->schedule);
+}
+
+int32_t wn__trace_on;
+
+int32_t wn__trace_room(struct wn_program *p)
+{
+    p->n_trace = 0;
+    if (!wn__trace_on || p->trace != NULL) return WN_OK;
+    p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
+    return p->trace == NULL ? WN_OOM : WN_OK;
+}

@@ -1,0 +1,50 @@
+/* A program in the making and in use: what one run point executes. The walk of the recorded graph gives the
+ * key and the bindings; the form and the schedule come from the cache, or are built and put there. */
+#ifndef WN_RUN_PROGRAM_H
+#define WN_RUN_PROGRAM_H
+#include "../graph/encode.h"
+#include "../plan/schedule.h"
+
+struct wn__numbers {
+    uint64_t seed, counter;
+};
+
+struct wn_program {
+    int32_t mode, device, joint, again, transient, ran;
+    double scale;
+    int64_t policy;
+    struct wn__form *form;
+    struct wn__schedule *schedule; /* NULL until planned */
+    struct wn_node **root;         /* (n_roots) as asked; counted */
+    int32_t n_roots;
+    struct wn_update *update;      /* (n_updates) hyper and cells as handles are resolved below */
+    struct wn_cell **update_cell;  /* (n_updates * 3) counted */
+    struct wn__hyper **hyper;      /* (n_updates) counted */
+    int32_t n_updates;
+    struct wn_cell **target;       /* ASSIGN: (n_roots) counted */
+    /* bindings, in the order the form numbers them */
+    struct wn__walk walk;          /* counted while the program lives */
+    int32_t *root_end;             /* (n passes): walk length after each root */
+    struct wn_cell **read_cell;    /* (n_read) counted through the walk */
+    int32_t n_read, n_named;       /* cells the walk reads; and those updates and targets name besides */
+    struct wn_node **given, **scalar, **result;
+    struct wn_cell **cell;         /* (form->n_cells) counted */
+    struct wn__slab **slab;        /* (form->n_slabs) counted; bound when it runs */
+    struct wn__numbers *random;
+    uint64_t first_number, taken;  /* numbers the recording took: a rerun takes as many */
+    struct wn__bytes key;
+    struct wn_measured measured;
+    int32_t *trace;
+    int64_t n_trace;
+};
+
+/* open.c */
+int32_t wn__program_open(const struct wn_request *r, struct wn_program **out);
+/* assemble.c: differentiates and builds the form of a program whose walk is done. */
+int32_t wn__program_assemble(struct wn_program *p);
+/* bind.c: fills the bindings from the walk, by the form. */
+int32_t wn__program_bind(struct wn_program *p);
+int32_t wn__program_bind_slabs(struct wn_program *p);
+/* run.c */
+int32_t wn__program_run(struct wn_program *p, int32_t rerun);
+#endif

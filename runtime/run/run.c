@@ -1,0 +1,353 @@
+/* Running: the schedule, as written. Everything is taken before the first kernel, so a run cannot fail for
+ * memory half way; nothing is reordered; no kernel allocates; nothing calls back. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "check.h"
+#include "measure.h"
+#include "run.h"
+
+volatile int32_t wn__interrupted;
+
+struct bases { /* where each space starts, this time */
+    char *arena;
+    struct wn_program *p;
+    struct wn__buffer **result; /* (n_results) */
+};
+
+static char *store_address(const struct bases *b, const struct wn__store *t)
+{
+    switch (t->space) {
+    case WN_SPACE_SLAB: return (char *)b->p->slab[t->slot]->data + t->offset;
+    case WN_SPACE_CELL: return wn__cell_data(b->p->cell[t->slot]);
+    case WN_SPACE_GIVEN: return b->p->given[t->slot]->held->data;
+    case WN_SPACE_RESULT: return b->result[t->slot]->data;
+    default: return b->arena + t->offset;
+    }
+}
+
+static char *copy_address(const struct bases *b, int32_t copy)
+{
+    const struct wn__copy *c = &b->p->schedule->copy[copy];
+    return store_address(b, &b->p->schedule->store[c->store]) + c->at;
+}
+
+/* ---- before: what the run needs ------------------------------------------------------------------------- */
+
+static int64_t missing_bytes(const struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < f->n_results; r++)
+        if (p->schedule->result_store[r] >= 0) bytes += p->schedule->store[p->schedule->result_store[r]].bytes;
+    for (int32_t k = 0; k < f->n_slabs; k++)
+        if (p->slab[k]->data == NULL) bytes += p->slab[k]->bytes;
+    return bytes;
+}
+
+/* Refuses before anything ran when the limit would be passed; idle memory goes first. */
+static int32_t check_limit(struct wn_program *p)
+{
+    struct wn__ledger *l = wn__ledger(p->device);
+    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p), height = p->schedule->arena;
+    int64_t after = l->reserved - arena + (arena > height ? arena : height) + need;
+    if (l->limit == 0 || after <= l->limit) return WN_OK;
+    wn__slab_trim(p->device, p->slab, p->form->n_slabs);
+    WN_TRY(wn__arena_shrink(p->device, height));
+    after = l->reserved - wn__arena(p->device)->bytes + height + need;
+    if (after <= l->limit) return WN_OK;
+    wn__fail(WN_OOM, "out of memory: this program needs %lld bytes reserved on %s (%lld of its own, %lld held beside it), "
+                     "the limit is %lld; raise wane.memory.limit, free values, or recompute more",
+             (long long)after, wn__device(p->device)->name, (long long)p->schedule->summary.reserved,
+             (long long)(after - p->schedule->summary.reserved), (long long)l->limit);
+    return wn__oom(p->device, p->schedule->summary.reserved, after);
+}
+
+static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
+{
+    for (int32_t r = 0; r < p->form->n_results; r++) {
+        int32_t t = p->schedule->result_store[r];
+        if (t >= 0) WN_TRY(wn__buffer_new(p->device, WN_KIND_RESULT, p->schedule->store[t].bytes, &result[r]));
+    }
+    return WN_OK;
+}
+
+static int32_t take_all(struct wn_program *p, struct bases *b)
+{
+    WN_TRY(wn__program_materialise(p));
+    WN_TRY(wn__program_bind_slabs(p));
+    for (int32_t i = 0; i < p->form->n_given; i++)
+        if (p->given[i] != NULL && p->given[i]->held == NULL)
+            return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
+    for (int32_t i = 0; i < p->form->n_cells; i++)
+        if (p->cell[i]->invalid)
+            return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
+                            p->cell[i]->name ? p->cell[i]->name : "a state");
+    WN_TRY(check_limit(p));
+    for (int32_t k = 0; k < p->form->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
+    WN_TRY(take_results(p, b->result));
+    WN_TRY(wn__arena_fit(p->device, p->schedule->arena + wn__check_guard()));
+    b->arena = wn__arena(p->device)->data;
+    return WN_OK;
+}
+
+static void put_number(char *to, const struct wn_node *n)
+{
+    if (n->hyper != NULL) {
+        for (int32_t i = 0; i < n->type.dim[0]; i++) {
+            float narrow = (float)n->hyper->v[i];
+            if (n->type.dtype == WN_F32) memcpy(to + 4 * i, &narrow, 4);
+            else memcpy(to + 8 * i, &n->hyper->v[i], 8);
+        }
+        return;
+    }
+    float f32 = (float)n->number;
+    int32_t i32 = (int32_t)n->number;
+    uint8_t u8 = (uint8_t)n->number;
+    switch (n->type.dtype) {
+    case WN_F32: memcpy(to, &f32, 4); break;
+    case WN_I32: memcpy(to, &i32, 4); break;
+    case WN_U8: memcpy(to, &u8, 1); break;
+    default: memcpy(to, &n->number, 8); break;
+    }
+}
+
+static int32_t put_scalars(struct wn_program *p, const struct bases *b)
+{
+    const struct wn__schedule *s = p->schedule;
+    if (s->scalars < 0) return WN_OK;
+    int64_t stride = 64, bytes = s->store[s->scalars].bytes;
+    char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
+    if (host == NULL) return WN_OOM;
+    memset(host, 0, (size_t)bytes);
+    for (int32_t i = 0; i < p->form->n_scalars; i++)
+        if (p->scalar[i] != NULL) put_number(host + stride * i, p->scalar[i]);
+    struct wn_device *d = wn__device(p->device);
+    int32_t code = d->put(d, store_address(b, &s->store[s->scalars]), host, bytes);
+    if (host != small) wn__free(host);
+    return code;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------ */
+
+static int32_t take_number(struct wn_program *p, const struct bases *b, const struct wn__instr *n)
+{
+    const struct wn__pnode *q = &p->form->node[n->node];
+    struct wn_device *d = wn__device(p->device);
+    union {
+        double f64;
+        float f32;
+        int32_t i32;
+        uint8_t u8;
+    } v = {0};
+    WN_TRY(d->sync(d));
+    if (d->real) WN_TRY(d->get(d, &v, copy_address(b, n->out), wn__dtype_size(q->type.dtype)));
+    struct wn_node *node = p->result[q->result];
+    switch (q->type.dtype) {
+    case WN_F32: node->number = (double)v.f32; break;
+    case WN_I32: node->number = (double)v.i32; break;
+    case WN_U8: node->number = (double)v.u8; break;
+    default: node->number = v.f64; break;
+    }
+    return WN_OK;
+}
+
+static int32_t issue(struct wn_program *p, const struct bases *b, const struct wn__instr *n, uint64_t shift)
+{
+    const struct wn__form *f = p->form;
+    const struct wn__pnode *q = &f->node[n->node];
+    struct wn_device *d = wn__device(p->device);
+    const void *small[8], **in = small;
+    void *cell[3] = {NULL, NULL, NULL};
+    struct wn_buffers buffers = {.in = in, .cell = cell};
+    if (q->n_in > 8) {
+        in = wn__alloc(q->n_in * (int64_t)sizeof *in);
+        if (in == NULL) return WN_OOM;
+        buffers.in = in;
+    }
+    for (int32_t k = 0; k < q->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) cell[k] = store_address(b, &p->schedule->store[n->cell[k]]);
+    if (n->out >= 0) buffers.out = copy_address(b, n->out);
+    if (n->work_bytes > 0)
+        buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
+    if (q->random >= 0) {
+        buffers.seed = p->random[q->random].seed;
+        buffers.counter = p->random[q->random].counter + shift;
+    }
+    int32_t code = WN_OK;
+    if (!(q->op == WN_OP_ASSIGN && in[0] == cell[0])) { /* a gradient made in its cell is there already */
+        struct wn_desc desc = wn__form_desc(f, n->node);
+        code = d->launch(d, n->kernel, &desc, &buffers);
+    }
+    if (in != small) wn__free(in);
+    return code;
+}
+
+static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__meter *m, struct wn__check *check,
+                    uint64_t shift, int32_t *effects)
+{
+    const struct wn__schedule *s = p->schedule;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (p->trace != NULL) p->trace[p->n_trace++] = i;
+        if (n->what == WN_DO_FREE) {
+            wn__meter_free(m, p, n);
+            WN_TRY(wn__check_free(check, store_address(b, &s->store[n->out]), s->store[n->out].bytes));
+            continue;
+        }
+        if (n->what == WN_DO_READ) {
+            WN_TRY(take_number(p, b, n));
+            continue;
+        }
+        if (wn__interrupted && *effects == 0)
+            return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
+        wn__meter_run(m, p, n);
+        *effects += n->out < 0;
+        WN_TRY(wn__check_before(check));
+        WN_TRY(issue(p, b, n, shift));
+        WN_TRY(wn__check_after(check, n));
+    }
+    return WN_OK;
+}
+
+/* ---- after: what has changed ------------------------------------------------------------------------------------ */
+
+/* In a rerun the nodes of the first time are the caller's: the results are new values. */
+static int32_t fresh_results(struct wn_program *p)
+{
+    for (int32_t r = 0; r < p->form->n_results; r++) {
+        struct wn_node *n = wn__node_new(0);
+        if (n == NULL) return WN_OOM;
+        n->op = WN_OP_DATA;
+        n->device = p->device;
+        n->type = p->result[r]->type;
+        wn__node_unref(p->result[r]);
+        p->result[r] = n;
+    }
+    return WN_OK;
+}
+
+static void keep_results(struct wn_program *p, struct bases *b)
+{
+    for (int32_t r = 0; r < p->form->n_results; r++) {
+        struct wn_node *n = p->result[r];
+        n->held = b->result[r];
+        b->result[r] = NULL;
+        n->is_held = 1;
+        n->retain = 0;
+        if (!n->needs_grad) wn__node_drop_inputs(n);
+    }
+}
+
+static void keep_effects(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        for (int32_t k = 0; k < 3; k++) {
+            if (f->node[i].cell[k] < 0) continue;
+            struct wn_cell *c = p->cell[f->node[i].cell[k]];
+            if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_give_birth(c);
+            wn__cell_changed(c);
+        }
+}
+
+static void spend_roots(struct wn_program *p)
+{
+    if ((p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) || p->again) return;
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        p->root[i]->spent = 1;
+        wn__node_drop_inputs(p->root[i]);
+    }
+}
+
+static void count_issues(struct wn_program *p)
+{
+    for (int64_t i = 0; i < p->walk.count; i++) {
+        struct wn_node *n = p->walk.nodes[i];
+        const struct wn__pnode *q = &p->form->node[p->form->walk_node[i]];
+        if (q->leaf != WN_LEAF_NONE || p->schedule->node_copies[p->form->walk_node[i]] == 0 || n->is_held) continue;
+        if (n->issued < 3) n->issued++;
+        if (n->issued < 3 || n->warned) continue;
+        n->warned = 1;
+        wn__warn("%s%s%s was computed by three programs; call :retain() on it to keep its value",
+                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_name(n->op));
+    }
+}
+
+static void invalidate(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        for (int32_t k = 0; k < 3; k++)
+            if (f->node[i].cell[k] >= 0) p->cell[f->node[i].cell[k]]->invalid = 1;
+}
+
+/* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
+static void let_walk_go(struct wn_program *p)
+{
+    for (int64_t i = 0; i < p->walk.count; i++) wn__node_unref(p->walk.nodes[i]);
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        wn__node_unref(p->root[i]);
+        wn__cell_unref(p->target[i]);
+    }
+    p->walk.count = 0;
+    p->n_roots = 0;
+}
+
+static int32_t check_rerun(const struct wn_program *p)
+{
+    for (int32_t i = p->n_named; i < p->form->n_cells; i++)
+        if (!p->transient && p->cell[i]->born == p->form->cell[i].born_here)
+            return wn__fail(WN_STALE, "compiled step: a gradient that was %s when it was recorded is %s now; call "
+                                      "zero_grad at the same place each step", p->cell[i]->born ? "absent" : "there",
+                            p->cell[i]->born ? "there" : "absent");
+    return WN_OK;
+}
+
+static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
+{
+    struct wn__meter meter = {0};
+    struct wn__check check = {0};
+    int32_t effects = 0;
+    double started = wn_now();
+    WN_TRY(wn__meter_start(&meter, p));
+    int32_t code = wn__check_start(&check, p, b->arena, b->result);
+    if (code == WN_OK) code = put_scalars(p, b);
+    if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
+    if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));
+    if (code != WN_OK && effects > 0) invalidate(p);
+    p->measured.high_water = wn__check_stop(&check);
+    wn__meter_stop(&meter, p);
+    p->measured.seconds = wn_now() - started;
+    return code;
+}
+
+int32_t wn__program_run(struct wn_program *p, int32_t rerun)
+{
+    struct bases b = {.p = p};
+    uint64_t shift = 0;
+    int32_t code;
+    if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
+    if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
+    if (rerun) WN_TRY(check_rerun(p));
+    b.result = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *b.result);
+    if (b.result == NULL) return WN_OOM;
+    WN_TRY_GOTO(rerun ? fresh_results(p) : WN_OK);
+    WN_TRY_GOTO(wn__trace_room(p));
+    WN_TRY_GOTO(take_all(p, &b));
+    if (rerun) {
+        shift = wn__here.counter - p->first_number;
+        wn__here.counter += p->taken;
+    }
+    WN_TRY_GOTO(execute(p, &b, shift));
+    keep_results(p, &b);
+    keep_effects(p);
+    count_issues(p);
+    spend_roots(p);
+    let_walk_go(p);
+    p->ran = 1;
+fail:
+    for (int32_t r = 0; r < p->form->n_results; r++) wn__buffer_unref(b.result[r]);
+    wn__free(b.result);
+    return code;
+}

@@ -1,0 +1,14 @@
+/* What the rooms of running share. */
+#ifndef WN_RUN_RUN_H
+#define WN_RUN_RUN_H
+#include "program.h"
+
+extern volatile int32_t wn__interrupted;
+extern int32_t wn__trace_on;
+void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api.c: one pending line */
+/* materialise.c: every cell the program reads gets its first value. */
+int32_t wn__program_materialise(struct wn_program *p);
+int32_t wn__trace_room(struct wn_program *p);
+/* plan.c: recipe, lowering, placement, verifier, simulator, cache. */
+int32_t wn__program_plan(struct wn_program *p);
+#endif

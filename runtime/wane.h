@@ -1,0 +1,159 @@
+/* Wane's whole public C API. LuaJIT reads this very file (through the preprocessor, with WANE_CDEF set), so
+ * the library and its binding cannot drift.
+ *
+ * Handles are int32_t ids of what the caller holds: a value, a state cell, a hyper block or a program.
+ * Functions that make one return its id (>= 0) or -(status); the others return a status (0 is success). The
+ * words of the last failure: wn_message(). Nothing here prints, exits or calls back. One thread. */
+#ifndef WANE_H
+#define WANE_H
+#ifndef WANE_CDEF
+#include <stdint.h>
+#include "base/type.h"
+#define WN_API __attribute__((visibility("default")))
+#else
+#define WN_API
+struct wn_type { int32_t dtype; int32_t ndim; int64_t dim[8]; };
+struct wn_attrs { int32_t n; int32_t dtype; int64_t i[8]; double f[2]; };
+#endif
+
+/* ---- the library ------------------------------------------------------------------------------------ */
+WN_API int32_t wn_start(void); /* idempotent; reads the environment; WN_VALUE when a switch makes no sense */
+WN_API const char *wn_message(void);
+WN_API const char *wn_status_word(int32_t code);
+WN_API const char *wn_version(void);
+WN_API const char *wn_notice(void); /* what a start had to work around, one line, or "" */
+WN_API const char *wn_warning(void); /* takes the oldest pending warning, or "" */
+WN_API int32_t wn_threads(void);
+WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
+WN_API double wn_now(void); /* monotonic seconds */
+
+struct wn_oom { int64_t bytes, live, peak, reserved, limit, least; };
+WN_API void wn_oom_last(struct wn_oom *out); /* of the last WN_OOM */
+
+/* ---- the op table ------------------------------------------------------------------------------------ */
+struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; };
+WN_API int32_t wn_op_count(void);
+WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
+WN_API int32_t wn_op_id(const char *name); /* -1: none */
+
+/* ---- devices and memory ------------------------------------------------------------------------------ */
+enum { WN_KIND_PARAMETER, WN_KIND_GRADIENT, WN_KIND_OPTIMIZER, WN_KIND_BUFFER, WN_KIND_INPUT, WN_KIND_RESULT,
+       WN_KIND_ACTIVATION, WN_KIND_WORKSPACE, WN_KIND_HOST, WN_KIND_COUNT };
+WN_API int32_t wn_device_count(void);
+WN_API const char *wn_device_name(int32_t device); /* "cpu", "meta", ...; NULL past the last */
+WN_API const char *wn_kind_name(int32_t kind);
+struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kinds[9], peak_kinds[9]; };
+WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
+WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes); /* reserved bytes; 0: none */
+WN_API int32_t wn_memory_reset_peak(int32_t device);
+WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs back */
+/* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
+ * outside its buffers), "trace" (keep the executed instruction numbers), "fail_alloc" (fail the nth from now),
+ * "fault" (plant a fault: specs). */
+WN_API int32_t wn_debug(const char *option, int64_t value);
+WN_API int64_t wn_debug_get(const char *option);
+
+/* ---- values and state ---------------------------------------------------------------------------------- */
+WN_API int32_t wn_release(int32_t handle); /* finalizer: enqueues, cannot fail */
+WN_API int32_t wn_seed(uint64_t seed); /* restarts the counter too */
+WN_API uint64_t wn_counter(void); /* next number of a random node */
+WN_API uint64_t wn_seed_get(void);
+WN_API void wn_counter_set(uint64_t next);
+/* Records one application; `line`: wn_line() id of the user's line, or 0. */
+WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
+WN_API int32_t wn_line(const char *text); /* interns "file:line" */
+/* n = 0: a 0-d number of that dtype; n = 1..8: a vector. Bound at run, never part of a key. */
+WN_API int32_t wn_const(const double *v, int32_t n, int32_t dtype);
+/* A held value (kind INPUT) holding a copy of `bytes`; on meta the bytes are not read. */
+WN_API int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes);
+/* A state cell of a kind, with the value it starts as (materialised when first needed). */
+WN_API int32_t wn_cell(int32_t kind, int32_t init, const char *name);
+WN_API int32_t wn_cell_grad(int32_t cell); /* handle of the gradient cell when born, else -1; no message */
+WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
+WN_API int32_t wn_cell_drop_grad(int32_t cell); /* gives the gradient's bytes back at once */
+WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
+WN_API int32_t wn_retain(int32_t value); /* becomes a result of the next program that reaches it */
+WN_API int32_t wn_rename(int32_t value, const char *name); /* checkpoint_name */
+WN_API int32_t wn_free(int32_t handle); /* gives a held value's bytes back now */
+struct wn_info { struct wn_type type; int32_t op, device, is_cell, cell_kind, needs_grad, held, scope, line, is_const;
+                 int64_t version, bytes; double number; };
+WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
+/* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
+WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
+WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */
+/* Numbers of an optimizer, read when a program runs. As an input: a CONST of 8. */
+WN_API int32_t wn_hyper(void);
+WN_API int32_t wn_hyper_set(int32_t hyper, int32_t i, double v);
+
+/* ---- where recording stands ------------------------------------------------------------------------------ */
+WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type); /* interned; 0 is the root */
+WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before */
+WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
+WN_API int32_t wn_region_set(int32_t region); /* returns the one before */
+WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
+WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
+
+/* ---- programs: what one run point executes ----------------------------------------------------------------- */
+enum { WN_WORD_NONE, WN_WORD_SAVE, WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_DISK, WN_WORD_BF16, WN_WORD_INT8 };
+enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
+enum { WN_RUN_EVAL,      /* roots become results */
+       WN_RUN_BACKWARD,  /* gradients of the roots into their cells */
+       WN_RUN_STEP,      /* gradients straight into the updates, then gone */
+       WN_RUN_UPDATE,    /* updates from the gradient cells */
+       WN_RUN_ASSIGN };  /* cells[i] = roots[i] */
+struct wn_update { int32_t op, cell[3], hyper; };
+struct wn_request {
+    int32_t mode, n_roots, n_updates, n_cells;
+    const int32_t *roots;
+    const int32_t *cells;              /* ASSIGN: one a root */
+    const struct wn_update *updates;
+    int32_t joint;                     /* one backward pass over all roots; else root after root */
+    int32_t again;                     /* keep the graph for another backward */
+    int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
+    double scale;                      /* d(root)/d(root) */
+    int64_t policy;                    /* serial number of what will decide; 0: marks and save */
+};
+WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out); /* records; out -1: no dependence */
+WN_API int32_t wn_open(const struct wn_request *r); /* program: planned when this was met before, else open to words */
+WN_API int32_t wn_is_planned(int32_t program); /* 1, 0 or -(status) */
+struct wn_residual { const char *op, *path, *module, *name; int32_t node, index, block, boundary, random, readers, ndim, dtype,
+                     scope, line, region; int64_t bytes, dim[8]; double flops, seconds; };
+WN_API int32_t wn_residual_count(int32_t program);
+WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
+WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
+/* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
+WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
+WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
+WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
+/* A compiled step: the same program again with other inputs. */
+WN_API int32_t wn_same_encoding(int32_t a, int32_t b); /* 1 when equal, else 0 */
+WN_API int32_t wn_leaf_count(int32_t program);
+struct wn_leaf { int32_t op, is_cell, is_hyper, line; int64_t handle; double number; };
+WN_API int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out);
+WN_API int32_t wn_leaf_find(int32_t program, int32_t value); /* leaf number of a DATA or CONST value, or -1 */
+WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* another value of the same type */
+WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers; effects run again */
+WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i's result */
+WN_API int32_t wn_results(int32_t program); /* how many */
+
+/* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
+struct wn_summary { int64_t peak, reserved, arena, state, base_peak, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;
+                    int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent; };
+WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
+struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water, foreign; double seconds; };
+WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
+struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free; int64_t offset, bytes, workspace,
+                 live, reserved; };
+WN_API int32_t wn_step_count(int32_t program);
+WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
+WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
+struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
+                      forward_of, cell_kind, word, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
+                      struct wn_attrs attrs; };
+WN_API int32_t wn_node_count(int32_t program);
+WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
+WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */
+WN_API const char *wn_recipe(int32_t program); /* "Fe 1 {..} ..." as text */
+WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
+WN_API int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
+#endif

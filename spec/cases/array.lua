@@ -1,0 +1,159 @@
+--- Plain arrays of doubles for reference results: { shape = {...}, v1, v2, ... } in row-major order.
+-- Slow, short and obvious; used by the case records only, never by the library. Dims are 0-based here, as in
+-- the library's attributes.
+local array = {}
+
+--- Elements of a shape.
+function array.count(shape)
+    local n = 1
+    for _, d in ipairs(shape) do n = n * d end
+    return n
+end
+
+--- An array of a shape whose element at an index (0-based, one number a dim) is fn(index, k).
+function array.build(shape, fn)
+    local out, index = { shape = shape }, {}
+    for d = 1, #shape do index[d] = 0 end
+    for k = 1, array.count(shape) do
+        out[k] = fn(index, k)
+        for d = #shape, 1, -1 do
+            index[d] = index[d] + 1
+            if index[d] < shape[d] then break end
+            index[d] = 0
+        end
+    end
+    return out
+end
+
+--- The element at an index; the index may have more dims (aligned at the last), and dims of 1 stretch.
+function array.at(a, index)
+    local k, skip = 0, #index - #a.shape
+    for d, size in ipairs(a.shape) do
+        k = k * size + (size == 1 and 0 or index[d + skip])
+    end
+    return a[k + 1]
+end
+
+--- The shape that broadcasting gives.
+function array.broadcast(...)
+    local shape = {}
+    for _, a in ipairs { ... } do
+        local longer, shorter = a.shape, shape
+        if #longer < #shorter then longer, shorter = shorter, longer end
+        local out = {}
+        for d, size in ipairs(longer) do
+            local other = shorter[d - (#longer - #shorter)] or 1
+            out[d] = size == 1 and other or size
+        end
+        shape = out
+    end
+    return shape
+end
+
+--- f of the elements of arrays that broadcast.
+function array.map(f, ...)
+    local list, at = { ... }, array.at
+    return array.build(array.broadcast(...), function(index)
+        local v = {}
+        for i, a in ipairs(list) do v[i] = at(a, index) end
+        return f(unpack(v))
+    end)
+end
+
+--- f(list of the elements that become one) for each element that reducing `dims` (all when empty) leaves.
+function array.fold(a, dims, keep, f)
+    local gone, shape, groups = {}, {}, {}
+    for d = 1, #a.shape do gone[d] = #dims == 0 end
+    for _, d in ipairs(dims) do gone[d + 1] = true end
+    for d, size in ipairs(a.shape) do
+        if not gone[d] then shape[#shape + 1] = size elseif keep then shape[#shape + 1] = 1 end
+    end
+    for k = 1, array.count(shape) do groups[k] = {} end
+    array.build(a.shape, function(index, k)
+        local at = 0
+        for d, size in ipairs(a.shape) do
+            if not gone[d] then at = at * size + index[d] end
+        end
+        table.insert(groups[at + 1], a[k])
+    end)
+    local out = { shape = shape }
+    for k, list in ipairs(groups) do out[k] = f(list) end
+    return out
+end
+
+--- f(list) -> list along one dim, all arrays alike: f gets one list an array.
+function array.along(dim, f, ...)
+    local arrays, out = { ... }, { shape = (...).shape }
+    local size, inner = out.shape[dim + 1], 1
+    for d = dim + 2, #out.shape do inner = inner * out.shape[d] end
+    for first = 1, array.count(out.shape) do
+        if math.floor((first - 1) / inner) % size == 0 then
+            local lists = {}
+            for i, a in ipairs(arrays) do
+                lists[i] = {}
+                for j = 1, size do lists[i][j] = a[first + (j - 1) * inner] end
+            end
+            for j, v in ipairs(f(unpack(lists))) do out[first + (j - 1) * inner] = v end
+        end
+    end
+    return out
+end
+
+--- The same elements under another shape.
+function array.reshape(a, shape)
+    return array.build(shape, function(_, k) return a[k] end)
+end
+
+local function last_two(a, flag)
+    local n = #a.shape
+    local r, c = a.shape[n - 1], a.shape[n]
+    if flag then return c, r end
+    return r, c
+end
+
+--- The product of two arrays of 2 dims or more, each transposed first when its flag is set.
+function array.matmul(a, b, ta, tb)
+    local m, k = last_two(a, ta)
+    local _, n = last_two(b, tb)
+    local lead_a, lead_b = { shape = {} }, { shape = {} }
+    for d = 1, #a.shape - 2 do lead_a.shape[d] = a.shape[d] end
+    for d = 1, #b.shape - 2 do lead_b.shape[d] = b.shape[d] end
+    local shape = array.broadcast(lead_a, lead_b)
+    local lead = #shape
+    shape[lead + 1], shape[lead + 2] = m, n
+    return array.build(shape, function(index)
+        local x, y, sum = {}, {}, 0
+        for d = 1, lead do x[d], y[d] = index[d], index[d] end
+        for j = 0, k - 1 do
+            x[lead + (ta and 2 or 1)], x[lead + (ta and 1 or 2)] = index[lead + 1], j
+            y[lead + (tb and 2 or 1)], y[lead + (tb and 1 or 2)] = j, index[lead + 2]
+            sum = sum + array.at(a, x) * array.at(b, y)
+        end
+        return sum
+    end)
+end
+
+--- The sum of a list.
+function array.sum(list)
+    local s = 0
+    for _, v in ipairs(list) do s = s + v end
+    return s
+end
+
+--- The error function: a series of positive terms, good to about 15 digits for |x| < 5.
+function array.erf(x)
+    local term, sum, n = x, x, 0
+    repeat
+        n = n + 1
+        term = term * 2 * x * x / (2 * n + 1)
+        sum = sum + term
+    until math.abs(term) <= 1e-17 * math.abs(sum)
+    return 2 / math.sqrt(math.pi) * math.exp(-x * x) * sum
+end
+
+--- Records an op by name, attributes as the library has them (dims 0-based): for ops no method records.
+function array.record(name, list, attrs)
+    return require('wane.op').record(name, list, attrs)
+end
+
+return array

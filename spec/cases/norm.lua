@@ -1,0 +1,132 @@
+--- Layer norm and its pieces. The gradient of the whole flows through mean and rstd, though only one node of
+-- the backward says so; the cases of layernorm therefore compute both from x.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local EPS = 1e-5
+
+local function mean(list) return array.sum(list) / #list end
+
+local function rstd(list)
+    local m, s = mean(list), 0
+    for _, v in ipairs(list) do s = s + (v - m) ^ 2 end
+    return 1 / math.sqrt(s / #list + EPS)
+end
+
+local function last(x) return { #x.shape - 1 } end
+local function row_mean(x) return array.fold(x, last(x), false, mean) end
+local function row_rstd(x) return array.fold(x, last(x), false, rstd) end
+local function column(a) -- (...) as (..., 1)
+    local shape = { unpack(a.shape) }
+    shape[#shape + 1] = 1
+    return array.reshape(a, shape)
+end
+
+local function normalised(x, m, r)
+    return array.map(function(v, c, s) return (v - c) * s end, x, column(m), column(r))
+end
+
+local function layernorm(_, x, w, b)
+    local m = record('row_mean', { x })
+    return record('layernorm', { x, m, record('row_rstd', { x, m }, { f = { EPS } }), w, b })
+end
+
+local function layernorm_ref(x, w, b)
+    local y = normalised(x, row_mean(x), row_rstd(x))
+    return array.map(function(v, s, c) return v * s + c end, y, w, b)
+end
+
+local function whole(name, ...)
+    local width = select(-1, ...)
+    return { name = name, inputs = { { ... }, { width }, { width } }, grad = true, call = layernorm,
+        ref = layernorm_ref }
+end
+
+-- dx = rstd (g - mean g - xhat mean(g xhat)), g = dy w.
+local function dx_ref(dy, x, m, r, w)
+    local hat = normalised(x, m, r)
+    local g = array.map(function(a, b) return a * b end, dy, w)
+    local mean_g = column(array.fold(g, last(g), false, mean))
+    local dot = array.map(function(a, b) return a * b end, g, hat)
+    local mean_dot = column(array.fold(dot, last(dot), false, mean))
+    return array.map(function(a, h, p, q, s) return s * (a - p - h * q) end, g, hat, mean_g, mean_dot, column(r))
+end
+
+local function dw_ref(dy, x, m, r)
+    local width = x.shape[#x.shape]
+    local out = array.build({ width }, function() return 0 end)
+    for k, v in ipairs(array.map(function(a, h) return a * h end, dy, normalised(x, m, r))) do
+        local c = (k - 1) % width + 1
+        out[c] = out[c] + v
+    end
+    return out
+end
+
+local positive = 'positive'
+
+return {
+    row_mean = {
+        cases = {
+            { name = 'rows', inputs = { { 3, 5 } }, ref = row_mean, call = function(_, x)
+                return record('row_mean', { x })
+            end },
+            { name = 'batches', inputs = { { 2, 3, 67 } }, ref = row_mean, call = function(_, x)
+                return record('row_mean', { x })
+            end },
+            { name = 'one row', inputs = { { 4 } }, ref = row_mean, call = function(_, x)
+                return record('row_mean', { x })
+            end },
+        },
+        bad = { { inputs = { {} }, error = 'row_mean: input 1 is %(%), expected a last dim' } },
+    },
+    row_rstd = {
+        cases = {
+            { name = 'rows', inputs = { { 3, 5 } }, ref = row_rstd, call = function(_, x)
+                return record('row_rstd', { x, record('row_mean', { x }) }, { f = { EPS } })
+            end },
+            { name = 'batches', inputs = { { 2, 3, 67 } }, ref = row_rstd, call = function(_, x)
+                return record('row_rstd', { x, record('row_mean', { x }) }, { f = { EPS } })
+            end },
+            { name = 'equal elements', inputs = { { 1, 4, values = { 2, 2, 2, 2 } } }, ref = row_rstd,
+                tol = { f32 = 1e-3, f64 = 1e-9 }, call = function(_, x)
+                    return record('row_rstd', { x, record('row_mean', { x }) }, { f = { EPS } })
+                end },
+        },
+        bad = {
+            { inputs = { { 3, 5 }, { 5 } }, error = 'row_rstd: the mean is %(5%), expected %(3%)',
+                call = function(_, x, m) return record('row_rstd', { x, m }, { f = { EPS } }) end },
+        },
+    },
+    layernorm = {
+        cases = { whole('rows', 3, 5), whole('batches', 2, 3, 4), whole('one row', 6), whole('no rows', 0, 4),
+            whole('past a vector', 3, 67) },
+        bad = {
+            { inputs = { { 3, 5 }, { 4 }, { 5 } }, error = 'layernorm: the weight is %(4%), expected %(5%)' },
+            { inputs = { { 3, 5 }, { 5 }, { 3 } }, error = 'layernorm: the bias is %(3%), expected %(5%)' },
+        },
+    },
+    layernorm_dx = {
+        cases = {
+            { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive }, { 5 } }, ref = dx_ref,
+                call = function(_, ...) return record('layernorm_dx', { ... }) end },
+            { name = 'batches', inputs = { { 2, 3, 67 }, { 2, 3, 67 }, { 2, 3 }, { 2, 3, gen = positive }, { 67 } },
+                ref = dx_ref, call = function(_, ...) return record('layernorm_dx', { ... }) end },
+        },
+        bad = {
+            { inputs = { { 3, 5 }, { 5, 3 }, { 5 }, { 5 }, { 3 } }, error = 'layernorm_dx: dy is %(3, 5%)' },
+        },
+    },
+    layernorm_dw = {
+        cases = {
+            { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive } }, ref = dw_ref,
+                call = function(_, ...) return record('layernorm_dw', { ... }) end },
+            { name = 'many rows', inputs = { { 2, 130, 7 }, { 2, 130, 7 }, { 2, 130 }, { 2, 130, gen = positive } },
+                ref = dw_ref, tol = { f32 = 1e-4, f64 = 1e-12 },
+                call = function(_, ...) return record('layernorm_dw', { ... }) end },
+        },
+        bad = {
+            { inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 4 } },
+                error = 'layernorm_dw: the rstd is %(4%), expected %(3%)' },
+        },
+    },
+}

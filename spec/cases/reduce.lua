@@ -1,0 +1,157 @@
+--- Reductions, the gradient of max and min, argmax, and expand. Dims in `record` are 0-based.
+local array = require 'spec.cases.array'
+local record = array.record
+
+-- What the library wants: the dims, and whether they are kept in the last place.
+local function attrs(dims, keep)
+    local i = { 0, 0, 0, 0, 0, 0, 0, keep and 1 or 0 }
+    for k, d in ipairs(dims) do i[k] = d end
+    return { i = i, n = #dims }
+end
+
+local forms = {
+    { 'all', { 3, 4 }, {} },
+    { 'all, kept', { 3, 4 }, {}, true },
+    { 'the last dim', { 3, 4 }, { 1 } },
+    { 'the first dim', { 3, 4 }, { 0 } },
+    { 'the middle dim, kept', { 2, 3, 4 }, { 1 }, true },
+    { 'two dims apart', { 2, 3, 4 }, { 0, 2 } },
+    { '0-d', {}, {} },
+    { 'long rows', { 3, 1030 }, { 1 }, false, 'forward only' },
+    { 'long columns', { 1030, 3 }, { 0 }, false, 'forward only' },
+}
+
+local function reduction(name, f, options)
+    local cases = {}
+    for k, s in ipairs(forms) do
+        local input = { gen = options.gen }
+        for d, size in ipairs(s[2]) do input[d] = size end
+        if s[5] and options.gen == 'distinct' then input.gen = nil end
+        cases[k] = { name = s[1], inputs = { input }, grad = not s[5], exact = options.exact,
+            call = function(_, x) return record(name, { x }, attrs(s[3], s[4])) end,
+            ref = function(x) return array.fold(x, s[3], s[4], f) end }
+    end
+    cases[#cases + 1] = { name = 'as a method', inputs = { { 2, 3, gen = options.gen } }, grad = true,
+        call = function(_, x) return x[name](x, -1, { keepdim = true }) end,
+        ref = function(x) return array.fold(x, { 1 }, true, f) end }
+    if options.whole then
+        cases[#cases + 1] = { name = 'i32', only = 'f32', dtype = 'i32', exact = true,
+            inputs = { { 4, 5, dtype = 'i32', gen = 'int:50' } },
+            call = function(_, x) return record(name, { x }, attrs({ 1 })) end,
+            ref = function(x) return array.fold(x, { 1 }, false, f) end }
+    end
+    return { cases = cases, bad = {
+        { inputs = { { 3, 4 } }, error = name .. ': dim 3 is out of range for %(3, 4%)',
+            call = function(_, x) return record(name, { x }, attrs { 2 }) end },
+        { inputs = { { 3, 4 } }, error = name .. ': dim 2 is given twice',
+            call = function(_, x) return record(name, { x }, attrs { 1, 1 }) end },
+        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8' },
+    } }
+end
+
+local function greatest(list) return math.max(unpack(list)) end
+local function least(list) return math.min(unpack(list)) end
+
+local sum = reduction('sum', array.sum, { whole = true })
+sum.cases[#sum.cases + 1] = { name = 'of nothing', inputs = { { 0, 3 } }, exact = true, grad = true,
+    call = function(_, x) return x:sum(1) end, ref = function() return { shape = { 3 }, 0, 0, 0 } end }
+
+local function extreme(name, f)
+    local r = reduction(name, f, { gen = 'distinct', exact = true, whole = true })
+    r.bad[#r.bad + 1] = { inputs = { { 3, 0 } }, error = name .. ': %(3, 0%) has no elements',
+        call = function(_, x) return record(name, { x }, attrs { 1 }) end }
+    return r
+end
+
+-- Ties share: the winners of a row get dy / how many they are.
+local function extreme_grad_ref(dims)
+    return function(dy, x, y)
+        local kept = array.fold(x, dims, true, function(list) return #list end).shape
+        local top, up = array.reshape(y, kept), array.reshape(dy, kept)
+        local won = array.map(function(v, m) return v == m and 1 or 0 end, x, top)
+        local ties = array.fold(won, dims, true, array.sum)
+        return array.map(function(w, g, n) return w == 1 and g / n or 0 end, won, up, ties)
+    end
+end
+
+local function extreme_grad(name, dims, keep, x, y, x_values, y_values)
+    local shape_x, shape_y = { values = x_values }, { values = y_values }
+    local shape_dy = {}
+    for d, size in ipairs(x) do shape_x[d] = size end
+    for d, size in ipairs(y) do shape_y[d], shape_dy[d] = size, size end
+    return { name = name, inputs = { shape_dy, shape_x, shape_y },
+        call = function(_, dy, a, b) return record('extreme_grad', { dy, a, b }, attrs(dims, keep)) end,
+        ref = extreme_grad_ref(dims) }
+end
+
+local function first_greatest(list)
+    local at = 1
+    for k, v in ipairs(list) do
+        if v > list[at] then at = k end
+    end
+    return at - 1
+end
+
+local function argmax_case(name, input, dim, keep)
+    return { name = name, inputs = { input }, dtype = 'i32', exact = true,
+        call = function(_, x) return record('argmax', { x }, attrs({ dim }, keep)) end,
+        ref = function(x) return array.fold(x, { dim }, keep, first_greatest) end }
+end
+
+local function expand_case(name, from, to)
+    return { name = name, inputs = { from }, grad = true, exact = true,
+        call = function(_, x) return record('expand', { x }, { i = to }) end,
+        ref = function(x) return array.build(to, function(index) return array.at(x, index) end) end }
+end
+
+return {
+    sum = sum,
+    mean = reduction('mean', function(list) return array.sum(list) / #list end, {}),
+    max = extreme('max', greatest),
+    min = extreme('min', least),
+    extreme_grad = {
+        cases = {
+            extreme_grad('one winner a row', { 1 }, false, { 2, 3 }, { 2 }, { 1, 3, 2, 6, 5, 4 }, { 3, 6 }),
+            extreme_grad('ties share', { 1 }, true, { 2, 3 }, { 2, 1 }, { 3, 3, 1, 2, 2, 2 }, { 3, 2 }),
+            extreme_grad('of all', {}, false, { 2, 2 }, {}, { 5, 1, 5, 0 }, { 5 }),
+            extreme_grad('down columns', { 0 }, false, { 3, 2 }, { 2 }, { 1, 2, 3, 0, 3, 2 }, { 3, 2 }),
+        },
+        bad = {
+            { inputs = { { 3 }, { 2, 3 }, { 2 } }, error = 'extreme_grad: input 1 is %(3%), expected %(2%)' },
+        },
+    },
+    argmax = {
+        cases = {
+            argmax_case('the last dim', { 3, 5, gen = 'distinct' }, 1),
+            argmax_case('the first dim', { 3, 5, gen = 'distinct' }, 0),
+            argmax_case('the middle dim, kept', { 2, 3, 4, gen = 'distinct' }, 1, true),
+            argmax_case('the first of equals', { 2, 4, values = { 1, 7, 7, 0, 2, 2, 2, 2 } }, 1),
+            argmax_case('i32', { 6, dtype = 'i32', gen = 'int:40' }, 0),
+            { name = 'as a method', inputs = { { 3, 5, gen = 'distinct' } }, dtype = 'i32', exact = true,
+                call = function(_, x) return x:argmax(-1) end,
+                ref = function(x) return array.fold(x, { 1 }, false, first_greatest) end },
+        },
+        bad = {
+            { inputs = { { 3, 0 } }, error = 'argmax: dim 2 of %(3, 0%) is 0', call = function(_, x)
+                return record('argmax', { x }, attrs { 1 })
+            end },
+        },
+    },
+    expand = {
+        cases = {
+            expand_case('a number', {}, { 2, 3 }),
+            expand_case('a column', { 3, 1 }, { 3, 4 }),
+            expand_case('new dims and old', { 3, 1 }, { 2, 3, 4 }),
+            expand_case('nothing to do', { 2, 3 }, { 2, 3 }),
+            expand_case('to no elements', { 1 }, { 0 }),
+        },
+        bad = {
+            { inputs = { { 3 } }, error = 'expand: %(3%) does not stretch to %(4%)', call = function(_, x)
+                return record('expand', { x }, { i = { 4 } })
+            end },
+            { inputs = { { 3, 1 } }, error = 'expand: .* does not stretch to %(4%)', call = function(_, x)
+                return record('expand', { x }, { i = { 4 } })
+            end },
+        },
+    },
+}

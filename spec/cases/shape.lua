@@ -1,0 +1,164 @@
+--- Ops that move elements. Methods take 1-based dims; `record` takes the library's, from 0.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local function permute_ref(order)
+    return function(x)
+        local shape = {}
+        for d, from in ipairs(order) do shape[d] = x.shape[from] end
+        return array.build(shape, function(index)
+            local source = {}
+            for d, from in ipairs(order) do source[from] = index[d] end
+            return array.at(x, source)
+        end)
+    end
+end
+
+local function permute(name, input, ...)
+    local order = { ... }
+    return { name = name, inputs = { input }, grad = input.dtype == nil, exact = true, dtype = input.dtype,
+        call = function(_, x) return x:permute(unpack(order)) end, ref = permute_ref(order) }
+end
+
+local function reshape(name, from, to)
+    return { name = name, inputs = { from }, grad = true, exact = true,
+        call = function(_, x) return record('reshape', { x }, { i = to }) end,
+        ref = function(x) return array.reshape(x, to) end }
+end
+
+local function shifted(index, dim, by)
+    local out = {}
+    for d, v in ipairs(index) do out[d] = d == dim and v + by or v end
+    return out
+end
+
+local function resized(shape, dim, size)
+    local out = {}
+    for d, v in ipairs(shape) do out[d] = d == dim and size or v end
+    return out
+end
+
+local function narrow(name, input, dim, start, length)
+    return { name = name, inputs = { input }, grad = input.dtype == nil, exact = true, dtype = input.dtype,
+        call = function(_, x) return x:narrow(dim, start, length) end,
+        ref = function(x)
+            return array.build(resized(x.shape, dim, length), function(index)
+                return array.at(x, shifted(index, dim, start - 1))
+            end)
+        end }
+end
+
+-- dim 1-based, start 0-based.
+local function narrow_grad(name, input, dim, start, full)
+    return { name = name, inputs = { input }, exact = true,
+        call = function(_, dy) return record('narrow_grad', { dy }, { i = { dim - 1, start, full } }) end,
+        ref = function(dy)
+            return array.build(resized(dy.shape, dim, full), function(index)
+                local at = index[dim] - start
+                if at < 0 or at >= dy.shape[dim] then return 0 end
+                return array.at(dy, shifted(index, dim, -start))
+            end)
+        end }
+end
+
+local function cat_ref(dim)
+    return function(...)
+        local list, total = { ... }, 0
+        for _, a in ipairs(list) do total = total + a.shape[dim] end
+        return array.build(resized(list[1].shape, dim, total), function(index)
+            local at = index[dim]
+            for _, a in ipairs(list) do
+                if at < a.shape[dim] then return array.at(a, shifted(index, dim, at - index[dim])) end
+                at = at - a.shape[dim]
+            end
+        end)
+    end
+end
+
+local function cat(name, dim, ...)
+    return { name = name, inputs = { ... }, grad = (...).dtype == nil, exact = true, dtype = (...).dtype,
+        call = function(wane, ...) return wane.cat({ ... }, dim) end, ref = cat_ref(dim) }
+end
+
+return {
+    reshape = {
+        cases = {
+            reshape('split', { 2, 6 }, { 2, 3, 2 }),
+            reshape('merge', { 2, 3, 2 }, { 12 }),
+            reshape('to 0-d', { 1, 1 }, {}),
+            reshape('from 0-d', {}, { 1 }),
+            reshape('no elements', { 0, 4 }, { 2, 0 }),
+            { name = 'as a method', inputs = { { 3, 8 } }, grad = true, exact = true,
+                call = function(_, x) return x:reshape(4, -1) end,
+                ref = function(x) return array.reshape(x, { 4, 6 }) end },
+        },
+        bad = {
+            { inputs = { { 3, 4 } }, error = 'reshape: .*12', call = function(_, x)
+                return record('reshape', { x }, { i = { 5, 2 } })
+            end },
+        },
+    },
+    permute = {
+        cases = {
+            permute('swap', { 3, 4 }, 2, 1),
+            permute('turn', { 2, 3, 4 }, 3, 1, 2),
+            permute('heads', { 2, 3, 2, 4 }, 1, 3, 2, 4),
+            permute('large', { 33, 65 }, 2, 1),
+            permute('no elements', { 0, 4 }, 2, 1),
+            permute('i32', { 3, 4, dtype = 'i32', gen = 'int:90' }, 2, 1),
+            { name = 'transpose', inputs = { { 2, 3, 4 } }, grad = true, exact = true,
+                call = function(_, x) return x:transpose(-2, -1) end, ref = permute_ref { 1, 3, 2 } },
+        },
+        bad = {
+            { inputs = { { 3, 4 } }, error = 'permute: dim 1 is named twice', call = function(_, x)
+                return record('permute', { x }, { i = { 0, 0 } })
+            end },
+            { inputs = { { 3, 4 } }, error = 'permute: an order of 1 dims', call = function(_, x)
+                return record('permute', { x }, { i = { 0 } })
+            end },
+        },
+    },
+    narrow = {
+        cases = {
+            narrow('columns', { 3, 5 }, 2, 2, 3),
+            narrow('rows', { 5, 3 }, 1, 3, 2),
+            narrow('the middle', { 2, 5, 3 }, 2, 1, 4),
+            narrow('nothing', { 3, 5 }, 2, 2, 0),
+            narrow('u8', { 7, dtype = 'u8', gen = 'mask' }, 1, 3, 4),
+        },
+        bad = {
+            { inputs = { { 5 } }, error = 'narrow: 3 elements from 4 of dim 1', call = function(_, x)
+                return record('narrow', { x }, { i = { 0, 3, 3 } })
+            end },
+        },
+    },
+    narrow_grad = {
+        cases = {
+            narrow_grad('columns', { 3, 2 }, 2, 1, 5),
+            narrow_grad('rows', { 2, 3 }, 1, 0, 4),
+            narrow_grad('the middle', { 2, 2, 3 }, 2, 3, 5),
+            narrow_grad('all', { 4 }, 1, 0, 4),
+        },
+        bad = {
+            { inputs = { { 3 } }, error = 'narrow_grad: .*does not fit', call = function(_, x)
+                return record('narrow_grad', { x }, { i = { 0, 3, 5 } })
+            end },
+        },
+    },
+    cat = {
+        cases = {
+            cat('rows', 1, { 2, 3 }, { 1, 3 }),
+            cat('columns', 2, { 2, 3 }, { 2, 1 }, { 2, 2 }),
+            cat('one', 1, { 4 }),
+            cat('an empty one', 1, { 2, 3 }, { 0, 3 }),
+            cat('the middle', 2, { 2, 1, 3 }, { 2, 2, 3 }),
+            cat('i32', 1, { 4, dtype = 'i32', gen = 'int:9' }, { 2, dtype = 'i32', gen = 'int:9' }),
+        },
+        bad = {
+            { inputs = { { 2, 3 }, { 3, 3 } }, error = 'cat: input 2 is %(3, 3%)', call = function(_, a, b)
+                return record('cat', { a, b }, { i = { 1 } })
+            end },
+            { inputs = { { 3, dtype = 'f32' }, { 3, dtype = 'f64' } }, error = 'cat: .*:to' },
+        },
+    },
+}

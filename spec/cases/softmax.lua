@@ -1,0 +1,140 @@
+--- Softmax and its logarithm along a dim, their gradients, and the loss of labels.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local function log_softmax(list)
+    local top, sum, out = math.max(unpack(list)), 0, {}
+    for _, v in ipairs(list) do sum = sum + math.exp(v - top) end
+    for k, v in ipairs(list) do out[k] = v - top - math.log(sum) end
+    return out
+end
+
+local function softmax(list)
+    local out = log_softmax(list)
+    for k, v in ipairs(out) do out[k] = math.exp(v) end
+    return out
+end
+
+local function softmax_grad(dy, y)
+    local dot, out = 0, {}
+    for k, v in ipairs(dy) do dot = dot + v * y[k] end
+    for k, v in ipairs(dy) do out[k] = y[k] * (v - dot) end
+    return out
+end
+
+local function log_softmax_grad(dy, y)
+    local sum, out = array.sum(dy), {}
+    for k, v in ipairs(dy) do out[k] = v - math.exp(y[k]) * sum end
+    return out
+end
+
+local function rows(name, f)
+    local function case(what, input, dim)
+        return { name = what, inputs = { input }, grad = true,
+            call = function(_, x) return record(name, { x }, { i = { dim } }) end,
+            ref = function(x) return array.along(dim, f, x) end }
+    end
+    return {
+        cases = {
+            case('the last dim', { 3, 5 }, 1),
+            case('the first dim', { 3, 5 }, 0),
+            case('the middle dim', { 2, 3, 4 }, 1),
+            case('a vector', { 6 }, 0),
+            case('one element a row', { 4, 1 }, 1),
+            case('no rows', { 0, 4 }, 1),
+            case('past a vector', { 3, 67 }, 1),
+            { name = 'large numbers', inputs = { { 2, 3, values = { 1000, 1001, 999, -1000, -1000, -1002 } } },
+                call = function(_, x) return x[name](x, -1) end, ref = function(x) return array.along(1, f, x) end },
+        },
+        bad = {
+            { inputs = { { 3, 0 } }, error = name .. ': dim 2 of %(3, 0%) is empty', call = function(_, x)
+                return record(name, { x }, { i = { 1 } })
+            end },
+            { inputs = { { 3, dtype = 'i32', gen = 'int:4' } }, error = name .. ': .*f32' },
+        },
+    }
+end
+
+local function row_grads(name, f)
+    local function case(what, dim, ...)
+        return { name = what, inputs = { { ... }, { gen = 'positive', ... } },
+            call = function(_, dy, y) return record(name, { dy, y }, { i = { dim } }) end,
+            ref = function(dy, y) return array.along(dim, f, dy, y) end }
+    end
+    return {
+        cases = { case('the last dim', 1, 3, 5), case('the first dim', 0, 3, 5), case('past a vector', 1, 2, 67) },
+        bad = { { inputs = { { 3, 5 }, { 5, 3 } }, error = name .. ': input 2 is %(5, 3%), expected %(3, 5%)' } },
+    }
+end
+
+local IGNORE = -100
+
+local function counted(labels)
+    local n = 0
+    for k = 1, array.count(labels.shape) do
+        if labels[k] ~= IGNORE then n = n + 1 end
+    end
+    return n
+end
+
+local function nll_ref(logp, labels)
+    local sum, classes = 0, logp.shape[#logp.shape]
+    for k = 1, array.count(labels.shape) do
+        if labels[k] ~= IGNORE then sum = sum - logp[(k - 1) * classes + labels[k] + 1] end
+    end
+    return { shape = {}, sum / counted(labels) } -- 0/0, when none counts
+end
+
+local function nll(name, logp, labels)
+    return { name = name, inputs = { logp, labels }, grad = { true, false }, ref = nll_ref,
+        call = function(_, a, b) return record('nll', { a, b }, { i = { IGNORE } }) end }
+end
+
+local function nll_grad(name, labels, classes)
+    return { name = name, inputs = { {}, labels },
+        call = function(_, dy, b) return record('nll_grad', { dy, b }, { i = { IGNORE, classes } }) end,
+        ref = function(dy, b)
+            local shape, n = { unpack(b.shape) }, counted(b)
+            shape[#shape + 1] = classes
+            return array.build(shape, function(_, k)
+                local row, class = math.floor((k - 1) / classes), (k - 1) % classes
+                return b[row + 1] == class and -dy[1] / n or 0
+            end)
+        end }
+end
+
+local function labels(values, ...) return { dtype = 'i32', values = values, ... } end
+
+local none = nll('none counts', { 2, 3 }, labels({ IGNORE, IGNORE }, 2))
+none.grad = nil
+none.ref = nil
+none.check = function(r) return #r.shape == 0 and r[1] ~= r[1], 'expected NaN, got ' .. tostring(r[1]) end
+
+return {
+    softmax = rows('softmax', softmax),
+    log_softmax = rows('log_softmax', log_softmax),
+    softmax_grad = row_grads('softmax_grad', softmax_grad),
+    log_softmax_grad = row_grads('log_softmax_grad', log_softmax_grad),
+    nll = {
+        cases = {
+            nll('rows', { 3, 5 }, labels({ 0, 4, 2 }, 3)),
+            nll('some ignored', { 2, 3, 4 }, labels({ 3, IGNORE, 0, 1, IGNORE, 2 }, 2, 3)),
+            nll('one row', { 4 }, labels { 2 }),
+            none,
+        },
+        bad = {
+            { inputs = { { 2, 5 }, labels({ 0, 1, 2 }, 3) }, error = 'nll: .*expected labels %(2%)' },
+            { inputs = { { 2, 5 }, { 2 } }, error = 'nll: input 2 .*i32' },
+        },
+    },
+    nll_grad = {
+        cases = {
+            nll_grad('rows', labels({ 0, 4, 2 }, 3), 5),
+            nll_grad('some ignored', labels({ 3, IGNORE, 0, 1, IGNORE, 2 }, 2, 3), 4),
+            nll_grad('one row', labels { 2 }, 4),
+        },
+        bad = {
+            { inputs = { { 1 }, labels({ 0 }, 1) }, error = 'nll_grad: dy is %(1%), expected %(%)' },
+        },
+    },
+}

@@ -1,0 +1,80 @@
+--- Elementwise ops of one input, and cast.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local function over_shapes(f, call, options)
+    local list = {}
+    for k, s in ipairs { { 'a matrix', 3, 4 }, { '0-d' }, { 'no elements', 0, 3 }, { 'past a vector', 7, 67 } } do
+        list[k] = { name = s[1], inputs = { { s[2], s[3], gen = options.gen } }, grad = true, exact = options.exact,
+            call = call, ref = function(x) return array.map(f, x) end }
+    end
+    return list
+end
+
+local function unary(name, f, options)
+    options = options or {}
+    local call = options.call or function(_, x) return record(name, { x }) end
+    return {
+        cases = over_shapes(f, call, options),
+        bad = { { inputs = { { 3, dtype = options.bad or 'i32', gen = 'int:2' } }, error = name .. ': .*f32' } },
+    }
+end
+
+local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
+
+local function tanh(x)
+    local e = math.exp(-2 * math.abs(x))
+    local y = (1 - e) / (1 + e)
+    return x < 0 and -y or y
+end
+
+local clamp = unary('clamp', function(x) return math.min(math.max(x, -0.5), 0.75) end,
+    { exact = true, gen = 'distinct', call = function(_, x) return x:clamp(-0.5, 0.75) end })
+clamp.bad[2] = { inputs = { { 3 } }, error = 'clamp: .*1 and %-1', call = function(_, x)
+    return record('clamp', { x }, { f = { 1, -1 } })
+end }
+
+local function cast(from, to, f, gen, options)
+    return { name = from .. ' to ' .. to, inputs = { { 3, 4, dtype = from, gen = gen } }, dtype = to, only = 'f32',
+        grad = options and options.grad, tol = options and options.tol, exact = not (options and options.tol),
+        call = function(_, x) return x:to(to) end, ref = function(x) return array.map(f, x) end }
+end
+
+local function same(x) return x end
+local function toward_zero(x) return x < 0 and math.ceil(x) or math.floor(x) end
+
+return {
+    neg = unary('neg', function(x) return -x end, { exact = true, bad = 'u8', call = function(_, x) return -x end }),
+    abs = unary('abs', math.abs, { exact = true, bad = 'u8', gen = 'away', call = function(_, x) return x:abs() end }),
+    exp = unary('exp', math.exp, { call = function(_, x) return x:exp() end }),
+    log = unary('log', math.log, { gen = 'positive', call = function(_, x) return x:log() end }),
+    sqrt = unary('sqrt', math.sqrt, { gen = 'positive', exact = true, call = function(_, x) return x:sqrt() end }),
+    rsqrt = unary('rsqrt', function(x) return 1 / math.sqrt(x) end, { gen = 'positive' }),
+    relu = unary('relu', function(x) return math.max(x, 0) end,
+        { exact = true, gen = 'away', call = function(_, x) return x:relu() end }),
+    gelu = unary('gelu', function(x) return 0.5 * x * (1 + array.erf(x / math.sqrt(2))) end,
+        { call = function(_, x) return x:gelu() end }),
+    silu = unary('silu', function(x) return x * sigmoid(x) end, { call = function(_, x) return x:silu() end }),
+    tanh = unary('tanh', tanh, { call = function(_, x) return x:tanh() end }),
+    sigmoid = unary('sigmoid', sigmoid, { call = function(_, x) return x:sigmoid() end }),
+    clamp = clamp,
+    cast = {
+        cases = {
+            cast('f64', 'f32', same, 'normal', { tol = { f32 = 1e-7 } }),
+            cast('f32', 'f64', same, 'normal'),
+            cast('f32', 'i32', toward_zero, 'normal'),
+            cast('i32', 'f32', same, 'int:100'),
+            cast('i32', 'u8', same, 'int:100'),
+            cast('u8', 'i32', same, 'mask'),
+            cast('u8', 'f64', same, 'mask'),
+            { name = 'gradient through two', inputs = { { 5, dtype = 'f64' } }, only = 'f64', grad = true,
+                call = function(_, x) return x:to('f64') * x end,
+                ref = function(x) return array.map(function(v) return v * v end, x) end },
+        },
+        bad = {
+            { inputs = { { 3 } }, error = 'cast: .*not in this version', call = function(_, x)
+                return record('cast', { x }, { dtype = 'bf16' })
+            end },
+        },
+    },
+}

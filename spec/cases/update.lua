@@ -1,0 +1,138 @@
+--- Effects, seen through what records them: assign, a second backward, and three steps of each optimizer under a
+-- gradient that is an input. Every call makes its own parameter from the first input.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local STEPS = 3
+local tol = { f32 = 1e-5, f64 = 1e-12 }
+
+-- Trains p under loss = sum(p * g), so that p's gradient is g, and returns p.
+local function train(make, fused)
+    return function(wane, start, g)
+        local p = wane.nn.Parameter(start)
+        local opt = make(wane.optim, { p })
+        for _ = 1, STEPS do
+            local loss = (p * g):sum()
+            if fused then
+                opt:step(loss)
+            else
+                opt:zero_grad()
+                loss:backward()
+                opt:step()
+            end
+        end
+        return p
+    end
+end
+
+-- One element's three steps: rule(p, g, state, t) returns the new p.
+local function steps(rule)
+    return function(start, g)
+        return array.map(function(p, slope)
+            local state = { 0, 0 }
+            for t = 1, STEPS do p = rule(p, slope, state, t) end
+            return p
+        end, start, g)
+    end
+end
+
+local function trained(make, rule)
+    local list = {}
+    for _, s in ipairs { { 'a matrix', { 3, 5 } }, { 'past a vector', { 7, 67 } }, { '0-d', {} } } do
+        for _, fused in ipairs { false, true } do
+            list[#list + 1] = { name = s[1] .. (fused and ', in one program' or ''), inputs = { s[2], s[2] }, tol = tol,
+                call = train(make, fused), ref = steps(rule) }
+        end
+    end
+    return list
+end
+
+local function sgd(p, g) return p - 0.1 * (g + 0.01 * p) end
+
+local function momentum(p, g, state, t)
+    local d = g + 0.01 * p
+    state[1] = t == 1 and d or 0.9 * state[1] + d
+    return p - 0.1 * state[1]
+end
+
+local function adam(p, g, state, t)
+    state[1] = 0.9 * state[1] + 0.1 * g
+    state[2] = 0.999 * state[2] + 0.001 * g * g
+    return p - 0.1 * (state[1] / (1 - 0.9 ^ t)) / (math.sqrt(state[2] / (1 - 0.999 ^ t)) + 1e-8)
+end
+
+local function adamw(p, g, state, t) return adam(p * (1 - 0.1 * 0.05), g, state, t) end
+
+local function append(list, more)
+    for _, case in ipairs(more) do
+        case.name = 'decoupled decay: ' .. case.name
+        list[#list + 1] = case
+    end
+    return list
+end
+
+-- An optimizer's op wants its eight numbers.
+local function without_numbers(name)
+    return { { inputs = { { 3 }, { 3 } }, error = name .. ': the hyperparameters are %(3%) %w+, expected %(8%) f64',
+        call = function(_, g, h) return record(name, { g, h }) end } }
+end
+
+return {
+    assign = {
+        cases = {
+            { name = 'a value', inputs = { { 3, 5 }, { 3, 5 } }, exact = true,
+                call = function(wane, a, b)
+                    local p = wane.nn.Parameter(a)
+                    p:assign(b)
+                    return p
+                end,
+                ref = function(_, b) return array.map(function(v) return v end, b) end },
+            { name = 'what was read before', inputs = { { 4 } }, exact = true,
+                call = function(wane, a)
+                    local p = wane.nn.Parameter(a)
+                    p:assign((p + p):detach())
+                    return p
+                end,
+                ref = function(a) return array.map(function(v) return v + v end, a) end },
+        },
+        bad = {
+            { inputs = { { 3, 5 }, { 5, 3 } }, error = '%(5, 3%)', call = function(wane, a, b)
+                wane.nn.Parameter(a):assign(b)
+            end },
+        },
+    },
+    accumulate = {
+        cases = {
+            { name = 'two backward passes', inputs = { { 3, 5 }, { 3, 5 }, { 3, 5 } }, exact = true,
+                call = function(wane, a, g, h)
+                    local p = wane.nn.Parameter(a)
+                    local first = (p * g):sum()
+                    first:backward()
+                    local second = (p * h):sum()
+                    second:backward()
+                    return p.grad
+                end,
+                ref = function(_, g, h) return array.map(function(v, w) return v + w end, g, h) end },
+        },
+        bad = {
+            { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = 'accumulate: .*u8', call = function(_, x)
+                return record('accumulate', { x })
+            end },
+        },
+    },
+    sgd = {
+        cases = trained(function(optim, list) return optim.SGD(list, { lr = 0.1, weight_decay = 0.01 }) end, sgd),
+        bad = without_numbers 'sgd',
+    },
+    momentum = {
+        cases = trained(function(optim, list)
+            return optim.SGD(list, { lr = 0.1, momentum = 0.9, weight_decay = 0.01 })
+        end, momentum),
+        bad = without_numbers 'momentum',
+    },
+    adam = {
+        cases = append(trained(function(optim, list) return optim.Adam(list, { lr = 0.1 }) end, adam),
+            trained(function(optim, list) return optim.AdamW(list, { lr = 0.1, weight_decay = 0.05 }) end, adamw)),
+        bad = without_numbers 'adam',
+    },
+}

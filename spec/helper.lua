@@ -1,0 +1,63 @@
+-- Loaded by busted before any spec file, once. Keeps the one copy of the binding for the whole run and offers
+-- what many specs need: `local helper = require 'spec.helper'`.
+-- It must require the binding here: busted forgets modules between files, and a second copy would meet the
+-- metatables of the first. It must not need the library for specs that only read files.
+local helper = package.loaded['spec.helper']
+if helper then return helper end
+helper = {}
+package.loaded['spec.helper'] = helper
+
+--- The checkout's folder, without a trailing slash.
+helper.root = (debug.getinfo(1, 'S').source:match('^@(.*)/spec/helper%.lua$') or '.')
+
+--- The whole text of a file below the root. Raises when it cannot be read.
+function helper.read(path)
+    local file = assert(io.open(helper.root .. '/' .. path, 'rb'))
+    local text = file:read('*a')
+    file:close()
+    return text
+end
+
+-- A sanitizer preloaded into this process is not for shells and compilers, which leak as they please; without it
+-- the library that needs it does not load, so commands get the ordinary one.
+local PLAIN = '[ -z "$LD_PRELOAD" ] || unset LD_PRELOAD WANE_LIB; '
+
+--- The non-empty lines a shell command prints, run in the root folder; then its exit code.
+function helper.lines(command)
+    local pipe = assert(io.popen(PLAIN .. 'cd "' .. helper.root .. '" && { ' .. command .. '\n}; echo "rc $?"', 'r'))
+    local out = {}
+    for line in pipe:lines() do
+        if line ~= '' then out[#out + 1] = line end
+    end
+    pipe:close()
+    local code = tonumber((table.remove(out) or ''):match('^rc (%d+)$'))
+    return out, code
+end
+
+--- What a shell command prints on both streams, run in the root folder; then its exit code.
+-- `input`, when given, is its standard input (else it has none).
+function helper.shell(command, input)
+    local name = os.tmpname()
+    local file = assert(io.open(name, 'wb'))
+    file:write(input or '')
+    file:close()
+    local line = '( ' .. command .. '\n) < ' .. name .. ' 2>&1; printf "\\nrc %d" $?'
+    local pipe = assert(io.popen(PLAIN .. 'cd "' .. helper.root .. '" && { ' .. line .. '\n}', 'r'))
+    local text = pipe:read('*a')
+    pipe:close()
+    os.remove(name)
+    local body, code = text:match('^(.*)\nrc (%d+)$')
+    return body, tonumber(code)
+end
+
+if os.getenv('WANE_SPEC_STRESS') then
+    -- The collector never rests and goes in its smallest steps, and traces are compiled after one turn: finalizers
+    -- and compiled code meet everywhere.
+    collectgarbage('setpause', 0)
+    collectgarbage('setstepmul', 120)
+    if jit.status() then require('jit.opt').start('hotloop=1', 'hotexit=1') end
+end
+
+-- Specs that only read files run without the library too; one that needs it meets the same error itself.
+pcall(require, 'wane')
+return helper

@@ -1,0 +1,241 @@
+-- The rules that can be read off the files: who may include or require whom, how long files and functions are,
+-- and that every file says in its head what it is for. Reads text only; needs no library.
+--
+-- The direction is: examples, spec -> lua/wane -> wane.h -> api -> run -> plan -> graph -> ops -> base, with
+-- run, memory -> device -> base and kernels -> kernel.h, base. To open a way, add it to `may_include` with a reason.
+local helper = require 'spec.helper'
+
+local LONGEST_FILE, LONGEST_FUNCTION, LONGEST_HEADER = 500, 60, 300
+
+-- room -> rooms and single files it may include. `api` is runtime/*.c, where the outside meets the inside.
+local may_include = {
+    base = { 'base' },
+    device = { 'device', 'base', 'kernels/kernel.h', 'runtime/ops/op.h' },
+    memory = { 'memory', 'device', 'base', 'runtime/wane.h' },
+    ops = { 'ops', 'base' },
+    -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.
+    graph = { 'graph', 'ops', 'base', 'memory', 'runtime/wane.h' },
+    plan = { 'plan', 'graph', 'ops', 'base', 'runtime/wane.h' },
+    run = { 'run', 'plan', 'graph', 'ops', 'memory', 'device', 'base', 'kernels/kernel.h', 'runtime/wane.h' },
+    io = { 'io', 'memory', 'base', 'runtime/wane.h' },
+    api = { 'api', 'run', 'plan', 'graph', 'ops', 'memory', 'device', 'io', 'base', 'runtime/wane.h' },
+    ['wane.h'] = { 'runtime/base/type.h' },
+    -- Kernels are chosen by op, so they read the enum; only device.c shows itself to the runtime.
+    kernels = { 'kernels', 'base', 'runtime/ops/op.h' },
+    ['kernels/cpu/device.c'] = { 'kernels', 'base', 'runtime/ops/op.h', 'device' },
+}
+
+local function files(pattern, ...)
+    local list = helper.lines('find ' .. table.concat({ ... }, ' ') .. ' -type f | sort')
+    local out = {}
+    for _, path in ipairs(list) do
+        if path:match(pattern) then out[#out + 1] = path end
+    end
+    return out
+end
+
+local function c_files()
+    return files('%.[ch]$', 'runtime', 'kernels')
+end
+
+local function lines_of(text)
+    local out = {}
+    for line in (text:gsub('\n$', '') .. '\n'):gmatch('(.-)\r?\n') do out[#out + 1] = line end
+    return out
+end
+
+local function room_of(path)
+    if path == 'runtime/wane.h' then return 'wane.h' end
+    if path:match('^kernels/') then return 'kernels' end
+    return path:match('^runtime/([^/]+)/') or 'api'
+end
+
+-- 'a/b/../c.h' -> 'a/c.h'
+local function normal(path)
+    local parts = {}
+    for part in path:gmatch('[^/]+') do
+        if part == '..' then table.remove(parts) elseif part ~= '.' then parts[#parts + 1] = part end
+    end
+    return table.concat(parts, '/')
+end
+
+local function includes(path, text)
+    local out = {}
+    local folder = path:match('^(.*)/')
+    for name in ('\n' .. text):gmatch('\n%s*#%s*include%s+"([^"]+)"') do
+        out[#out + 1] = normal(folder .. '/' .. name)
+    end
+    return out
+end
+
+local function is_allowed(path, target)
+    -- Tables of rows belong to whoever reads them.
+    if target:match('%.def$') then return true end
+    local list = may_include[path] or may_include[room_of(path)]
+    for _, allowed in ipairs(list or {}) do
+        if allowed == target or allowed == room_of(target) then return true end
+    end
+    return false
+end
+
+local function show(list)
+    return '\n    ' .. table.concat(list, '\n    ')
+end
+
+local function assert_none(bad)
+    assert(#bad == 0, show(bad))
+end
+
+-- Longest stretch between a brace in the first column and the one that closes it: the body of a function.
+local function long_functions(path, text, limit)
+    local bad, start, name = {}, nil, '?'
+    local list = lines_of(text)
+    for i, line in ipairs(list) do
+        if line:match('^{') then
+            start, name = i, list[i - 1] or '?'
+        elseif line:match('^}') and start then
+            if i - start + 1 > limit then
+                bad[#bad + 1] = ('%s:%d: %d lines, at most %d: %s'):format(path, start, i - start + 1, limit, name)
+            end
+            start = nil
+        end
+    end
+    return bad
+end
+
+-- Lines of the comment a file opens with (after a #! line), 0 when it opens with something else.
+local function head_lines(path, text)
+    local list = lines_of(text)
+    local i = 1
+    if list[1] and list[1]:match('^#!') then i = 2 end
+    local first = i
+    if path:match('%.lua$') then
+        while list[i] and list[i]:match('^%-%-') do i = i + 1 end
+        return i - first
+    end
+    if not (list[i] or ''):match('^/%*') then return 0 end
+    while list[i] and not list[i]:match('%*/') do i = i + 1 end
+    return i - first + 1
+end
+
+describe('the rules themselves', function()
+    it('see a forbidden include, and let an allowed one pass', function()
+        assert.is_false(is_allowed('runtime/plan/place.c', 'runtime/device/device.h'))
+        assert.is_false(is_allowed('runtime/ops/unary.c', 'runtime/graph/graph.h'))
+        assert.is_false(is_allowed('kernels/cpu/unary.c', 'runtime/device/device.h'))
+        assert.is_false(is_allowed('runtime/base/type.c', 'runtime/wane.h'))
+        assert.is_true(is_allowed('runtime/run/run.c', 'runtime/plan/plan.h'))
+        assert.same({ 'runtime/base/type.h', 'kernels/kernel.h' },
+            includes('runtime/ops/op.h', '#include "../base/type.h"\n  # include "../../kernels/kernel.h"\n'))
+    end)
+
+    it('see a long function, a missing head and a comment head', function()
+        local body = ('int f(void)\n{\n%s}\n'):format(('    g();\n'):rep(59))
+        assert.equal(1, #long_functions('x.c', body, 60))
+        assert.equal(0, #long_functions('x.c', body, 61))
+        assert.equal(0, head_lines('x.c', '#include <stdio.h>\n'))
+        assert.equal(2, head_lines('x.c', '/* one\n * two */\nint x;\n'))
+        assert.equal(2, head_lines('x.lua', '#!/usr/bin/env luajit\n-- one\n-- two\nreturn 1\n'))
+    end)
+end)
+
+describe('layers', function()
+    it('follow the direction of includes', function()
+        local bad = {}
+        for _, path in ipairs(c_files()) do
+            for _, target in ipairs(includes(path, helper.read(path))) do
+                if not is_allowed(path, target) then bad[#bad + 1] = path .. ' may not include ' .. target end
+            end
+        end
+        assert_none(bad)
+    end)
+
+    it('have no room that the rules do not know', function()
+        local bad = {}
+        for _, path in ipairs(c_files()) do
+            if may_include[room_of(path)] == nil then bad[#bad + 1] = path end
+        end
+        assert_none(bad)
+    end)
+
+    it('require ffi in one file only', function()
+        local found = {}
+        for _, path in ipairs(files('%.lua$', 'lua', 'examples')) do
+            if helper.read(path):match('require%s*%(?%s*[\'"]ffi[\'"]') then found[#found + 1] = path end
+        end
+        assert.same({ 'lua/wane/ffi.lua' }, found)
+    end)
+
+    it('require only downwards in Lua', function()
+        local bad = {}
+        local ours = { 'wane', 'wane%..*', 'jit', 'jit%..*', 'bit', 'table%.%a+', 'string%.buffer', 'ffi' }
+        for _, path in ipairs(files('%.lua$', 'lua', 'examples')) do
+            for name in helper.read(path):gmatch('require%s*%(?%s*[\'"]([^\'"]+)[\'"]') do
+                local known = false
+                for _, pattern in ipairs(ours) do known = known or name:match('^' .. pattern .. '$') ~= nil end
+                -- Examples are read as a user's script would be written.
+                if path:match('^examples/') and name ~= 'wane' then known = false end
+                if not known then bad[#bad + 1] = path .. " may not require '" .. name .. "'" end
+            end
+        end
+        assert_none(bad)
+    end)
+
+    it('call no Lua, print nothing and leave nothing from C', function()
+        local bad = {}
+        for _, path in ipairs(c_files()) do
+            for i, line in ipairs(lines_of(helper.read(path))) do
+                for _, call in ipairs { 'printf', 'puts', 'putchar', 'exit', '_exit', 'abort', 'longjmp', 'fork' } do
+                    if line:match('^[^/"]*%f[%w_]' .. call .. '%s*%(') and not line:match('^%s*%*') then
+                        bad[#bad + 1] = ('%s:%d: %s'):format(path, i, call)
+                    end
+                end
+            end
+        end
+        assert_none(bad)
+    end)
+end)
+
+describe('sizes', function()
+    it('keep files short', function()
+        local bad = {}
+        for _, path in ipairs(files('%.[chl][ua]?[ah]?$', 'runtime', 'kernels', 'lua', 'spec', 'examples')) do
+            local n = #lines_of(helper.read(path))
+            local limit = path == 'runtime/wane.h' and LONGEST_HEADER or LONGEST_FILE
+            if n > limit then bad[#bad + 1] = ('%s: %d lines, at most %d'):format(path, n, limit) end
+        end
+        assert_none(bad)
+    end)
+
+    it('keep functions of C short', function()
+        local bad = {}
+        for _, path in ipairs(c_files()) do
+            for _, line in ipairs(long_functions(path, helper.read(path), LONGEST_FUNCTION)) do bad[#bad + 1] = line end
+        end
+        assert_none(bad)
+    end)
+end)
+
+describe('every file', function()
+    it('opens by saying what it is for', function()
+        local bad = {}
+        for _, path in ipairs(files('%.[chl][ua]?[ah]?$', 'runtime', 'kernels', 'lua', 'spec', 'examples')) do
+            local text = helper.read(path)
+            local n, least = head_lines(path, text), not path:match('^spec/') and #lines_of(text) > 100 and 2 or 1
+            if n < least then bad[#bad + 1] = ('%s: a head of %d lines, at least %d'):format(path, n, least) end
+        end
+        assert_none(bad)
+    end)
+
+    it('has no mark of unfinished work', function()
+        local bad = {}
+        local marks = { 'TO' .. 'DO', 'FIX' .. 'ME', 'XX' .. 'X' }
+        for _, path in ipairs(files('.', 'runtime', 'kernels', 'lua', 'spec', 'examples', 'Makefile', '.ci')) do
+            local text = helper.read(path)
+            for _, mark in ipairs(marks) do
+                if text:match('%f[%w]' .. mark .. '%f[%W]') then bad[#bad + 1] = path .. ': ' .. mark end
+            end
+        end
+        assert_none(bad)
+    end)
+end)

@@ -1,0 +1,240 @@
+-- Optimizers, against PyTorch's formulas written out in plain Lua: five steps on the loss sum(c * p^2 + p), whose
+-- gradient is 2 c p + 1, so gradients are known without the library.
+local wane = require 'wane'
+local nn, optim = wane.nn, wane.optim
+
+local START = { 0.5, -1.25, 2, 0.125 }
+local COEFFICIENT = { 1, 0.5, -0.25, 3 }
+
+local function near_table(expected, got, tolerance)
+    assert.are.equal(#expected, #got)
+    for k = 1, #expected do
+        local scale = math.max(1, math.abs(expected[k]))
+        assert.is_true(math.abs(expected[k] - got[k]) <= (tolerance or 1e-5) * scale,
+            ('entry %d: expected %.9g, got %.9g'):format(k, expected[k], got[k]))
+    end
+end
+
+local function loss_of(p)
+    return (wane.tensor(COEFFICIENT) * p * p + p):sum()
+end
+
+local function gradient(values)
+    local g = {}
+    for k, v in ipairs(values) do g[k] = 2 * COEFFICIENT[k] * v + 1 end
+    return g
+end
+
+local function copy(list)
+    local c = {}
+    for k, v in ipairs(list) do c[k] = v end
+    return c
+end
+
+-- One element of PyTorch's SGD; s is its state.
+local function sgd(p, g, s, o)
+    g = g + o.weight_decay * p
+    if o.momentum ~= 0 then
+        if s.buf == nil then s.buf = g else s.buf = o.momentum * s.buf + (1 - o.dampening) * g end
+        g = o.nesterov and g + o.momentum * s.buf or s.buf
+    end
+    return p - o.lr * g
+end
+
+local function adam(p, g, s, o)
+    s.t = (s.t or 0) + 1
+    if o.decoupled then p = p - o.lr * o.weight_decay * p else g = g + o.weight_decay * p end
+    s.m = o.beta1 * (s.m or 0) + (1 - o.beta1) * g
+    s.v = o.beta2 * (s.v or 0) + (1 - o.beta2) * g * g
+    local m, v = s.m / (1 - o.beta1 ^ s.t), s.v / (1 - o.beta2 ^ s.t)
+    return p - o.lr * m / (math.sqrt(v) + o.eps)
+end
+
+local function reference(rule, o, steps, change)
+    local values, states = copy(START), { {}, {}, {}, {} }
+    for step = 1, steps do
+        if change then change(o, step) end
+        local g = gradient(values)
+        for k = 1, #values do values[k] = rule(values[k], g[k], states[k], o) end
+    end
+    return values
+end
+
+local function settings(given, defaults)
+    local o = {}
+    for k, v in pairs(defaults) do o[k] = v end
+    for k, v in pairs(given) do o[k] = v end
+    return o
+end
+
+local SGD = { lr = 1e-3, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0 }
+local ADAM = { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0 }
+
+local function parameter()
+    return nn.Parameter(wane.tensor(START))
+end
+
+local function three_lines(opt, p)
+    opt:zero_grad()
+    loss_of(p):backward()
+    opt:step()
+end
+
+local function one_line(opt, p)
+    opt:step(loss_of(p))
+end
+
+-- Both ways of stepping give the reference, and give each other's bits.
+local function check(make, given, defaults, rule, change)
+    local want = reference(rule, settings(given, defaults), 5, change)
+    local results = {}
+    for which, step in ipairs { three_lines, one_line } do
+        local p = parameter()
+        local opt = make({ p }, given)
+        for k = 1, 5 do
+            if change then change(opt, k) end
+            step(opt, p)
+        end
+        results[which] = p:totable()
+        near_table(want, results[which])
+    end
+    assert.are.same(results[1], results[2])
+end
+
+describe('optim.SGD', function()
+    local cases = {
+        plain = { lr = 0.1 },
+        ['with weight decay'] = { lr = 0.1, weight_decay = 0.05 },
+        ['with momentum'] = { lr = 0.05, momentum = 0.9 },
+        ['with momentum and dampening'] = { lr = 0.05, momentum = 0.9, dampening = 0.3 },
+        ['with Nesterov momentum and weight decay'] = { lr = 0.05, momentum = 0.8, nesterov = true,
+            weight_decay = 0.1 },
+    }
+    for name, given in pairs(cases) do
+        it(name, function() check(optim.SGD, given, SGD, sgd) end)
+    end
+
+    it('reads lr at every step', function()
+        check(optim.SGD, { lr = 0.1, momentum = 0.5 }, SGD, sgd, function(o, step) o.lr = 0.1 / step end)
+    end)
+end)
+
+describe('optim.Adam and optim.AdamW', function()
+    it('follow their formulas', function()
+        check(optim.Adam, { lr = 0.1 }, ADAM, adam)
+        check(optim.Adam, { lr = 0.1, weight_decay = 0.2 }, ADAM, adam)
+        check(optim.AdamW, { lr = 0.1, weight_decay = 0.2 }, settings({ decoupled = true }, ADAM), adam)
+        check(optim.AdamW, { lr = 0.1 }, settings({ decoupled = true, weight_decay = 0.01 }, ADAM), adam)
+    end)
+
+    it('take betas and eps', function()
+        local p = parameter()
+        local opt = optim.AdamW({ p }, { lr = 0.1, betas = { 0.5, 0.75 }, eps = 1e-3 })
+        for _ = 1, 5 do one_line(opt, p) end
+        local o = { lr = 0.1, beta1 = 0.5, beta2 = 0.75, eps = 1e-3, weight_decay = 0.01, decoupled = true }
+        near_table(reference(adam, o, 5), p:totable())
+    end)
+
+    it('read lr at every step', function()
+        check(optim.AdamW, { lr = 0.1 }, settings({ decoupled = true, weight_decay = 0.01 }, ADAM), adam,
+            function(o, step) o.lr = 0.05 * step end)
+    end)
+
+    it('count steps for each parameter', function()
+        local p, late = parameter(), parameter()
+        local opt = optim.Adam({ p, late }, { lr = 0.1 })
+        for step = 1, 5 do
+            opt:zero_grad()
+            local loss = loss_of(p)
+            if step > 2 then loss = loss + loss_of(late) end
+            loss:backward()
+            opt:step()
+        end
+        near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 5), p:totable())
+        near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 3), late:totable())
+    end)
+end)
+
+describe('a step', function()
+    it('returns its loss, which can be read for free', function()
+        local p = parameter()
+        local opt = optim.SGD({ p }, { lr = 0.1 })
+        local loss = loss_of(p)
+        assert.are.equal(loss, opt:step(loss))
+        local want = 0
+        for k, v in ipairs(START) do want = want + COEFFICIENT[k] * v * v + v end
+        assert.is_true(math.abs(loss:item() - want) < 1e-5)
+        assert.is_nil(p.grad)
+    end)
+
+    it('adds micro-batches up, scaled', function()
+        local p, q = parameter(), parameter()
+        local a, b = optim.SGD({ p }, { lr = 0.1 }), optim.SGD({ q }, { lr = 0.1 })
+        for _ = 1, 3 do
+            a:step({ (p * p):sum(), (p * 3):sum() }, { scale = 0.5 })
+            b:step((((q * q) + (q * 3)) * 0.5):sum())
+        end
+        near_table(q:totable(), p:totable())
+    end)
+
+    it('leaves frozen parameters alone', function()
+        local p, q = parameter(), parameter()
+        q.requires_grad = false
+        local opt = optim.SGD({ p, q }, { lr = 0.1 })
+        opt:step(loss_of(p) + loss_of(q))
+        assert.are.same(START, q:totable())
+        assert.are_not.same(START, p:totable())
+    end)
+
+    it('needs a gradient', function()
+        local opt = optim.SGD({ parameter() }, { lr = 0.1 })
+        local ok, e = pcall(opt.step, opt)
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find('optim.SGD: step: no parameter has a gradient', 1, true))
+    end)
+
+    it('goes on from a saved state', function()
+        local p, q = parameter(), parameter()
+        local a, b = optim.AdamW({ p }, { lr = 0.1 }), optim.AdamW({ q }, { lr = 0.3 })
+        one_line(a, p)
+        one_line(a, p)
+        q:assign(p)
+        b:load_state_dict(a:state_dict())
+        assert.are.equal(0.1, b.lr)
+        one_line(a, p)
+        one_line(b, q)
+        assert.are.same(p:totable(), q:totable())
+    end)
+end)
+
+describe('optim.clip_grad_norm', function()
+    it('scales all gradients together and returns the norm', function()
+        local p, q = parameter(), parameter()
+        ;(loss_of(p) + (q * 2):sum()):backward()
+        local square = 0
+        for _, v in ipairs(gradient(START)) do square = square + v * v end
+        square = square + 4 * 4
+        local norm = optim.clip_grad_norm({ p, q }, 0.5)
+        assert.is_true(math.abs(norm:item() - math.sqrt(square)) < 1e-5)
+        local want = {}
+        for k, v in ipairs(gradient(START)) do want[k] = v * 0.5 / (math.sqrt(square) + 1e-6) end
+        near_table(want, p.grad:totable())
+        assert.is_true(math.abs(q.grad:totable()[1] - 1 / math.sqrt(square)) < 1e-5)
+        local again = optim.clip_grad_norm({ p, q }, 10)
+        assert.is_true(math.abs(again:item() - 0.5) < 1e-5)
+        near_table(want, p.grad:totable())
+    end)
+
+    it('is an option of optimizers', function()
+        local p, q = parameter(), parameter()
+        local a, b = optim.SGD({ p }, { lr = 0.1, clip_norm = 0.5 }), optim.SGD({ q }, { lr = 0.1 })
+        for _ = 1, 3 do
+            a:step(loss_of(p))
+            b:zero_grad()
+            loss_of(q):backward()
+            optim.clip_grad_norm({ q }, 0.5)
+            b:step()
+        end
+        assert.are.same(q:totable(), p:totable())
+    end)
+end)

@@ -1,0 +1,32 @@
+#!/bin/sh
+# All that is checked before a change lands, each stage whatever became of the ones before: lint, the reference
+# pages, then the specs without the JIT, under collector stress, under sanitizers, and as users run them.
+# The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
+cd "$(dirname "$0")/../.." || exit 1
+make=${MAKE:-make}
+failed=
+
+stage() { # name, command
+    name=$1
+    shift
+    start=$(date +%s)
+    "$@" || failed="$failed $name"
+    echo "   $name: $(($(date +%s) - start)) s"
+}
+
+$make --no-print-directory all || { echo '0 passed, 1 failed'; exit 1; }
+stage lint sh spec/support/lint.sh
+stage doc $make --no-print-directory doc
+stage nojit sh spec/support/suite.sh nojit
+stage stress sh spec/support/suite.sh stress
+stage asan $make --no-print-directory asan
+sh spec/support/suite.sh plain
+plain=$?
+
+closing=$(tail -n 1 build/suite.plain.log)
+if ! echo "$closing" | grep -Eq '^[0-9]+ passed, [0-9]+ failed'; then
+    closing='0 passed, 1 failed'
+fi
+[ -z "$failed" ] || printf '\nfailed stages:%s\n' "$failed"
+echo "$closing" | awk -v more="$(echo "$failed" | wc -w)" '{ $3 += more; print }' | tee build/check.closing
+[ $plain = 0 ] && [ -z "$failed" ]

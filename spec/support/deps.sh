@@ -1,0 +1,63 @@
+#!/bin/sh
+# Sees to what a target needs: deps.sh demo|test|check. What is there is not installed again, and when nothing
+# is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
+# Without apt, or without the right to use it, the names are printed and this fails.
+level=${1:-check}
+missing=
+
+need() { # package, then the command that succeeds when it is there
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+has_headers() { echo '#include <stdio.h>' | gcc -E -xc - >/dev/null; }
+has_omp() { echo '#include <omp.h>' | gcc -fopenmp -E -xc - >/dev/null; }
+has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
+lua_has() { "$1" -e "require '$2'"; }
+
+need gcc has_omp
+need libc6-dev has_headers
+need luajit command -v luajit
+case $level in
+    demo) ;;
+    test) need lua-busted lua_has luajit busted.core ;;
+    check)
+        need lua-busted lua_has luajit busted.core
+        need lua-check command -v luacheck
+        need lua-ldoc command -v ldoc
+        need lua-discount lua_has lua discount
+        need luarocks command -v luarocks
+        need clang-format command -v clang-format
+        has_asan 2>/dev/null || case $missing in *' gcc'*) ;; *) missing="$missing libgcc-12-dev" ;; esac
+        ;;
+    *)
+        echo "deps.sh: demo, test or check, not '$level'" >&2
+        exit 2
+        ;;
+esac
+[ -n "$missing" ] || exit 0
+
+fail() {
+    echo "wane: needed and not here:$missing" >&2
+    echo "wane: $1" >&2
+    exit 1
+}
+
+command -v apt-get >/dev/null 2>&1 || fail "there is no apt-get; install them with what this system has, then again"
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || fail "not root and no sudo; ask for: apt-get install$missing"
+    sudo=sudo
+    if [ ! -t 0 ]; then
+        sudo='sudo -n'
+        sudo -n true 2>/dev/null || fail "sudo wants a password and there is no terminal; run: sudo apt-get install$missing"
+    fi
+fi
+
+lock='-o DPkg::Lock::Timeout=300'
+echo "wane: $sudo${sudo:+ }apt-get install -y --no-install-recommends$missing"
+ls "${WANE_APT_LISTS:-/var/lib/apt/lists}"/*Packages* >/dev/null 2>&1 || $sudo apt-get $lock update -q || fail "apt-get update failed"
+# shellcheck disable=SC2086
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get $lock install -y -q --no-install-recommends $missing ||
+    fail "apt-get could not install them"

@@ -1,0 +1,369 @@
+-- Tensors as a script sees them: what creation, arithmetic, shapes, reductions and lookups yield, against values
+-- worked out by hand or by plain Lua. Nothing here looks at plans; gradients only where a tensor method is
+-- the subject.
+local wane = require 'wane'
+
+local function near(expected, got, tolerance)
+    assert.is_number(got)
+    local scale = math.max(1, math.abs(expected))
+    assert.is_true(math.abs(expected - got) <= (tolerance or 1e-6) * scale,
+        ('expected %.9g, got %.9g'):format(expected, got))
+end
+
+local function near_table(expected, got, tolerance)
+    if type(expected) == 'number' then return near(expected, got, tolerance) end
+    assert.are.equal(#expected, #got)
+    for k = 1, #expected do near_table(expected[k], got[k], tolerance) end
+end
+
+local function shape(t)
+    local dims = {}
+    for k, v in ipairs(t.shape) do dims[k] = v end
+    return dims
+end
+
+describe('creation', function()
+    it('copies nested tables', function()
+        local t = wane.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
+        assert.are.same({ 2, 3 }, shape(t))
+        assert.are.equal('f32', t.dtype)
+        assert.are.equal('cpu', t.device)
+        assert.are.same({ { 1, 2, 3 }, { 4, 5, 6 } }, t:totable())
+    end)
+
+    it('takes a number as a 0-d tensor', function()
+        local t = wane.tensor(2.5)
+        assert.are.equal(0, t:dim())
+        assert.are.equal(1, t:numel())
+        assert.are.equal(2.5, t:item())
+        assert.are.equal(2.5, t:totable())
+    end)
+
+    it('keeps every dtype it can read back', function()
+        for _, dtype in ipairs { 'f32', 'f64', 'i32', 'u8', 'i8' } do
+            local t = wane.tensor({ 1, 0, 7 }, { dtype = dtype })
+            assert.are.equal(dtype, t.dtype)
+            assert.are.same({ 1, 0, 7 }, t:totable())
+        end
+        assert.are.equal(0.1, wane.tensor({ 0.1 }, { dtype = 'f64' }):totable()[1])
+    end)
+
+    it('fills, counts and makes unit matrices', function()
+        assert.are.same({ { 0, 0, 0 }, { 0, 0, 0 } }, wane.zeros(2, 3):totable())
+        assert.are.same({ 1, 1 }, wane.ones({ 2 }):totable())
+        assert.are.same({ { 0.5, 0.5 } }, wane.full({ 1, 2 }, 0.5):totable())
+        assert.are.same({ 0, 1, 2, 3 }, wane.arange(4):totable())
+        assert.are.same({ 2, 4, 6 }, wane.arange(2, 8, 2):totable())
+        assert.are.same({ 3, 2, 1 }, wane.arange(3, 0, -1):totable())
+        assert.are.same({ { 1, 0 }, { 0, 1 } }, wane.eye(2):totable())
+        assert.are.same({ 0 }, shape(wane.zeros(0)))
+    end)
+
+    it('draws equal numbers from equal seeds, different ones from different nodes', function()
+        wane.manual_seed(7)
+        local a, b = wane.randn(50), wane.randn(50)
+        local first, second = a:totable(), b:totable()
+        wane.manual_seed(7)
+        assert.are.same(first, wane.randn(50):totable())
+        assert.are_not.same(first, second)
+        wane.manual_seed(8)
+        assert.are_not.same(first, wane.randn(50):totable())
+    end)
+
+    it('draws from the distributions it names', function()
+        wane.manual_seed(1)
+        local n = 20000
+        local normal, uniform = wane.randn(n):totable(), wane.rand(n):totable()
+        local sum, square = 0, 0
+        for _, v in ipairs(normal) do sum, square = sum + v, square + v * v end
+        assert.is_true(math.abs(sum / n) < 0.03)
+        assert.is_true(math.abs(square / n - 1) < 0.05)
+        local low, high, total = 1, 0, 0
+        for _, v in ipairs(uniform) do low, high, total = math.min(low, v), math.max(high, v), total + v end
+        assert.is_true(low >= 0 and low < 0.01 and high < 1 and high > 0.99)
+        assert.is_true(math.abs(total / n - 0.5) < 0.02)
+        local seen = {}
+        local ints = wane.randint(3, { 300 })
+        assert.are.equal('i32', ints.dtype)
+        for _, v in ipairs(ints:totable()) do seen[v] = (seen[v] or 0) + 1 end
+        assert.is_true(seen[0] > 50 and seen[1] > 50 and seen[2] > 50 and seen[3] == nil)
+    end)
+end)
+
+describe('arithmetic', function()
+    it('takes tensors and numbers on either side', function()
+        local a, b = wane.tensor { 1, 2, 4 }, wane.tensor { 2, 2, 2 }
+        assert.are.same({ 3, 4, 6 }, (a + b):totable())
+        assert.are.same({ 0, 1, 3 }, (a - 1):totable())
+        assert.are.same({ 9, 8, 6 }, (10 - a):totable())
+        assert.are.same({ 2, 4, 8 }, (2 * a):totable())
+        assert.are.same({ 0.5, 1, 2 }, (a / b):totable())
+        assert.are.same({ 4, 2, 1 }, (4 / a):totable())
+        assert.are.same({ 1, 4, 16 }, (a ^ 2):totable())
+        assert.are.same({ -1, -2, -4 }, (-a):totable())
+        assert.are.same({ 2, 2, 4 }, a:maximum(b):totable())
+        assert.are.same({ 1, 2, 2 }, a:minimum(b):totable())
+    end)
+
+    it('broadcasts from the last dim', function()
+        local a = wane.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
+        assert.are.same({ { 11, 22, 33 }, { 14, 25, 36 } }, (a + wane.tensor { 10, 20, 30 }):totable())
+        assert.are.same({ { 11, 12, 13 }, { 24, 25, 26 } }, (a + wane.tensor { { 10 }, { 20 } }):totable())
+    end)
+
+    it('compares into u8', function()
+        local a, b = wane.tensor { 1, 2, 3 }, wane.tensor { 3, 2, 1 }
+        assert.are.equal('u8', a:lt(b).dtype)
+        assert.are.same({ 1, 0, 0 }, a:lt(b):totable())
+        assert.are.same({ 0, 0, 1 }, a:gt(b):totable())
+        assert.are.same({ 0, 1, 0 }, a:eq(b):totable())
+        assert.are.same({ 1, 0, 1 }, a:ne(b):totable())
+        assert.are.same({ 1, 1, 0 }, a:le(2):totable())
+        assert.are.same({ 0, 1, 1 }, a:ge(2):totable())
+    end)
+
+    it('chooses with where and limits with clamp', function()
+        local a = wane.tensor { -2, 0.5, 3 }
+        assert.are.same({ 0, 0.5, 3 }, wane.where(a:gt(0), a, 0):totable())
+        assert.are.same({ -2, 9, 9 }, wane.where(a:lt(0), a, 9):totable())
+        assert.are.same({ -1, 0.5, 1 }, a:clamp(-1, 1):totable())
+        assert.are.same({ -2, 0.5, 1 }, a:clamp(nil, 1):totable())
+        assert.are.same({ 0, 0.5, 3 }, a:clamp(0):totable())
+    end)
+
+    it('computes elementwise functions', function()
+        local values = { -1.5, -0.25, 0.5, 2 }
+        local x = wane.tensor(values)
+        local function each(fn)
+            local list = {}
+            for k, v in ipairs(values) do list[k] = fn(v) end
+            return list
+        end
+        near_table(each(math.abs), x:abs():totable())
+        near_table(each(math.exp), x:exp():totable())
+        near_table(each(function(v) return math.max(v, 0) end), x:relu():totable())
+        near_table(each(function(v) return v / (1 + math.exp(-v)) end), x:silu():totable())
+        near_table(each(math.tanh), x:tanh():totable())
+        near_table(each(function(v) return 1 / (1 + math.exp(-v)) end), x:sigmoid():totable())
+        -- x Phi(x), Phi from tables of the normal distribution
+        near_table({ -1.5 * 0.0668072, -0.25 * 0.4012937, 0.5 * 0.6914625, 2 * 0.9772499 }, x:gelu():totable())
+        near_table({ math.log(2), 0 }, wane.tensor({ 2, 1 }):log():totable())
+        near_table({ math.sqrt(2), 3 }, wane.tensor({ 2, 9 }):sqrt():totable())
+        near_table({ 0.5 }, wane.tensor({ 4 }):rsqrt():totable())
+    end)
+
+    it('multiplies matrices, batched and transposed', function()
+        local a = wane.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+        local b = wane.tensor { { 1, 0, 2 }, { 0, 1, 3 } }
+        assert.are.same({ { 1, 2, 8 }, { 3, 4, 18 }, { 5, 6, 28 } }, a:matmul(b):totable())
+        assert.are.same({ { 35, 44 }, { 44, 56 } }, a:matmul(a, { transpose_a = true }):totable())
+        assert.are.same({ { 5, 11, 17 }, { 11, 25, 39 }, { 17, 39, 61 } },
+            a:matmul(a, { transpose_b = true }):totable())
+        local batch = wane.stack { a, a * 2 }
+        local c = batch:matmul(b)
+        assert.are.same({ 2, 3, 3 }, shape(c))
+        assert.are.same({ 10, 12, 56 }, c:totable()[2][3])
+    end)
+end)
+
+describe('reductions and rows', function()
+    local a
+    before_each(function() a = wane.tensor { { 1, 5, 3 }, { 4, 2, 6 } } end)
+
+    it('sums and averages over dims', function()
+        assert.are.equal(21, a:sum():item())
+        assert.are.same({ 9, 12 }, a:sum(2):totable())
+        assert.are.same({ 5, 7, 9 }, a:sum(1):totable())
+        assert.are.same({ { 9 }, { 12 } }, a:sum(2, { keepdim = true }):totable())
+        assert.are.equal(21, a:sum({ 1, 2 }):item())
+        near(3.5, a:mean():item())
+        assert.are.same({ 3, 4 }, a:mean(-1):totable())
+    end)
+
+    it('finds extremes and where they are, counting data from 0', function()
+        assert.are.equal(6, a:max():item())
+        assert.are.equal(1, a:min():item())
+        assert.are.same({ 4, 5, 6 }, a:max(1):totable())
+        assert.are.same({ 1, 2 }, a:min(2):totable())
+        assert.are.equal('i32', a:argmax(-1).dtype)
+        assert.are.same({ 1, 2 }, a:argmax(-1):totable())
+        assert.are.equal(5, a:argmax():item())
+        assert.are.same({ 0 }, wane.tensor({ { 7, 7, 7 } }):argmax(2):totable())
+    end)
+
+    it('normalises rows', function()
+        local x = wane.tensor { { 0, math.log(3) }, { 5, 5 } }
+        near_table({ { 0.25, 0.75 }, { 0.5, 0.5 } }, x:softmax(-1):totable())
+        near_table({ { math.log(0.25), math.log(0.75) }, { math.log(0.5), math.log(0.5) } },
+            x:log_softmax(2):totable())
+        near_table({ { 1 / (1 + math.exp(5)), 1 / (1 + math.exp(5) / 3) } }, { x:softmax(1):totable()[1] })
+    end)
+end)
+
+describe('shapes', function()
+    local a
+    before_each(function() a = wane.arange(24):reshape(2, 3, 4) end)
+
+    it('reshapes, with one dim left to find', function()
+        assert.are.same({ 4, 6 }, shape(a:reshape(4, -1)))
+        assert.are.same({ 24 }, shape(a:reshape(-1)))
+        assert.are.same({ 2, 12 }, shape(a:flatten(2)))
+        assert.are.equal(23, a:reshape(4, 6):totable()[4][6])
+    end)
+
+    it('permutes and transposes', function()
+        local t = a:transpose(1, -1)
+        assert.are.same({ 4, 3, 2 }, shape(t))
+        assert.are.equal(a:totable()[2][3][1], t:totable()[1][3][2])
+        local p = a:permute(2, 3, 1)
+        assert.are.same({ 3, 4, 2 }, shape(p))
+        assert.are.equal(a:totable()[2][3][1], p:totable()[3][1][2])
+        assert.are.same({ { 1, 3 }, { 2, 4 } }, wane.tensor({ { 1, 2 }, { 3, 4 } }):t():totable())
+    end)
+
+    it('takes stretches and positions, counted from 1', function()
+        assert.are.same({ { 1, 2 }, { 5, 6 } }, a[1]:narrow(2, 2, 2):narrow(1, 1, 2):totable())
+        assert.are.same({ 12, 13, 14, 15 }, a[2][1]:totable())
+        assert.are.equal(23, a[-1][-1][-1]:item())
+        assert.are.same({ 2, 4 }, shape(a:select(2, 3)))
+    end)
+
+    it('cuts into pieces and puts them together again', function()
+        local x, y, z = a:chunk(3, 2)
+        assert.are.same({ 2, 1, 4 }, shape(x))
+        assert.are.same(a:totable(), wane.cat({ x, y, z }, 2):totable())
+        local p, q = a:split({ 1, 3 }, -1)
+        assert.are.same({ 2, 3, 1 }, shape(p))
+        assert.are.same(a:totable(), wane.cat({ p, q }, -1):totable())
+        local s = wane.stack({ wane.tensor { 1, 2 }, wane.tensor { 3, 4 } }, 2)
+        assert.are.same({ { 1, 3 }, { 2, 4 } }, s:totable())
+    end)
+
+    it('adds, drops and repeats dims of size 1', function()
+        assert.are.same({ 2, 1, 3, 4 }, shape(a:unsqueeze(2)))
+        assert.are.same({ 2, 3, 4, 1 }, shape(a:unsqueeze(-1)))
+        assert.are.same({ 2, 3, 4 }, shape(a:unsqueeze(2):squeeze()))
+        assert.are.same({ 2, 3, 4 }, shape(a:unsqueeze(1):squeeze(1)))
+        assert.are.same({ { 1, 2 }, { 1, 2 }, { 1, 2 } }, wane.tensor({ 1, 2 }):expand(3, 2):totable())
+    end)
+
+    it('looks up by index', function()
+        local x = wane.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
+        local ids = wane.tensor({ { 2, 0 }, { 1, 1 } }, { dtype = 'i32' })
+        assert.are.same({ { 3, 1 }, { 5, 5 } }, x:gather(2, ids):totable())
+        local rows = wane.tensor({ 1, 0, 1 }, { dtype = 'i32' })
+        assert.are.same({ { 4, 5, 6 }, { 1, 2, 3 }, { 4, 5, 6 } }, x:index_select(1, rows):totable())
+        assert.are.same({ { 2, 1, 2 }, { 5, 4, 5 } }, x:index_select(2, rows):totable())
+    end)
+
+    it('answers dim, numel and size', function()
+        assert.are.equal(3, a:dim())
+        assert.are.equal(24, a:numel())
+        assert.are.equal(4, a:size(-1))
+        assert.are.equal('(2, 3, 4)', tostring(a.shape))
+    end)
+end)
+
+describe('values', function()
+    it('are immutable: an expression leaves its operands alone', function()
+        local a = wane.tensor { 1, 2 }
+        local b = a + 1
+        assert.are.same({ 2, 3 }, b:totable())
+        assert.are.same({ 1, 2 }, a:totable())
+    end)
+
+    it('hand out their shape as a copy', function()
+        local a = wane.zeros(2, 3)
+        a.shape[1] = 99
+        assert.are.same({ 2, 3 }, shape(a))
+    end)
+
+    it('change dtype by a node', function()
+        local a = wane.tensor { 1.75, -1.75 }
+        assert.are.equal('i32', a:to('i32').dtype)
+        assert.are.same({ 1, -1 }, a:to('i32'):totable())
+        assert.are.equal(a, a:to 'f32')
+        assert.are.same({ 1.75, -1.75 }, a:to('f64'):to('f32'):totable())
+    end)
+
+    it('have no bytes on meta', function()
+        local a = wane.randn(4, 4, { device = 'meta' })
+        assert.are.equal('meta', a.device)
+        local b = a:matmul(a)
+        assert.are.equal('meta', b.device)
+        assert.are.equal('tensor (4, 4) f32 meta', tostring(b))
+        local moved = wane.zeros(3):to 'meta'
+        assert.are.equal('meta', moved.device)
+        assert.are.same({ 3 }, shape(moved))
+        assert.is_false(pcall(b.totable, b))
+    end)
+
+    it('copy from and to memory of the caller', function()
+        local ffi = require 'ffi'
+        local source = ffi.new('float[6]', { 1, 2, 3, 4, 5, 6 })
+        local a = wane.from(source, { 2, 3 }, 'f32')
+        source[0] = 99
+        assert.are.same({ { 1, 2, 3 }, { 4, 5, 6 } }, a:totable())
+        local target = ffi.new('float[6]')
+        ;(a * 10):copy_to(target)
+        assert.are.equal(60, target[5])
+    end)
+
+    it('cut gradients with detach and no_grad', function()
+        local w = wane.ones(2, { requires_grad = true })
+        assert.is_true(w.requires_grad)
+        assert.is_true((w * 2).requires_grad)
+        assert.is_false((w * 2):detach().requires_grad)
+        assert.is_false(wane.no_grad(function() return w * 2 end).requires_grad)
+        assert.is_true((w * 2).requires_grad)
+        local ok = pcall(wane.no_grad, function() error('inside') end)
+        assert.is_false(ok)
+        assert.is_true((w * 2).requires_grad)
+    end)
+
+    it('get gradients where asked', function()
+        local w = wane.tensor({ 1, 2, 3 }, { requires_grad = true })
+        assert.is_nil(w.grad)
+        ;(w * w):sum():backward()
+        assert.are.same({ 2, 4, 6 }, w.grad:totable())
+        ;(w * 3):sum():backward()
+        assert.are.same({ 5, 7, 9 }, w.grad:totable())
+        w.grad = nil
+        assert.is_nil(w.grad)
+        local x = wane.tensor({ 2 }, { requires_grad = true })
+        local g = wane.grad((x * x * x):sum(), x)
+        assert.are.same({ 12 }, g:totable())
+        assert.is_nil(x.grad)
+        local list = wane.grad((x * w:sum()):sum(), { x, w })
+        assert.are.same({ 6 }, list[1]:totable())
+        assert.are.same({ 2, 2, 2 }, list[2]:totable())
+    end)
+
+    it('assign states and only states', function()
+        local w = wane.zeros(2, { requires_grad = true })
+        w:assign(wane.tensor { 5, 6 })
+        assert.are.same({ 5, 6 }, w:totable())
+        w:assign(w + 1)
+        assert.are.same({ 6, 7 }, w:totable())
+        w:assign(3)
+        assert.are.same({ 3, 3 }, w:totable())
+        assert.is_false(pcall(function() wane.zeros(2):assign(wane.ones(2)) end))
+    end)
+
+    it('print whole when small, in numbers when large', function()
+        assert.are.equal('tensor (2, 2) f32\n[[1., 2.],\n [3., 4.]]', tostring(wane.tensor { { 1, 2 }, { 3, 4 } }))
+        assert.are.equal('tensor (2) f32 [0.5000, 1.2500]', tostring(wane.tensor { 0.5, 1.25 }))
+        assert.are.equal('tensor (3) i32 [ 1, 20,  3]', tostring(wane.tensor({ 1, 20, 3 }, { dtype = 'i32' })))
+        local text = tostring(wane.full({ 40, 40 }, 2))
+        assert.are.equal('tensor (40, 40) f32: mean 2, std 0, min 2, max 2, nan 0', text)
+    end)
+
+    it('are freed by name, by collection, and reported after freeing', function()
+        local a = wane.zeros(4) + 1
+        assert.are.same({ 1, 1, 1, 1 }, a:totable())
+        for _ = 1, 2000 do local _ = a + 1 end
+        collectgarbage()
+        collectgarbage()
+        assert.are.same({ 2, 2, 2, 2 }, (a + 1):totable())
+    end)
+end)

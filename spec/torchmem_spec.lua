@@ -1,0 +1,301 @@
+-- PyTorch's accounting against what live PyTorch saves (a committed fixture), against numbers that public texts
+-- print, and against closed formulas for sizes no text has.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local rows = require 'wane.torchops'
+local script = require('wane.torchmem').script
+
+local nn, policy = wane.nn, wane.policy
+local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward' }
+
+local HeavyLayer = nn.module('HeavyLayer', function(self, width, act)
+    self.linear = nn.Linear(width, width)
+    self.act = act or nn.ReLU()
+end)
+function HeavyLayer:forward(x) return self.act(self.linear(x)) end
+
+local function stack(depth, width, batch, act)
+    local layers = {}
+    for i = 1, depth do layers[i] = HeavyLayer(width, act and act()) end
+    local model = nn.Sequential(layers)
+    local x = wane.randn(batch, width, { requires_grad = true })
+    return function() return model(x):sum() end, model, x
+end
+
+local function on_meta(fn)
+    local before = wane.set_device 'meta'
+    local fine, why = pcall(fn)
+    wane.set_device(before)
+    if not fine then error(why, 0) end
+end
+
+describe('what an op saves (R3)', function()
+    local fixture = dofile(helper.root .. '/spec/fixtures/torch_saved.lua')
+    local b, i, o = fixture.b, fixture.i, fixture.o
+    local function value(...)
+        local n = 1
+        for _, d in ipairs { ... } do n = n * d end
+        return { numel = n, bytes = 4 * n, needs = true }
+    end
+    local function parameter(...)
+        local v = value(...)
+        v.parameter = true
+        return v
+    end
+    local function ids(n) return { numel = n, bytes = 8 * n, needs = false } end
+    local x = value(b, i)
+    -- op of the fixture -> what Wane records for it: { op, result, inputs }
+    local records = {
+        linear = { { 'linear', value(b, o), { x, parameter(o, i), parameter(o) } } },
+        dropout = { { 'dropout', x, { x } } },
+        embedding = { { 'embedding', value(b, 4, i), { parameter(50, i), ids(b * 4) } } },
+        matmul = { { 'matmul', value(3, b, o), { value(3, b, i), value(3, i, o) } } },
+        mul = { { 'mul', x, { x, value(b, i) } } },
+        add = { { 'add', x, { x, value(b, i) } } },
+        sub = { { 'sub', x, { x, value(b, i) } } },
+        layernorm = { { 'layernorm', x, { x, { bytes = 4 * b, needs = false }, { bytes = 4 * b, needs = false },
+            parameter(i), parameter(i) } } },
+        -- the result of log_softmax is nll's input: one tensor, counted at log_softmax
+        cross_entropy = { { 'log_softmax', x, { x } }, { 'nll', value(1), { { bytes = 0, needs = true }, ids(b) } } },
+    }
+    for name, saved in pairs(fixture.saved) do
+        it(name .. ' saves the bytes PyTorch ' .. fixture.torch .. ' does', function()
+            local total = 0
+            for _, r in ipairs(records[name] or { { name, x, { x } } }) do
+                total = total + rows.saved_bytes(r[1], { numel = r[2].numel, bytes = r[2].bytes, inputs = r[3] })
+            end
+            assert.equal(saved.bytes, total)
+        end)
+        if not records[name] and saved.bytes > 0 then
+            it(name .. ' saves its ' .. (saved.what == 'o' and 'result' or 'input'), function()
+                assert.equal(saved.what, tostring(rows[name].saves[1][1]))
+                assert.equal(1, #rows[name].saves)
+            end)
+        end
+    end
+    it('saves only what the wanted gradients need', function()
+        local frozen = { numel = 4, bytes = 16, needs = false }
+        assert.equal(16, rows.saved_bytes('mul', { numel = 4, bytes = 16, inputs = { { numel = 4, bytes = 16, needs = true },
+            frozen } }))
+    end)
+end)
+
+describe('plan:pytorch', function()
+    -- P parameters, X input, A one activation, C both threads' workspaces; `regions`: lengths of the regions
+    local function formula(depth, width, batch, regions)
+        local function round(n) return math.ceil(n / 512) * 512 end
+        local P = depth * (round(4 * width * width) + round(4 * width))
+        local A = round(4 * batch * width)
+        local X, C = A, 2 * (8519680 + 1048576)
+        local before = P + X + C
+        local held, peak = depth * A, (depth + 1) * A
+        if regions then
+            held, peak = #regions * A, 0
+            for r, length in ipairs(regions) do
+                peak = math.max(peak, (r - 1) * A + (length > 1 and 3 or 2) * A)
+            end
+        end
+        return { before = before, after_forward = before + held + 512, peak_forward = before + peak,
+            after_backward = before + P + X + A + 512, peak_backward = before + P + A + A + X + 1024 }
+    end
+    local function check(depth, width, batch, regions, p)
+        on_meta(function()
+            local got = wane.plan(stack(depth, width, batch), { policy = p }):pytorch { warm = true }
+            local want = formula(depth, width, batch, regions)
+            for _, stage in ipairs(stages) do assert.equal(want[stage], got[stage], stage) end
+        end)
+    end
+    it('gives the five stages of 20 x 4096, batch 32', function()
+        check(20, 4096, 32)
+        check(20, 4096, 32, { 4, 4, 4, 4, 4 }, 'every(4)')
+    end)
+    it('gives the five stages of 40 x 4096, batch 64', function()
+        check(40, 4096, 64)
+        check(40, 4096, 64, { 4, 4, 4, 4, 4, 4, 4, 4, 4, 4 }, 'every(4)')
+    end)
+    it('gives the five stages of 7 x 768, batch 5, regions of 3', function()
+        check(7, 768, 5)
+        check(7, 768, 5, { 3, 3, 1 }, 'every(3)')
+    end)
+    it('prints the notebook\'s numbers', function()
+        on_meta(function()
+            local off = wane.plan(stack(20, 4096, 32)):pytorch { warm = true }
+            assert.equal('1309.06298828125', ('%.11f'):format(off.after_forward / 2 ^ 20))
+            assert.equal('2580.8759765625', ('%.10f'):format(off.peak_backward / 2 ^ 20))
+            local on = wane.plan(stack(20, 4096, 32), { policy = policy.every(4) }):pytorch { warm = true }
+            assert.equal('1301.56298828125', ('%.11f'):format(on.after_forward / 2 ^ 20))
+        end)
+    end)
+    it('has 66 MiB of workspaces on sm_90 and none before they are needed', function()
+        on_meta(function()
+            local fn = stack(3, 256, 4)
+            local cold, warm = wane.plan(fn):pytorch(), wane.plan(fn):pytorch { warm = true, sm = 90 }
+            assert.equal(66 * 2 ^ 20, warm.before - cold.before)
+            -- cuBLAS and Lt of the main thread in the forward; cuBLAS of autograd's in the backward
+            assert.equal(8519680 + 1048576, cold.after_forward - cold.before - 3 * 4 * 256 * 4 - 512)
+            local on = wane.plan(fn, { policy = 'every(1)' }):pytorch()
+            assert.equal(1048576, on.after_backward - cold.after_backward) -- the recomputed bias needs Lt there
+        end)
+    end)
+    it('frees at the end what nothing holds', function()
+        on_meta(function()
+            local fn = stack(3, 256, 4)
+            local all, none = wane.plan(fn):pytorch(), wane.plan(fn):pytorch { hold = {} }
+            local A = 4 * 256 * 4
+            assert.equal(A + 512, all.after_backward - none.after_backward) -- output and loss; the input is a cell
+            assert.has_error(function() wane.plan(fn):pytorch { hold = { 'inptus' } } end)
+        end)
+    end)
+    it('keeps the input of GELU beside its result, not of ReLU', function()
+        on_meta(function()
+            local A = 8 * 512 * 4
+            local relu = wane.plan(stack(5, 512, 8)):pytorch { warm = true }
+            local gelu = wane.plan(stack(5, 512, 8, nn.GELU)):pytorch { warm = true }
+            assert.equal(5 * A + 512, relu.after_forward - relu.before)
+            assert.equal(10 * A + 512, gelu.after_forward - gelu.before)
+        end)
+    end)
+    it('counts Adam\'s state before the forward', function()
+        on_meta(function()
+            local fn, model = stack(2, 256, 4)
+            local plain = wane.plan(fn):pytorch()
+            local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
+            local adam = wane.plan(function() return opt:step(fn()) end):pytorch()
+            assert.equal(2 * 2 * (256 * 256 + 256) * 4, adam.before - plain.before)
+        end)
+    end)
+    it('follows a region of the script as it follows a policy', function()
+        on_meta(function()
+            local _, model, x = stack(6, 256, 4)
+            local policed = wane.plan(function() return model(x):sum() end, { policy = 'segments(2)' }):pytorch { warm = true }
+            local marked = wane.plan(function() return wane.checkpoint_sequential(model, 2, x):sum() end)
+                :pytorch { warm = true }
+            local direct = wane.plan(function() return model(x):sum() end):pytorch { warm = true }
+            for _, stage in ipairs(stages) do assert.equal(policed[stage], marked[stage], stage) end
+            assert.is_true(marked.after_forward < direct.after_forward)
+        end)
+    end)
+    it('recomputes with more alive when reentrant', function()
+        on_meta(function()
+            local fn = stack(4, 256, 64)
+            local A = 64 * 256 * 4
+            local plan = wane.plan(fn, { policy = 'every(2)' })
+            local new, old = plan:pytorch { warm = true }, plan:pytorch { warm = true, reentrant = true }
+            assert.equal(new.after_forward, old.after_forward)
+            -- its frame holds the region's recomputed result and the gradient that came in, to the end
+            assert.equal(2 * A, old.peak_backward - new.peak_backward)
+        end)
+    end)
+    it('says what it cannot tell', function()
+        on_meta(function()
+            local fn = stack(2, 64, 4)
+            local by_value = wane.plan(fn, { policy = policy.by_op { linear = 'recompute' } })
+            assert.has_error(function() by_value:pytorch() end)
+            local x = wane.randn(4, 64, { requires_grad = true })
+            local nested = wane.plan(function()
+                return wane.checkpoint(function(v)
+                    v = v:gelu()
+                    v = wane.checkpoint(function(u) return u:gelu():gelu() end, v)
+                    return v:gelu()
+                end, x):sum()
+            end)
+            local fine, why = pcall(nested.pytorch, nested)
+            assert.is_false(fine)
+            assert.equal('unsupported', why.code)
+        end)
+    end)
+end)
+
+describe('wane.pytorch', function()
+    it('binds, binds again and deletes names', function()
+        on_meta(function()
+            local points = script(function(py)
+                local x = wane.rand(1024)
+                py.let.x = x
+                py:at 'x'
+                py.let.y = x + 1
+                py:at 'y'
+                py.let.y = py.let.y * 2
+                py:at 'y again'
+                py.let.y = nil
+                py:at 'gone'
+            end)
+            local bytes = {}
+            for i, point in ipairs(points) do bytes[i] = point.bytes end
+            assert.same({ 4096, 8192, 8192, 4096 }, bytes)
+            assert.equal('y again', points[3].label)
+            assert.equal(-4096, points[4].difference)
+        end)
+    end)
+    it('keeps what autograd needs when a name goes', function()
+        on_meta(function()
+            local points = script(function(py)
+                local x = wane.rand(1024, { requires_grad = true })
+                py.let.x = x
+                py.let.y = x:exp()
+                py.let.z = (py.let.y):sum()
+                py.let.y = nil
+                py:at 'held by autograd'
+                py:backward 'z'
+                py:at 'after'
+            end)
+            assert.equal(4096 + 4096 + 512, points[1].bytes)
+            assert.equal(4096 + 4096 + 512, points[2].bytes) -- the gradient took its place
+        end)
+    end)
+    it('trains nothing behind a reentrant checkpoint whose input needs no gradient (R6)', function()
+        on_meta(function()
+            local fn = function(py)
+                local layer = nn.Linear(64, 64)
+                py.let.layer = layer
+                local x = wane.rand(8, 64)
+                py.let.x = x
+                py.let.loss = wane.checkpoint(layer, x):sum()
+                py:backward 'loss'
+            end
+            assert.has_error(function() script(fn, { reentrant = true }) end)
+            script(fn, { reentrant = false })
+        end)
+    end)
+end)
+
+describe('E3, a script of PyTorch 1.10', function()
+    it('gives the sixteen points', function()
+        on_meta(function()
+            local function linear(n) return nn.Linear(1024, n, { bias = false }) end
+            local points = script(function(py)
+                py:at 'start'
+                local one, two = linear(1024), nn.Sequential { linear(1024), linear(1) }
+                py.let.one = one
+                py:at 'one'
+                py.let.two = two
+                py:at 'two'
+                local x = wane.rand(1024, 1024)
+                py.let.x = x
+                py:at 'x'
+                for i = 0, 2 do
+                    if i == 2 then py.let.loss = nil end
+                    py.let.o = one(x)
+                    py:at 'o'
+                    py.let.o = i < 2 and wane.checkpoint(two, py.let.o) or two(py.let.o)
+                    py:at 'second'
+                    local o, total = py.let.o, nil
+                    total = 0 + o[1]
+                    for k = 2, 1024 do total = total + o[k] end
+                    py.let.loss = total
+                    py:at 'loss'
+                    py:backward 'loss'
+                    py:at 'backward'
+                end
+            end, { torch = '1.10' })
+            local differences = {}
+            for i, point in ipairs(points) do differences[i] = point.difference end
+            assert.same({ 0, 4194304, 4198400, 4194304, 4194304, 4096, 512, 4198400, 4190208, 4096, 0, -4194304,
+                4189696, 4198400, 512, -8388608 }, differences)
+            assert.equal(16785920, points[7].bytes)
+            assert.equal(25178624, points[11].bytes)
+            assert.equal(29372928, points[15].bytes)
+            assert.equal(20984320, points[16].bytes)
+        end)
+    end)
+end)
