@@ -72,7 +72,7 @@ local function measure()
     local one, two = layers()
     note 'layer 1'
     note 'layers 2'
-    local x = wane.rand(WIDTH, WIDTH)
+    local x = wane.eval(wane.rand(WIDTH, WIDTH))
     note 'input'
     for i = 0, 2 do
         local o = one(x)

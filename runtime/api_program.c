@@ -1,4 +1,5 @@
-/* The API of programs: opened, decided on, planned, run, run again. */
+/* The API of programs: opened, decided on, planned, run, run again. A program is opened once and belongs to its
+ * handle; words and marks are taken only while it is open. Nothing here decides: it hands over. */
 #include <string.h>
 #include "api.h"
 

@@ -1,4 +1,5 @@
-/* The API of values and state: recording, leaves, cells, reading and writing. */
+/* The API of values and state: recording, leaves, cells, reading and writing. Nothing here computes: a value gets
+ * its bytes by a program, a cell by a program or by the caller's own bytes. */
 #include <string.h>
 #include "api.h"
 

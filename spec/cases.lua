@@ -6,7 +6,7 @@
 --   name    what is special about it
 --   inputs  a list of { dim, dim, ..., dtype =, gen =, values = }; {} is 0-d. No dtype: the float type under test.
 --           gen: 'normal' (the default), 'positive' (0.5 to 2), 'away' (no closer to 0 than 0.2), 'distinct' (no
---           two closer than 0.1), 'mask' (0 or 1), 'int:<n>' (0 to n - 1); values: the flat list itself
+--           two closer than 0.1), 'between' (0.06 from every 'distinct' one), 'mask' (0 or 1), 'int:<n>' (0 to n - 1); values: the flat list itself
 --   call    function(wane, x...) -> tensor, recording the op under test
 --   ref     function(x...) -> array, from arrays (spec/cases/array.lua): { shape = {...}, v1, v2, ... }
 --   check   instead of ref, where only a property is known: function(result, x...) -> true, or false and why
@@ -20,7 +20,7 @@
 --   inputs, call (the first case's when there is none), error: a pattern the message must match
 local cases = {
     tol = { f32 = 2e-5, f64 = 1e-12 },
-    grad_tol = 1e-5, -- of central differences in f64
+    grad_tol = 1e-6, -- of central differences in f64
     records = {},
 }
 

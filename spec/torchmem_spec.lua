@@ -100,7 +100,7 @@ describe('plan:pytorch', function()
     end
     local function check(depth, width, batch, regions, p)
         on_meta(function()
-            local got = wane.plan(stack(depth, width, batch), { policy = p }):pytorch { warm = true }
+            local got = wane.plan((stack(depth, width, batch)), { policy = p }):pytorch { warm = true }
             local want = formula(depth, width, batch, regions)
             for _, stage in ipairs(stages) do assert.equal(want[stage], got[stage], stage) end
         end)
@@ -119,10 +119,10 @@ describe('plan:pytorch', function()
     end)
     it('prints the notebook\'s numbers', function()
         on_meta(function()
-            local off = wane.plan(stack(20, 4096, 32)):pytorch { warm = true }
+            local off = wane.plan((stack(20, 4096, 32))):pytorch { warm = true }
             assert.equal('1309.06298828125', ('%.11f'):format(off.after_forward / 2 ^ 20))
             assert.equal('2580.8759765625', ('%.10f'):format(off.peak_backward / 2 ^ 20))
-            local on = wane.plan(stack(20, 4096, 32), { policy = policy.every(4) }):pytorch { warm = true }
+            local on = wane.plan((stack(20, 4096, 32)), { policy = policy.every(4) }):pytorch { warm = true }
             assert.equal('1301.56298828125', ('%.11f'):format(on.after_forward / 2 ^ 20))
         end)
     end)
@@ -149,8 +149,8 @@ describe('plan:pytorch', function()
     it('keeps the input of GELU beside its result, not of ReLU', function()
         on_meta(function()
             local A = 8 * 512 * 4
-            local relu = wane.plan(stack(5, 512, 8)):pytorch { warm = true }
-            local gelu = wane.plan(stack(5, 512, 8, nn.GELU)):pytorch { warm = true }
+            local relu = wane.plan((stack(5, 512, 8))):pytorch { warm = true }
+            local gelu = wane.plan((stack(5, 512, 8, nn.GELU))):pytorch { warm = true }
             assert.equal(5 * A + 512, relu.after_forward - relu.before)
             assert.equal(10 * A + 512, gelu.after_forward - gelu.before)
         end)

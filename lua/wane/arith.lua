@@ -40,7 +40,7 @@ function methods.pow(a, b) return binary(POW, a, b) end
 function methods.maximum(a, b) return binary(id.maximum, a, b) end
 function methods.minimum(a, b) return binary(id.minimum, a, b) end
 
---- Comparisons: u8 tensors of 0 and 1. b: tensor or number.
+-- Comparisons: u8 tensors of 0 and 1. b: tensor or number.
 local EQ, NE, LT, GT, LE, GE = id.eq, id.ne, id.lt, id.gt, id.le, id.ge
 function methods.eq(a, b) return binary(EQ, a, b) end
 function methods.ne(a, b) return binary(NE, a, b) end
@@ -49,7 +49,7 @@ function methods.gt(a, b) return binary(GT, a, b) end
 function methods.le(a, b) return binary(LE, a, b) end
 function methods.ge(a, b) return binary(GE, a, b) end
 
---- Elementwise functions, one node each. gelu is the exact form, with erf.
+-- Elementwise functions, one node each. gelu is the exact form, with erf.
 local ABS, EXP, LOG, SQRT, RSQRT = id.abs, id.exp, id.log, id.sqrt, id.rsqrt
 local RELU, GELU, SILU, TANH, SIGMOID = id.relu, id.gelu, id.silu, id.tanh, id.sigmoid
 function methods.neg(a) return unary(NEG, a) end
@@ -117,6 +117,8 @@ end
 local MATMUL_OPTIONS = { 'transpose_a', 'transpose_b' }
 
 --- Matrix product of the last two dims, leading dims broadcast: (..., M, K) x (..., K, N) -> (..., M, N).
+-- @param a tensor
+-- @param b tensor of the same dtype
 -- @param opts {transpose_a =, transpose_b =}: take the last two dims of a, of b, the other way round
 function methods.matmul(a, b, opts)
     tensor.need_self(a, 'matmul')

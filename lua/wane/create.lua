@@ -250,6 +250,9 @@ end
 
 --- wane.from(cdata, shape, dtype): a tensor with a copy of the caller's row-major bytes.
 -- @param bytes cdata of at least numel elements; its size is checked when it is an array
+-- @param dims shape, {2, 3}
+-- @param dtype 'f32' unless given
+-- @param opts {device =, requires_grad =, name =}
 function create.from(bytes, dims, dtype, opts)
     local what = 'wane.from'
     if type(bytes) ~= 'cdata' then
@@ -275,6 +278,7 @@ end
 --- A state cell of a kind, starting as `init`; the tensor names the cell.
 -- @param kind create.KIND_PARAMETER, ...
 -- @param init tensor, usually a creation node
+-- @param name what reports call it
 function create.cell(kind, init, name)
     return tensor.wrap(binding.id(C.wn_cell(kind, init.id, name or '')))
 end

@@ -185,7 +185,7 @@ local function units_under(forward, scope)
             if group then
                 for _, link in ipairs(node.chain) do key = key or group.numbers[link.scope] end
             else
-                key = node.block + 1
+                key = node.block
             end
             if key and key ~= last_key then
                 if last_key and key < last_key then is_ordered = false end
@@ -231,6 +231,19 @@ local function cover_regions(forward, scope, p, layer, covers)
             covers[node.index] = { layer = layer, unit = region and base + region or nil }
         end
     end
+end
+
+-- A plan's own marks, by node number.
+local function cover_marks(forward, p, layer, covers)
+    local most = 0
+    for _, node in ipairs(forward) do
+        local unit = p.marks[node.index]
+        if unit and not covers[node.index] then
+            covers[node.index] = { layer = layer, unit = next_unit + unit }
+            most = math.max(most, unit)
+        end
+    end
+    next_unit = next_unit + most
 end
 
 -- Passes over several roots repeat the model: each is cut on its own.
@@ -322,7 +335,7 @@ local function describe(node, i)
     for k = node.owners, #node.chain do types[#types + 1] = node.chain[k].info.type end
     return {
         op = binding.text(info.op), module = binding.text(info.module), path = binding.text(info.path) or '',
-        name = binding.text(info.name), index = i + 1, block = info.block + 1, bytes = tonumber(info.bytes),
+        name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes),
             shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
         boundary = info.boundary ~= 0, readers = info.readers, types = types, node = info.node,
@@ -386,6 +399,7 @@ function decide.covers(graph, explicit, default)
     next_unit = 0
     for _, layer in ipairs(layers) do
         check_keys(forward, layer.policy)
+        if layer.policy.marks then cover_marks(forward, layer.policy, layer.order, covers) end
         if layer.policy.cut then
             for _, group in ipairs(by_root(forward)) do
                 cover_regions(group, layer.scope, layer.policy, layer.order, covers)

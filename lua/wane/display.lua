@@ -18,17 +18,18 @@ local MOST = 1000 -- elements shown one by one
 -- One format for all numbers of a tensor: integers, fixed or scientific.
 local function choose_format(buffer, n, is_float)
     if not is_float then return '%d' end
-    local largest, whole = 0, true
+    local largest, least, whole = 0, math.huge, true
     for k = 0, n - 1 do
         local v = tonumber(buffer[k])
         local a = math.abs(v)
         if v == v and a ~= math.huge then
             if a > largest then largest = a end
+            if a > 0 and a < least then least = a end
             if v % 1 ~= 0 then whole = false end
         end
     end
     if whole and largest < 1e6 then return '%.0f.' end
-    if largest >= 1e5 or (largest > 0 and largest < 1e-3) then return '%.4e' end
+    if largest >= 1e5 or least < 1e-4 then return '%.4e' end
     return '%.4f'
 end
 

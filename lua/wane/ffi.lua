@@ -74,6 +74,7 @@ local oom = ffi.new('struct wn_oom')
 local function failure(code)
     local word = ffi.string(C.wn_status_word(code))
     local message = ffi.string(C.wn_message())
+    if message:find('^handle %-1 is nothing') then message = 'this tensor was freed (t:free()); record it again' end
     local extra
     if word == 'oom' then
         C.wn_oom_last(oom)
@@ -88,7 +89,7 @@ binding.failure = failure
 
 --- Raises at the user's line unless code is 0. Takes a status or its negative.
 -- @param code what a C function returned
-function binding.check(code, _)
+function binding.check(code)
     if code ~= 0 then error(failure(code < 0 and -code or code), 0) end
     return code
 end

@@ -36,10 +36,6 @@ function grad.check_root(t, what)
         raise(nil, 'shape', '%s: the root must have one element, got %s; write loss:mean() or loss:sum()', what,
             tensor.describe(t))
     end
-    if tensor.info(t).needs_grad == 0 then
-        raise(nil, 'value', '%s: %s depends on nothing that needs a gradient; create a leaf with '
-            .. '{requires_grad = true}, or check wane.no_grad and detach', what, tensor.describe(t))
-    end
 end
 
 --- loss:backward{again =, policy =, budget =}: gradients of the loss added into the cells' gradients.

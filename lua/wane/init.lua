@@ -46,10 +46,10 @@ function wane.devices()
     return op.device_names()
 end
 
---- Elementwise larger, smaller of two tensors, or of a tensor and a number.
+-- Elementwise larger, smaller of two tensors, or of a tensor and a number.
 wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
 
---- Whether nodes get the line of the script that recorded them: reports then name lines, recording is slower.
+-- Whether nodes get the line of the script that recorded them: reports then name lines, recording is slower.
 wane.lines = op.lines
 
 wane.version = binding.string(C.wn_version())

@@ -161,6 +161,7 @@ local function add_state(module, Module)
     end
 
     --- Assigns every parameter from a table of names and tensors. A run point.
+    -- @param m module
     -- @param dict what state_dict of an equal model returned, or tensors read from a file
     -- @param opts {strict = false}: names may be missing on either side
     function Module.load_state_dict(m, dict, opts)
@@ -190,6 +191,7 @@ local function add_state(module, Module)
     end
 
     --- model:checkpoint(p): the policy p for everything recorded under this module.
+    -- @param m module
     -- @param p string, function, policy, plan; nothing: 'recompute_all'; false takes it off
     function Module.checkpoint(m, p)
         if p == false then

@@ -186,7 +186,7 @@ end
 -- @param list inputs: tensors, or numbers (constants of the dtype of the first tensor)
 -- @param attributes nil, an attribute block, or a table {i = {...}, n =, f = {...}, dtype =}; dims 0-based
 -- @return tensor
-function op.record(name, list, attributes, _)
+function op.record(name, list, attributes)
     local o = type(name) == 'string' and op.id[name] or name
     local n = #list
     if n > MOST then
@@ -272,9 +272,10 @@ local device_ids
 function op.device(name, what)
     if device_ids == nil then
         device_ids = {}
-        for k = 0, C.wn_device_count() - 1 do
-            local word = binding.text(C.wn_device_name(k))
-            if word then device_ids[word] = k end
+        local k = 0 -- the names go on past the listed devices: those are for specs
+        while C.wn_device_name(k) ~= nil do
+            device_ids[binding.text(C.wn_device_name(k))] = k
+            k = k + 1
         end
     end
     if type(name) == 'string' then

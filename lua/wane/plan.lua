@@ -11,6 +11,7 @@ local plot = require 'wane.plot'
 local program = require 'wane.program'
 local table_ = require 'wane.table'
 local tensor = require 'wane.tensor'
+local within = require 'wane.within'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
@@ -63,6 +64,16 @@ local function graph_of(self)
     return self._graph
 end
 
+-- Which nodes the policies that cut made regions of (found again: a plan met before was not asked for).
+local function covers_of(self, graph)
+    local policy = require 'wane.policy'
+    local layers, covers
+    within('asking', true, function()
+        layers, covers = require('wane.decide').covers(graph, self.program.policy, policy.default)
+    end)
+    return covers, layers
+end
+
 local List = {} -- rows that print as a table
 List.__index = List
 function List.__tostring(list)
@@ -84,8 +95,8 @@ function Plan:residuals()
         if node.is_residual then
             items[#items + 1] = {
                 index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
-                shape = node.shape, dtype = node.dtype, block = node.block + 1, copies = node.copies,
-                word = node.copies > 0 and 'recompute' or 'save',
+                shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
+                word = node.copies > 1 and 'recompute' or 'save',
             }
         end
     end
@@ -124,34 +135,54 @@ function Plan:recipe()
     return binding.text(C.wn_recipe(self.program.handle))
 end
 
---- The plan as a policy, to be pasted into a script.
--- @return Lua source of an expression
-function Plan:lua()
-    local words = {}
-    for _, r in ipairs(self:residuals()) do
-        if r.word ~= 'save' then words[#words + 1] = ("[%d] = '%s'"):format(r.index, r.word) end
-    end
-    local lines, line = {}, '   '
-    for _, word in ipairs(words) do
-        if #line + #word > 110 then
-            lines[#lines + 1] = line
-            line = '   '
+-- What was decided: regions that policies made as ranges of nodes, words by node.
+local function decisions_of(self)
+    local graph = graph_of(self)
+    local covers = covers_of(self, graph)
+    local units, words, last = {}, {}, nil
+    for _, node in ipairs(graph) do
+        local unit = covers[node.index] and covers[node.index].unit
+        if unit and unit == last then
+            units[#units][2] = node.index
+        elseif unit then
+            units[#units + 1], last = { node.index, node.index }, unit
+        elseif node.phase == 'forward' and node.word > 0 then
+            words[node.index] = node.word == 2 and 'recompute' or 'save'
         end
-        line = line .. ' ' .. word .. ','
     end
-    lines[#lines + 1] = line
-    return ('(function()\n    -- %d of %d residuals recomputed, peak %s\n    local words = {\n%s\n    }\n'
-        .. "    return function(r) return words[r.index] or 'save' end\nend)()\n")
-        :format(#words, self.residual_count, bytes.text(self.peak), table.concat(lines, '\n'))
+    return { units = units, words = words }
 end
 
---- The plan as a policy object: what it recomputes is recomputed, the rest saved.
+local function wrapped(items)
+    local lines, line = {}, '       '
+    for _, item in ipairs(items) do
+        if #line + #item > 110 then
+            lines[#lines + 1] = line
+            line = '       '
+        end
+        line = line .. ' ' .. item .. ','
+    end
+    lines[#lines + 1] = line
+    return table.concat(lines, '\n')
+end
+
+--- The plan's decisions as Lua source of a policy, to be pasted into a script that records the same graph.
+-- @return text of an expression; it needs `wane` in scope
+function Plan:lua()
+    local decisions, units, words, nodes = decisions_of(self), {}, {}, {}
+    for i, range in ipairs(decisions.units) do units[i] = ('{ %d, %d }'):format(range[1], range[2]) end
+    for node in pairs(decisions.words) do nodes[#nodes + 1] = node end
+    table.sort(nodes)
+    for i, node in ipairs(nodes) do words[i] = ("[%d] = '%s'"):format(node, decisions.words[node]) end
+    return ('wane.policy.replay { -- %d residuals, %d nodes recomputed, peak %s\n    units = {\n%s\n    },\n'
+        .. '    words = {\n%s\n    },\n}\n'):format(self.residual_count, self.recomputed, bytes.text(self.peak),
+        wrapped(units), wrapped(words))
+end
+
+--- The plan as a policy object: what it recomputes is recomputed, the rest as it was.
 function Plan:as_policy()
     if not rawget(self, '_policy_object') then
-        local words = {}
-        for _, r in ipairs(self:residuals()) do words[r.index] = r.word end
-        local answer = function(r) return words[r.index] end
-        rawset(self, '_policy_object', require('wane.policy').answering('plan', answer))
+        rawset(self, '_policy_object', require('wane.policy').replay(decisions_of(self)))
     end
     return self._policy_object
 end
@@ -212,7 +243,7 @@ local function torch_graph(self)
             #p.request.roots)
     end
     local graph = p:graph()
-    local layers, covers = require('wane.decide').covers(graph, p.policy, require('wane.policy').default)
+    local covers, layers = covers_of(self, graph)
     for _, layer in ipairs(layers) do
         if layer.policy.ask then
             raise(nil, 'unsupported', 'plan:pytorch: %s decides value by value, torch.utils.checkpoint knows '
@@ -250,16 +281,16 @@ end
 local function block_rows(self)
     local rows, order = {}, {}
     for _, node in ipairs(graph_of(self)) do
-        if node.phase == 'forward' and #node.inputs > 0 and node.block >= 0 then
+        if node.phase == 'forward' and #node.inputs > 0 and node.block > 0 then
             local row = rows[node.block]
             if not row then
                 row = { path = node.path or '', nodes = 0, saved = 0, dropped = 0, again = 0 }
                 rows[node.block] = row
                 order[#order + 1] = row
             end
-            row.nodes, row.again = row.nodes + 1, row.again + node.copies
+            row.nodes, row.again = row.nodes + 1, row.again + math.max(0, node.copies - 1)
             if node.is_residual then
-                local key = node.copies > 0 and 'dropped' or 'saved'
+                local key = node.copies > 1 and 'dropped' or 'saved'
                 row[key] = row[key] + node.bytes
             end
         end

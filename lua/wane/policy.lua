@@ -247,7 +247,7 @@ local function parse(text)
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end
     if name and counted[name] and tonumber(argument) then return policy[name](tonumber(argument)) end
     if name == 'budget' then return policy.budget(argument and bytes.parse(argument, 'policy.budget')) end
-    raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(name or text, words))
+    raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
 end
 
 --- Turns a string, a function, a policy or a plan into a policy object.
@@ -267,11 +267,18 @@ function policy.of(x)
         errors.describe(x), table.concat(words, ', '))
 end
 
---- A policy made of answers by node number: what a plan hands on.
--- @param name text
--- @param answer function(r) -> word or nil
-function policy.answering(name, answer)
-    return new(name, { ask = function(_, r) return answer(r) end })
+--- Decisions of a plan, by node number of the same graph: what plan:lua() writes and model:checkpoint(plan) uses.
+-- @param decisions { units = { {first, last}, ... } (regions, as node numbers), words = { [node] = word } }
+function policy.replay(decisions)
+    if type(decisions) ~= 'table' or type(decisions.units) ~= 'table' or type(decisions.words) ~= 'table' then
+        raise(nil, 'value', 'policy.replay: expected {units =, words =}, as plan:lua() writes it, got %s',
+            errors.describe(decisions))
+    end
+    local marks = {}
+    for unit, range in ipairs(decisions.units) do
+        for node = range[1], range[2] do marks[node] = unit end
+    end
+    return new('replay', { marks = marks, ask = function(_, r) return decisions.words[r.node] end })
 end
 
 local default

@@ -151,6 +151,13 @@ function Program:rerun()
     return self:call(C.wn_rerun)
 end
 
+--- Lets the program go now: what it was bound to must not live until the collector comes by.
+function Program:close()
+    C.wn_release(self.ref.id)
+    self.ref.id = -1
+    return self
+end
+
 --- A new tensor for root i's result (i from 1).
 function Program:result(i)
     return tensor.wrap(binding.id(C.wn_result(self.handle, i - 1)))
@@ -163,6 +170,7 @@ function program.run(request)
     local p = program.open(request):plan()
     p:run()
     module.new_epoch()
+    if #listeners == 0 then return p:close() end
     for i = 1, #listeners do listeners[i](p) end
     return p
 end

@@ -16,6 +16,8 @@ local ipairs, tonumber, type = ipairs, tonumber, type
 
 local read = {}
 
+local MOST_BYTES = 2 ^ 31 -- of one array of LuaJIT's ffi
+
 --- Makes sure t holds bytes: runs it when it does not.
 function read.run(t)
     if not op.held(t) then op.eval { t } end
@@ -39,11 +41,14 @@ function read.buffer(t, what)
         dtype = 'f32'
     end
     local n = tensor.count(t._dims)
-    local buffer = binding.array(dtype, math.max(1, n))
-    if n > 0 then
-        read.run(t)
-        binding.check(C.wn_read(t.id, buffer, n * binding.element_bytes[dtype]))
+    if n > 0 then read.run(t) end
+    local bytes = n * binding.element_bytes[dtype]
+    if bytes >= MOST_BYTES then
+        raise(nil, 'value', '%s: %s takes %.0f bytes, Lua can hold below 2 GiB of it; read parts with narrow', what,
+            tensor.describe(t), bytes)
     end
+    local buffer = binding.array(dtype, math.max(1, n))
+    if n > 0 then binding.check(C.wn_read(t.id, buffer, bytes)) end
     return buffer, n
 end
 
@@ -70,6 +75,7 @@ function methods.totable(t)
 end
 
 --- Copies the elements, row-major, in the tensor's own dtype, into the caller's memory. A run point.
+-- @param t tensor
 -- @param target cdata; its size is checked when it is an array
 -- @return target
 function methods.copy_to(t, target)
@@ -125,10 +131,12 @@ function methods.named(t, name)
     return t
 end
 
---- Gives the bytes of a held value back now.
+--- Gives the bytes of a held value back now; the tensor cannot be used any more.
 function methods.free(t)
     tensor.need_self(t, 'free')
+    tensor.typed(t)
     binding.check(C.wn_free(t.id))
+    tensor.disown(t)
 end
 
 local CAST

@@ -11,8 +11,8 @@ local errors = require 'wane.errors'
 
 local C = binding.C
 local raise, near = errors.raise, errors.near
-local getmetatable, rawget, rawset, setmetatable, tonumber, tostring, type =
-    getmetatable, rawget, rawset, setmetatable, tonumber, tostring, type
+local getmetatable, ipairs, rawget, rawset, setmetatable, tonumber, tostring, type =
+    getmetatable, ipairs, rawget, rawset, setmetatable, tonumber, tostring, type
 
 local tensor = {}
 
@@ -29,35 +29,45 @@ tensor.Tensor, tensor.methods, tensor.fields, tensor.setfields = Tensor, methods
 
 -- Handles owned by tensors. `live` forgets a tensor when the collector does; once a collection, the finalizer of one
 -- sentinel walks `owned` and enqueues the handles whose tensor is gone. (A finalizer for each tensor took 0.35 us
--- of the 0.6 us that recording a node cost; this takes 0.02.) Finalizers never run inside compiled code, and
--- nothing below allocates between reading and writing `n_owned`, so the walk cannot meet a half-made entry.
+-- of the 0.6 us that recording a node cost; this takes 0.02.) The finalizer may run between any two instructions of
+-- interpreted code, so what it shares with `wrap` is written by single stores in this order, never read and
+-- written back: first `live`, then `owned`.
 local live = setmetatable({}, { __mode = 'v' })
-local owned, n_owned = {}, 0
+local owned, top = {}, 0 -- owned[id] is true; no owned id is above top
 
 local function sweep()
-    local kept = 0
-    for k = 1, n_owned do
-        local id = owned[k]
-        if live[id] ~= nil then
-            kept = kept + 1
-            owned[kept] = id
-        else
+    for id = 0, top do
+        if owned[id] and live[id] == nil then
+            owned[id] = false
             C.wn_release(id)
         end
     end
-    n_owned = kept
 end
 binding.each_collection(sweep)
+
+local function own(t, id)
+    live[id] = t
+    if id > top then top = id end
+    owned[id] = true
+end
 
 --- A tensor that owns `id`, a handle just made.
 local function wrap(id)
     local t = setmetatable({ id = id }, Tensor)
-    n_owned = n_owned + 1
-    owned[n_owned] = id
     live[id] = t
+    if id > top then top = id end
+    owned[id] = true
     return t
 end
 tensor.wrap = wrap
+
+--- Gives up the handle of a tensor whose handle the library took back (t:free()).
+function tensor.disown(t)
+    local id = t.id
+    owned[id] = false
+    live[id] = nil
+    rawset(t, 'id', -1)
+end
 
 --- Whether x is a tensor.
 local function is(x)
@@ -66,6 +76,7 @@ end
 tensor.is = is
 
 --- The handle of a tensor.
+-- @param x tensor
 -- @param what opens the message when x is none
 function tensor.id(x, what)
     if getmetatable(x) ~= Tensor then
@@ -116,10 +127,8 @@ tensor.typed = typed
 function tensor.rebind(t, id)
     live[t.id] = nil
     rawset(t, 'id', id)
-    n_owned = n_owned + 1
-    owned[n_owned] = id
-    live[id] = t
-    rawset(t, '_dtype', nil)
+    own(t, id)
+    for _, field in ipairs { '_dtype', '_ndim', '_dims', '_device', '_cell' } do rawset(t, field, nil) end
 end
 
 local Shape = {}

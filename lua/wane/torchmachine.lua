@@ -104,7 +104,8 @@ function Machine:leaf(node)
     local key = node.key or node
     local t = self.leaves[key]
     if t then return t end
-    t = { refs = 1, storage = self:alloc(node.op == 'const' and 0 or node.bytes), node = node }
+    local taken = node.op == 'const' or node.is_bound_cell
+    t = { refs = 1, storage = self:alloc(taken and 0 or node.bytes), node = node }
     if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
     self.leaves[key] = t
     return t
@@ -131,6 +132,14 @@ function Machine:save(g, node, inputs, out, mode)
     end
 end
 
+-- Behind a reentrant checkpoint that trains nothing, a value needs no gradient although its graph says so.
+local function is_tracked(inputs)
+    for _, t in ipairs(inputs) do
+        if t.leaf or t.grad_node then return true end
+    end
+    return false
+end
+
 --- Runs one node; env: node -> tensor. Puts the result into env with one reference.
 -- `skip_result`: early stop, nothing after the inputs are saved.
 function Machine:step(node, env, mode, skip_result)
@@ -141,7 +150,7 @@ function Machine:step(node, env, mode, skip_result)
     local inputs = {}
     for k, input in ipairs(node.inputs) do inputs[k] = env[input] or self:leaf(input) end
     local out = { refs = 1, node = node }
-    local g = mode.grad and node.needs_grad and self:grad_node(node, inputs) or nil
+    local g = mode.grad and node.needs_grad and is_tracked(inputs) and self:grad_node(node, inputs) or nil
     if skip_result then
         self:save(g, node, inputs, nil, mode)
         self:drop_grad_node(g)

@@ -10,12 +10,15 @@
 -- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
 -- the call returns; other values until their last reader. Integer tensors are int64 there.
 -- @module wane.torchmem
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local torchmachine = require 'wane.torchmachine'
 
 local torchmem = {}
 
 local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
+
+local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
 -- ---- the graph as PyTorch sees it ---------------------------------------------------------------------------
 -- Fields the machine reads: numel, bytes (int64 for i32), inputs, needs_grad.
@@ -26,7 +29,7 @@ local function prepare(graph)
             node.is_leaf = node.op == 'cell' or node.op == 'data' or node.op == 'const' or creation[node.op]
             node.ndim, node.numel = #node.shape, 1
             for _, n in ipairs(node.shape) do node.numel = node.numel * n end
-            if node.dtype == 'i32' then node.bytes = node.numel * 8 end
+            node.bytes = node.numel * element_bytes[node.dtype]
             if not node.is_leaf then
                 order[#order + 1] = node
                 node.position = #order
@@ -298,6 +301,32 @@ local function roots_of(events)
     return roots
 end
 
+-- The graph of everything that is bound to a name, and which node each tensor is. A state cell is told by its
+-- bytes only: they are allocated when it is bound, so that its nodes in the graph take none.
+local function look(roots)
+    local program = require 'wane.program'
+    local values, cells = {}, {}
+    for _, t in ipairs(roots) do
+        local list = require('wane.tensor').typed(t)._cell and cells or values
+        list[#list + 1] = t
+    end
+    local names = {}
+    for i, t in ipairs(values) do
+        names['py ' .. i] = t
+        binding.check(binding.C.wn_rename(t.id, 'py ' .. i))
+    end
+    local graph = #values > 0 and program.open({ mode = 'eval', roots = values }):graph() or { parents = {} }
+    graph.node_of = {}
+    for _, node in ipairs(graph) do
+        if names[node.name] then graph.node_of[names[node.name]] = node end
+        node.is_bound_cell = node.op == 'cell'
+    end
+    for _, t in ipairs(cells) do
+        graph.node_of[t] = { op = 'cell', is_leaf = true, bytes = tonumber(require('wane.tensor').info(t).bytes), inputs = {} }
+    end
+    return graph
+end
+
 local Replay = {}
 Replay.__index = Replay
 
@@ -380,8 +409,7 @@ function torchmem.script(fn, opts)
     return program.planning(function()
         fn(script)
         local roots = roots_of(script.events)
-        local graph = program.look { mode = 'eval', roots = roots }
-        return replay(script, graph, opts)
+        return replay(script, look(roots), opts)
     end)
 end
 

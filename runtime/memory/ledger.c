@@ -1,4 +1,5 @@
-/* See ledger.h. The account is kept at the moment bytes are taken or given, never reconstructed. */
+/* The account, the held buffers and the arenas: see ledger.h. The account is kept at the moment bytes are taken or
+ * given, never reconstructed; a failure leaves it as it was. */
 #include "ledger.h"
 #include <string.h>
 #include "../base/alloc.h"

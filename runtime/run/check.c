@@ -1,4 +1,5 @@
-/* See check.h. */
+/* The checked run: see check.h. It compares bytes, not intentions, and so costs the whole memory of the program at
+ * every instruction; it must never be on outside specs. */
 #include "check.h"
 #include <string.h>
 #include "../base/alloc.h"

@@ -1,4 +1,5 @@
-/* See measure.h. */
+/* The executor's account: see measure.h. It must never look at what the simulator predicted (schedule->summary,
+ * ->live), or the two numbers would no longer be independent. */
 #include "measure.h"
 #include <string.h>
 #include "../base/alloc.h"

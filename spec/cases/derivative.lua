@@ -6,7 +6,9 @@ local record = array.record
 local function derivative(name, f, options)
     options = options or {}
     local call = function(_, dy, v) return record(name, { dy, v }, options.attrs) end
-    local ref = function(dy, v) return array.map(function(a, b) return a * f(b) end, dy, v) end
+    local slope = options.choose and function(a, b) return f(b) == 0 and 0 or a * f(b) end -- +0, whatever a's sign
+        or function(a, b) return a * f(b) end
+    local ref = function(dy, v) return array.map(slope, dy, v) end
     local cases = {}
     for k, s in ipairs { { 'a matrix', 3, 4 }, { '0-d' }, { 'no elements', 0, 3 }, { 'past a vector', 7, 67 } } do
         cases[k] = { name = s[1], call = call, ref = ref, exact = options.exact,
@@ -30,7 +32,8 @@ local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
 return {
     abs_grad = derivative('abs_grad', function(x) return x > 0 and 1 or x < 0 and -1 or 0 end,
         { exact = true, kinks = { 0, 1, -1 } }),
-    relu_grad = derivative('relu_grad', function(y) return y > 0 and 1 or 0 end, { exact = true, kinks = { 0, 1 } }),
+    relu_grad = derivative('relu_grad', function(y) return y > 0 and 1 or 0 end,
+        { exact = true, choose = true, kinks = { 0, 1 } }),
     gelu_grad = derivative('gelu_grad', function(x)
         return 0.5 * (1 + array.erf(x / math.sqrt(2))) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
     end),
@@ -42,5 +45,5 @@ return {
     sigmoid_grad = derivative('sigmoid_grad', function(y) return y * (1 - y) end),
     sqrt_grad = derivative('sqrt_grad', function(y) return 0.5 / y end, { gen = 'positive' }),
     clamp_grad = derivative('clamp_grad', function(x) return x >= -0.5 and x <= 0.75 and 1 or 0 end,
-        { exact = true, attrs = { f = { -0.5, 0.75 } }, kinks = { -0.5, 0.75, -0.51, 0.76, 0 } }),
+        { exact = true, choose = true, attrs = { f = { -0.5, 0.75 } }, kinks = { -0.5, 0.75, -0.51, 0.76, 0 } }),
 }

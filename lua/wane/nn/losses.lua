@@ -54,6 +54,7 @@ end
 --- nn.cross_entropy(logits, labels, {ignore_index = -100}): mean of -log softmax(logits)[label].
 -- @param logits (..., C)
 -- @param labels (...) i32, 0-based
+-- @param opts {ignore_index = -100}: labels that count for nothing
 function losses.cross_entropy(logits, labels, opts)
     local index = ignore_index(opts, 'nn.cross_entropy')
     check(logits, labels, 'nn.cross_entropy')

@@ -1,0 +1,194 @@
+-- Invariants 1 and 2: predicted is measured, to the byte, per kind and at every instant; what ran is the schedule.
+-- The two sides share no code: plan/simulate.c walks the finished schedule, run/measure.c adds up what is issued,
+-- and the checked run (wn_debug 'check') looks at the bytes themselves.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local policies = { false, 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(2)' }
+
+local function same(p, what)
+    assert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
+    assert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
+    for k = 1, 9 do
+        assert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k))
+    end
+    for k = 1, 5 do assert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
+end
+
+local function batch()
+    return wane.tensor({ 0, 3, 1, 2, 4, 5 }, { dtype = 'i32' })
+end
+
+-- Every way a step is run, under one policy; calls check(program, name) after each.
+local function each_run(policy, check)
+    wane.manual_seed(7)
+    local model = programs.mlp(48, 6, 0.2)
+    local head = nn.Linear(48, 6)
+    local params = model:parameters()
+    for _, q in ipairs(head:parameters()) do params[#params + 1] = q end
+    local opt = optim.AdamW(params, { lr = 1e-3 })
+    local x = wane.randn(6, 48, { requires_grad = true })
+    local function loss() return nn.cross_entropy(head(model(x)), batch()) end
+    policy = policy or nil
+    for step = 1, 2 do
+        check(programs.run { mode = 'backward', roots = { loss() }, policy = policy }, 'backward ' .. step)
+    end
+    opt:zero_grad()
+    check(programs.run { mode = 'backward', roots = { loss() }, policy = policy, transient = true }, 'transient')
+    local l1, l2 = loss(), loss()
+    check(programs.run { mode = 'backward', roots = { l1, l2 }, policy = policy }, 'micro-batches')
+    check(programs.run { mode = 'eval', roots = { model(x) } }, 'eval')
+end
+
+describe('predicted and measured', function()
+    for _, policy in ipairs(policies) do
+        it('are equal to the byte, per kind, at every instant, under ' .. tostring(policy), function()
+            each_run(policy, same)
+        end)
+    end
+
+    it('are equal for opt:step(loss), opt:step() and micro-batches given to step', function()
+        local seen = {}
+        local within = require 'wane.within'
+        local model = programs.mlp(32, 4, 0)
+        local opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.9 })
+        local x = wane.randn(5, 32):retain()
+        within('listen', function(p) seen[#seen + 1] = programs.read(p) end, function()
+            opt:step(model(x):sum())
+            opt:step { model(x):sum(), model(x):mean() }
+            opt:zero_grad()
+            model(x):sum():backward()
+            opt:step()
+        end)
+        assert.is_true(#seen >= 4)
+        for i, p in ipairs(seen) do same(p, p.request.mode .. ' ' .. i) end
+    end)
+
+    it('are equal on meta, where nothing has bytes', function()
+        local within = require 'wane.within'
+        local ran = 0
+        wane.set_device 'meta'
+        local ok, why = pcall(function()
+            local model = programs.mlp(512, 4, 0.1)
+            local opt = optim.Adam(model:parameters(), { lr = 0.1 })
+            local x = wane.randn(64, 512)
+            within('listen', function(p)
+                ran = ran + 1
+                same(programs.read(p), 'meta')
+            end, function() opt:step(model(x):sum()) end)
+        end)
+        wane.set_device 'cpu'
+        assert(ok, why)
+        assert.equal(1, ran)
+    end)
+
+    it('leave little slack: reserved - peak <= 2 % of the activations', function()
+        wane.manual_seed(1)
+        for _, policy in ipairs { 'save_all', 'every(4)' } do
+            local model = programs.mlp(256, 20, 0)
+            local x = wane.randn(32, 256, { requires_grad = true })
+            local p = programs.run { mode = 'backward', roots = { model(x):sum() }, policy = policy }
+            assert.is_true(p.predicted.activations > 0)
+            assert.is_true(p.predicted.reserved - p.predicted.peak <= 0.02 * p.predicted.activations,
+                policy .. ': slack ' .. p.predicted.reserved - p.predicted.peak)
+        end
+    end)
+
+    it('reach the floor of a chain: parameters, gradients, input, its gradient and one activation', function()
+        local width, batch_size, depth = 64, 32, 8
+        local layers = {}
+        for _ = 1, depth do
+            layers[#layers + 1] = nn.Linear(width, width)
+            layers[#layers + 1] = nn.ReLU()
+        end
+        local model = nn.Sequential(layers)
+        local x = wane.randn(batch_size, width, { requires_grad = true })
+        local p = programs.run { mode = 'backward', roots = { model(x):sum() } }
+        local weight, bias, activation = width * width * 4, width * 4, batch_size * width * 4
+        assert.equal(2 * depth * (weight + bias) + 3 * activation, p.measured.peak)
+        assert.equal(p.measured.peak, p.measured.reserved)
+        -- Activations lie where gradients will be: the arena holds one of them, not eight.
+        assert.equal(activation, p.predicted.arena)
+        assert.is_true(p.predicted.lent > 0)
+    end)
+end)
+
+describe('the checked run', function()
+    before_each(function() C.wn_debug('check', 1) C.wn_debug('poison', 1) end)
+    after_each(function() C.wn_debug('check', 0) C.wn_debug('poison', 0) end)
+
+    for _, policy in ipairs(policies) do
+        it('finds no byte written outside its place, and nothing above reserved, under ' .. tostring(policy), function()
+            each_run(policy, function(p, what)
+                assert.is_true(p.measured.high_water <= p.predicted.arena, what)
+                assert.is_true(p.predicted.arena == 0 or p.measured.high_water > 0, what)
+            end)
+        end)
+    end
+end)
+
+describe('the executed trace', function()
+    before_each(function() C.wn_debug('trace', 1) end)
+    after_each(function() C.wn_debug('trace', 0) end)
+
+    it('is the schedule, instruction by instruction', function()
+        for _, policy in ipairs { 'save_all', 'recompute_all' } do
+            each_run(policy, function(p, what)
+                local n = C.wn_step_count(p.handle)
+                assert.is_true(n > 0)
+                for i = 0, n - 1 do assert.equal(i, C.wn_trace(p.handle, i), what) end
+                assert.equal(-1, C.wn_trace(p.handle, n), what)
+            end)
+        end
+    end)
+end)
+
+describe('recomputation', function()
+    it('happens where the words say, once a value, right before its first reader', function()
+        wane.manual_seed(3)
+        local model = programs.mlp(16, 6, 0)
+        local x = wane.randn(4, 16):retain()
+        local p = programs.run { mode = 'backward', roots = { model(x):sum() }, policy = 'segments(3)' }
+        -- 12 children in 3 segments of 4, the last not checkpointed. A segment's first Linear and activation feed
+        -- its second Linear; the second activation is the boundary and stays, the second Linear's output is what
+        -- GELU's backward reads: 3 of 4 nodes again, twice.
+        assert.equal(6, p.predicted.recomputed)
+        local again, first_backward = {}, nil
+        for i, step in ipairs(programs.schedule(p)) do
+            if step.what == 'run' and step.phase == 2 then first_backward = first_backward or i end
+            if step.what == 'run' and step.phase == 1 then
+                again[step.node] = (again[step.node] or 0) + 1
+                assert.is_true(first_backward ~= nil and i > first_backward)
+            end
+        end
+        local count = 0
+        for _, times in pairs(again) do
+            assert.equal(1, times)
+            count = count + 1
+        end
+        assert.equal(6, count)
+    end)
+
+    it('lowers the peak of a deep narrow step, and save_all recomputes nothing', function()
+        local peaks = {}
+        for _, policy in ipairs { 'save_all', 'every(4)' } do
+            wane.manual_seed(3)
+            local model = programs.mlp(16, 16, 0)
+            local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+            local x = wane.randn(512, 16):retain()
+            local p
+            require('wane.within')('listen', function(q) p = programs.read(q) end, function()
+                opt:step(model(x):sum(), { policy = policy })
+            end)
+            peaks[policy] = p.measured.peak
+            if policy == 'save_all' then assert.equal(0, p.predicted.recomputed) end
+        end
+        assert.is_true(peaks['every(4)'] < 0.6 * peaks.save_all,
+            peaks['every(4)'] .. ' against ' .. peaks.save_all)
+    end)
+end)

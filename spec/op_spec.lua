@@ -1,0 +1,306 @@
+-- Every op of the table, through its record in spec/cases: values against the plain reference, gradients against
+-- finite differences, the same bits twice, in checked runs over poisoned memory and on a second device, and
+-- refusals that leave everything usable. An op without a record fails here, by name.
+local helper = require 'spec.helper'
+local cases = require 'spec.cases'
+local gradcheck = require 'spec.support.gradcheck'
+local array = require 'spec.cases.array'
+local wane = helper.wane
+local binding, within, create = require 'wane.ffi', require 'wane.within', require 'wane.create'
+
+local C = binding.C
+local CPU, MIRROR = 0, 2
+local LEAF = 1
+local FLOATS = { 'f32', 'f64' }
+
+-- ---- inputs ---------------------------------------------------------------------------------------------------
+
+-- Numbers in [0, 1) that depend on the name only.
+local function stream(name)
+    local state = 1
+    for k = 1, #name do state = (state * 31 + name:byte(k)) % 2147483647 end
+    return function()
+        state = (state * 16807 + 11) % 2147483647
+        return state / 2147483647
+    end
+end
+
+local generators = {
+    normal = function(u)
+        local r = math.sqrt(-2 * math.log(u() * 0.999 + 0.001))
+        return r * math.cos(2 * math.pi * u())
+    end,
+    positive = function(u) return 0.5 + 1.5 * u() end,
+    away = function(u)
+        local v = 0.2 + 1.8 * u()
+        return u() < 0.5 and -v or v
+    end,
+    mask = function(u) return u() < 0.5 and 0 or 1 end,
+}
+
+-- A shuffled ladder: no two closer than 0.1, none closer than 0.01 to -0.5 or 0.75 unless lifted.
+local function ladder(n, u, lift)
+    local out = {}
+    for k = 1, n do out[k] = (k - math.floor(n / 2)) * 0.13 + 0.037 + lift end
+    for k = n, 2, -1 do
+        local j = 1 + math.floor(u() * k)
+        out[k], out[j] = out[j], out[k]
+    end
+    return out
+end
+
+local function f32(v)
+    local buffer = binding.array('f32', 1)
+    buffer[0] = v
+    return tonumber(buffer[0])
+end
+
+-- The array of one input of a case; its values are those of the dtype.
+local function make_array(input, dtype, u)
+    local shape = {}
+    for d, size in ipairs(input) do shape[d] = size end
+    local n, gen = array.count(shape), input.gen or 'normal'
+    local list = input.values or gen == 'distinct' and ladder(n, u, 0) or gen == 'between' and ladder(n, u, 0.065)
+    local limit = tonumber(gen:match('^int:(%d+)$'))
+    local out = array.build(shape, function(_, k)
+        local v = list and list[k] or limit and math.floor(u() * limit) or generators[gen](u)
+        return dtype == 'f32' and f32(v) or v
+    end)
+    out.dtype = dtype
+    return out
+end
+
+local function arrays_of(case, float, name)
+    local u, out = stream(name .. case.name), {}
+    for i, input in ipairs(case.inputs) do out[i] = make_array(input, input.dtype or float, u) end
+    return out
+end
+
+local function to_tensor(a, device, options)
+    local n = array.count(a.shape)
+    local buffer = binding.array(a.dtype, math.max(n, 1))
+    for k = 1, n do buffer[k - 1] = a[k] end
+    local t = create.data(a.shape, a.dtype, device, buffer)
+    if not options then return t end
+    local cell = create.cell(create.KIND_INPUT, t, 'x')
+    binding.check(C.wn_cell_need_grad(cell.id, 1))
+    return cell
+end
+
+-- ---- running one case -----------------------------------------------------------------------------------------
+
+local function seed(case)
+    if case.seeded then wane.manual_seed(1) end
+end
+
+local function call(case, tensors)
+    seed(case)
+    return case.call(wane, unpack(tensors))
+end
+
+local function tensors_of(arrays, device, differentiable)
+    local out = {}
+    for i, a in ipairs(arrays) do out[i] = to_tensor(a, device, differentiable and differentiable[i]) end
+    return out
+end
+
+local function debugged(fn, ...)
+    binding.check(C.wn_debug('check', 1))
+    binding.check(C.wn_debug('poison', 1))
+    local function restore(ok, ...)
+        C.wn_debug('check', 0)
+        C.wn_debug('poison', 0)
+        if not ok then error((...), 0) end
+        return ...
+    end
+    return restore(pcall(fn, ...))
+end
+
+-- Which inputs the gradient is taken of: a list of booleans, or nil.
+local function differentiable(case, arrays)
+    if not case.grad then return nil end
+    local out = {}
+    for i, a in ipairs(arrays) do
+        local float = a.dtype == 'f32' or a.dtype == 'f64'
+        out[i] = float and (case.grad == true or case.grad[i] == true)
+    end
+    return out
+end
+
+-- A fixed weight for each element of the result, so that no two of them can be mixed up.
+local function loss_of(case, tensors, device, name)
+    local y = call(case, tensors)
+    local weights = make_array(y.shape, y.dtype, stream(name .. ' weights'))
+    return (y * to_tensor(weights, device)):sum()
+end
+
+-- The bytes of the result, then of every gradient.
+local function all_bytes(case, float, name, device)
+    return within('device', device, function()
+        local arrays = arrays_of(case, float, name)
+        local out = { gradcheck.bytes(call(case, tensors_of(arrays, device))) }
+        local which = differentiable(case, arrays)
+        if which then
+            local tensors = tensors_of(arrays, device, which)
+            loss_of(case, tensors, device, name):backward()
+            for i = 1, #tensors do
+                if which[i] then out[#out + 1] = gradcheck.bytes(tensors[i].grad) end
+            end
+        end
+        return table.concat(out, '|')
+    end)
+end
+
+-- ---- the checks -------------------------------------------------------------------------------------------------
+
+-- fn(case, float) of every case for every float type it is for; a message it returns fails with the case's name.
+local function each_case(name, fn)
+    local ran = 0
+    for _, case in ipairs(cases.records[name].cases) do
+        for _, float in ipairs(FLOATS) do
+            if not case.only or case.only == float then
+                ran = ran + 1
+                local fine, wrong = xpcall(fn, function(e)
+                    return type(e) == 'string' and debug.traceback(e) or tostring(e)
+                end, case, float)
+                assert(fine and not wrong, ('%s, %s, %s: %s'):format(name, case.name, float, tostring(wrong)))
+            end
+        end
+    end
+    assert(ran > 0, name .. ': no case ran')
+end
+
+local function wrong_value(case, float, name)
+    local arrays = arrays_of(case, float, name)
+    local y = call(case, tensors_of(arrays))
+    local have = gradcheck.values(y)
+    if y.dtype ~= (case.dtype or float) then
+        return ('dtype %s, expected %s'):format(y.dtype, case.dtype or float)
+    end
+    if case.check then
+        local fine, why = case.check(have, unpack(arrays))
+        return not fine and (why or 'refused by the case') or nil
+    end
+    local want = case.ref(unpack(arrays))
+    if table.concat(y.shape, ',') ~= table.concat(want.shape, ',') then
+        return ('shape (%s), expected (%s)'):format(table.concat(y.shape, ', '), table.concat(want.shape, ', '))
+    end
+    if case.exact then
+        if gradcheck.bytes(y) == gradcheck.rounded(want, y.dtype) then return nil end
+        return 'bits differ: ' .. (gradcheck.differ(have, want, 0) or 'the sign of a zero')
+    end
+    return gradcheck.differ(have, want, (case.tol or cases.tol)[float] or cases.tol[float])
+end
+
+local function wrong_gradient(case, float, name)
+    if float ~= 'f64' or not case.grad then return nil end
+    local arrays = arrays_of(case, float, name)
+    local which, cells = differentiable(case, arrays), {}
+    local tensors = tensors_of(arrays, CPU, which)
+    for i, t in ipairs(tensors) do
+        if which[i] then cells[#cells + 1] = t end
+    end
+    return (gradcheck.wrong(cells, function() return loss_of(case, tensors, CPU, name) end,
+        { tol = cases.grad_tol }))
+end
+
+local function raises(name, bad)
+    local fn = bad.call or cases.records[name].cases[1].call
+    local arrays = arrays_of({ name = 'bad', inputs = bad.inputs }, 'f32', name)
+    local fine, why = pcall(function() return gradcheck.bytes(fn(wane, unpack(tensors_of(arrays)))) end)
+    assert(not fine, name .. ': accepted, expected ' .. bad.error)
+    assert(tostring(why):find(bad.error), ('%s: raised "%s", expected %s'):format(name, tostring(why), bad.error))
+end
+
+-- ---- the specs --------------------------------------------------------------------------------------------------
+
+local names = {}
+do
+    local info = binding.new('struct wn_op_info')
+    for id = 0, C.wn_op_count() - 1 do
+        binding.check(C.wn_op_get(id, info))
+        if info.flags % (2 * LEAF) < LEAF then names[#names + 1] = binding.string(info.name) end
+    end
+end
+
+describe('the records', function()
+    it('cover every op of the table and nothing else', function()
+        local missing, known = {}, {}
+        for _, name in ipairs(names) do
+            known[name] = true
+            if not cases.records[name] then missing[#missing + 1] = name end
+        end
+        assert(#missing == 0, 'ops without a record in spec/cases: ' .. table.concat(missing, ', '))
+        for name in pairs(cases.records) do
+            assert(known[name], name .. ' has a record and is no op')
+        end
+    end)
+
+    it('check the gradient of every op that has one', function()
+        local info, missing, differentiable_ops = binding.new('struct wn_op_info'), {}, 0
+        for _, name in ipairs(names) do
+            binding.check(C.wn_op_get(C.wn_op_id(name), info))
+            local checked = false
+            for _, case in ipairs(cases.records[name] and cases.records[name].cases or {}) do
+                checked = checked or case.grad and case.only ~= 'f32'
+            end
+            if info.differentiable ~= 0 then
+                differentiable_ops = differentiable_ops + 1
+                if not checked then missing[#missing + 1] = name end
+            end
+        end
+        assert(differentiable_ops > 30, 'only ' .. differentiable_ops .. ' ops have a gradient')
+        assert(#missing == 0, 'ops whose gradient no case checks: ' .. table.concat(missing, ', '))
+    end)
+end)
+
+for _, name in ipairs(names) do
+    if cases.records[name] then
+        describe(name, function()
+            it('computes what the reference does', function()
+                each_case(name, function(case, float) return wrong_value(case, float, name) end)
+            end)
+
+            it('has the slope of its finite differences', function()
+                each_case(name, function(case, float) return wrong_gradient(case, float, name) end)
+            end)
+
+            it('gives the same bits again, checked over poison, and on the mirror', function()
+                each_case(name, function(case, float)
+                    local first = all_bytes(case, float, name, CPU)
+                    if first ~= all_bytes(case, float, name, CPU) then return 'other bits the second time' end
+                    if first ~= debugged(all_bytes, case, float, name, CPU) then return 'other bits over poison' end
+                    if first ~= all_bytes(case, float, name, MIRROR) then return 'other bits on the mirror' end
+                end)
+            end)
+
+            it('refuses what is wrong, and works after it', function()
+                local record = cases.records[name]
+                assert(#record.bad > 0, name .. ': the record has nothing bad')
+                for _, bad in ipairs(record.bad) do
+                    raises(name, bad)
+                    local case = record.cases[1]
+                    local wrong = wrong_value(case, case.only or 'f32', name)
+                    assert(not wrong, ('%s, after a refusal: %s'):format(name, tostring(wrong)))
+                end
+            end)
+        end)
+    end
+end
+
+describe('the comparison', function()
+    it('fails on what is not a number and on a difference', function()
+        local nan = 0 / 0
+        assert.is_string(gradcheck.differ({ nan }, { shape = { 1 }, 1 }, 1e-5))
+        assert.is_string(gradcheck.differ({ 1 }, { shape = { 1 }, nan }, 1e-5))
+        assert.is_string(gradcheck.differ({ 1.1 }, { shape = { 1 }, 1 }, 1e-5))
+        assert.is_nil((gradcheck.differ({ 1 + 1e-7 }, { shape = { 1 }, 1 }, 1e-5)))
+    end)
+
+    it('of gradients fails on a wrong one', function()
+        local x = to_tensor({ shape = { 2 }, dtype = 'f64', 0.3, 0.7 }, CPU, true)
+        assert.is_nil((gradcheck.wrong({ x }, function() return (x * x):sum() end)))
+        -- The detached factor is a wrong gradient on purpose.
+        assert.is_string((gradcheck.wrong({ x }, function() return (x * x:detach()):sum() end)))
+    end)
+end)

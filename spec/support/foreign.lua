@@ -1,0 +1,41 @@
+-- Run by foreign_spec in a process of its own, with foreign.so preloaded: trains a few steps, arms the counter
+-- around the last one, and prints what was asked for and how far the process grew beyond the plan.
+local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
+local ffi = require 'ffi'
+ffi.cdef 'void foreign_arm(int on); double foreign_bytes(void);'
+
+local wane = require 'wane'
+local programs = require 'spec.support.programs'
+
+local function resident()
+    local file = assert(io.open '/proc/self/statm')
+    local pages = tonumber(file:read('*a'):match('^%d+ (%d+)'))
+    file:close()
+    return pages * 4096
+end
+
+local width = tonumber(arg[1])
+local model = programs.mlp(width, 6, 0.1)
+local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
+local x = wane.randn(64, width):retain()
+local before = resident()
+local peak
+for step = 1, 4 do
+    local loss = model(x):sum()
+    local p
+    collectgarbage()
+    collectgarbage 'stop' -- the collector's own memory is not the run's
+    require('wane.within')('listen', function(q)
+        ffi.C.foreign_arm(0)
+        p = programs.read(q)
+    end, function()
+        if step == 4 then ffi.C.foreign_arm(1) end
+        opt:step(loss, { policy = 'every(2)' })
+    end)
+    ffi.C.foreign_arm(0)
+    collectgarbage 'restart'
+    peak = p.measured.reserved
+end
+print(('foreign %d'):format(ffi.C.foreign_bytes()))
+print(('grown beyond plan %d'):format(resident() - before - peak))

@@ -1,0 +1,81 @@
+--- Programs for the specs of the core: opened, planned and run step by step, with what was predicted and what
+-- was measured read straight from the library.
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+
+local C = binding.C
+local programs = {}
+
+local kinds = {}
+for k = 0, C.WN_KIND_COUNT - 1 do kinds[k] = binding.text(C.wn_kind_name(k)) end
+
+local function numbers(list, n)
+    local out = {}
+    for i = 0, n - 1 do out[i + 1] = tonumber(list[i]) end
+    return out
+end
+
+--- Runs one request and returns the open program with .predicted and .measured:
+-- { peak, reserved, kinds = {9 bytes}, at = {5 bytes} }.
+function programs.run(request)
+    local p = program.open(request):plan()
+    p:run()
+    return programs.read(p)
+end
+
+--- Fills .predicted and .measured of a program that ran.
+function programs.read(p)
+    local s, m = binding.new('struct wn_summary'), binding.new('struct wn_measured')
+    binding.check(C.wn_summary(p.handle, s))
+    binding.check(C.wn_measured(p.handle, m))
+    p.predicted = { peak = tonumber(s.peak), reserved = tonumber(s.reserved), arena = tonumber(s.arena),
+        kinds = numbers(s.peak_kinds, 9), at = numbers(s.at, 5), recomputed = s.recomputed, lent = tonumber(s.lent),
+        activations = tonumber(s.activation_bytes) }
+    p.measured = { peak = tonumber(m.peak), reserved = tonumber(m.reserved), kinds = numbers(m.peak_kinds, 9),
+        at = numbers(m.at, 5), high_water = tonumber(m.high_water), seconds = m.seconds }
+    return p
+end
+
+--- The name of kind i (from 1).
+function programs.kind(i)
+    return kinds[i - 1]
+end
+
+--- The schedule as a list of { what, op, node, phase, inplace, bytes, offset, space, workspace }.
+function programs.schedule(p)
+    local step, out = binding.new('struct wn_step'), {}
+    for i = 0, C.wn_step_count(p.handle) - 1 do
+        binding.check(C.wn_step(p.handle, i, step))
+        out[i + 1] = { what = binding.text(step.what), op = binding.text(step.op), node = step.node, phase = step.phase,
+            inplace = step.inplace, bytes = tonumber(step.bytes), offset = tonumber(step.offset), space = step.space,
+            workspace = tonumber(step.workspace), copy = step.copy, live = tonumber(step.live) }
+    end
+    return out
+end
+
+--- A multi-layer perceptron with everything the memory path must get right: dropout, a skip, a tied layer.
+function programs.mlp(width, depth, p)
+    local nn = wane.nn
+    local layers = {}
+    for i = 1, depth do
+        layers[#layers + 1] = nn.Linear(width, width)
+        layers[#layers + 1] = i % 2 == 0 and nn.GELU() or nn.ReLU()
+        if p and p > 0 then layers[#layers + 1] = nn.Dropout(p) end
+    end
+    return nn.Sequential(layers)
+end
+
+--- The raw bytes of tensors, as one Lua string a tensor.
+function programs.bytes(list)
+    local out = {}
+    for i, t in ipairs(list) do
+        local size = t:numel() * (t.dtype == 'f64' and 8 or t.dtype == 'u8' and 1 or 4)
+        local buffer = binding.new('uint8_t[?]', size)
+        binding.check(C.wn_read(t.id, buffer, size))
+        out[i] = binding.string(buffer, size)
+    end
+    return out
+end
+
+return programs

@@ -1,0 +1,223 @@
+-- The verifier refuses what is illegal: each rule of plan/verify.c has a schedule spoiled for it through the one
+-- door there is (wn_tamper), and the words must name the rule. A spoiled plan is forgotten afterwards.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+
+local C = binding.C
+local nn, optim = wane.nn, wane.optim
+
+local function open(mode, policy)
+    wane.manual_seed(5)
+    local model = programs.mlp(24, 4, 0.1)
+    local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+    local x = wane.randn(6, 24, { requires_grad = true })
+    local loss = model(x):sum()
+    local p
+    if mode == 'step' then
+        local function on_request(request)
+            p = program.open(request):plan()
+            return p
+        end
+        program.planning(function() opt:step(loss, { policy = policy }) end, on_request)
+    else
+        p = program.open({ mode = mode, roots = { loss }, policy = policy }):plan()
+    end
+    return p, programs.schedule(p)
+end
+
+local function find(schedule, wanted)
+    for i, step in ipairs(schedule) do
+        if wanted(step, i) then return i - 1, step end
+    end
+    error('the schedule has no such step')
+end
+
+local function tamper(p, step, field, value)
+    binding.check(C.wn_tamper(p.handle, step, field, value))
+end
+
+local function refused(p, rule)
+    local code = C.wn_verify(p.handle)
+    local words = binding.text(C.wn_message())
+    assert.equal('illegal', binding.text(C.wn_status_word(code)))
+    assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), words)
+    assert.is_truthy(words:find('instruction %d+'), words)
+end
+
+describe('the verifier', function()
+    after_each(function() C.wn_debug('forget_plans', 1) end)
+
+    it('passes what lowering makes', function()
+        for _, mode in ipairs { 'backward', 'step' } do
+            for _, policy in ipairs { 'save_all', 'recompute_all' } do
+                local p = open(mode, policy)
+                assert.equal(0, C.wn_verify(p.handle))
+            end
+        end
+    end)
+
+    it('read: a value used before it is made', function()
+        local p, s = open 'backward'
+        local i = find(s, function(step, k) return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run' end)
+        tamper(p, i, 'swap', i + 1)
+        refused(p, 'read')
+    end)
+
+    it('read: a value used after it is freed', function()
+        local p, s = open 'backward'
+        local free = find(s, function(step, k) return step.what == 'free' and s[k - 1].what == 'run' end)
+        tamper(p, free, 'swap', free - 1)
+        refused(p, 'read')
+    end)
+
+    it('read: another value than the graph names', function()
+        local p, s = open 'backward'
+        local i = find(s, function(step) return step.what == 'run' and step.op == 'relu_grad' end)
+        local _, first = find(s, function(step) return step.what == 'run' and step.op == 'linear' end)
+        tamper(p, i, 'input', first.copy)
+        refused(p, 'read')
+    end)
+
+    it('overlap: two live stores on the same bytes', function()
+        local p, s = open 'eval'
+        local i = find(s, function(step) return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0 end)
+        local j = find(s, function(step, k) return k - 1 < i and step.what == 'run' and step.space == 0 end)
+        assert.is_true(j < i)
+        tamper(p, i, 'offset', s[j + 1].offset)
+        local code = C.wn_verify(p.handle)
+        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+    end)
+
+    it('bounds: a store outside its space, or off the granule', function()
+        for _, offset in ipairs { 2 ^ 40, 128 } do
+            local p, s = open 'backward'
+            local i = find(s, function(step) return step.what == 'run' and step.bytes > 0 and step.space == 0 end)
+            tamper(p, i, 'offset', offset)
+            refused(p, 'bounds')
+            C.wn_debug('forget_plans', 1)
+        end
+    end)
+
+    it('inplace: an op that may not overwrite', function()
+        local p, s = open 'backward'
+        local i = find(s, function(step) return step.what == 'run' and step.op == 'linear' end)
+        tamper(p, i, 'inplace', 0)
+        refused(p, 'inplace')
+    end)
+
+    it('effect: issued twice', function()
+        local p, s = open 'step'
+        local first = find(s, function(step) return step.op == 'sgd' and step.what == 'run' end)
+        local second = find(s, function(step, k) return step.op == 'sgd' and step.what == 'run' and k - 1 > first end)
+        tamper(p, second, 'repeat', first)
+        local code = C.wn_verify(p.handle)
+        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+    end)
+
+    it('effect: into another cell', function()
+        local p, s = open 'step'
+        local first = find(s, function(step) return step.op == 'sgd' and step.what == 'run' end)
+        tamper(p, first, 'cell', 0)
+        refused(p, 'effect')
+    end)
+
+    it('stale: a parameter updated before its last reader', function()
+        local p, s = open 'step'
+        -- The first layer reads the input, which lives for ever, and its weight: issued once more at the very end,
+        -- after the weight was updated, only the weight is wrong.
+        local first = find(s, function(step) return step.op == 'linear' and step.what == 'run' end)
+        local last_update
+        for k, step in ipairs(s) do
+            if step.op == 'sgd' and step.what == 'run' then last_update = k - 1 end
+        end
+        assert.is_true(last_update + 1 < #s)
+        tamper(p, last_update + 1, 'repeat', first)
+        refused(p, 'stale')
+    end)
+
+    it('free: what is freed twice', function()
+        local p, s = open 'backward'
+        local first = find(s, function(step) return step.what == 'free' end)
+        local second = find(s, function(step, k) return step.what == 'free' and k - 1 > first end)
+        tamper(p, second, 'repeat', first)
+        local code = C.wn_verify(p.handle)
+        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+    end)
+
+    it('leak: what is never freed', function()
+        local p, s = open 'backward'
+        local last
+        for i, step in ipairs(s) do
+            if step.what == 'free' then last = i - 1 end
+        end
+        local read = find(s, function(step) return step.what == 'read' end)
+        -- A second read of the loss in the place of the last free: legal but for what stays behind.
+        tamper(p, last, 'repeat', read)
+        assert.is_true(C.wn_verify(p.handle) ~= 0)
+    end)
+
+    it('index: an integer result is issued once', function()
+        wane.manual_seed(5)
+        local x = wane.randn(4, 8, { requires_grad = true })
+        local mask = x:gt(wane.zeros(4, 8))
+        local y = wane.where(mask, x * x, x)
+        local p = program.open({ mode = 'backward', roots = { (y * y):sum() }, policy = 'recompute_all' }):plan()
+        for _, step in ipairs(programs.schedule(p)) do
+            if step.op == 'gt' then assert.is_not.equal(1, step.phase) end
+        end
+        assert.equal(0, C.wn_verify(p.handle))
+    end)
+
+    it('refuses a request for a field it does not know, and says so', function()
+        local p = open 'backward'
+        assert.is_true(C.wn_tamper(p.handle, 0, 'colour', 1) ~= 0)
+        assert.is_truthy(binding.text(C.wn_message()):find('colour', 1, true))
+    end)
+end)
+
+describe('a model', function()
+    it('gives the same bits under every policy, in one plan or three, and on the mirrored device', function()
+        local function train(policy, how)
+            wane.manual_seed(11)
+            local model = programs.mlp(16, 6, 0.25)
+            local head = nn.Linear(16, 4)
+            local params = model:parameters()
+            for _, q in ipairs(head:parameters()) do params[#params + 1] = q end
+            local opt = optim.Adam(params, { lr = 1e-2 })
+            local x = wane.randn(8, 16):retain()
+            local y = wane.tensor({ 0, 1, 2, 3, 0, 1, 2, 3 }, { dtype = 'i32' })
+            local losses = {}
+            for step = 1, 6 do
+                local loss = nn.cross_entropy(head(model(x)), y)
+                if how == 'fused' then
+                    opt:step(loss, { policy = policy })
+                else
+                    opt:zero_grad()
+                    loss:backward { policy = policy }
+                    opt:step()
+                end
+                losses[step] = ('%.17g'):format(loss:item())
+            end
+            return table.concat(losses, ' '), programs.bytes(params)
+        end
+        local losses, params = train(nil, 'three')
+        assert.is_truthy(losses:find '%d')
+        assert.is_nil(losses:find 'nan')
+        for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt', 'segments(2)', 'every(1)' } do
+            for _, how in ipairs { 'three', 'fused' } do
+                local l, q = train(policy, how)
+                assert.equal(losses, l, policy .. ' ' .. how)
+                for i = 1, #params do assert.is_true(params[i] == q[i], policy .. ' ' .. how .. ' parameter ' .. i) end
+            end
+        end
+        wane.set_device 'mirror'
+        local ok, l, q = pcall(train, 'recompute_all', 'fused')
+        wane.set_device 'cpu'
+        assert(ok, l)
+        assert.equal(losses, l)
+        for i = 1, #params do assert.is_true(params[i] == q[i], 'mirror parameter ' .. i) end
+    end)
+end)
