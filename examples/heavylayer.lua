@@ -163,16 +163,10 @@ local function gradients(model, x)
     return list
 end
 
-local function clear()
-    collectgarbage()
-    collectgarbage()
-    wane.memory.trim()
-end
-
 -- One arm from a fresh state. `fused`: opt:step(loss), else backward, then step.
 local function arm(size, name, chosen, fused)
     progress(name)
-    clear()
+    wane.memory.trim()
     local model, fn, x = build(size)
     local opt = optim.SGD(model:parameters(), { lr = 1e-3 })
     local planned = wane.plan(function()
@@ -181,6 +175,7 @@ local function arm(size, name, chosen, fused)
     end)
     wane.eval(x)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
+    wane.memory.trim() -- what the starting values were made in
     wane.memory.reset_peak()
     local start = binding.C.wn_now()
     local loss = fn()
@@ -204,7 +199,7 @@ local function run_arms(size)
         arm(size, 'off: opt:step(loss)', nil, true),
         arm(size, 'on: opt:step(loss), regions of 4', policy.every(4), true),
     }
-    clear()
+    wane.memory.trim()
     local rows = {}
     for i, a in ipairs(arms) do
         local same = a.parameters == arms[1].parameters and (not a.gradients or a.gradients == arms[1].gradients)
@@ -264,11 +259,9 @@ Where the text is wrong:
 - It reports "memory saved" after the forward and calls the feature a saving; both arms print the same peak. The peak of
   the step is in the backward, where all gradients (P bytes) are alive and the activations are nearly gone.
 - 18.25 MB of every number are workspaces of cuBLAS and cublasLt, made by a run before the first number.
-- "Go deeper or wider to see more": the share does not change with depth, and wider makes it smaller,
-    because activations
+- "Go deeper or wider to see more": the share does not change with depth, and wider makes it smaller: activations
   over parameters is batch over width.
-- What helps here is not to keep gradients: opt:step(loss) uses
-    and frees each as it appears. Then regions show in the peak.
+- What helps is not to keep gradients: opt:step(loss) uses and frees each as it appears. Then regions show in the peak.
 ]])
     if not chosen['meta-only'] then draw(run_arms(size), size) end
     if not equal then os.exit(1, true) end

@@ -148,6 +148,52 @@ describe('the executed trace', function()
     end)
 end)
 
+describe('a free', function()
+    it('follows the last use at once', function()
+        local p = programs.run { mode = 'backward', roots = { programs.mlp(24, 5, 0.1)(wane.randn(4, 24)):sum() },
+            policy = 'save_all' }
+        local steps, frees = programs.schedule(p), 0
+        local info = binding.new 'struct wn_node_info'
+        local function source(node) -- a reshape is its input's bytes
+            repeat
+                binding.check(C.wn_node(p.handle, node, info))
+                node = info.alias_of >= 0 and info.alias_of or node
+            until info.alias_of < 0
+            return node
+        end
+        local place, used_at = {}, {} -- of a node's value; last step that touches a place
+        for i, step in ipairs(steps) do
+            local here = step.space .. '/' .. step.offset
+            if step.what == 'run' then
+                for k = 0, 2 do
+                    local input = C.wn_node_input(p.handle, step.node, k)
+                    input = input >= 0 and source(input)
+                    if place[input] then used_at[place[input]] = i end
+                end
+                place[step.node] = here
+                used_at[here] = i
+            elseif step.what == 'read' then
+                used_at[here] = i
+            else
+                frees = frees + 1
+                for k = used_at[here] + 1, i - 1 do
+                    assert.is_not.equal('run', steps[k].what, ('step %d is freed late, at %d'):format(used_at[here], i))
+                end
+            end
+        end
+        assert.is_true(frees > 5)
+    end)
+
+    it('is not needed where an op overwrites its dying input', function()
+        local p = programs.run { mode = 'eval', roots = { wane.randn(4, 24):relu():exp():tanh():sum() } }
+        local over = 0
+        for _, step in ipairs(programs.schedule(p)) do
+            if step.what == 'run' and step.inplace >= 0 then over = over + 1 end
+        end
+        assert.equal(3, over)
+    end)
+end)
+
 describe('recomputation', function()
     it('happens where the words say, once a value, right before its first reader', function()
         wane.manual_seed(3)

@@ -358,6 +358,34 @@ describe('values', function()
         assert.are.equal('tensor (40, 40) f32: mean 2, std 0, min 2, max 2, nan 0', text)
     end)
 
+    it('are collected when garbage holds many bytes, though Lua sees little of it', function()
+        collectgarbage()
+        local before = wane.memory().allocated
+        local most = 0
+        for _ = 1, 60 do
+            wane.eval(wane.zeros(2 ^ 20) + 1) -- 4 MiB
+            most = math.max(most, wane.memory().allocated - before)
+        end
+        assert.is_true(most >= 32 * wane.MiB)
+        assert.is_true(most <= 100 * wane.MiB, most / wane.MiB .. ' MiB')
+    end)
+
+    it('warn once when computed again and again', function()
+        local x = wane.ones(3, { requires_grad = true })
+        local trunk = (x * 2):exp()
+        local written = {}
+        local stderr = io.stderr
+        io.stderr = { write = function(_, ...) written[#written + 1] = table.concat { ... } end } -- luacheck: ignore
+        local ok, e = pcall(function()
+            for k = 1, 5 do (trunk * k):totable() end
+        end)
+        io.stderr = stderr -- luacheck: ignore
+        assert.is_true(ok, tostring(e))
+        local text = table.concat(written)
+        assert.is_truthy(text:find('retain', 1, true), text)
+        assert.are.equal(text:find('retain', 1, true), text:match('.*()retain'))
+    end)
+
     it('are freed by name, by collection, and reported after freeing', function()
         local a = wane.zeros(4) + 1
         assert.are.same({ 1, 1, 1, 1 }, a:totable())

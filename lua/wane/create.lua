@@ -9,6 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
+local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local id, raise = op.id, errors.raise
@@ -219,7 +220,9 @@ end
 function create.data(dims, dtype, device, bytes)
     local number = device or C.wn_device_set(0)
     if device == nil then C.wn_device_set(number) end
-    return tensor.wrap(binding.id(C.wn_data(fill_type(dims, dtype), number, bytes)))
+    local made = tensor.wrap(binding.id(C.wn_data(fill_type(dims, dtype), number, bytes)))
+    upkeep.made(number)
+    return made
 end
 
 --- wane.tensor{{1, 2}, {3, 4}}, wane.tensor(3): a tensor of these numbers, copied now.

@@ -233,11 +233,11 @@ local function cover_regions(forward, scope, p, layer, covers)
     end
 end
 
--- A plan's own marks, by node number.
+-- A plan's own marks, by place in the forward.
 local function cover_marks(forward, p, layer, covers)
     local most = 0
     for _, node in ipairs(forward) do
-        local unit = p.marks[node.index]
+        local unit = p.marks[node.position]
         if unit and not covers[node.index] then
             covers[node.index] = { layer = layer, unit = next_unit + unit }
             most = math.max(most, unit)
@@ -338,7 +338,7 @@ local function describe(node, i)
         name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes),
             shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
-        boundary = info.boundary ~= 0, readers = info.readers, types = types, node = info.node,
+        boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
     }
 end
 
@@ -392,7 +392,8 @@ local decide = {}
 -- @param graph Program:graph()
 -- @param explicit policy of the call, or nil
 -- @param default policy.default, or nil
--- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil })
+-- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil }); nodes
+-- of the forward get `position`, their place in it
 function decide.covers(graph, explicit, default)
     local forward = forward_of(graph)
     local layers, covers = layers_of(forward, explicit, default), {}
@@ -419,7 +420,8 @@ function decide.apply(program, explicit, default)
         if #layers == 0 then return end
         for _, node in ipairs(graph) do
             local cover = covers[node.index]
-            if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
+            -- -1 takes a node out of the script's own region
+            if cover then check(C.wn_mark(program.handle, node.index, cover.unit or -1)) end
         end
         decide_residuals(program, graph, layers, covers)
     end)

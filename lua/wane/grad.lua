@@ -8,6 +8,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
+local upkeep = require 'wane.upkeep'
 local within = require 'wane.within'
 
 local C = binding.C
@@ -46,6 +47,7 @@ function methods.backward(t, opts)
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts, 'backward'),
     }
+    upkeep.warn()
 end
 
 --- wane.backward({l1, l2}, opts): one pass for several losses, shared parts once.
@@ -64,6 +66,7 @@ function grad.backward(list, opts)
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts, 'wane.backward'),
     }
+    upkeep.warn()
 end
 
 --- wane.eval(a, b, ...): runs until all are there; returns them.

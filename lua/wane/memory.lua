@@ -72,8 +72,13 @@ function memory.reset_peak(device)
     check(C.wn_memory_reset_peak(device_of(device, 'memory.reset_peak')))
 end
 
---- Gives idle arenas and slabs back to the system.
+--- Collects what the script no longer names, then gives idle arenas and slabs back to the system.
+-- Compiled traces go too: one may hold a model it was recorded with as a constant.
+-- @param device name, default the current one
 function memory.trim(device)
+    if jit then jit.flush() end
+    collectgarbage()
+    collectgarbage() -- the first turn ran finalizers, the second frees what they let go
     check(C.wn_memory_trim(device_of(device, 'memory.trim')))
 end
 

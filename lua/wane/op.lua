@@ -9,6 +9,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
+local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local raise = errors.raise
@@ -300,9 +301,11 @@ function op.device_names()
     return names
 end
 
---- Runs a program that makes `list` results, and starts a new recording epoch.
+--- Runs a program that makes `list` results. Returns what program.run returns.
 function op.eval(list)
-    return require('wane.program').run { mode = 'eval', roots = list }
+    local p = require('wane.program').run { mode = 'eval', roots = list }
+    upkeep.ran(tensor.typed(list[1])._device)
+    return p
 end
 
 --- Whether t holds bytes now.

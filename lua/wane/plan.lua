@@ -135,19 +135,23 @@ function Plan:recipe()
     return binding.text(C.wn_recipe(self.program.handle))
 end
 
--- What was decided: regions that policies made as ranges of nodes, words by node.
+-- What was decided: regions that policies made as ranges of places in the forward, words by place. (Node numbers
+-- are no names: they change when state was read before.)
 local function decisions_of(self)
     local graph = graph_of(self)
     local covers = covers_of(self, graph)
     local units, words, last = {}, {}, nil
     for _, node in ipairs(graph) do
-        local unit = covers[node.index] and covers[node.index].unit
-        if unit and unit == last then
-            units[#units][2] = node.index
-        elseif unit then
-            units[#units + 1], last = { node.index, node.index }, unit
-        elseif node.phase == 'forward' and node.word > 0 then
-            words[node.index] = node.word == 2 and 'recompute' or 'save'
+        if node.position then
+            local unit = covers[node.index] and covers[node.index].unit
+            if unit and unit == last then
+                units[#units][2] = node.position
+            elseif unit then
+                units[#units + 1] = { node.position, node.position }
+            elseif node.word > 0 then
+                words[node.position] = node.word == 2 and 'recompute' or 'save'
+            end
+            last = unit
         end
     end
     return { units = units, words = words }
@@ -169,11 +173,11 @@ end
 --- The plan's decisions as Lua source of a policy, to be pasted into a script that records the same graph.
 -- @return text of an expression; it needs `wane` in scope
 function Plan:lua()
-    local decisions, units, words, nodes = decisions_of(self), {}, {}, {}
+    local decisions, units, words, places = decisions_of(self), {}, {}, {}
     for i, range in ipairs(decisions.units) do units[i] = ('{ %d, %d }'):format(range[1], range[2]) end
-    for node in pairs(decisions.words) do nodes[#nodes + 1] = node end
-    table.sort(nodes)
-    for i, node in ipairs(nodes) do words[i] = ("[%d] = '%s'"):format(node, decisions.words[node]) end
+    for place in pairs(decisions.words) do places[#places + 1] = place end
+    table.sort(places)
+    for i, place in ipairs(places) do words[i] = ("[%d] = '%s'"):format(place, decisions.words[place]) end
     return ('wane.policy.replay { -- %d residuals, %d nodes recomputed, peak %s\n    units = {\n%s\n    },\n'
         .. '    words = {\n%s\n    },\n}\n'):format(self.residual_count, self.recomputed, bytes.text(self.peak),
         wrapped(units), wrapped(words))

@@ -267,8 +267,8 @@ function policy.of(x)
         errors.describe(x), table.concat(words, ', '))
 end
 
---- Decisions of a plan, by node number of the same graph: what plan:lua() writes and model:checkpoint(plan) uses.
--- @param decisions { units = { {first, last}, ... } (regions, as node numbers), words = { [node] = word } }
+--- Decisions of a plan, by place in the forward of the same graph: what plan:lua() and model:checkpoint(plan) use.
+-- @param decisions { units = { {first, last}, ... } (regions, as places), words = { [place] = word } }
 function policy.replay(decisions)
     if type(decisions) ~= 'table' or type(decisions.units) ~= 'table' or type(decisions.words) ~= 'table' then
         raise(nil, 'value', 'policy.replay: expected {units =, words =}, as plan:lua() writes it, got %s',
@@ -276,9 +276,9 @@ function policy.replay(decisions)
     end
     local marks = {}
     for unit, range in ipairs(decisions.units) do
-        for node = range[1], range[2] do marks[node] = unit end
+        for place = range[1], range[2] do marks[place] = unit end
     end
-    return new('replay', { marks = marks, ask = function(_, r) return decisions.words[r.node] end })
+    return new('replay', { marks = marks, ask = function(_, r) return decisions.words[r.place] end })
 end
 
 local default

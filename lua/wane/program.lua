@@ -119,6 +119,7 @@ end
 
 -- Everything that can be given back without changing what the user holds.
 local function give_back()
+    if jit then jit.flush() end -- a compiled trace may hold a model it was recorded with
     collectgarbage()
     collectgarbage() -- the first turn ran finalizers, the second frees what they let go
     for device = 0, C.wn_device_count() - 1 do C.wn_memory_trim(device) end

@@ -1,13 +1,13 @@
 --- Gradients against finite differences, and the comparisons that specs of numbers share.
 --
--- The differences are central with four points, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h with h = 1e-3: in f64
--- both the formula's error and the rounding of the loss stay near 1e-12, so a wrong gradient cannot hide in them.
+-- The differences are central with four points, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, h = 1e-3: in f64 both
+-- the formula's error and the rounding of the loss stay near 1e-12, so a wrong gradient cannot hide in them.
 -- A comparison fails on anything that is not a number, and an empty one says so.
 local binding = require 'wane.ffi'
 
 local C, check = binding.C, binding.check
 
-local gradcheck = { step = 1e-3 }
+local gradcheck = {}
 
 local function count(shape)
     local n = 1
@@ -65,8 +65,8 @@ local function sample(n, most)
 end
 
 -- The slope of the loss in element k of a cell; the cell is put back.
-local function slope(cell, buffer, bytes, k, loss)
-    local h, start = gradcheck.step, buffer[k - 1]
+local function slope(cell, buffer, bytes, k, loss, h)
+    local start = buffer[k - 1]
     local function at(offset)
         buffer[k - 1] = start + offset
         check(C.wn_write(cell.id, buffer, bytes))
@@ -81,10 +81,12 @@ end
 --- Checks the gradients of a loss. Leaves the cells' values as they were, their gradients in place.
 -- @param cells list of f64 states the loss depends on (parameters, leaves with requires_grad)
 -- @param loss function() that records the loss (0-d f64), the same one at every call
--- @param opts { most = elements tried a cell (12), tol = relative to the largest slope tried of the cell (1e-6) }
+-- @param opts { most = elements tried a cell (12), tol = relative to the largest slope tried of the cell (1e-6),
+-- step = h (1e-3) }
 -- @return nil, or what is wrong; and how many elements were compared
 function gradcheck.wrong(cells, loss, opts)
-    local most, tol, compared = opts and opts.most or 12, opts and opts.tol or 1e-6, 0
+    opts = opts or {}
+    local most, tol, step, compared = opts.most or 12, opts.tol or 1e-6, opts.step or 1e-3, 0
     for _, cell in ipairs(cells) do check(C.wn_cell_drop_grad(cell.id)) end
     loss():backward()
     for i, cell in ipairs(cells) do
@@ -95,7 +97,7 @@ function gradcheck.wrong(cells, loss, opts)
         cell:copy_to(buffer)
         local list, want, largest = sample(n, most), {}, 0
         for j, k in ipairs(list) do
-            want[j] = slope(cell, buffer, bytes, k, loss)
+            want[j] = slope(cell, buffer, bytes, k, loss, step)
             largest = math.max(largest, math.abs(want[j]))
         end
         for j, k in ipairs(list) do

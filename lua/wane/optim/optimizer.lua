@@ -10,6 +10,7 @@ local binding = require 'wane.ffi'
 local create = require 'wane.create'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
+local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local raise = errors.raise
@@ -125,7 +126,7 @@ local function block(self, t, blocks)
     return b
 end
 
--- Updates of a step, one a parameter that takes part; sets the numbers.
+-- Updates of a step, one a parameter that may take part; sets the numbers. Also who: { k =, version = } of each.
 local function updates(self, needs_born)
     local list, who, blocks = {}, {}, {}
     local most = 0
@@ -133,7 +134,8 @@ local function updates(self, needs_born)
     rawset(self, '_steps_now', most + 1)
     local kind = self._kind
     for k, p in ipairs(self._params) do
-        local takes = tensor.info(p).needs_grad ~= 0
+        local info = tensor.info(p)
+        local takes, version = info.needs_grad ~= 0, info.version
         if takes and needs_born then
             local g = C.wn_cell_grad(p.id)
             takes = g >= 0
@@ -144,34 +146,42 @@ local function updates(self, needs_born)
             for _, name in ipairs(kind.states) do cells[#cells + 1] = self._cells[k][name].id end
             local b = block(self, self._count[k] + 1, blocks)
             list[#list + 1] = { op = kind.op, cells = cells, hyper = b.id }
-            who[#who + 1] = k
+            who[#who + 1] = { k = k, version = version }
         end
     end
     return list, who
 end
 
+-- Counts the step of the parameters that the program wrote: those the loss does not reach are left out of it, and
+-- while planning nothing is written at all.
 local function commit(self, who)
-    for _, k in ipairs(who) do self._count[k] = self._count[k] + 1 end
-    rawset(self, '_last', who)
+    local written = {}
+    for _, each in ipairs(who) do
+        if tensor.info(self._params[each.k]).version ~= each.version then
+            self._count[each.k] = self._count[each.k] + 1
+            written[#written + 1] = each.k
+        end
+    end
+    rawset(self, '_last', written)
 end
 
 --- Another step of the same parameters without recording (a compiled step calls this before it runs again).
 function Optimizer:advance()
-    local who, blocks = self._last, {}
-    if who == nil then return end
+    local who, blocks = rawget(self, '_last') or {}, {}
     local most = 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
     rawset(self, '_steps_now', most + 1)
-    for _, k in ipairs(who) do block(self, self._count[k] + 1, blocks) end
-    commit(self, who)
+    for _, k in ipairs(who) do
+        block(self, self._count[k] + 1, blocks)
+        self._count[k] = self._count[k] + 1
+    end
 end
 
 local function run(self, request, who)
-    local program = require 'wane.program'
-    local planning = program.is_planning()
     request.optimizer = self
-    program.run(request)
-    if not planning then commit(self, who) end
+    require('wane.program').run(request)
+    upkeep.warn()
+    commit(self, who)
 end
 
 local function update(self, opts)
