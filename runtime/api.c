@@ -209,6 +209,9 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "check") == 0) return wn__check_on;
     if (strcmp(option, "trace") == 0) return wn__trace_on;
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
+    if (strcmp(option, "plans") == 0) return wn__cache_count();
+    if (strcmp(option, "plans_made") == 0) return wn__cache_made();
+    if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
     return -1;
 }
 

@@ -6,7 +6,8 @@
 --   name    what is special about it
 --   inputs  a list of { dim, dim, ..., dtype =, gen =, values = }; {} is 0-d. No dtype: the float type under test.
 --           gen: 'normal' (the default), 'positive' (0.5 to 2), 'away' (no closer to 0 than 0.2), 'distinct' (no
---           two closer than 0.1), 'between' (0.06 from every 'distinct' one), 'mask' (0 or 1), 'int:<n>' (0 to n - 1); values: the flat list itself
+--           two closer than 0.1), 'between' (0.06 from every 'distinct' one), 'mask' (0 or 1), 'int:<n>' (0
+--           to n - 1); values: the flat list itself
 --   call    function(wane, x...) -> tensor, recording the op under test
 --   ref     function(x...) -> array, from arrays (spec/cases/array.lua): { shape = {...}, v1, v2, ... }
 --   check   instead of ref, where only a property is known: function(result, x...) -> true, or false and why

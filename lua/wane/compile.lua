@@ -2,7 +2,8 @@
 --
 -- The function runs at its first two calls for a signature, and what it ran is kept: the same programs in the same
 -- order. Both recordings must be the same program with the same captured numbers and data, else an error says
--- what to pass as an argument. From the third call on nothing is recorded: arguments are bound, optimizers count
+-- what to pass as an argument. (The very first steps of a model may differ - its gradients get their places then -
+-- so up to four recordings are made until two neighbours agree.) From then on nothing is recorded: arguments are bound, optimizers count
 -- a step and set their numbers, the programs run again. Plain Lua in fn does not run then.
 -- @module wane.compile
 local binding = require 'wane.ffi'
@@ -68,10 +69,24 @@ end
 -- ---- one recording -----------------------------------------------------------------------------------------------
 local function root_of(programs, value)
     for p, each in ipairs(programs) do
-        for i, root in ipairs(each.request.roots or {}) do
-            if each.request.mode ~= 'update' and each.request.mode ~= 'assign' and root.id == value.id then return p,
-                i end
+        local mode = each.request.mode
+        for _, root in ipairs(mode ~= 'update' and mode ~= 'assign' and each.request.roots or {}) do
+            if root.id == value.id then return p end
         end
+    end
+end
+
+-- Whether two handles name one value: a program that reads the first has the second among its leaves.
+local function is_same(a, b)
+    local probe = program.open { mode = 'eval', roots = { tensor.methods.reshape(a, a._dims) } }
+    return C.wn_leaf_find(probe.handle, b.id) >= 0
+end
+
+-- Number (from 1) of the result of a program that is `value`: results are in record order, not in that of roots.
+local function result_of(p, value)
+    local count = C.wn_results(p.handle)
+    for i = 1, count do
+        if count == 1 or is_same(p:result(i), value) then return i end
     end
 end
 
@@ -109,6 +124,9 @@ local function record(fn, values, count, inputs, opts)
     return { programs = programs, returned = returned, inputs = inputs }
 end
 
+-- Recordings of one signature before two neighbours must agree.
+local MOST = 4
+
 -- ---- two recordings must be one ------------------------------------------------------------------------------------
 local leaf_a, leaf_b = binding.new('struct wn_leaf'), binding.new('struct wn_leaf')
 
@@ -127,36 +145,34 @@ local function compare_leaves(a, b, inputs_a)
     for i = 0, C.wn_leaf_count(a.handle) - 1 do
         check(C.wn_leaf(a.handle, i, leaf_a))
         check(C.wn_leaf(b.handle, i, leaf_b))
-        if not bound[i] and leaf_a.is_hyper == 0 then
-            if leaf_a.is_cell == 0 and leaf_a.number ~= leaf_b.number then
-                raise(nil, 'value', 'wane.compile: a number was %s at the first call and %s at the second; pass '
-                    .. 'it as an '
-                    .. 'argument', tostring(leaf_a.number), tostring(leaf_b.number))
-            elseif leaf_a.handle ~= leaf_b.handle then
-                raise(nil, 'value', 'wane.compile: %s differs between the first call and the second; pass it as '
-                    .. 'an argument',
-                    leaf_a.is_cell ~= 0 and 'a state (parameter) that is read' or 'a tensor made outside or from data')
-            end
+        local is_const = leaf_a.op == C.wn_op_id('const')
+        if bound[i] or leaf_a.is_hyper ~= 0 or leaf_a.handle == leaf_b.handle then
+            is_const = nil -- an argument, numbers of an optimizer, or the very same value
+        elseif is_const and leaf_a.number ~= leaf_b.number then
+            raise(nil, 'value', 'wane.compile: a number was %s at the first call and %s at the second; pass it as an '
+                .. 'argument', tostring(leaf_a.number), tostring(leaf_b.number))
+        elseif not is_const then
+            raise(nil, 'value', 'wane.compile: a tensor made from data differs between the first call and the second; '
+                .. 'pass it as an argument')
         end
     end
 end
 
+-- Captured values that differ raise; another program returns its reason.
 local function compare(first, second)
     if #first.programs ~= #second.programs then
-        raise(nil, 'value', 'wane.compile: the first call ran %d programs, the second %d; what runs must not '
-            .. 'depend on the '
-            .. 'call', #first.programs, #second.programs)
+        return ('the last call ran %d programs, this one %d; what runs must not depend on the call')
+            :format(#first.programs, #second.programs)
     end
     for i, a in ipairs(first.programs) do
         local b = second.programs[i]
         if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
-            raise(nil, 'value', 'wane.compile: run point %d (%s) recorded another program at the second call; '
-                .. 'shapes and ops '
-                .. 'must not depend on the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))', i,
-                b.request.mode)
+            return ('run point %d (%s) recorded another program than at the last call; shapes and ops must not depend on '
+                .. 'the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))')
+                :format(i, b.request.mode)
         end
-        compare_leaves(a, b, first.inputs)
     end
+    for i, a in ipairs(first.programs) do compare_leaves(a, second.programs[i], first.inputs) end
 end
 
 -- ---- running again ----------------------------------------------------------------------------------------
@@ -175,16 +191,31 @@ local function sources_of(recording)
     for i = 1, recording.returned.n do
         local value = recording.returned[i]
         if tensor.is(value) and not tensor.typed(value)._cell then
-            local p, root = root_of(recording.programs, value)
-            sources[i] = { program = p, root = root }
+            local p = root_of(recording.programs, value)
+            sources[i] = { program = p, result = result_of(recording.programs[p], value) }
         end
     end
     return sources
 end
 
+-- Programs that put gradients where none were: their optimizers clear them before each run, as fn did.
+local function clearing_of(recording)
+    local clears, optimizers = {}, {}
+    for _, each in ipairs(recording.programs) do optimizers[#optimizers + 1] = each.request.optimizer end
+    for p, each in ipairs(recording.programs) do
+        if each.request.mode == 'backward' then
+            for _, node in ipairs(each:graph()) do
+                if node.op == 'assign' and node.cell_kind == 'gradient' then clears[p] = optimizers end
+            end
+        end
+    end
+    return clears
+end
+
 local function run_again(step, inputs)
     local recording = step.recording
     for p, each in ipairs(recording.programs) do
+        for _, optimizer in ipairs(step.clears[p] or {}) do optimizer:zero_grad() end
         for _, bind in ipairs(step.bindings[p]) do check(C.wn_rebind(each.handle, bind.leaf, inputs[bind.input].id)) end
         if each.request.optimizer then each.request.optimizer:advance() end
         each:rerun()
@@ -193,7 +224,7 @@ local function run_again(step, inputs)
     for i = 1, recording.returned.n do
         local source = step.sources[i]
         if source then
-            out[i] = recording.programs[source.program]:result(source.root)
+            out[i] = recording.programs[source.program]:result(source.result)
         else
             out[i] = recording.returned[i]
         end
@@ -211,16 +242,21 @@ local function call(self, ...)
     self.steps[key] = step
     if step.recording then return run_again(step, inputs) end
     local recording = record(self.fn, values, count, inputs, self.opts)
-    if not step.first then
-        step.first = recording
+    step.times = (step.times or 0) + 1
+    if not step.last then
+        step.last = recording
     else
-        local fine, why = pcall(compare, step.first, recording)
-        if not fine then
+        local fine, why = pcall(compare, step.last, recording)
+        if not fine or why and step.times >= MOST then
             self.steps[key] = nil
+            if fine then raise(nil, 'value', 'wane.compile: %s', why) end
             error(why, 0)
         end
-        step.first, step.recording = nil, recording
-        step.bindings, step.sources = bindings_of(recording), sources_of(recording)
+        step.last = recording
+        if not why then
+            step.recording, step.last, step.clears = recording, nil, clearing_of(recording)
+            step.bindings, step.sources = bindings_of(recording), sources_of(recording)
+        end
     end
     return unpack(recording.returned, 1, recording.returned.n)
 end

@@ -63,13 +63,13 @@ local PLACES = {
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
-    sweep = { 'sweep', 'sweep' }, data = { 'data' }, save = { 'io', 'save' }, load = { 'io', 'load' },
+    chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' }, save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }
 
 -- Names of the design that a later version brings.
 local LATER = {
-    autocast = true, custom = true, chunked = true, accumulate = true,
+    autocast = true, custom = true, accumulate = true,
 }
 
 local function find(name)

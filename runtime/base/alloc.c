@@ -19,6 +19,11 @@ void wn__alloc_fail_nth(int64_t n)
     fail_in = n > 0 ? n : 0;
 }
 
+int64_t wn__alloc_fails_in(void)
+{
+    return fail_in;
+}
+
 int64_t wn__alloc_host_bytes(void)
 {
     return live_bytes;

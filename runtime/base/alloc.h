@@ -14,6 +14,7 @@ int32_t wn__grow(void *array /* address of the pointer */, int64_t *capacity, in
 /* Counts one attempt against the failure switch; 1 when this one must fail. Devices ask it too. */
 int32_t wn__alloc_must_fail(void);
 void wn__alloc_fail_nth(int64_t n); /* 1: the next; 0: off */
+int64_t wn__alloc_fails_in(void);   /* 0: the failure asked for has happened, or none was */
 int64_t wn__alloc_host_bytes(void); /* live */
 
 /* A pool frees everything it gave at once; for the many small arrays of a plan. */

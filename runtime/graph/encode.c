@@ -90,8 +90,8 @@ void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__re
     wn__bytes_int(b, n->scope);
     wn__bytes_int(b, region);
     if (region > 0 && region == regions->count) { /* where a new region hangs */
-        int32_t parent;
-        b->code = wn__regions_local(regions, wn__region_parent(n->region), &parent);
+        int32_t parent = 0;
+        if (b->code == WN_OK) b->code = wn__regions_local(regions, wn__region_parent(n->region), &parent);
         wn__bytes_int(b, parent);
     }
     wn__bytes_int(b, n->n_in);

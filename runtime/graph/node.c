@@ -12,7 +12,11 @@ struct wn_node *wn__node_new(int32_t n_in)
 {
     struct wn_node *n;
     int64_t size = (int64_t)sizeof *n + n_in * (int64_t)sizeof n->in[0];
-    if (n_in <= POOLED_INPUTS && spare[n_in] != NULL && !wn__alloc_must_fail()) {
+    if (n_in <= POOLED_INPUTS && spare[n_in] != NULL) {
+        if (wn__alloc_must_fail()) { /* a pooled node counts as an allocation: any of them can be made to fail */
+            wn__fail(WN_OOM, "out of host memory: a node was made to fail");
+            return NULL;
+        }
         n = spare[n_in];
         spare[n_in] = n->forward_of;
         memset(n, 0, (size_t)size);

@@ -13,7 +13,7 @@ struct entry {
     struct wn__schedule *schedule;
 };
 static struct entry table[MOST_PLANS];
-static int64_t now;
+static int64_t now, made;
 
 static struct entry *find(const uint8_t *key, int64_t n, uint64_t hash)
 {
@@ -67,6 +67,7 @@ int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn
         if (table[i].form == NULL || table[i].used < e->used) e = &table[i];
     if (e->form != NULL) drop(e);
     *e = (struct entry){hash, ++now, copy, key->count, f, s};
+    made++;
     f->refs++;
     s->refs++;
     return WN_OK;
@@ -76,6 +77,18 @@ void wn__cache_clear(void)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++)
         if (table[i].form != NULL) drop(&table[i]);
+}
+
+int64_t wn__cache_count(void)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < MOST_PLANS; i++) n += table[i].form != NULL;
+    return n;
+}
+
+int64_t wn__cache_made(void)
+{
+    return made;
 }
 
 int64_t wn__cache_bytes(void)

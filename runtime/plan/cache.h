@@ -12,4 +12,6 @@ struct wn__schedule *wn__cache_find_schedule(const struct wn__form *f, const cha
 int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn__schedule *s);
 void wn__cache_clear(void);
 int64_t wn__cache_bytes(void);
+int64_t wn__cache_count(void); /* plans in it */
+int64_t wn__cache_made(void);  /* plans ever put in: what did not grow was a hit */
 #endif

@@ -38,6 +38,7 @@ struct wn__pcell {
     int32_t gradient_of;     /* a gradient: slot of its cell; else -1 */
     int32_t slab;            /* gradient assigned in this program: its slab, or -1 */
     int32_t born_here;       /* assigned, not accumulated into */
+    int32_t shares;          /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
     int64_t slab_offset, bytes;
 };
 struct wn__pslab {

@@ -94,6 +94,7 @@ static int64_t reserved(const struct wn__form *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
+    for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_stores; t++)
         if (s->store[t].space == WN_SPACE_GIVEN || s->store[t].space == WN_SPACE_RESULT) bytes += s->store[t].bytes;
     return bytes;

@@ -240,6 +240,18 @@ static void put_gradients(struct assembly *a)
     }
 }
 
+/* Gradients that exist already may lie in a slab in which others are born now: its bytes count once. */
+static void find_shared_slabs(struct assembly *a)
+{
+    struct wn__form *f = a->f;
+    for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
+        if (f->cell[i].born_here) continue;
+        int32_t met = met_slab(a->p, a->p->read_cell[f->cell[i].gradient_of]->grad->slab);
+        for (int32_t k = 0; k < f->n_slabs; k++)
+            if (f->slab[k].existing == met) f->cell[i].shares = k + 1;
+    }
+}
+
 /* ---- effects -------------------------------------------------------------------------------------------- */
 
 static int32_t put_hypers(struct assembly *a)
@@ -339,7 +351,7 @@ static int32_t write_key2(struct assembly *a)
     }
     for (int32_t i = 0; i < f->n_cells; i++) {
         const struct wn__pcell *c = &f->cell[i];
-        const int64_t v[] = {c->kind, c->gradient_of + 1, c->slab + 1, c->born_here, c->slab_offset, c->bytes};
+        const int64_t v[] = {c->kind, c->gradient_of + 1, c->slab + 1, c->born_here, c->shares, c->slab_offset, c->bytes};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
     }
     for (int32_t i = 0; i < f->n_slabs; i++) wn__bytes_int(&b, f->slab[i].bytes);
@@ -361,7 +373,10 @@ static int32_t build(struct assembly *a)
     put_cells(a);
     WN_TRY(put_hypers(a));
     int32_t before_effects = a->at;
-    if (a->p->mode == WN_RUN_BACKWARD) put_gradients(a);
+    if (a->p->mode == WN_RUN_BACKWARD) {
+        put_gradients(a);
+        find_shared_slabs(a);
+    }
     put_updates(a);
     put_targets(a);
     a->f->n = a->at;

@@ -1,24 +1,135 @@
 /* First values: a cell takes storage when a program first needs it. All missing ones are computed by one
- * program, whose results become the cells' own bytes without a copy. */
+ * program, whose results become the cells' own bytes without a copy, whoever else can name the beginning.
+ *
+ * Until the program that needed them has run, nothing is final: the beginnings stay as they are (their nodes are
+ * never marked as held), so a failure gives every byte back and the next try computes the same bits. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "run.h"
 
-static int32_t copy_between(struct wn_cell *c, const struct wn_node *from)
+struct first { /* what the missing cells start as */
+    struct wn_cell **cell;    /* (n) counted by the program */
+    struct wn__buffer **own;  /* (n) of a cell that cannot have its beginning's bytes; or NULL */
+    int32_t *from;            /* (n) number of its beginning */
+    struct wn_node **init;    /* (n_init) counted */
+    struct wn__buffer **made; /* (n_init) what was computed */
+    char **bytes;             /* (n_init) where the computed value lies, once a cell has it */
+    int32_t n, n_init;
+};
+
+static int32_t is_missing(const struct wn_cell *c)
 {
-    struct wn_device *d = wn__device(c->device);
-    char block[65536];
-    int64_t bytes = wn__bytes(&c->type);
-    for (int64_t at = 0; at < bytes; at += (int64_t)sizeof block) {
-        int64_t n = bytes - at < (int64_t)sizeof block ? bytes - at : (int64_t)sizeof block;
-        if (!d->real) break;
-        WN_TRY(d->get(d, block, (char *)from->held->data + at, n));
-        WN_TRY(d->put(d, (char *)c->buffer->data + at, block, n));
+    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c);
+}
+
+static int32_t is_computed(const struct wn_node *n)
+{
+    return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
+}
+
+static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing)
+{
+    int64_t stamp = wn__node_stamp();
+    x->cell = wn__alloc(missing * (int64_t)sizeof *x->cell);
+    x->own = wn__alloc(missing * (int64_t)sizeof *x->own);
+    x->from = wn__alloc(missing * (int64_t)sizeof *x->from);
+    x->init = wn__alloc(missing * (int64_t)sizeof *x->init);
+    x->made = wn__alloc(missing * (int64_t)sizeof *x->made);
+    x->bytes = wn__alloc(missing * (int64_t)sizeof *x->bytes);
+    if (!x->cell || !x->own || !x->from || !x->init || !x->made || !x->bytes) return WN_OOM;
+    for (int32_t i = 0; i < p->form->n_cells; i++) {
+        struct wn_cell *c = p->cell[i];
+        if (!is_missing(c)) continue;
+        if (c->init == NULL) return wn__fail(WN_INTERNAL, "run: a state has neither a value nor a beginning");
+        if (c->init->is_held && c->init->held == NULL && c->init->type.ndim > 0)
+            return wn__fail(WN_STALE, "run: the value that %s starts as was freed; make the state again",
+                            c->name ? c->name : "a state");
+        int32_t known = c->init->stamp == stamp;
+        if (!known) {
+            c->init->stamp = stamp;
+            c->init->local = x->n_init;
+            wn__node_ref(c->init);
+            x->init[x->n_init++] = c->init;
+        }
+        x->cell[x->n] = c;
+        x->from[x->n++] = c->init->local;
+        if (known || !is_computed(c->init) || c->type.ndim == 0)
+            WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&c->type), &x->own[x->n - 1]));
     }
     return WN_OK;
 }
 
-static int32_t put_number(struct wn_cell *c, const struct wn_node *from)
+/* ---- computing the beginnings --------------------------------------------------------------------------- */
+
+static int32_t take_handles(const struct first *x, int32_t *handle, int32_t *number, int32_t *n)
+{
+    for (int32_t i = 0; i < x->n_init; i++) {
+        if (!is_computed(x->init[i]) && x->init[i]->op != WN_OP_CELL) continue;
+        wn__node_ref(x->init[i]);
+        int32_t id = wn__handle_new(WN_HANDLE_VALUE, x->init[i]);
+        if (id < 0) {
+            wn__node_unref(x->init[i]);
+            return WN_OOM;
+        }
+        handle[*n] = id;
+        number[(*n)++] = i;
+    }
+    return WN_OK;
+}
+
+static int32_t run_inits(struct first *x, const int32_t *handle, const int32_t *number, int32_t n)
+{
+    struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .roots = handle, .scale = 1};
+    struct wn_program *p;
+    int32_t code;
+    WN_TRY(wn__program_open(&r, &p));
+    WN_TRY_GOTO(wn__program_plan(p));
+    p->harvest = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *p->harvest);
+    WN_TRY_GOTO(p->harvest == NULL ? WN_OOM : WN_OK);
+    WN_TRY_GOTO(wn__program_run(p, 0));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t result = p->form->node[p->form->root_node[i]].result;
+        if (result < 0) continue;
+        x->made[number[i]] = p->harvest[result];
+        p->harvest[result] = NULL;
+    }
+fail:
+    for (int32_t i = 0; p->harvest != NULL && i < p->form->n_results; i++) wn__buffer_unref(p->harvest[i]);
+    wn__free(p->harvest);
+    p->harvest = NULL;
+    wn__program_free(p);
+    return code;
+}
+
+static int32_t compute(struct first *x)
+{
+    int32_t *handle = wn__alloc(2 * (x->n_init + 1) * (int64_t)sizeof *handle), n = 0;
+    if (handle == NULL) return WN_OOM;
+    int32_t *number = handle + x->n_init + 1;
+    int32_t code = take_handles(x, handle, number, &n);
+    if (code == WN_OK && n > 0) code = run_inits(x, handle, number, n);
+    for (int32_t i = 0; i < n; i++) wn__handle_release(handle[i]);
+    wn__handle_drain();
+    wn__free(handle);
+    return code;
+}
+
+/* ---- giving the cells their bytes --------------------------------------------------------------------------- */
+
+static int32_t copy_bytes(const struct wn_cell *c, char *to, char *from)
+{
+    struct wn_device *d = wn__device(c->device);
+    char block[65536];
+    int64_t bytes = wn__bytes(&c->type);
+    for (int64_t at = 0; d->real && at < bytes; at += (int64_t)sizeof block) {
+        int64_t n = bytes - at < (int64_t)sizeof block ? bytes - at : (int64_t)sizeof block;
+        WN_TRY(d->get(d, block, from + at, n));
+        WN_TRY(d->put(d, to + at, block, n));
+    }
+    return WN_OK;
+}
+
+static int32_t put_number(const struct wn_cell *c, void *to, const struct wn_node *from)
 {
     struct wn_device *d = wn__device(c->device);
     float f32 = (float)from->number;
@@ -28,84 +139,91 @@ static int32_t put_number(struct wn_cell *c, const struct wn_node *from)
                        : c->type.dtype == WN_I32 ? (const void *)&i32
                        : c->type.dtype == WN_U8  ? (const void *)&u8
                                                  : (const void *)&from->number;
-    return d->put(d, c->buffer->data, host, wn__dtype_size(c->type.dtype));
+    return d->put(d, to, host, wn__dtype_size(c->type.dtype));
 }
 
-/* A value nobody else can name gives its bytes to the cell; otherwise they are copied. */
-static int32_t adopt(struct wn_cell *c, int32_t sole)
+static int32_t fill_own(const struct first *x, int32_t i)
 {
-    struct wn_node *from = c->init;
-    if (from->held != NULL && sole) {
-        wn__ledger_move(c->device, from->held->kind, -from->held->bytes);
-        wn__ledger_move(c->device, c->kind, from->held->bytes);
-        c->buffer = from->held;
-        c->buffer->kind = c->kind;
-        from->held = NULL;
-    } else {
-        WN_TRY(wn__cell_materialise(c));
-        int32_t code = from->held != NULL ? copy_between(c, from) : put_number(c, from);
-        if (code != WN_OK) {
-            wn__buffer_unref(c->buffer);
-            c->buffer = NULL;
-            return code;
-        }
+    const struct wn_node *init = x->init[x->from[i]];
+    char *to = x->own[i]->data;
+    char *from = init->held != NULL      ? (char *)init->held->data
+                 : init->op == WN_OP_CELL ? wn__cell_data(init->cell)
+                                          : x->bytes[x->from[i]];
+    return x->cell[i]->type.ndim > 0 || from != NULL ? copy_bytes(x->cell[i], to, from)
+                                                     : put_number(x->cell[i], to, init);
+}
+
+static void give(struct wn_program *p, struct wn_cell *c, struct wn__buffer *b)
+{
+    c->buffer = b;
+    p->fresh[p->n_fresh++] = c;
+}
+
+/* A cell that the beginning of another one reads has its value by now. */
+static int32_t give_all(struct first *x, struct wn_program *p)
+{
+    for (int32_t i = 0; i < x->n; i++) {
+        struct wn__buffer *b = x->made[x->from[i]];
+        if (x->own[i] != NULL || b == NULL) continue;
+        x->bytes[x->from[i]] = b->data;
+        if (!is_missing(x->cell[i])) continue;
+        wn__ledger_move(b->device, b->kind, -b->bytes);
+        b->kind = x->cell[i]->kind;
+        wn__ledger_move(b->device, b->kind, b->bytes);
+        x->made[x->from[i]] = NULL;
+        give(p, x->cell[i], b);
     }
-    c->init = NULL;
-    wn__node_unref(from);
+    for (int32_t i = 0; i < x->n; i++) {
+        if (x->own[i] == NULL || !is_missing(x->cell[i])) continue;
+        WN_TRY(fill_own(x, i));
+        give(p, x->cell[i], x->own[i]);
+        x->own[i] = NULL;
+    }
     return WN_OK;
 }
 
-static int32_t compute(struct wn_node **init, int32_t n)
+int64_t wn__program_missing(const struct wn_program *p)
 {
-    int32_t *handles = wn__alloc((n + 1) * (int64_t)sizeof *handles), made = 0, code = WN_OK;
-    struct wn_program *p = NULL;
-    if (handles == NULL) return WN_OOM;
-    for (; made < n && code == WN_OK; made++) {
-        wn__node_ref(init[made]);
-        handles[made] = wn__handle_new(WN_HANDLE_VALUE, init[made]);
-        if (handles[made] < 0) {
-            wn__node_unref(init[made]);
-            code = WN_OOM;
-            break;
-        }
-    }
-    struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .roots = handles, .scale = 1};
-    if (code == WN_OK) code = wn__program_open(&r, &p);
-    if (code == WN_OK) code = wn__program_plan(p);
-    if (code == WN_OK) code = wn__program_run(p, 0);
-    if (p != NULL) wn__program_free(p);
-    for (int32_t i = 0; i < made; i++) wn__handle_release(handles[i]);
-    wn__handle_drain();
-    wn__free(handles);
-    return code;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->form->n_cells; i++)
+        if (is_missing(p->cell[i])) bytes += wn__padded(wn__bytes(&p->cell[i]->type));
+    return bytes;
 }
 
 int32_t wn__program_materialise(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
-    int32_t n = 0, code = WN_OK, missing = 0;
-    for (int32_t i = 0; i < f->n_cells; i++)
-        missing += p->cell[i]->kind != WN_KIND_GRADIENT && !wn__cell_has_value(p->cell[i]);
+    struct first x = {0};
+    int32_t missing = 0;
+    for (int32_t i = 0; i < p->form->n_cells; i++) missing += is_missing(p->cell[i]);
     if (missing == 0) return WN_OK;
-    struct wn_node **init = wn__alloc((missing + 1) * (int64_t)sizeof *init);
-    if (init == NULL) return WN_OOM;
-    for (int32_t i = 0; i < f->n_cells; i++) {
-        struct wn_cell *c = p->cell[i];
-        if (c->kind == WN_KIND_GRADIENT || wn__cell_has_value(c)) continue;
-        if (c->init == NULL) {
-            code = wn__fail(WN_INTERNAL, "run: a state has neither a value nor a beginning");
-            break;
-        }
-        int32_t known = c->init->is_held || c->init->op == WN_OP_CONST;
-        for (int32_t k = 0; k < n; k++) known |= init[k] == c->init;
-        if (!known) init[n++] = c->init;
+    p->fresh = wn__alloc(missing * (int64_t)sizeof *p->fresh);
+    if (p->fresh == NULL) return WN_OOM;
+    int32_t code = list_cells(&x, p, missing);
+    if (code == WN_OK) code = compute(&x);
+    if (code == WN_OK) code = give_all(&x, p);
+    for (int32_t i = 0; i < x.n; i++) wn__buffer_unref(x.own[i]);
+    for (int32_t i = 0; i < x.n_init; i++) {
+        wn__buffer_unref(x.made[i]);
+        wn__node_unref(x.init[i]);
     }
-    if (code == WN_OK && n > 0) code = compute(init, n);
-    for (int32_t i = 0; i < f->n_cells && code == WN_OK; i++) {
-        struct wn_cell *c = p->cell[i];
-        if (c->kind == WN_KIND_GRADIENT || wn__cell_has_value(c)) continue;
-        code = adopt(c, c->init->refs == 1);
-    }
-    wn__free(init);
+    void *lists[] = {x.cell, x.own, x.from, x.init, x.made, x.bytes};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) wn__free(lists[i]);
     return code;
+}
+
+void wn__program_settle(struct wn_program *p, int32_t keep)
+{
+    for (int32_t i = 0; i < p->n_fresh; i++) {
+        struct wn_cell *c = p->fresh[i];
+        if (keep) {
+            wn__node_unref(c->init);
+            c->init = NULL;
+        } else {
+            wn__buffer_unref(c->buffer);
+            c->buffer = NULL;
+        }
+    }
+    wn__free(p->fresh);
+    p->fresh = NULL;
+    p->n_fresh = 0;
 }

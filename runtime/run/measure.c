@@ -32,20 +32,22 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
         const struct wn_cell *c = p->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->born) continue;
         move(m, c->kind, wn__padded(wn__bytes(&c->type)));
+        int32_t in_slab = 0; /* whose bytes are added whole below */
+        for (int32_t k = 0; k < f->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
+        m->fixed += in_slab ? 0 : wn__padded(wn__bytes(&c->type));
     }
-    m->fixed = m->live;
     for (int32_t i = 0; i < f->n_given; i++) {
         if (p->given[i] == NULL) continue;
         move(m, WN_KIND_INPUT, p->given[i]->held->bytes);
         m->fixed += p->given[i]->held->bytes;
     }
     for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
+    memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has this much already */
     if (s->scalars >= 0) {
         move(m, WN_KIND_WORKSPACE, s->store[s->scalars].bytes);
         if (s->store[s->scalars].space == WN_SPACE_ARENA)
             m->arena_top = s->store[s->scalars].offset + s->store[s->scalars].bytes;
     }
-    memcpy(m->start, m->kinds, sizeof m->start);
     m->out->at[0] = m->live;
     note(m);
     return WN_OK;
@@ -100,6 +102,8 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     m->out->reserved = m->fixed + m->arena_top;
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
+    for (int32_t r = 0; r < p->form->n_results; r++) /* the ledger has had them since they were taken */
+        if (p->schedule->result_store[r] >= 0) kinds[WN_KIND_RESULT] -= p->schedule->store[p->schedule->result_store[r]].bytes;
     wn__ledger_peak(p->device, kinds);
     wn__free(m->store_bytes);
 }

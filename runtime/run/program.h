@@ -33,6 +33,9 @@ struct wn_program {
     struct wn__numbers *random;
     uint64_t first_number, taken;  /* numbers the recording took: a rerun takes as many */
     struct wn__bytes key;
+    struct wn__buffer **harvest;   /* (n_results) not NULL: takes the results' bytes; nodes stay unheld */
+    struct wn_cell **fresh;        /* (n_fresh) given storage by the run under way, not counted */
+    int32_t n_fresh;
     struct wn_measured measured;
     int32_t *trace;
     int64_t n_trace;

@@ -12,6 +12,7 @@ struct bases { /* where each space starts, this time */
     char *arena;
     struct wn_program *p;
     struct wn__buffer **result; /* (n_results) */
+    const void **in;            /* (most inputs of an instruction) */
 };
 
 static char *store_address(const struct bases *b, const struct wn__store *t)
@@ -36,7 +37,7 @@ static char *copy_address(const struct bases *b, int32_t copy)
 static int64_t missing_bytes(const struct wn_program *p)
 {
     const struct wn__form *f = p->form;
-    int64_t bytes = 0;
+    int64_t bytes = wn__program_missing(p);
     for (int32_t r = 0; r < f->n_results; r++)
         if (p->schedule->result_store[r] >= 0) bytes += p->schedule->store[p->schedule->result_store[r]].bytes;
     for (int32_t k = 0; k < f->n_slabs; k++)
@@ -62,6 +63,16 @@ static int32_t check_limit(struct wn_program *p)
     return wn__oom(p->device, p->schedule->summary.reserved, after);
 }
 
+/* Room for the addresses of any instruction's inputs: nothing may be asked for once an effect ran. */
+static int32_t take_inputs(const struct wn_program *p, const void ***out)
+{
+    int64_t most = 1;
+    for (int32_t i = 0; i < p->form->n; i++)
+        if (p->form->node[i].n_in > most) most = p->form->node[i].n_in;
+    *out = wn__alloc(most * (int64_t)sizeof **out);
+    return *out == NULL ? WN_OOM : WN_OK;
+}
+
 static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
 {
     for (int32_t r = 0; r < p->form->n_results; r++) {
@@ -73,7 +84,6 @@ static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
 
 static int32_t take_all(struct wn_program *p, struct bases *b)
 {
-    WN_TRY(wn__program_materialise(p));
     WN_TRY(wn__program_bind_slabs(p));
     for (int32_t i = 0; i < p->form->n_given; i++)
         if (p->given[i] != NULL && p->given[i]->held == NULL)
@@ -83,8 +93,11 @@ static int32_t take_all(struct wn_program *p, struct bases *b)
             return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
                             p->cell[i]->name ? p->cell[i]->name : "a state");
     WN_TRY(check_limit(p));
+    WN_TRY(wn__program_materialise(p));
+    WN_TRY(check_limit(p)); /* what computed first values may have left a larger arena */
     for (int32_t k = 0; k < p->form->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
     WN_TRY(take_results(p, b->result));
+    WN_TRY(take_inputs(p, &b->in));
     WN_TRY(wn__arena_fit(p->device, p->schedule->arena + wn__check_guard()));
     b->arena = wn__arena(p->device)->data;
     return WN_OK;
@@ -156,14 +169,9 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     const struct wn__form *f = p->form;
     const struct wn__pnode *q = &f->node[n->node];
     struct wn_device *d = wn__device(p->device);
-    const void *small[8], **in = small;
+    const void **in = b->in;
     void *cell[3] = {NULL, NULL, NULL};
     struct wn_buffers buffers = {.in = in, .cell = cell};
-    if (q->n_in > 8) {
-        in = wn__alloc(q->n_in * (int64_t)sizeof *in);
-        if (in == NULL) return WN_OOM;
-        buffers.in = in;
-    }
     for (int32_t k = 0; k < q->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = store_address(b, &p->schedule->store[n->cell[k]]);
@@ -174,13 +182,9 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
         buffers.seed = p->random[q->random].seed;
         buffers.counter = p->random[q->random].counter + shift;
     }
-    int32_t code = WN_OK;
-    if (!(q->op == WN_OP_ASSIGN && in[0] == cell[0])) { /* a gradient made in its cell is there already */
-        struct wn_desc desc = wn__form_desc(f, n->node);
-        code = d->launch(d, n->kernel, &desc, &buffers);
-    }
-    if (in != small) wn__free(in);
-    return code;
+    if (q->op == WN_OP_ASSIGN && in[0] == cell[0]) return WN_OK; /* a gradient made in its cell is there already */
+    struct wn_desc desc = wn__form_desc(f, n->node);
+    return d->launch(d, n->kernel, &desc, &buffers);
 }
 
 static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__meter *m, struct wn__check *check,
@@ -231,6 +235,11 @@ static void keep_results(struct wn_program *p, struct bases *b)
 {
     for (int32_t r = 0; r < p->form->n_results; r++) {
         struct wn_node *n = p->result[r];
+        if (p->harvest != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
+            p->harvest[r] = b->result[r];
+            b->result[r] = NULL;
+            continue;
+        }
         n->held = b->result[r];
         b->result[r] = NULL;
         n->is_held = 1;
@@ -315,7 +324,10 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     if (code == WN_OK) code = put_scalars(p, b);
     if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
     if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));
-    if (code != WN_OK && effects > 0) invalidate(p);
+    if (code != WN_OK && effects > 0) {
+        invalidate(p);
+        wn__program_settle(p, 1);
+    }
     p->measured.high_water = wn__check_stop(&check);
     wn__meter_stop(&meter, p);
     p->measured.seconds = wn_now() - started;
@@ -342,11 +354,14 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     WN_TRY_GOTO(execute(p, &b, shift));
     keep_results(p, &b);
     keep_effects(p);
-    count_issues(p);
+    wn__program_settle(p, 1);
+    if (p->harvest == NULL) count_issues(p);
     spend_roots(p);
     let_walk_go(p);
     p->ran = 1;
 fail:
+    wn__program_settle(p, 0);
+    wn__free(b.in);
     for (int32_t r = 0; r < p->form->n_results; r++) wn__buffer_unref(b.result[r]);
     wn__free(b.result);
     return code;

@@ -6,8 +6,11 @@
 extern volatile int32_t wn__interrupted;
 extern int32_t wn__trace_on;
 void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api.c: one pending line */
-/* materialise.c: every cell the program reads gets its first value. */
+/* materialise.c: every cell the program reads gets its first value, to be settled when the run is over: kept, or
+ * given back. missing: bytes that will take. */
 int32_t wn__program_materialise(struct wn_program *p);
+void wn__program_settle(struct wn_program *p, int32_t keep);
+int64_t wn__program_missing(const struct wn_program *p);
 int32_t wn__trace_room(struct wn_program *p);
 /* plan.c: recipe, lowering, placement, verifier, simulator, cache. */
 int32_t wn__program_plan(struct wn_program *p);

@@ -14,7 +14,8 @@ local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local raise = errors.raise
-local ipairs, pairs, rawset, setmetatable, tostring, type = ipairs, pairs, rawset, setmetatable, tostring, type
+local ipairs, pairs, rawget, rawset, setmetatable, tonumber, tostring, type =
+    ipairs, pairs, rawget, rawset, setmetatable, tonumber, tostring, type
 
 local Optimizer = {}
 
@@ -135,7 +136,7 @@ local function updates(self, needs_born)
     local kind = self._kind
     for k, p in ipairs(self._params) do
         local info = tensor.info(p)
-        local takes, version = info.needs_grad ~= 0, info.version
+        local takes, version = info.needs_grad ~= 0, tonumber(info.version)
         if takes and needs_born then
             local g = C.wn_cell_grad(p.id)
             takes = g >= 0
@@ -157,7 +158,7 @@ end
 local function commit(self, who)
     local written = {}
     for _, each in ipairs(who) do
-        if tensor.info(self._params[each.k]).version ~= each.version then
+        if tonumber(tensor.info(self._params[each.k]).version) ~= each.version then
             self._count[each.k] = self._count[each.k] + 1
             written[#written + 1] = each.k
         end

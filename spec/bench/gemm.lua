@@ -1,0 +1,31 @@
+-- Matrix products against the machine's own peak, probed in the same run, alternating with it.
+local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local wane = require 'wane'
+local C = require('wane.ffi').C
+local probe = common.probe()
+local threads = C.wn_threads()
+
+local shapes = {
+    { 'y = x W^T, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, function(a, b) return a:matmul(b, { transpose_b = true }) end, 2 * 32 * 4096 ^ 2 },
+    { 'dX = dY W, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, function(a, b) return a:matmul(b) end, 2 * 32 * 4096 ^ 2 },
+    { 'dW = dY^T X, 4096 x 32 x 4096', { 32, 4096 }, { 32, 4096 }, function(a, b) return a:matmul(b, { transpose_a = true }) end, 2 * 32 * 4096 ^ 2 },
+    { '1024 x 1024 x 1024', { 1024, 1024 }, { 1024, 1024 }, function(a, b) return a:matmul(b) end, 2 * 1024 ^ 3 },
+}
+
+local programs = require 'spec.support.programs'
+local rows = {}
+for _, shape in ipairs(shapes) do
+    local a, b = wane.randn(unpack(shape[2])):retain(), wane.randn(unpack(shape[3])):retain()
+    wane.eval(a, b)
+    local best, peaks = {}, {}
+    for i = 1, 12 do
+        peaks[i] = probe.gflops(threads)
+        -- A large result is allocated anew by each program: the reading of the product is its run, not its pages.
+        local p = programs.run { mode = 'eval', roots = { shape[4](a, b) } }
+        best[i] = shape[5] / p.measured.seconds * 1e-9
+    end
+    local rate, peak = common.median(best), common.median(peaks)
+    rows[#rows + 1] = { shape[1], ('%.0f'):format(rate), ('%.0f'):format(peak), ('%.0f %%'):format(100 * rate / peak) }
+end
+common.table({ 'product, ' .. threads .. ' threads', 'GFLOP/s', 'peak, GFLOP/s', 'share' }, rows)
+print(('memory: %.1f GB/s read'):format(probe.read(threads, 2 ^ 30)))

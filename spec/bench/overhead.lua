@@ -1,0 +1,48 @@
+-- What Wane itself costs: start-up, and recording plus running a cached plan, per node. The step runs on meta, whose
+-- kernels do nothing, so all that is timed is ours; beside it the same step on the CPU, kernels included.
+local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local clock = os.clock
+local started = clock()
+local wane = require 'wane'
+wane.tensor { 1, 2, 3 }
+local start_ms = 1e3 * (clock() - started)
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+local C = require('wane.ffi').C
+
+local function step_of(device)
+    wane.set_device(device)
+    local layers = {}
+    for _ = 1, 100 do
+        layers[#layers + 1] = wane.nn.Linear(4, 4)
+        layers[#layers + 1] = wane.nn.ReLU()
+    end
+    local model = wane.nn.Sequential(layers)
+    local opt = wane.optim.SGD(model:parameters(), { lr = 1e-3 })
+    local x = wane.zeros(1, 4):retain()
+    wane.set_device 'cpu'
+    return function() return opt:step(model(x):sum()) end
+end
+
+local function per_node(device)
+    local step, nodes = step_of(device), 0
+    for _ = 1, 30 do step() end
+    within('listen', function(p)
+        for _, s in ipairs(programs.schedule(p)) do nodes = nodes + (s.what == 'run' and 1 or 0) end
+    end, step)
+    local times = {}
+    for _ = 1, 15 do
+        local from = C.wn_now()
+        for _ = 1, 40 do step() end
+        times[#times + 1] = (C.wn_now() - from) / 40
+    end
+    local median = common.median(times)
+    return nodes, 1e6 * median, 1e6 * median / nodes
+end
+
+local rows = { { 'require + first tensor', '', ('%.1f ms'):format(start_ms), '' } }
+for _, device in ipairs { 'meta', 'cpu' } do
+    local nodes, step, node = per_node(device)
+    rows[#rows + 1] = { 'record + run a cached plan, ' .. device, nodes, ('%.0f us'):format(step), ('%.3f us'):format(node) }
+end
+common.table({ 'what', 'nodes run', 'a step', 'a node' }, rows)

@@ -1,0 +1,182 @@
+-- wane.compile: recorded twice, then run again with other inputs; the same bits as the plain loop.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local nn = wane.nn
+
+local function make(seed)
+    wane.manual_seed(seed or 5)
+    return nn.Sequential { nn.Linear(6, 8), nn.GELU(), nn.Dropout(0.25), nn.Linear(8, 3) }
+end
+
+local function batches(n)
+    local list = {}
+    for i = 1, n do
+        list[i] = { wane.eval(wane.randn(4, 6)), wane.eval(wane.randint(3, { 4 })) }
+    end
+    return list
+end
+
+local function state(model)
+    local out = {}
+    for _, p in ipairs(model:parameters()) do out[#out + 1] = p:totable() end
+    return out
+end
+
+local function message(fn, ...)
+    local fine, why = pcall(fn, ...)
+    assert.is_false(fine)
+    return tostring(why)
+end
+
+describe('a compiled step', function()
+    -- n steps on fresh models; `wrap` makes the callable
+    local function train(n, optimizer, body, wrap)
+        local model = make()
+        local opt = optimizer(model)
+        local data = batches(n)
+        local step = wrap(function(x, y) return body(model, opt, x, y) end)
+        local losses = {}
+        for i = 1, n do losses[i] = step(data[i][1], data[i][2]):item() end
+        return losses, state(model)
+    end
+    local function plain(fn) return fn end
+    local optimizers = {
+        SGD = function(m) return wane.optim.SGD(m:parameters(), { lr = 0.1, momentum = 0.9 }) end,
+        Adam = function(m) return wane.optim.Adam(m:parameters(), { lr = 0.01 }) end,
+    }
+    local bodies = {
+        ['opt:step(loss)'] = function(model, opt, x, y) return opt:step(nn.cross_entropy(model(x), y)) end,
+        ['the three usual lines'] = function(model, opt, x, y)
+            opt:zero_grad()
+            local loss = nn.cross_entropy(model(x), y)
+            loss:backward()
+            opt:step()
+            return loss
+        end,
+    }
+    for name, optimizer in pairs(optimizers) do
+        for line, body in pairs(bodies) do
+            it('has the bits of the plain loop: ' .. name .. ', ' .. line, function()
+                local losses, parameters = train(7, optimizer, body, plain)
+                local again, compiled = train(7, optimizer, body, wane.compile)
+                assert.same(losses, again)
+                assert.same(parameters, compiled)
+                assert.is_true(losses[1] ~= losses[7])
+            end)
+        end
+    end
+
+    it('calls the function twice a signature, then never', function()
+        local model = make()
+        local calls = 0
+        local f = wane.compile(function(x)
+            calls = calls + 1
+            return model(x)
+        end)
+        model:eval()
+        model(wane.eval(wane.randn(4, 6))):totable()
+        for i = 1, 5 do
+            local x = wane.eval(wane.randn(4, 6))
+            assert.same(model(x):totable(), f(x):totable())
+            assert.equal(math.min(i, 2), calls)
+        end
+        f(wane.eval(wane.randn(2, 6))) -- another shape records anew
+        assert.equal(3, calls)
+        model:train() -- and so does a changed mode
+        f(wane.eval(wane.randn(4, 6)))
+        assert.equal(4, calls)
+        assert.is_truthy(tostring(f):find('recorded'))
+    end)
+
+    it('takes numbers as inputs', function()
+        local f = wane.compile(function(x, k) return x * k end)
+        local x = wane.tensor { 1, 2, 3 }
+        for k = 1, 5 do assert.same({ k, 2 * k, 3 * k }, f(x, k):totable()) end
+    end)
+
+    it('computes arguments that were not computed yet', function()
+        local f = wane.compile(function(x) return x * 2 end)
+        for k = 1, 4 do assert.same({ 2 * k, 2 * k + 2 }, f(wane.full({ 2 }, k) + wane.arange(0, 2)):totable()) end
+    end)
+
+    it('returns several values, each its own', function()
+        local f = wane.compile(function(x)
+            local s = x:sum()
+            return x * 2, s, 'word', x + s
+        end)
+        for k = 1, 4 do
+            local a, b, c, d = f(wane.tensor { k, 1 })
+            assert.same({ 2 * k, 2 }, a:totable())
+            assert.equal(k + 1, b:item())
+            assert.equal('word', c)
+            assert.same({ 2 * k + 1, k + 2 }, d:totable())
+        end
+    end)
+
+    it('keeps the tensors of a call when the next one runs', function()
+        local f = wane.compile(function(x) return x + 1 end)
+        local kept = {}
+        for k = 1, 5 do kept[k] = f(wane.tensor { k, k }) end
+        for k = 1, 5 do assert.same({ k + 1, k + 1 }, kept[k]:totable()) end
+    end)
+
+    it('follows a learning rate that changes', function()
+        local function run(wrap)
+            local w = wane.ones(2, { requires_grad = true })
+            local opt = wane.optim.SGD({ w }, { lr = 1 })
+            local step = wrap(function(x) return opt:step((w * x):sum()) end)
+            local x = wane.eval(wane.tensor { 1, 2 })
+            for i = 1, 5 do
+                opt.lr = 1 / i
+                step(x)
+            end
+            return w:totable()
+        end
+        assert.same(run(plain), run(wane.compile))
+    end)
+
+    it('obeys a policy', function()
+        local model = make()
+        local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+        local asked = 0
+        local f = wane.compile(function(x, y) return opt:step(nn.cross_entropy(model(x), y)) end,
+            { policy = function() asked = asked + 1 end })
+        local data = batches(1)[1]
+        f(data[1], data[2])
+        assert.is_true(asked > 0)
+    end)
+
+    it('refuses numbers and data that change', function()
+        local n = 0
+        local f = wane.compile(function(x)
+            n = n + 1
+            return x * n
+        end)
+        local x = wane.tensor { 1, 2 }
+        f(x)
+        assert.is_truthy(message(f, x):find('a number was 1 at the first call and 2 at the second', 1, true))
+        local g = wane.compile(function(v) return v + wane.tensor { 1, 2 } end)
+        g(x)
+        assert.is_truthy(message(g, x):find('pass it as an argument', 1, true))
+    end)
+
+    it('refuses a function that records another program at every call', function()
+        local n = 0
+        local f = wane.compile(function(x)
+            n = n + 1
+            return n % 2 == 1 and x:gelu() or x:relu()
+        end)
+        local x = wane.tensor { 1, 2 }
+        for _ = 1, 3 do f(x) end
+        assert.is_truthy(message(f, x):find('another program', 1, true))
+        assert.equal(4, n)
+    end)
+
+    it('refuses reads, functions that run nothing, and what is no function', function()
+        local f = wane.compile(function(x) return x * x:sum():item() end)
+        assert.is_truthy(message(f, wane.tensor { 1, 2 }):find('reads a value', 1, true))
+        assert.is_truthy(message(wane.compile(function() return 3 end)):find('ran nothing', 1, true))
+        assert.has_error(function() wane.compile(7) end)
+        assert.has_error(function() wane.compile(function() end, { polcy = 'sqrt' }) end)
+    end)
+end)

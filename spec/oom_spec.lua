@@ -1,0 +1,288 @@
+-- Invariant 9: any allocation may fail; then live bytes are what they were, nothing was changed, and the next try
+-- gives the bits of a run that never failed. A limit is exact: at reserved it runs, one granule below it does not.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+local GRANULE = 256
+
+local function collect()
+    collectgarbage()
+    collectgarbage()
+end
+
+local function memory()
+    collect()
+    wane.memory.trim()
+    return wane.memory()
+end
+
+local function bits(list)
+    return table.concat(programs.bytes(list), '|')
+end
+
+-- A small model with everything that must survive: dropout, a region, a skip, state of an optimizer.
+local function world(fused)
+    wane.manual_seed(5)
+    local w = {}
+    w.first, w.second, w.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+    w.drop = nn.Dropout(0.3)
+    w.params = {}
+    for _, m in ipairs { w.first, w.second, w.last } do
+        for _, p in ipairs(m:parameters()) do w.params[#w.params + 1] = p end
+    end
+    w.opt = optim.AdamW(w.params, { lr = 0.01 })
+    w.x = wane.randn(4, 8)
+    w.y = wane.tensor({ 0, 2, 1, 1 }, { dtype = 'i32' })
+    wane.eval(w.x)
+    function w.loss()
+        local h = wane.checkpoint(function(x) return w.drop(w.second(w.first(x):gelu())) end, w.x)
+        return nn.cross_entropy(w.last(h + w.x), w.y)
+    end
+    function w.step()
+        if fused then return w.opt:step(w.loss()) end
+        w.opt:zero_grad()
+        local loss = w.loss()
+        loss:backward()
+        w.opt:step()
+        return loss
+    end
+    function w.state()
+        local list = {}
+        for _, p in ipairs(w.params) do list[#list + 1] = p end
+        local cells = w.opt:state_dict().cells
+        local names = {}
+        for name in pairs(cells) do names[#names + 1] = name end
+        table.sort(names)
+        for _, name in ipairs(names) do list[#list + 1] = cells[name] end
+        return bits(list)
+    end
+    return w
+end
+
+-- Losses and state after each of n steps of a run that never fails.
+local function reference(fused, n)
+    local w, out = world(fused), {}
+    for k = 1, n do
+        local loss = w.step():item()
+        out[k] = ('%.17g %s'):format(loss, w.state())
+    end
+    return out
+end
+
+local function wanted(request)
+    local s = binding.new('struct wn_summary')
+    local p = program.open(request):plan()
+    binding.check(C.wn_summary(p.handle, s))
+    p:close()
+    local held = 0 -- state and inputs, which are alive before it too
+    for _, kind in ipairs { C.WN_KIND_PARAMETER, C.WN_KIND_OPTIMIZER, C.WN_KIND_BUFFER, C.WN_KIND_INPUT } do
+        held = held + tonumber(s.peak_kinds[kind])
+    end
+    return tonumber(s.reserved), held
+end
+
+-- ---- limits -----------------------------------------------------------------------------------------------------
+
+describe('wane.memory.limit', function()
+    after_each(function() wane.memory.limit(nil) end)
+
+    -- Runs `warm` steps, then one at the limit minus a granule, then one at the limit, then the rest without.
+    local function at_the_limit(fused, warm)
+        local expected = reference(fused, warm + 2)
+        local w = world(fused)
+        for _ = 1, warm do w.step() end
+        w.opt:zero_grad()
+        local counter = C.wn_counter()
+        local asked
+        within('capture', function(request)
+            asked = asked or request
+            return { result = function() end }
+        end, function()
+            if fused then w.opt:step(w.loss()) else w.loss():backward() end
+        end)
+        local reserved, held = wanted(asked)
+        asked = nil -- luacheck: ignore 311
+        C.wn_counter_set(counter)
+        local before = memory()
+        -- At the first step no state is there yet; the program's own bytes count it all the same.
+        local beside = warm == 0 and 0 or before.allocated - held
+        assert.equal(before.allocated, before.reserved)
+
+        wane.memory.limit(reserved + beside - GRANULE)
+        local loss = w.loss()
+        local ok, e = pcall(function()
+            if fused then w.opt:step(loss) else loss:backward() end
+        end)
+        assert.is_false(ok)
+        assert.equal('oom', e.code)
+        assert.equal(reserved, e.bytes)
+        assert.equal(reserved + beside, e.least)
+        assert.equal(reserved + beside - GRANULE, e.limit)
+        assert.equal(before.allocated, e.live)
+        assert.is_true(e.peak >= e.live)
+        assert.is_truthy(tostring(e):find(('%d bytes'):format(reserved + beside), 1, true), tostring(e))
+        for _, p in ipairs(w.params) do assert.is_nil(p.grad) end
+        loss = nil -- luacheck: ignore 311
+        local after = memory()
+        assert.same(before.kinds, after.kinds)
+        assert.equal(before.allocated, after.allocated)
+        assert.equal(before.reserved, after.reserved)
+
+        C.wn_counter_set(counter)
+        wane.memory.limit(reserved + beside)
+        wane.memory.reset_peak()
+        loss = w.loss()
+        if fused then
+            w.opt:step(loss)
+        else
+            loss:backward()
+        end
+        assert.equal(reserved + beside, wane.memory().peak_reserved)
+        wane.memory.limit(nil)
+        if not fused then w.opt:step() end
+        assert.equal(expected[warm + 1], ('%.17g %s'):format(loss:item(), w.state()))
+        local value = w.step():item()
+        assert.equal(expected[warm + 2], ('%.17g %s'):format(value, w.state()))
+    end
+
+    for _, fused in ipairs { false, true } do
+        local name = fused and 'opt:step(loss)' or 'loss:backward()'
+        it('is exact to the granule, and a refusal changes nothing: ' .. name, function() at_the_limit(fused, 2) end)
+        it('is exact for the very first step: ' .. name, function() at_the_limit(fused, 0) end)
+    end
+
+    it('refuses a tensor of the user, and the tensor fits when the limit is lifted', function()
+        local before = memory()
+        wane.memory.limit(before.reserved + 1023)
+        local ok, e = pcall(wane.tensor, { { 1, 2, 3, 4 }, { 1, 2, 3, 4 } })
+        assert.is_true(ok, tostring(e))
+        local big = {}
+        for k = 1, 256 do big[k] = k end
+        ok, e = pcall(wane.tensor, big)
+        assert.is_false(ok)
+        assert.equal('oom', e.code)
+        assert.equal(1024, e.bytes)
+        wane.memory.limit(nil)
+        assert.equal(256, wane.tensor(big):numel())
+    end)
+
+    it('gives garbage and idle memory back before it refuses', function()
+        local x = wane.ones(64, 64)
+        wane.eval(x)
+        -- Room for x, a result, the one before it, and the numbers of a program.
+        local limit = memory().allocated + 2 * 64 * 64 * 4 + GRANULE
+        for _ = 1, 10 do wane.eval(x * 2) end
+        assert.is_true(wane.memory().reserved > limit)
+        wane.memory.limit(limit)
+        for k = 1, 20 do
+            local y = x * k
+            wane.eval(y)
+        end
+        assert.is_true(wane.memory().reserved <= limit)
+    end)
+end)
+
+-- ---- every allocation fails once ------------------------------------------------------------------------------------
+
+describe('every allocation made to fail once', function()
+    local Program
+    local call
+    before_each(function()
+        local p = program.open { mode = 'eval', roots = { wane.ones(1) } }
+        Program = getmetatable(p).__index
+        call = Program.call
+        p:close()
+    end)
+    after_each(function()
+        C.wn_debug('fail_alloc', 0)
+        Program.call = call
+    end)
+
+    -- One step of w, its nth allocation made to fail: n = 1, 2, ... until it gets through untouched. Returns the loss of
+    -- that step, and how many failures there were. check(error, n) looks at each.
+    local function sweep(w, forget, check)
+        local n = 0
+        local counter = C.wn_counter()
+        while true do
+            n = n + 1
+            C.wn_counter_set(counter)
+            if forget then C.wn_debug('forget_plans', 1) end
+            C.wn_debug('fail_alloc', n)
+            local ok, result = pcall(w.step)
+            local fired = C.wn_debug_get('fail_alloc') == 0
+            C.wn_debug('fail_alloc', 0)
+            assert.equal(ok, not fired, 'a failure was swallowed: ' .. n .. ' ' .. tostring(result))
+            if ok then return result, n - 1 end
+            check(result, n)
+        end
+    end
+
+    for _, fused in ipairs { true, false } do
+        for _, forget in ipairs { true, false } do
+            it(('a step %s, plans %s: nothing changes, and the next one gives the right bits'):format(
+                fused and 'in one program' or 'in two programs', forget and 'made anew' or 'found again'), function()
+                -- No second try: every failure must come through.
+                Program.call = function(self, fn)
+                    binding.check(fn(self.handle))
+                    return self
+                end
+                local expected = reference(fused, 3)
+                local w = world(fused)
+                local failures = 0
+                for step = 1, 3 do
+                    local before
+                    local loss
+                    local count
+                    w.opt:zero_grad()
+                    before = memory()
+                    loss, count = sweep(w, forget, function(e, n)
+                        assert.equal('oom', e.code, tostring(e))
+                        w.opt:zero_grad()
+                        local after = memory()
+                        for name, size in pairs(after.kinds) do
+                            assert.equal(before.kinds[name], size, ('step %d, failure %d: %s'):format(step, n, name))
+                        end
+                        assert.equal(before.reserved, after.reserved)
+                    end)
+                    failures = failures + count
+                    assert.equal(expected[step], ('%.17g %s'):format(loss:item(), w.state()))
+                    loss = nil -- luacheck: ignore 311
+                end
+                assert.is_true(failures > (forget and 300 or 60), tostring(failures))
+            end)
+        end
+    end
+
+    for _, fused in ipairs { true, false } do
+        it('is made good where a full collection and a second try help: '
+            .. (fused and 'one program' or 'two programs'), function()
+            local expected = reference(fused, 60)
+            local w = world(fused)
+            local step, helped, n = 1, 0, 0
+            local counter = C.wn_counter()
+            repeat
+                n = n + 1
+                C.wn_debug('fail_alloc', n)
+                local ok, loss = pcall(w.step)
+                local fired = C.wn_debug_get('fail_alloc') == 0
+                C.wn_debug('fail_alloc', 0)
+                if ok then
+                    assert.equal(expected[step], ('%.17g %s'):format(loss:item(), w.state()))
+                    counter = C.wn_counter()
+                    step = step + 1
+                    if fired then helped = helped + 1 end
+                else
+                    C.wn_counter_set(counter)
+                end
+            until ok and not fired or step > 60
+            assert.is_true(step <= 60)
+            assert.is_true(helped > 0)
+        end)
+    end
+end)

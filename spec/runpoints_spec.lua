@@ -1,0 +1,312 @@
+-- Run points: what a read keeps, what a backward leaves behind, which graphs are spent, and that an error while
+-- recording changes nothing. Values are small integers or computed by hand, so equal means equal bits.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local function bits(...)
+    return table.concat(programs.bytes { ... }, '|')
+end
+
+local function fails(code, fn, ...)
+    local ok, e = pcall(fn, ...)
+    assert.is_false(ok, 'it did not fail')
+    assert.equal(code, type(e) == 'table' and e.code or tostring(e), tostring(e))
+    return e
+end
+
+-- Programs that run while fn does: a list of modes.
+local function modes(fn)
+    local list = {}
+    within('listen', function(p) list[#list + 1] = p.request.mode end, fn)
+    return list
+end
+
+-- How often each op is issued in the programs that run while fn does.
+local function issues(fn)
+    local count = {}
+    within('listen', function(p)
+        for _, step in ipairs(programs.schedule(p)) do
+            if step.what == 'run' then count[step.op] = (count[step.op] or 0) + 1 end
+        end
+    end, fn)
+    return count
+end
+
+local function weight(values)
+    return nn.Parameter(wane.tensor(values))
+end
+
+describe('a read', function()
+    it('before a backward gives the same bits, and the backward the same gradients as without it', function()
+        local seen = {}
+        for _, reads in ipairs { 0, 1, 2 } do
+            wane.manual_seed(11)
+            local model = programs.mlp(24, 3, 0.4)
+            local x = wane.randn(7, 24)
+            local loss = model(x):pow(2):mean()
+            local counter = C.wn_counter()
+            local first
+            for _ = 1, reads do
+                local value = loss:item()
+                assert.is_true(first == nil or value == first)
+                first = value
+                assert.is_nil(model:parameters()[1].grad)
+            end
+            loss:backward()
+            assert.equal(tonumber(counter), tonumber(C.wn_counter()))
+            assert.is_true(first == nil or loss:item() == first)
+            local grads = {}
+            for i, p in ipairs(model:parameters()) do grads[i] = p.grad end
+            seen[#seen + 1] = ('%.17g|'):format(loss:item()) .. bits(unpack(grads))
+        end
+        assert.equal(seen[1], seen[2])
+        assert.equal(seen[1], seen[3])
+    end)
+
+    it('keeps only what was read', function()
+        local x = wane.tensor { 1, -2, 3 }
+        local h = x:relu()
+        local y = h:exp()
+        local before = wane.memory().allocated
+        y:totable()
+        assert.equal(before + 256, wane.memory().allocated)
+        local ran = modes(function() h:totable() end)
+        assert.same({ 'eval' }, ran)
+    end)
+
+    it('of the loss after the step is free', function()
+        local w = weight { 1, 2, 3 }
+        local opt = optim.SGD({ w }, { lr = 0.5 })
+        local loss = (w * wane.tensor { 1, 1, 2 }):sum()
+        opt:step(loss)
+        local value
+        local ran = modes(function() value = loss:item() end)
+        assert.same({}, ran)
+        assert.equal(9, value)
+        assert.same({ 0.5, 1.5, 2 }, w:totable())
+    end)
+
+    it('of a value that was no result, after its parameter changed, is the error that says what to do', function()
+        local model = nn.Sequential { nn.Linear(3, 2), nn.ReLU() }
+        local opt = optim.SGD(model:parameters(), { lr = 0.5 })
+        local h = model(wane.ones(1, 3))
+        opt:step(h:sum() + 1e3)
+        local line = debug.getinfo(1, 'l').currentline + 1
+        local e = fails('stale', function() h:totable() end)
+        assert.is_truthy(e.message:find('weight', 1, true) or e.message:find('bias', 1, true), e.message)
+        assert.is_truthy(e.message:find(':retain()', 1, true), e.message)
+        assert.is_truthy(e.where:find('runpoints_spec.lua:' .. line, 1, true), e.where)
+        -- It stays an error, and nothing else is hurt.
+        fails('stale', function() h:sum():item() end)
+        opt:step(model(wane.ones(1, 3)):sum() + 1e3)
+    end)
+
+    it('of a retained value works after the step, and is the value of before', function()
+        local w = weight { 1, 2, 3 }
+        local opt = optim.SGD({ w }, { lr = 1 })
+        local h = (w * 2):retain()
+        opt:step(h:sum())
+        assert.same({}, modes(function() assert.same({ 2, 4, 6 }, h:totable()) end))
+        assert.same({ -1, 0, 1 }, w:totable())
+        assert.same({ -2, 0, 2 }, (w * 2):totable())
+    end)
+
+    it('of a gradient recorded with wane.grad changes no cell', function()
+        local w = weight { 3, 4 }
+        local g = wane.grad((w * w):sum(), w)
+        assert.same({ 6, 8 }, g:totable())
+        assert.is_nil(w.grad)
+    end)
+end)
+
+describe('backward', function()
+    it('twice on one root is an error unless the first one kept the graph', function()
+        local w = weight { 2, 3 }
+        local loss = (w * w):sum()
+        loss:backward()
+        local e = fails('twice', function() loss:backward() end)
+        assert.is_truthy(e.message:find('again', 1, true))
+        assert.same({ 4, 6 }, w.grad:totable())
+        assert.equal(13, loss:item())
+    end)
+
+    it('with again = true accumulates', function()
+        local w = weight { 2, 3 }
+        local loss = (w * w):sum()
+        loss:backward { again = true }
+        assert.same({ 4, 6 }, w.grad:totable())
+        loss:backward { again = true }
+        assert.same({ 8, 12 }, w.grad:totable())
+        loss:backward()
+        assert.same({ 12, 18 }, w.grad:totable())
+        fails('twice', function() loss:backward() end)
+    end)
+
+    it('of two roots on one trunk issues the trunk again, and adds', function()
+        local w = weight { 1, -2, 3 }
+        local trunk = (w * wane.tensor { 2, 2, 2 }):relu()
+        local l1, l2 = trunk:sum(), (trunk * trunk):sum()
+        local count = issues(function()
+            l1:backward()
+            assert.same({ 2, 0, 2 }, w.grad:totable())
+            l2:backward()
+        end)
+        assert.equal(2, count.relu)
+        assert.same({ 2 + 8, 0, 2 + 24 }, w.grad:totable())
+        assert.equal(8, l1:item())
+        assert.equal(40, l2:item())
+    end)
+
+    it('of a list is one pass, the trunk once, and the sum', function()
+        local w = weight { 1, -2, 3 }
+        local trunk = (w * wane.tensor { 2, 2, 2 }):relu()
+        local l1, l2 = trunk:sum(), (trunk * trunk):sum()
+        local count = issues(function() wane.backward { l1, l2 } end)
+        assert.equal(1, count.relu)
+        assert.same({ 2 + 8, 0, 2 + 24 }, w.grad:totable())
+        assert.equal(8, l1:item())
+        assert.equal(40, l2:item())
+        fails('twice', function() l2:backward() end)
+    end)
+
+    it('through a root that was used up is the error that names the way out', function()
+        local w = weight { 1, 2 }
+        local loss = (w * w):sum()
+        local more = loss * 2
+        loss:backward()
+        local e = fails('spent', function() more:backward() end)
+        assert.is_truthy(e.message:find('again', 1, true), e.message)
+        assert.equal(10, more:item())
+        assert.same({ 2, 4 }, w.grad:totable())
+    end)
+
+    it('keeps the graph for a later root with again', function()
+        local w = weight { 1, 2 }
+        local loss = (w * w):sum()
+        local more = loss * 2
+        loss:backward { again = true }
+        more:backward()
+        assert.same({ 6, 12 }, w.grad:totable())
+    end)
+end)
+
+describe('a node issued by three programs', function()
+    local warned, stderr
+    before_each(function()
+        wane.lines(true)
+        warned, stderr = {}, io.stderr
+        C.wn_warning()
+        -- luacheck: push ignore 122
+        io.stderr = { write = function(_, ...) warned[#warned + 1] = table.concat { ... } end }
+        -- luacheck: pop
+    end)
+    after_each(function()
+        io.stderr = stderr -- luacheck: ignore 122
+        wane.lines(false)
+    end)
+
+    it('warns once, with its line and :retain()', function()
+        local x = wane.tensor { 1, 2 }
+        local line = debug.getinfo(1, 'l').currentline + 1
+        local trunk = x:exp()
+        for k = 1, 6 do
+            local y = trunk * k
+            y:totable()
+            if k < 3 then assert.equal(0, #warned) end
+        end
+        assert.equal(1, #warned)
+        assert.is_truthy(warned[1]:find('runpoints_spec.lua:' .. line, 1, true), warned[1])
+        assert.is_truthy(warned[1]:find('exp', 1, true), warned[1])
+        assert.is_truthy(warned[1]:find(':retain()', 1, true), warned[1])
+    end)
+
+    it('does not when it is a result or was retained', function()
+        local x = wane.tensor { 1, 2 }
+        local read, kept = x:exp(), x:sqrt():retain()
+        for k = 1, 6 do
+            read:totable()
+            local y = kept * k
+            y:totable()
+        end
+        assert.same({}, warned)
+    end)
+end)
+
+describe('recording', function()
+    it('refuses a chain of 100,000 applications nobody ran, at its line', function()
+        local x = wane.ones(2)
+        local y = x
+        local line = debug.getinfo(1, 'l').currentline + 2
+        local e = fails('value', function()
+            for _ = 1, 100001 do y = y + x end
+        end)
+        assert.is_truthy(e.message:find('100000', 1, true), e.message)
+        assert.is_truthy(e.where:find('runpoints_spec.lua:' .. line, 1, true), e.where)
+        -- Everything recorded before it still runs: 99,999 or 100,000 additions of one.
+        local value = y:totable()
+        assert.is_true(value[1] >= 99999 and value[1] <= 100001, tostring(value[1]))
+        assert.equal(value[1], value[2])
+    end)
+
+    local function standing()
+        local scope, region, grad = C.wn_scope_set(0), C.wn_region_set(0), C.wn_grad_set(1)
+        C.wn_scope_set(scope)
+        C.wn_region_set(region)
+        C.wn_grad_set(grad)
+        return { scope, region, grad }
+    end
+
+    it('goes on where it stood after an error inside module, region and no_grad', function()
+        local Inner = nn.module 'Inner'
+        local seen
+        function Inner.forward(_, x)
+            seen = standing()
+            return x:matmul(wane.ones(5, 5))
+        end
+        local Outer = nn.module('Outer', function(self) self.inner = Inner() end)
+        function Outer:forward(x)
+            return wane.checkpoint(function() return wane.no_grad(function() return self.inner(x) end) end)
+        end
+        local model = Outer()
+        local before = standing()
+        local counter = tonumber(C.wn_counter())
+        local e = fails('shape', function() model(wane.ones(2, 3)) end)
+        assert.is_truthy(e.message:find('(2, 3)', 1, true) and e.message:find('(5, 5)', 1, true), e.message)
+        assert.is_true(seen[1] ~= before[1] and seen[2] ~= before[2] and seen[3] == 0)
+        assert.same(before, standing())
+        assert.equal(counter, tonumber(C.wn_counter()))
+        assert.same({ { 5, 5, 5, 5, 5 } }, model(wane.ones(1, 5)):totable())
+    end)
+
+    it('rethrows the very same error object through module, region and no_grad', function()
+        local mine = setmetatable({}, { __tostring = function() return 'mine' end })
+        local Failing = nn.module 'Failing'
+        function Failing.forward() error(mine) end
+        local inner = Failing()
+        local model = nn.Sequential { nn.Identity(), inner }
+        local before = standing()
+        local ok, e = pcall(function()
+            return wane.checkpoint(function() return wane.no_grad(function() return model(wane.ones(2)) end) end)
+        end)
+        assert.is_false(ok)
+        assert.is_true(rawequal(e, mine))
+        assert.same(before, standing())
+        assert.is_truthy(within.traceback_of(mine):find('runpoints_spec.lua', 1, true))
+    end)
+
+    it('leaves gradients, parameters and a half recorded loss usable after a bad op', function()
+        local w = weight { 1, 2 }
+        local loss = (w * 3):sum()
+        fails('shape', function() return loss:reshape(7) end)
+        fails('value', function() return w:sumn() end)
+        fails('value', function() return w < loss end)
+        loss:backward()
+        assert.same({ 3, 3 }, w.grad:totable())
+    end)
+end)
