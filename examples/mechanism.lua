@@ -10,7 +10,6 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, text, exact = wane.nn, require 'wane.table', wane.bytes.exact
-local pytorch = require('wane.torchmem').script
 
 local WIDTH = 1024
 
@@ -92,7 +91,7 @@ local function measure()
 end
 
 wane.manual_seed(1)
-local points = pytorch(script, { torch = '1.10' })
+local points = wane.pytorch(script, { torch = '1.10' })
 local ours, peaks = measure()
 local rows, equal = {}, 0
 for i, row in ipairs(printed) do

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
+#include <pthread.h>
 #include "api.h"
 
 static char warning[512];
-static pid_t owner;
+static char notice[256];
+static int32_t forked;
 
 void wn__warn(const char *format, ...)
 {
@@ -48,16 +49,49 @@ static int32_t read_switch(const char *name, int64_t *out)
     return wn__fail(WN_VALUE, "%s=%s makes no sense; it takes a number that is not negative", name, text);
 }
 
+static void note_fork(void)
+{
+    forked = 1;
+}
+
+/* The device of creation nodes where nothing else is said. */
+static int32_t read_device(void)
+{
+    const char *name = getenv("WANE_DEVICE");
+    if (name == NULL || name[0] == 0 || strcmp(name, "auto") == 0) return WN_OK;
+    for (int32_t i = 0; i < wn__device_count(); i++) {
+        if (strcmp(wn__device(i)->name, name) != 0) continue;
+        wn__here.device = i;
+        return WN_OK;
+    }
+    return wn__fail(WN_DEVICE, "WANE_DEVICE=%s: there is no such device here; use auto, cpu or meta", name);
+}
+
+/* A thread count that makes no sense is not worth stopping for: the kernels fell back, and this says so. */
+static void read_threads(void)
+{
+    const char *text = getenv("WANE_THREADS");
+    char *end;
+    long n = text == NULL || text[0] == 0 ? 1 : strtol(text, &end, 10);
+    if (text == NULL || text[0] == 0 || (*end == 0 && n >= 1 && n <= 64)) return;
+    snprintf(notice, sizeof notice, "WANE_THREADS=%.32s makes no sense (1 to 64); %d threads are used", text,
+             wn__device(0)->threads);
+}
+
 int32_t wn_start(void)
 {
     static int32_t started;
     if (started) return WN_OK;
-    int64_t fail, poison, trace;
+    int64_t fail, poison, trace, sync;
     WN_TRY(read_switch("WANE_FAIL_ALLOC", &fail));
     WN_TRY(read_switch("WANE_POISON", &poison));
     WN_TRY(read_switch("WANE_TRACE", &trace));
+    WN_TRY(read_switch("WANE_SYNC", &sync));
     WN_TRY(wn__device_start());
-    owner = getpid();
+    WN_TRY(read_device());
+    read_threads();
+    pthread_atfork(NULL, NULL, note_fork);
+    wn__sync_on = sync != 0;
     wn__poison_on = poison != 0;
     wn__trace_on = trace != 0;
     wn__alloc_fail_nth(fail);
@@ -82,7 +116,7 @@ const char *wn_version(void)
 
 const char *wn_notice(void)
 {
-    return "";
+    return notice;
 }
 
 int32_t wn_threads(void)
@@ -103,7 +137,7 @@ void wn_oom_last(struct wn_oom *out)
 int32_t wn__enter(void)
 {
     wn__handle_drain();
-    if (getpid() == owner) return WN_OK;
+    if (!forked) return WN_OK;
     return wn__fail(WN_VALUE, "this process was forked from one that used Wane, which its threads do not survive; "
                               "start a new process instead");
 }

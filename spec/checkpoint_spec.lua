@@ -141,7 +141,8 @@ describe('wane.checkpoint_sequential', function()
     end)
 
     it('takes a list of functions', function()
-        local list = { function(v) return v:gelu() end, function(v) return v:exp() end, function(v) return v:tanh() end }
+        local list = { function(v) return v:gelu() end, function(v) return v:exp() end,
+            function(v) return v:tanh() end }
         local y = wane.checkpoint_sequential(list, 3, x)
         assert.same(x:gelu():exp():tanh():totable(), y:totable())
     end)

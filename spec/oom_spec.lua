@@ -44,12 +44,23 @@ local function world(fused)
         local h = wane.checkpoint(function(x) return w.drop(w.second(w.first(x):gelu())) end, w.x)
         return nn.cross_entropy(w.last(h + w.x), w.y)
     end
+    -- The run points of a step.
+    local root
+    w.phases = fused and { function() return w.opt:step(w.loss()) end } or {
+        function()
+            root = w.loss()
+            root:backward()
+        end,
+        function()
+            w.opt:step()
+            return root
+        end,
+    }
     function w.step()
-        if fused then return w.opt:step(w.loss()) end
         w.opt:zero_grad()
-        local loss = w.loss()
-        loss:backward()
-        w.opt:step()
+        local loss
+        for _, phase in ipairs(w.phases) do loss = phase() end
+        root = nil
         return loss
     end
     function w.state()
@@ -204,9 +215,9 @@ describe('every allocation made to fail once', function()
         Program.call = call
     end)
 
-    -- One step of w, its nth allocation made to fail: n = 1, 2, ... until it gets through untouched. Returns the loss of
-    -- that step, and how many failures there were. check(error, n) looks at each.
-    local function sweep(w, forget, check)
+    -- One run point, its nth allocation made to fail: n = 1, 2, ... until it gets through untouched. Returns what
+    -- it returns, and how many failures there were. check(error, n) looks at each.
+    local function sweep(phase, forget, check)
         local n = 0
         local counter = C.wn_counter()
         while true do
@@ -214,7 +225,7 @@ describe('every allocation made to fail once', function()
             C.wn_counter_set(counter)
             if forget then C.wn_debug('forget_plans', 1) end
             C.wn_debug('fail_alloc', n)
-            local ok, result = pcall(w.step)
+            local ok, result = pcall(phase)
             local fired = C.wn_debug_get('fail_alloc') == 0
             C.wn_debug('fail_alloc', 0)
             assert.equal(ok, not fired, 'a failure was swallowed: ' .. n .. ' ' .. tostring(result))
@@ -225,8 +236,9 @@ describe('every allocation made to fail once', function()
 
     for _, fused in ipairs { true, false } do
         for _, forget in ipairs { true, false } do
-            it(('a step %s, plans %s: nothing changes, and the next one gives the right bits'):format(
-                fused and 'in one program' or 'in two programs', forget and 'made anew' or 'found again'), function()
+            local name = ('a step %s, plans %s: nothing changes, and the next one gives the right bits'):format(
+                fused and 'in one program' or 'in two programs', forget and 'made anew' or 'found again')
+            it(name, function()
                 -- No second try: every failure must come through.
                 Program.call = function(self, fn)
                     binding.check(fn(self.handle))
@@ -236,23 +248,21 @@ describe('every allocation made to fail once', function()
                 local w = world(fused)
                 local failures = 0
                 for step = 1, 3 do
-                    local before
-                    local loss
-                    local count
+                    local loss, count, before
                     w.opt:zero_grad()
-                    before = memory()
-                    loss, count = sweep(w, forget, function(e, n)
-                        assert.equal('oom', e.code, tostring(e))
-                        w.opt:zero_grad()
-                        local after = memory()
-                        for name, size in pairs(after.kinds) do
-                            assert.equal(before.kinds[name], size, ('step %d, failure %d: %s'):format(step, n, name))
-                        end
-                        assert.equal(before.reserved, after.reserved)
-                    end)
-                    failures = failures + count
+                    for k, phase in ipairs(w.phases) do
+                        before = memory()
+                        loss, count = sweep(phase, forget, function(e, n)
+                            assert.equal('oom', e.code, tostring(e))
+                            local after, what = memory(), ('step %d.%d, failure %d: '):format(step, k, n)
+                            for kind, size in pairs(after.kinds) do
+                                assert.equal(before.kinds[kind], size, what .. kind)
+                            end
+                            assert.equal(before.reserved, after.reserved, what)
+                        end)
+                        failures = failures + count
+                    end
                     assert.equal(expected[step], ('%.17g %s'):format(loss:item(), w.state()))
-                    loss = nil -- luacheck: ignore 311
                 end
                 assert.is_true(failures > (forget and 300 or 60), tostring(failures))
             end)

@@ -75,9 +75,43 @@ describe('what an op saves (R3)', function()
     end
     it('saves only what the wanted gradients need', function()
         local frozen = { numel = 4, bytes = 16, needs = false }
-        assert.equal(16, rows.saved_bytes('mul', { numel = 4, bytes = 16, inputs = { { numel = 4, bytes = 16, needs = true },
+        assert.equal(16, rows.saved_bytes('mul', { numel = 4, bytes = 16, inputs = { { numel = 4, bytes = 16,
+            needs = true },
             frozen } }))
     end)
+end)
+
+describe('whole steps of live PyTorch', function()
+    local fixture = dofile(helper.root .. '/spec/fixtures/torch_saved.lua')
+    local D = 128
+    local Block = nn.module('Block', function(self, act, norm)
+        self.norm = norm and nn.LayerNorm(D) or nn.Identity()
+        self.a, self.act, self.b = nn.Linear(D, 4 * D), act(), nn.Linear(4 * D, D)
+    end)
+    function Block:forward(x) return x + self.b(self.act(self.a(self.norm(x)))) end
+    local Net = nn.module('Net', function(self, row)
+        self.blocks = {}
+        for i = 1, 3 do self.blocks[i] = Block(nn[row.act], row.norm) end
+        self.head, self.region = nn.Linear(D, D), row.region
+    end)
+    function Net:forward(x)
+        for _, block in ipairs(self.blocks) do x = self.region and wane.checkpoint(block, x) or block(x) end
+        return self.head(x)
+    end
+    for _, row in ipairs(fixture.steps) do
+        local name = ('%s%s, %s%s'):format(row.act, row.norm and ' and LayerNorm' or '', row.loss,
+            row.region and ', regions' or '')
+        it('are met to the byte: ' .. name, function()
+            on_meta(function()
+                local net, x, y = Net(row), wane.randn(D, D), wane.randint(D, { D })
+                local at = wane.plan(function()
+                    local out = net(x)
+                    return row.loss == 'ce' and nn.cross_entropy(out, y) or out:sum()
+                end):pytorch { torch = '1.10', reentrant = false } -- 1.10: no workspaces
+                for i, stage in ipairs(stages) do assert.equal(row[i], at[stage], stage) end
+            end)
+        end)
+    end
 end)
 
 describe('plan:pytorch', function()
@@ -167,7 +201,8 @@ describe('plan:pytorch', function()
     it('follows a region of the script as it follows a policy', function()
         on_meta(function()
             local _, model, x = stack(6, 256, 4)
-            local policed = wane.plan(function() return model(x):sum() end, { policy = 'segments(2)' }):pytorch { warm = true }
+            local policed = wane.plan(function() return model(x):sum() end,
+                { policy = 'segments(2)' }):pytorch { warm = true }
             local marked = wane.plan(function() return wane.checkpoint_sequential(model, 2, x):sum() end)
                 :pytorch { warm = true }
             local direct = wane.plan(function() return model(x):sum() end):pytorch { warm = true }

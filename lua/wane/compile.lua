@@ -167,7 +167,8 @@ local function compare(first, second)
     for i, a in ipairs(first.programs) do
         local b = second.programs[i]
         if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
-            return ('run point %d (%s) recorded another program than at the last call; shapes and ops must not depend on '
+            return ('run point %d (%s) recorded another program than at the last call; shapes and ops must not '
+                .. 'depend on '
                 .. 'the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))')
                 :format(i, b.request.mode)
         end

@@ -71,9 +71,9 @@ end
 
 --- wane.eval(a, b, ...): runs until all are there; returns them.
 function grad.eval(...)
-    local roots = {}
+    local roots, given = {}, { ... }
     for k = 1, select('#', ...) do
-        local t = select(k, ...)
+        local t = given[k]
         if not tensor.is(t) then
             raise(nil, 'value', 'wane.eval: argument %d must be a tensor, got %s', k, errors.describe(t))
         end

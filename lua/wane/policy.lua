@@ -210,9 +210,9 @@ end
 
 --- The first policy with an opinion decides.
 function policy.compose(...)
-    local list, names = {}, {}
+    local list, names, given = {}, {}, { ... }
     for i = 1, select('#', ...) do
-        list[i] = policy.of((select(i, ...)))
+        list[i] = policy.of(given[i])
         names[i] = list[i].name
     end
     if #list == 0 then raise(nil, 'value', 'policy.compose: give at least one policy') end

@@ -76,6 +76,12 @@ function engine:apply(g)
     if row.gemm then self:workspace('autograd', 'cublas') end
     for k in pairs(g.next) do grads[k] = row.back(context, node, k) end
     for _, storage in ipairs(taken) do self:drop(storage) end
+    for k, grad in pairs(grads) do
+        if grad.reduce then
+            grads[k] = context:new(k)
+            self:drop(grad.storage)
+        end
+    end
     self:drop(dy.storage)
     self:release_saved(g)
     return grads

@@ -322,7 +322,8 @@ local function look(roots)
         node.is_bound_cell = node.op == 'cell'
     end
     for _, t in ipairs(cells) do
-        graph.node_of[t] = { op = 'cell', is_leaf = true, bytes = tonumber(require('wane.tensor').info(t).bytes), inputs = {} }
+        graph.node_of[t] = { op = 'cell', is_leaf = true, bytes = tonumber(require('wane.tensor').info(t).bytes),
+            inputs = {} }
     end
     return graph
 end

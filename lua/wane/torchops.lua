@@ -13,19 +13,17 @@
 local rows = {}
 
 -- ---- gradients ------------------------------------------------------------------------------------------
--- The same tensor as dy where the shapes agree; where the input was broadcast, its sum.
+-- Where the input was broadcast, what comes out here has the result's shape: the engine sums it after the node's
+-- kernels are done (`reduce`).
 local function pass(c, n, k)
-    if n.inputs[k].numel == n.numel then return c:same() end
-    return c:new(k)
+    local grad = c:same()
+    grad.reduce = n.inputs[k].numel ~= n.numel
+    return grad
 end
 
--- A new tensor of the result's size; where the input was broadcast, summed and dropped.
+-- A new tensor of the result's size.
 local function product(c, n, k)
-    if n.inputs[k].numel == n.numel then return c:new(k) end
-    local full = c:temp(n.bytes)
-    local summed = c:new(k)
-    c:drop(full)
-    return summed
+    return { storage = c:temp(n.bytes), dense = true, reduce = n.inputs[k].numel ~= n.numel }
 end
 
 -- The same with one more temporary of the result's size alive meanwhile.
@@ -57,7 +55,11 @@ local function gemm_grad(c, n, k)
 end
 
 local function linear_grad(c, n, k)
-    if k == 3 then return c:new(3) end
+    if k == 3 then
+        local grad = c:same()
+        grad.reduce = true
+        return grad
+    end
     return gemm_grad(c, n, k)
 end
 
@@ -97,7 +99,12 @@ op('linear', { gemm = true, bias = true, saves = { { 1, when = 2 }, { 2, when = 
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
-op('max min', { saves = { { 1 }, { 'o' } }, back = masked })
+op('max min', { saves = { { 1 }, { 'o' } }, back = function(c, n, k)
+    local mask = c:temp(n.inputs[k].numel)
+    local out = c:new(k)
+    c:drop(mask)
+    return out
+end })
 op('expand', { view = true, back = fresh })
 op('reshape permute', { view = true, back = view })
 op('narrow', { view = true, back = fresh }) -- zeros of the input's size, with dy copied in

@@ -7,6 +7,7 @@
 #include "run.h"
 
 volatile int32_t wn__interrupted;
+int32_t wn__sync_on; /* wait for the device after every kernel, so that an error is at its own instruction */
 
 struct bases { /* where each space starts, this time */
     char *arena;
@@ -209,6 +210,7 @@ static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__mete
         *effects += n->out < 0;
         WN_TRY(wn__check_before(check));
         WN_TRY(issue(p, b, n, shift));
+        if (wn__sync_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
         WN_TRY(wn__check_after(check, n));
     }
     return WN_OK;

@@ -4,7 +4,7 @@
 #include "program.h"
 
 extern volatile int32_t wn__interrupted;
-extern int32_t wn__trace_on;
+extern int32_t wn__trace_on, wn__sync_on;
 void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api.c: one pending line */
 /* materialise.c: every cell the program reads gets its first value, to be settled when the run is over: kept, or
  * given back. missing: bytes that will take. */

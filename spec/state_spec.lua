@@ -1,0 +1,360 @@
+-- State: cells that effects write and nothing else. Tied and frozen parameters, gradients that come, add up and go,
+-- assignment as the door for everything a script wants to do itself, and evaluation that leaves no trace.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local function bits(list)
+    return table.concat(programs.bytes(list), '|')
+end
+
+local function weight(values)
+    return nn.Parameter(wane.tensor(values))
+end
+
+local function gradient_bytes()
+    return wane.memory().kinds.gradient
+end
+
+local function collect()
+    collectgarbage()
+    collectgarbage()
+end
+
+describe('a tied weight', function()
+    local function tied()
+        local Tied = nn.module('Tied', function(self)
+            self.w = weight { { 1, 2 }, { 3, 4 } }
+            self.again = self.w
+        end)
+        function Tied:forward(x) return x:matmul(self.w):matmul(self.again) end
+        return Tied()
+    end
+
+    it('is listed once, under its first name', function()
+        local model = tied()
+        assert.equal(1, #model:parameters())
+        local names = {}
+        for name in model:named_parameters() do names[#names + 1] = name end
+        assert.same({ 'w' }, names)
+    end)
+
+    it('gets the sum of the gradients of its uses', function()
+        local model = tied()
+        local x = wane.tensor { { 1, -1 } }
+        model(x):sum():backward()
+        -- y = x W V with W = V: dV = (xW)^T 1 1^T, dW = x^T (1 1^T V^T). xW = (-2, -2), V 1 = (3, 7).
+        assert.same({ { -2 + 3, -2 + 7 }, { -2 - 3, -2 - 7 } }, model.w.grad:totable())
+    end)
+
+    it('is updated once a step, after every use of the old value', function()
+        for _, fused in ipairs { true, false } do
+            local model = tied()
+            local opt = optim.SGD(model:parameters(), { lr = 1 })
+            local loss = model(wane.tensor { { 1, -1 } }):sum()
+            if fused then
+                opt:step(loss)
+            else
+                loss:backward()
+                opt:step()
+            end
+            assert.same({ { 1 - 1, 2 - 5 }, { 3 + 5, 4 + 9 } }, model.w:totable())
+            assert.equal(-20, loss:item()) -- (-2, -2) V 1 = -6 - 14
+        end
+    end)
+end)
+
+describe('evaluation in mid-training', function()
+    -- Bits of losses and state of five steps; `look` is called in between.
+    local function train(look)
+        wane.manual_seed(21)
+        local model = programs.mlp(16, 3, 0.3)
+        local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+        local x, test = wane.randn(6, 16):retain(), wane.randn(9, 16):retain()
+        wane.eval(x, test)
+        local losses = {}
+        for _ = 1, 5 do
+            opt:zero_grad()
+            local loss = model(x):pow(2):mean()
+            if look then look(model, test, loss) end
+            loss:backward()
+            if look then look(model, test, loss) end
+            opt:step()
+            losses[#losses + 1] = ('%.17g'):format(loss:item())
+        end
+        return table.concat(losses, ' ') .. bits(model:parameters())
+    end
+
+    it('changes no bit of the training', function()
+        local values = {}
+        local looked = train(function(model, test, loss)
+            model:eval()
+            local y = wane.no_grad(function() return model(test):mean() end)
+            assert.is_false(y.requires_grad)
+            values[#values + 1] = y:item()
+            loss:item()
+            print = print -- luacheck: ignore 121 111
+            model:train()
+        end)
+        assert.equal(train(nil), looked)
+        assert.equal(10, #values)
+        for k = 1, 9, 2 do assert.equal(values[k], values[k + 1]) end -- nothing was updated between those two
+        assert.is_true(values[1] ~= values[3])
+    end)
+
+    it('draws no random number in evaluation mode, and numbers of its own in training mode', function()
+        local model = nn.Dropout(0.5)
+        local x = wane.ones(64)
+        local counter = tonumber(C.wn_counter())
+        model:eval()
+        assert.same(x:totable(), model(x):totable())
+        assert.equal(counter, tonumber(C.wn_counter()))
+        model:train()
+        local a, b = model(x), model(x)
+        assert.equal(counter + 2, tonumber(C.wn_counter()))
+        assert.are_not.same(a:totable(), b:totable())
+    end)
+end)
+
+describe('p:assign', function()
+    it('writes, and what read the old value and was not run is stale', function()
+        local p = weight { 1, 2 }
+        local old, kept = p * 10, (p * 100):retain()
+        wane.eval(kept)
+        p:assign(wane.tensor { 5, 6 })
+        assert.same({ 5, 6 }, p:totable())
+        assert.same({ 50, 60 }, (p * 10):totable())
+        assert.same({ 100, 200 }, kept:totable())
+        local ok, e = pcall(old.totable, old)
+        assert.is_false(ok)
+        assert.equal('stale', e.code)
+        p:assign(7)
+        assert.same({ 7, 7 }, p:totable())
+    end)
+
+    it('reads the old value and writes the new one in one program', function()
+        local p = weight { 1, 2, 4 }
+        for k = 1, 5 do
+            p:assign(p * 2 + 1)
+            assert.equal(2 ^ (k + 1) - 1, p:totable()[1])
+        end
+    end)
+
+    it('is a moving average of weights, without touching the model', function()
+        wane.manual_seed(2)
+        local model = nn.Linear(4, 4)
+        local opt = optim.SGD(model:parameters(), { lr = 0.5 })
+        local params, average = model:parameters(), {}
+        for k, p in ipairs(params) do average[k] = nn.Parameter(p:detach()) end
+        wane.eval(unpack(average))
+        assert.equal(bits(params), bits(average))
+        local x, expected = wane.ones(1, 4), {}
+        for k, p in ipairs(params) do expected[k] = wane.tensor(p:totable()) end
+        for _ = 1, 3 do
+            opt:step(model(x):pow(2):sum())
+            for k, p in ipairs(params) do
+                wane.no_grad(function()
+                    average[k]:assign(average[k] * 0.75 + p * 0.25)
+                    expected[k] = wane.tensor((expected[k] * 0.75 + p * 0.25):totable())
+                end)
+            end
+        end
+        wane.eval(unpack(expected))
+        assert.equal(bits(expected), bits(average))
+        assert.are_not.equal(bits(params), bits(average))
+    end)
+
+    it('refuses another shape or dtype, and a value', function()
+        local p = weight { 1, 2 }
+        for _, case in ipairs {
+            { 'shape', p, wane.ones(3) }, { 'dtype', p, wane.ones(2, { dtype = 'f64' }) },
+            { 'value', wane.ones(2), wane.ones(2) }, { 'value', p, 'x' },
+        } do
+            local ok, e = pcall(case[2].assign, case[2], case[3])
+            assert.is_false(ok)
+            assert.equal(case[1], e.code, tostring(e))
+        end
+        assert.same({ 1, 2 }, p:totable())
+    end)
+
+    it('clips a gradient in place', function()
+        local p = weight { 3, 4 }
+        ;(p * p):sum():backward() -- (6, 8), norm 10
+        optim.clip_grad_norm({ p }, 5)
+        for k, v in ipairs(p.grad:totable()) do assert.is_true(math.abs(v - ({ 3, 4 })[k]) < 1e-5) end
+        p.grad:assign(p.grad * 0)
+        assert.same({ 0, 0 }, p.grad:totable())
+    end)
+end)
+
+describe('a frozen parameter', function()
+    it('gets no gradient and no update, and its bits stay', function()
+        local a, b = weight { 1, 2 }, weight { 3, 4 }
+        local opt = optim.AdamW({ a, b }, { lr = 0.5, weight_decay = 0.1 })
+        b.requires_grad = false
+        opt:step((a * b):sum())
+        assert.is_nil(a.grad)
+        assert.same({ 3, 4 }, b:totable())
+        assert.are_not.same({ 1, 2 }, a:totable())
+        local loss = (a * b):sum()
+        loss:backward()
+        assert.same({ 3, 4 }, a.grad:totable())
+        assert.is_nil(b.grad)
+        opt:step()
+        assert.same({ 3, 4 }, b:totable())
+        b.requires_grad = true
+        opt:zero_grad()
+        loss = (a * b):sum()
+        loss:backward()
+        assert.same(a:totable(), b.grad:totable())
+    end)
+
+    it('makes a loss without gradient when all are', function()
+        local a = weight { 1, 2 }
+        a.requires_grad = false
+        local ok, e = pcall(function() (a * 2):sum():backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(e):find('gradient', 1, true))
+    end)
+end)
+
+describe('a gradient', function()
+    before_each(collect)
+
+    it('is nil, then assigned, then added to, then gone with its bytes at once', function()
+        local base = gradient_bytes()
+        local a, b = weight { 1, 2, 3 }, nn.Parameter(wane.ones(100, 7))
+        local opt = optim.SGD({ a, b }, { lr = 1 })
+        assert.is_nil(a.grad)
+        local function loss() return (a * 2):sum() + (b * 3):sum() end
+        loss():backward()
+        local size = 256 + math.ceil(100 * 7 * 4 / 256) * 256
+        assert.equal(base + size, gradient_bytes())
+        assert.same({ 2, 2, 2 }, a.grad:totable())
+        loss():backward()
+        assert.same({ 4, 4, 4 }, a.grad:totable())
+        assert.equal(6, b.grad:totable()[100][7])
+        assert.equal(base + size, gradient_bytes())
+        opt:zero_grad()
+        assert.equal(base, gradient_bytes())
+        assert.is_nil(a.grad)
+        assert.is_nil(b.grad)
+        loss():backward()
+        assert.same({ 2, 2, 2 }, a.grad:totable())
+        a.grad = nil
+        assert.is_nil(a.grad)
+        assert.equal(base + size - 256, gradient_bytes())
+        loss():backward() -- a's is assigned anew, b's added to
+        assert.same({ 2, 2, 2 }, a.grad:totable())
+        assert.equal(6, b.grad:totable()[1][1])
+        b.grad = nil
+        a.grad = nil
+        assert.equal(base, gradient_bytes())
+    end)
+
+    it('of a model goes with zero_grad of the model, and with the model', function()
+        local base = gradient_bytes()
+        local model = programs.mlp(16, 2, 0)
+        model(wane.ones(2, 16)):sum():backward()
+        local size = 2 * (16 * 16 * 4 + 256)
+        assert.equal(base + size, gradient_bytes())
+        model:zero_grad()
+        assert.equal(base, gradient_bytes())
+        model(wane.ones(2, 16)):sum():backward()
+        assert.equal(base + size, gradient_bytes())
+        model = nil -- luacheck: ignore 311
+        collect()
+        assert.equal(base, gradient_bytes())
+    end)
+
+    it('held by a script is stale after the next backward, unless it was read', function()
+        local a = weight { 1, 2 }
+        ;(a * 3):sum():backward()
+        local g = a.grad
+        local twice, kept = g * 2, g * 2
+        wane.eval(kept)
+        ;(a * 3):sum():backward()
+        assert.same({ 6, 6 }, g:totable()) -- the cell itself: its present value
+        assert.same({ 6, 6 }, kept:totable())
+        local ok, e = pcall(twice.totable, twice)
+        assert.is_false(ok)
+        assert.equal('stale', e.code)
+    end)
+
+    it('of a leaf that is no parameter is there too', function()
+        local x = wane.tensor({ 1, 2, 3 }, { requires_grad = true })
+        ;(x * x):sum():backward()
+        assert.same({ 2, 4, 6 }, x.grad:totable())
+        assert.same({ 1, 2, 3 }, x:totable())
+    end)
+
+    it('is used and gone in one program with opt:step(loss)', function()
+        local base = gradient_bytes()
+        local a = weight { 1, 2 }
+        optim.SGD({ a }, { lr = 1 }):step((a * 3):sum())
+        assert.is_nil(a.grad)
+        assert.equal(base, gradient_bytes())
+        assert.same({ -2, -1 }, a:totable())
+    end)
+end)
+
+describe('storage', function()
+    before_each(collect)
+
+    it('is taken when a state is first needed, not when it is made', function()
+        local before = wane.memory().allocated
+        local model = programs.mlp(32, 4, 0)
+        local opt = optim.AdamW(model:parameters(), { lr = 1 })
+        assert.equal(before, wane.memory().allocated)
+        model(wane.ones(2, 32))
+        assert.equal(before, wane.memory().allocated)
+        model(wane.ones(2, 32)):sum():item()
+        local params = 4 * (32 * 32 * 4 + 256)
+        assert.equal(before + params, wane.memory().allocated)
+        opt:step(model(wane.ones(2, 32)):sum())
+        assert.equal(before + 3 * params, wane.memory().allocated)
+    end)
+
+    it('of a beginning that the script still holds is not doubled, and both keep their value', function()
+        wane.manual_seed(9)
+        local init = wane.randn(64, 64)
+        local expected = wane.randn(64, 64) -- another number, another value
+        local before = wane.memory().allocated
+        local p = nn.Parameter(init)
+        wane.eval(p * 1)
+        collect()
+        assert.equal(before + 64 * 64 * 4, wane.memory().allocated)
+        optim.SGD({ p }, { lr = 1 }):step((p * 0):sum())
+        wane.eval(init, expected)
+        assert.equal(bits { p }, bits { init })
+        assert.are_not.equal(bits { p }, bits { expected })
+        p:assign(0)
+        assert.are_not.equal(bits { p }, bits { init })
+    end)
+
+    it('is each state\'s own when two begin as one value', function()
+        local init = wane.tensor { 1, 2 } * 3
+        local a, b = nn.Parameter(init), nn.Parameter(init)
+        wane.eval(a + b)
+        a:assign(9)
+        assert.same({ 9, 9 }, a:totable())
+        assert.same({ 3, 6 }, b:totable())
+        assert.same({ 3, 6 }, init:totable())
+    end)
+
+    it('of a state that begins as another state is a copy', function()
+        local a = weight { 1, 2 }
+        local b = nn.Parameter(a)
+        wane.eval(b * 1)
+        a:assign(0)
+        assert.same({ 1, 2 }, b:totable())
+        local s = nn.Parameter(wane.tensor(2.5))
+        local t = nn.Parameter(s * 2)
+        assert.equal(7.5, (s + t):item())
+        assert.equal(5, t:item())
+    end)
+end)
