@@ -39,20 +39,6 @@ int32_t wn_const(const double *v, int32_t n, int32_t dtype)
     return wn__api_value(code, out);
 }
 
-static double number_of(const void *bytes, int32_t dtype)
-{
-    float f32;
-    int32_t i32;
-    double f64 = 0;
-    switch (dtype) {
-    case WN_F32: memcpy(&f32, bytes, 4); return (double)f32;
-    case WN_I32: memcpy(&i32, bytes, 4); return (double)i32;
-    case WN_U8: return (double)*(const uint8_t *)bytes;
-    case WN_I8: return (double)*(const int8_t *)bytes;
-    default: memcpy(&f64, bytes, 8); return f64;
-    }
-}
-
 int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
 {
     int32_t code = wn__enter();
@@ -66,7 +52,7 @@ int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
     n->device = device;
     n->is_held = 1;
     if (type->ndim == 0) {
-        n->number = bytes == NULL ? 0 : number_of(bytes, type->dtype);
+        n->number = bytes == NULL ? 0 : wn__number_get(type->dtype, bytes);
     } else {
         struct wn_device *d = wn__device(device);
         code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
@@ -117,6 +103,18 @@ int32_t wn_cell_grad(int32_t cell)
     int32_t id = wn__handle_new(WN_HANDLE_CELL, c->grad);
     if (id < 0) wn__cell_unref(c->grad);
     return id < 0 ? -1 : id;
+}
+
+double wn_cell_version(int32_t cell)
+{
+    return wn__handle_kind(cell) == WN_HANDLE_CELL ? (double)get_cell(cell)->version : -1;
+}
+
+int32_t wn_cell_state(int32_t cell)
+{
+    if (wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
+    const struct wn_cell *c = get_cell(cell);
+    return (c->needs_grad != 0) + 2 * (c->grad != NULL && c->grad->born);
 }
 
 int32_t wn_cell_need_grad(int32_t cell, int32_t on)
@@ -214,19 +212,6 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
     return WN_OK;
 }
 
-static void number_out(const struct wn_node *n, void *bytes)
-{
-    float f32 = (float)n->number;
-    int32_t i32 = (int32_t)n->number;
-    uint8_t u8 = (uint8_t)n->number;
-    switch (n->type.dtype) {
-    case WN_F32: memcpy(bytes, &f32, 4); break;
-    case WN_I32: memcpy(bytes, &i32, 4); break;
-    case WN_U8: memcpy(bytes, &u8, 1); break;
-    default: memcpy(bytes, &n->number, 8); break;
-    }
-}
-
 int32_t wn_read(int32_t handle, void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
@@ -240,7 +225,7 @@ int32_t wn_read(int32_t handle, void *bytes, int64_t n)
     if (node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0)) {
         if (node->device >= 0 && !wn__device(node->device)->real)
             return wn__device(node->device)->get(wn__device(node->device), bytes, NULL, n);
-        number_out(node, bytes);
+        wn__number_put(node->type.dtype, node->number, bytes);
         return WN_OK;
     }
     if (node->held == NULL)

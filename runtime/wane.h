@@ -69,6 +69,8 @@ WN_API int32_t wn_data(const struct wn_type *type, int32_t device, const void *b
 /* A state cell of a kind, with the value it starts as (materialised when first needed). */
 WN_API int32_t wn_cell(int32_t kind, int32_t init, const char *name);
 WN_API int32_t wn_cell_grad(int32_t cell); /* handle of the gradient cell when born, else -1; no message */
+WN_API double wn_cell_version(int32_t cell); /* -1: not a cell; no message */
+WN_API int32_t wn_cell_state(int32_t cell);  /* 1: needs a gradient, 2: has one, 3: both; -1: not a cell */
 WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 WN_API int32_t wn_cell_drop_grad(int32_t cell); /* gives the gradient's bytes back at once */
 WN_API int32_t wn_cell_rename(int32_t cell, const char *name);

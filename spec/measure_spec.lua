@@ -89,6 +89,16 @@ describe('wane.measure', function()
         assert.has_error(function() wane.measure(function() return 3 end) end)
     end)
 
+    it('tells tensors apart by one bit', function()
+        local print_of = require('wane.measure').fingerprint
+        local a = wane.eval(wane.arange(0, 1000))
+        assert.equal(print_of { a, a }, print_of { a, wane.eval(wane.arange(0, 1000)) })
+        assert.is_true(print_of { a } ~= print_of { wane.eval(a * (1 + 2 ^ -23)) })
+        assert.is_true(print_of { wane.eval(wane.zeros(2)) } ~= print_of { wane.eval(wane.zeros(2) * -1) })
+        assert.is_true(require('wane.measure').threads() >= 1)
+        assert.has_error(function() print_of { wane.eval(wane.randint(3, { 4 })) } end)
+    end)
+
     it('runs a step that trains by itself', function()
         local model, fn = make()
         local opt = wane.optim.SGD(model:parameters(), { lr = 0.01 })

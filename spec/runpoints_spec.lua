@@ -73,6 +73,7 @@ describe('a read', function()
         local x = wane.tensor { 1, -2, 3 }
         local h = x:relu()
         local y = h:exp()
+        for _ = 1, 4 do collectgarbage() end -- or what earlier specs left goes in between
         local before = wane.memory().allocated
         y:totable()
         assert.equal(before + 256, wane.memory().allocated)
@@ -308,5 +309,85 @@ describe('recording', function()
         fails('value', function() return w < loss end)
         loss:backward()
         assert.same({ 3, 3 }, w.grad:totable())
+    end)
+end)
+
+describe('an interrupt', function()
+    after_each(function() C.wn_interrupt(0) end)
+
+    it('is honoured before the first effect: nothing was changed, and the same value goes on after it', function()
+        wane.manual_seed(4)
+        local w = weight { 1, 2 }
+        local opt = optim.SGD({ w }, { lr = 1 })
+        opt:step((w * 2):sum())
+        assert.same({ -1, 0 }, w:totable())
+        local loss = (w * w):sum()
+        C.wn_interrupt(1)
+        for _, run in ipairs {
+            function() loss:item() end, function() loss:backward() end, function() opt:step(loss) end,
+            function() w:assign(w * 5) end,
+        } do
+            fails('interrupt', run)
+        end
+        C.wn_interrupt(0)
+        assert.is_nil(w.grad)
+        assert.same({ -1, 0 }, w:totable())
+        opt:step(loss)
+        assert.same({ 1, 0 }, w:totable())
+        assert.equal(1, loss:item())
+    end)
+
+    it('at the very first run gives the first values back, and they are the same later', function()
+        local function make()
+            wane.manual_seed(4)
+            return nn.Linear(6, 6)
+        end
+        local expected = make()
+        wane.eval(unpack(expected:parameters()))
+        local model = make()
+        for _ = 1, 4 do collectgarbage() end
+        local before = wane.memory().allocated
+        C.wn_interrupt(1)
+        fails('interrupt', function() model(wane.ones(1, 6)):sum():backward() end)
+        C.wn_interrupt(0)
+        assert.equal(before, wane.memory().allocated)
+        model(wane.ones(1, 6)):sum():backward()
+        assert.equal(bits(unpack(expected:parameters())), bits(unpack(model:parameters())))
+    end)
+end)
+
+describe('a program', function()
+    it('has one device: values of two do not meet', function()
+        local here, there = wane.ones(2), wane.ones(2, { device = 'meta' })
+        local e = fails('device', function() return here + there end)
+        assert.is_truthy(e.message:find('cpu', 1, true) and e.message:find('meta', 1, true), e.message)
+        fails('device', wane.eval, here * 2, there * 2)
+        assert.same({ 2, 2 }, (here * 2):totable())
+    end)
+
+    it('has its order from the roots, and nodes in record order, whatever was asked first', function()
+        local x = wane.tensor { 1, 4 }
+        local a = x:exp()
+        local b = x:sqrt()
+        local c = x:log()
+        local order
+        within('listen', function(p)
+            order = {}
+            for _, step in ipairs(programs.schedule(p)) do
+                if step.what == 'run' then order[#order + 1] = step.op end
+            end
+        end, function() wane.eval(c, a, b) end)
+        assert.same({ 'exp', 'sqrt', 'log' }, order)
+    end)
+
+    it('refuses a value that was freed, and does not read it', function()
+        local x = wane.tensor { 1, 2, 3 }
+        local w = weight { 1, 1, 1 }
+        local y, loss = x * 2, (w * x):sum()
+        x:free()
+        fails('stale', function() y:totable() end)
+        fails('stale', function() loss:backward() end)
+        assert.is_nil(w.grad)
+        assert.same({ 1, 1, 1 }, w:totable())
     end)
 end)

@@ -210,6 +210,26 @@ describe('plan:pytorch', function()
             assert.is_true(marked.after_forward < direct.after_forward)
         end)
     end)
+    it('stops a second run at the last tensor that is saved', function()
+        on_meta(function()
+            local layer, x = nn.Linear(8, 64), wane.randn(1024, 8)
+            local function of(region)
+                return wane.plan(function() return ((region and wane.checkpoint(layer, x) or layer(x)) * 2):sum() end)
+                    :pytorch { warm = true }
+            end
+            -- a Linear alone saves its input only: its kernel does not run again, and nothing is gained
+            assert.same(of(false), of(true))
+        end)
+    end)
+    it('goes back through the newest branch first', function()
+        on_meta(function()
+            local x, n = wane.randn(1024, { requires_grad = true }), 4096
+            local at = wane.plan(function() return (x:exp():exp():exp() + x:abs()):sum() end):pytorch()
+            -- x, three results, the sum of the branches; then abs makes a sign and a product while all exp wait
+            assert.equal(5 * n + 512, at.after_forward)
+            assert.equal(7 * n + 1024, at.peak_backward)
+        end)
+    end)
     it('recomputes with more alive when reentrant', function()
         on_meta(function()
             local fn = stack(4, 256, 64)
@@ -314,8 +334,8 @@ describe('E3, a script of PyTorch 1.10', function()
                     py:at 'o'
                     py.let.o = i < 2 and wane.checkpoint(two, py.let.o) or two(py.let.o)
                     py:at 'second'
-                    local o, total = py.let.o, nil
-                    total = 0 + o[1]
+                    local o = py.let.o
+                    local total = 0 + o[1]
                     for k = 2, 1024 do total = total + o[k] end
                     py.let.loss = total
                     py:at 'loss'

@@ -2,9 +2,9 @@
 --
 -- The function runs at its first two calls for a signature, and what it ran is kept: the same programs in the same
 -- order. Both recordings must be the same program with the same captured numbers and data, else an error says
--- what to pass as an argument. (The very first steps of a model may differ - its gradients get their places then -
--- so up to four recordings are made until two neighbours agree.) From then on nothing is recorded: arguments are bound, optimizers count
--- a step and set their numbers, the programs run again. Plain Lua in fn does not run then.
+-- what to pass as an argument. (A model's very first steps may differ - its gradients get their places then - so up
+-- to four recordings are made until two neighbours agree.) From then on nothing is recorded: arguments are bound,
+-- optimizers count a step and set their numbers, the programs run again. Plain Lua in fn does not run then.
 -- @module wane.compile
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -111,8 +111,7 @@ local function record(fn, values, count, inputs, opts)
     within('listen', function(p)
         if is_inside and p.request.mode == 'eval' then
             raise(nil, 'value', 'wane.compile: the function reads a value (item, totable, print, eval) while it '
-                .. 'is compiled; '
-                .. 'return it instead')
+                .. 'is compiled; return it instead')
         end
         programs[#programs + 1] = p
     end, function()
@@ -145,15 +144,14 @@ local function compare_leaves(a, b, inputs_a)
     for i = 0, C.wn_leaf_count(a.handle) - 1 do
         check(C.wn_leaf(a.handle, i, leaf_a))
         check(C.wn_leaf(b.handle, i, leaf_b))
-        local is_const = leaf_a.op == C.wn_op_id('const')
-        if bound[i] or leaf_a.is_hyper ~= 0 or leaf_a.handle == leaf_b.handle then
-            is_const = nil -- an argument, numbers of an optimizer, or the very same value
-        elseif is_const and leaf_a.number ~= leaf_b.number then
+        -- an argument, numbers of an optimizer, or the very same value
+        local is_same_leaf = bound[i] or leaf_a.is_hyper ~= 0 or leaf_a.handle == leaf_b.handle
+        if not is_same_leaf and leaf_a.op ~= C.wn_op_id('const') then
+            raise(nil, 'value', 'wane.compile: a tensor made from data differs between two calls; pass it as an '
+                .. 'argument')
+        elseif not is_same_leaf and leaf_a.number ~= leaf_b.number then
             raise(nil, 'value', 'wane.compile: a number was %s at the first call and %s at the second; pass it as an '
                 .. 'argument', tostring(leaf_a.number), tostring(leaf_b.number))
-        elseif not is_const then
-            raise(nil, 'value', 'wane.compile: a tensor made from data differs between the first call and the second; '
-                .. 'pass it as an argument')
         end
     end
 end
@@ -168,8 +166,7 @@ local function compare(first, second)
         local b = second.programs[i]
         if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
             return ('run point %d (%s) recorded another program than at the last call; shapes and ops must not '
-                .. 'depend on '
-                .. 'the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))')
+                .. 'depend on the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))')
                 :format(i, b.request.mode)
         end
     end

@@ -13,7 +13,7 @@ local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local id, raise = op.id, errors.raise
-local getmetatable, ipairs, select, tostring, type = getmetatable, ipairs, select, tostring, type
+local getmetatable, ipairs, tostring, type = getmetatable, ipairs, tostring, type
 
 local create = {}
 
@@ -27,37 +27,32 @@ local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
 end
 
--- (2, 3, opts), ({2, 3}, opts): a list of dims, and the options.
-local function shape_and_options(what, ...)
-    local n = select('#', ...)
-    while n > 0 and (select(n, ...)) == nil do n = n - 1 end
-    local last = n > 0 and (select(n, ...)) or nil
+-- (2, 3, opts), ({2, 3}, opts): a list of dims, and the options. Arguments are counted by hand: `select(n, ...)` with
+-- n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
+local function shape_and_options(what, a, b, c, d, e, f, g, h, i, j)
+    local given = { a, b, c, d, e, f, g, h, i, j }
+    local n = 10
+    while n > 0 and given[n] == nil do n = n - 1 end
     local opts
-    if n > 0 and is_options(last) then
-        opts = last
+    if n > 0 and is_options(given[n]) then
+        opts = given[n]
         n = n - 1
     end
     local dims = {}
-    local first = ...
-    if n >= 1 and type(first) == 'table' and not tensor.is(first) then
+    if n >= 1 and type(a) == 'table' and not tensor.is(a) then
         if n > 1 then
-            raise(nil, 'value', '%s: options must be a table with names, got %s', what,
-                errors.describe((select(2, ...))))
+            raise(nil, 'value', '%s: options must be a table with names, got %s', what, errors.describe(b))
         end
-        for k, d in ipairs(first) do dims[k] = d end
+        for k = 1, #a do dims[k] = a[k] end
     else
-        for k = 1, n do dims[k] = op.size((select(k, ...)), what .. ': dim') end
+        for k = 1, n do dims[k] = op.size(given[k], what .. ': dim') end
     end
     if #dims > MOST_DIMS then
         raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, #dims, MOST_DIMS)
     end
-    for _, d in ipairs(dims) do op.size(d, what .. ': dim') end
+    for k = 1, #dims do op.size(dims[k], what .. ': dim') end
     return dims, opts
 end
-
--- Interpreted: compiled, LuaJIT's select over `...` now and then finds no arguments here (seen as optimizer state
--- of shape () for a parameter of (3, 8), one construction in fifty; never with this line).
-if jit then jit.off(shape_and_options) end
 
 local function finish(made, opts)
     if opts and opts.requires_grad then
@@ -79,7 +74,7 @@ local function make(what, o, dims, f0, f1, opts, default)
     local device = opts.device ~= nil and op.device(opts.device, what) or nil
     local at = op.attrs()
     at.n = #dims
-    for k, d in ipairs(dims) do at.i[k - 1] = d end
+    for k = 1, #dims do at.i[k - 1] = dims[k] end
     at.f[0], at.f[1] = f0, f1
     at.dtype = dtype
     local made
@@ -96,13 +91,13 @@ end
 create.make = make
 
 --- wane.zeros(2, 3, {dtype =, device =, requires_grad =}), wane.ones(...): constant tensors.
-function create.zeros(...)
-    local dims, opts = shape_and_options('wane.zeros', ...)
+function create.zeros(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.zeros', a, b, c, d, e, f, g, h, i, j)
     return make('wane.zeros', id.full, dims, 0, 0, opts)
 end
 
-function create.ones(...)
-    local dims, opts = shape_and_options('wane.ones', ...)
+function create.ones(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.ones', a, b, c, d, e, f, g, h, i, j)
     return make('wane.ones', id.full, dims, 1, 0, opts)
 end
 
@@ -119,13 +114,13 @@ function create.full(dims, value, opts)
 end
 
 --- wane.rand(...): uniform in [0, 1); wane.randn(...): normal, mean 0, deviation 1.
-function create.rand(...)
-    local dims, opts = shape_and_options('wane.rand', ...)
+function create.rand(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.rand', a, b, c, d, e, f, g, h, i, j)
     return make('wane.rand', id.uniform, dims, 0, 1, opts)
 end
 
-function create.randn(...)
-    local dims, opts = shape_and_options('wane.randn', ...)
+function create.randn(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.randn', a, b, c, d, e, f, g, h, i, j)
     return make('wane.randn', id.normal, dims, 0, 1, opts)
 end
 

@@ -21,8 +21,7 @@ local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index
 
 local function refuse()
     raise(nil, 'value', 'policy: a policy was asked for a word and used a tensor; it must only look at the '
-        .. 'residual it is '
-        .. 'given, not record or read')
+        .. 'residual it is given, not record or read')
 end
 
 local before_guard
@@ -420,8 +419,7 @@ function decide.apply(program, explicit, default)
         if #layers == 0 then return end
         for _, node in ipairs(graph) do
             local cover = covers[node.index]
-            -- -1 takes a node out of the script's own region
-            if cover then check(C.wn_mark(program.handle, node.index, cover.unit or -1)) end
+            if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
         end
         decide_residuals(program, graph, layers, covers)
     end)

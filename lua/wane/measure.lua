@@ -178,6 +178,32 @@ function measure.measure(fn, opts)
     return result
 end
 
+--- Threads the kernels use.
+function measure.threads()
+    return C.wn_threads()
+end
+
+--- A fingerprint of the bits of f32 tensors: equal bits, equal text. Reads one tensor at a time.
+-- @param list tensors that hold values (parameters, gradients, results)
+-- @return 16 hexadecimal digits
+function measure.fingerprint(list)
+    local a, b = 17, 29
+    for _, t in ipairs(list) do
+        if t.dtype ~= 'f32' then
+            raise(nil, 'dtype', 'measure.fingerprint: expected f32 tensors, got %s', tensor.describe(t))
+        end
+        local n = t:numel()
+        local floats = binding.array('f32', n)
+        t:copy_to(floats)
+        local words = binding.cast('int32_t *', floats)
+        for i = 0, n - 1 do
+            a = bit.bxor(bit.rol(a, 5), words[i])
+            b = bit.tobit(b * 31 + words[i])
+        end
+    end
+    return bit.tohex(a) .. bit.tohex(b)
+end
+
 --- wane.check: not in this version.
 function measure.check()
     raise(nil, 'unsupported', 'wane.check is not in this version')

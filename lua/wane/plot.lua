@@ -50,8 +50,8 @@ end
 -- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}}, ... }, format='%.0f' }
 -- @return SVG text
 function plot.bars(chart)
-    local box = { left = 70, top = 60, right = math.max(360, 70 + 90 * #chart.groups * math.max(1,
-        #chart.series / 3)), bottom = 320 }
+    local box = { left = 70, top = 60, right = math.max(360, 70 + 130 * #chart.groups * math.max(1,
+        #chart.series / 4)), bottom = 320 }
     local top = 0
     for _, series in ipairs(chart.series) do
         for _, value in ipairs(series.values) do top = math.max(top, value) end

@@ -69,13 +69,19 @@ local function handles(list)
     return binding.handles(#ids, ids), #ids
 end
 
+local op_ids = setmetatable({}, { __index = function(ids, name)
+    ids[name] = C.wn_op_id(name)
+    return ids[name]
+end })
+
+-- updates: list of { op = name, cells = { handles }, hyper = handle }, one a parameter and step: kept lean.
 local function fill_updates(updates)
     local list = binding.new('struct wn_update[?]', math.max(#updates, 1))
-    for i, update in ipairs(updates) do
-        local u = list[i - 1]
-        u.op = type(update.op) == 'number' and update.op or C.wn_op_id(update.op)
-        for k = 0, 2 do u.cell[k] = update.cells[k + 1] and handle_of(update.cells[k + 1]) or -1 end
-        u.hyper = handle_of(update.hyper)
+    for i = 1, #updates do
+        local update, u = updates[i], list[i - 1]
+        local cells = update.cells
+        u.op, u.hyper = op_ids[update.op], update.hyper
+        u.cell[0], u.cell[1], u.cell[2] = cells[1], cells[2] or -1, cells[3] or -1
     end
     return list
 end
@@ -191,8 +197,7 @@ function program.planning(fn, on_request, ...)
     local function refuse(request)
         if request.mode == 'eval' then
             raise(nil, 'value', 'wane.plan: the function reads a value (item, totable, print, eval) while it is '
-                .. 'planned; '
-                .. 'nothing runs then, so record and return the loss only')
+                .. 'planned; nothing runs then, so record and return the loss only')
         end
         local taken = on_request and on_request(request) or nil
         return taken or setmetatable({ request = request, handle = -1 }, { __index = { result = function(_, i)

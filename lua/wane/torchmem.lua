@@ -74,8 +74,7 @@ local function split(order)
             if not (last and last.region == node.region) then
                 if seen[node.region] then
                     errors.raise(nil, 'unsupported', 'pytorch: the accounting of a region inside a region is not '
-                        .. 'in this '
-                        .. 'version')
+                        .. 'in this version')
                 end
                 seen[node.region] = true
                 last = { region = node.region, nodes = {}, inputs = {}, outputs = {}, dying = {}, after = {} }

@@ -145,3 +145,37 @@ const char *wn__type_text(const struct wn_type *t)
     strcpy(p, wn__dtype_name(t->dtype));
     return text;
 }
+
+union number {
+    float f32;
+    double f64;
+    int32_t i32;
+    uint8_t u8;
+    int8_t i8;
+};
+
+void wn__number_put(int32_t dtype, double value, void *element)
+{
+    union number n = {.f64 = value};
+    switch (dtype) {
+    case WN_F32: n.f32 = (float)value; break;
+    case WN_I32: n.i32 = (int32_t)value; break;
+    case WN_U8: n.u8 = (uint8_t)value; break;
+    case WN_I8: n.i8 = (int8_t)value; break;
+    default: break;
+    }
+    memcpy(element, &n, (size_t)wn__dtype_size(dtype));
+}
+
+double wn__number_get(int32_t dtype, const void *element)
+{
+    union number n = {.f64 = 0};
+    memcpy(&n, element, (size_t)wn__dtype_size(dtype));
+    switch (dtype) {
+    case WN_F32: return (double)n.f32;
+    case WN_I32: return (double)n.i32;
+    case WN_U8: return (double)n.u8;
+    case WN_I8: return (double)n.i8;
+    default: return n.f64;
+    }
+}

@@ -45,6 +45,10 @@ int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);
 /* WN_VALUE when a dim is negative or the byte count would not fit. `what` opens the message. */
 int32_t wn__type_check(const struct wn_type *t, const char *what);
 
+/* One number in and out of an element of that dtype; 16-bit floats are not numbers of the host yet. */
+void wn__number_put(int32_t dtype, double value, void *element);
+double wn__number_get(int32_t dtype, const void *element);
+
 /* "(32, 1024) f32" into one of a few rotating buffers, for messages. */
 const char *wn__type_text(const struct wn_type *t);
 const char *wn__shape_text(const struct wn_type *t);

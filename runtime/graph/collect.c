@@ -1,5 +1,7 @@
 /* Walks: what a set of roots reaches, in record order. The order of a program is the order in which the user
- * wrote it, so nodes are sorted by the number they took when recorded. */
+ * wrote it, so nodes are sorted by the number they took when recorded. What is not issued - states, inputs, numbers -
+ * has no order of its own: it stands before its first reader, so that a state read for the second time gives the same
+ * walk (and finds the same plan) as one read for the first time. */
 #include <stdlib.h>
 #include "../base/alloc.h"
 #include "graph.h"
@@ -58,6 +60,41 @@ static void walk_sort(struct wn_node **nodes, int64_t n)
     if (!sorted) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
 }
 
+/* Whether the walk ends at n: its value is there, or comes from outside. */
+static int32_t walk_ends(const struct wn_node *n, int32_t through_held)
+{
+    return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && !(through_held && n->needs_grad && n->n_in > 0));
+}
+
+static void walk_put(struct wn_node **to, int64_t *n, struct wn_node *node)
+{
+    if (node->local == 0) return;
+    node->local = 0;
+    to[(*n)++] = node;
+}
+
+/* Ends move to before their first reader; roots that nobody reads come last, as they were asked for. */
+static int32_t walk_settle(struct wn__walk *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
+                           int32_t through_held)
+{
+    struct wn_node **to = wn__alloc(w->capacity * (int64_t)sizeof *to);
+    int64_t n = first;
+    if (to == NULL) return WN_OOM;
+    for (int64_t i = 0; i < first; i++) to[i] = w->nodes[i];
+    for (int64_t i = first; i < w->count; i++) w->nodes[i]->local = -1;
+    for (int64_t i = first; i < w->count; i++) {
+        struct wn_node *node = w->nodes[i];
+        if (walk_ends(node, through_held)) continue;
+        for (int32_t k = 0; k < node->n_in && (!node->is_held || through_held); k++)
+            if (walk_ends(node->in[k], through_held)) walk_put(to, &n, node->in[k]);
+        walk_put(to, &n, node);
+    }
+    for (int32_t i = 0; i < n_roots; i++) walk_put(to, &n, roots[i]);
+    wn__free(w->nodes);
+    w->nodes = to;
+    return WN_OK;
+}
+
 int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp, struct wn__walk *w)
 {
     int64_t first = w->count, at = w->count;
@@ -78,5 +115,5 @@ int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_hel
         }
     }
     walk_sort(w->nodes + first, w->count - first);
-    return WN_OK;
+    return w->count == first ? WN_OK : walk_settle(w, first, roots, n, through_held);
 }

@@ -76,7 +76,7 @@ static void put_input(struct assembly *a, struct wn__pnode *q, int32_t node)
 
 static int32_t is_scalar_leaf(const struct wn_node *n)
 {
-    return n->op == WN_OP_CONST || (n->is_held && n->held == NULL);
+    return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a freed value is no number */
 }
 
 static void put_leaf(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)

@@ -106,23 +106,12 @@ static int32_t take_all(struct wn_program *p, struct bases *b)
 
 static void put_number(char *to, const struct wn_node *n)
 {
-    if (n->hyper != NULL) {
-        for (int32_t i = 0; i < n->type.dim[0]; i++) {
-            float narrow = (float)n->hyper->v[i];
-            if (n->type.dtype == WN_F32) memcpy(to + 4 * i, &narrow, 4);
-            else memcpy(to + 8 * i, &n->hyper->v[i], 8);
-        }
+    int64_t size = wn__dtype_size(n->type.dtype);
+    if (n->hyper == NULL) {
+        wn__number_put(n->type.dtype, n->number, to);
         return;
     }
-    float f32 = (float)n->number;
-    int32_t i32 = (int32_t)n->number;
-    uint8_t u8 = (uint8_t)n->number;
-    switch (n->type.dtype) {
-    case WN_F32: memcpy(to, &f32, 4); break;
-    case WN_I32: memcpy(to, &i32, 4); break;
-    case WN_U8: memcpy(to, &u8, 1); break;
-    default: memcpy(to, &n->number, 8); break;
-    }
+    for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
 }
 
 static int32_t put_scalars(struct wn_program *p, const struct bases *b)
@@ -147,21 +136,10 @@ static int32_t take_number(struct wn_program *p, const struct bases *b, const st
 {
     const struct wn__pnode *q = &p->form->node[n->node];
     struct wn_device *d = wn__device(p->device);
-    union {
-        double f64;
-        float f32;
-        int32_t i32;
-        uint8_t u8;
-    } v = {0};
+    double element = 0;
     WN_TRY(d->sync(d));
-    if (d->real) WN_TRY(d->get(d, &v, copy_address(b, n->out), wn__dtype_size(q->type.dtype)));
-    struct wn_node *node = p->result[q->result];
-    switch (q->type.dtype) {
-    case WN_F32: node->number = (double)v.f32; break;
-    case WN_I32: node->number = (double)v.i32; break;
-    case WN_U8: node->number = (double)v.u8; break;
-    default: node->number = v.f64; break;
-    }
+    if (d->real) WN_TRY(d->get(d, &element, copy_address(b, n->out), wn__dtype_size(q->type.dtype)));
+    p->result[q->result]->number = wn__number_get(q->type.dtype, &element);
     return WN_OK;
 }
 

@@ -96,7 +96,8 @@ function Optimizer.class(class)
             settings[key] = value
         end
         local self = setmetatable({
-            _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {},
+            _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {}, _updates = {},
+            _versions = {},
             _clip = opts.clip_norm,
         }, mt)
         local used = class.prepare and class.prepare(settings) or class
@@ -127,7 +128,7 @@ local function block(self, t, blocks)
     return b
 end
 
--- Updates of a step, one a parameter that may take part; sets the numbers. Also who: { k =, version = } of each.
+-- Updates of a step, one a parameter that may take part; sets the numbers. Also who: the number of each in _params.
 local function updates(self, needs_born)
     local list, who, blocks = {}, {}, {}
     local most = 0
@@ -135,19 +136,18 @@ local function updates(self, needs_born)
     rawset(self, '_steps_now', most + 1)
     local kind = self._kind
     for k, p in ipairs(self._params) do
-        local info = tensor.info(p)
-        local takes, version = info.needs_grad ~= 0, tonumber(info.version)
-        if takes and needs_born then
-            local g = C.wn_cell_grad(p.id)
-            takes = g >= 0
-            if takes then C.wn_release(g) end
-        end
-        if takes then
-            local cells = { p.id }
-            for _, name in ipairs(kind.states) do cells[#cells + 1] = self._cells[k][name].id end
-            local b = block(self, self._count[k] + 1, blocks)
-            list[#list + 1] = { op = kind.op, cells = cells, hyper = b.id }
-            who[#who + 1] = { k = k, version = version }
+        local state, version = C.wn_cell_state(p.id), C.wn_cell_version(p.id)
+        if state == 3 or (state == 1 and not needs_born) then
+            local update = self._updates[k]
+            if update == nil then
+                update = { op = kind.op, cells = { p.id } }
+                for i, name in ipairs(kind.states) do update.cells[i + 1] = self._cells[k][name].id end
+                self._updates[k] = update
+            end
+            update.hyper = block(self, self._count[k] + 1, blocks).id
+            list[#list + 1] = update
+            who[#who + 1] = k
+            self._versions[k] = version
         end
     end
     return list, who
@@ -157,10 +157,10 @@ end
 -- while planning nothing is written at all.
 local function commit(self, who)
     local written = {}
-    for _, each in ipairs(who) do
-        if tonumber(tensor.info(self._params[each.k]).version) ~= each.version then
-            self._count[each.k] = self._count[each.k] + 1
-            written[#written + 1] = each.k
+    for _, k in ipairs(who) do
+        if C.wn_cell_version(self._params[k].id) ~= self._versions[k] then
+            self._count[k] = self._count[k] + 1
+            written[#written + 1] = k
         end
     end
     rawset(self, '_last', written)

@@ -1,0 +1,354 @@
+-- The plan cache: the same program again is found by its bytes before anything is differentiated; what is bound when
+-- it runs is no part of them, and everything else is. 64 plans, the least recently used one goes.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local C = binding.C
+
+local function count(what)
+    return tonumber(C.wn_debug_get(what))
+end
+
+-- Plans put into the cache while fn runs.
+local function plans(fn, ...)
+    local before = count 'plans_made'
+    fn(...)
+    return count 'plans_made' - before
+end
+
+-- Whether a program is planned as soon as it is open.
+local function is_hit(request)
+    local p = program.open(request)
+    local hit = C.wn_is_planned(p.handle)
+    p:close()
+    return hit == 1
+end
+
+local function loss_of(model, rows, width)
+    return model(wane.ones(rows, width)):pow(2):mean()
+end
+
+before_each(function() C.wn_debug('forget_plans', 1) end)
+
+describe('the same program again', function()
+    it('is planned when it is opened', function()
+        local model = programs.mlp(8, 2, 0.1)
+        for _, mode in ipairs { 'backward', 'eval' } do
+            local request = function() return { mode = mode, roots = { loss_of(model, 3, 8) } } end
+            assert.is_false(is_hit(request()))
+            program.run(request())
+            for _, p in ipairs(model:parameters()) do p.grad = nil end
+            if mode == 'eval' then assert.is_true(is_hit(request())) end
+        end
+        -- With the gradients' places there is a second encoding, and with their values a third.
+        assert.equal(1, plans(function() loss_of(model, 3, 8):backward() end))
+        assert.is_false(is_hit { mode = 'backward', roots = { loss_of(model, 3, 8) } })
+        assert.equal(1, plans(function() loss_of(model, 3, 8):backward() end))
+        assert.equal(0, plans(function()
+            for _ = 1, 3 do loss_of(model, 3, 8):backward() end
+            model:zero_grad()
+            loss_of(model, 3, 8):backward()
+            loss_of(model, 3, 8):backward()
+        end))
+    end)
+
+    it('plans a training loop in its first two steps and never again', function()
+        for _, fused in ipairs { true, false } do
+            wane.manual_seed(1)
+            local model = programs.mlp(8, 3, 0.2)
+            local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+            local function step()
+                opt:zero_grad()
+                local loss = loss_of(model, 4, 8)
+                if fused then
+                    opt:step(loss)
+                else
+                    loss:backward()
+                    opt:step()
+                end
+                return loss:item()
+            end
+            step()
+            step()
+            assert.equal(0, plans(function()
+                for _ = 1, 20 do
+                    opt.lr = opt.lr * 0.9
+                    step()
+                end
+            end))
+        end
+    end)
+
+    it('is found for another model of the same make, and gives that model\'s values', function()
+        local function run(seed)
+            wane.manual_seed(seed)
+            local model = programs.mlp(8, 2, 0)
+            loss_of(model, 3, 8):backward()
+            return table.concat(programs.bytes { model:parameters()[1].grad })
+        end
+        local first = run(1)
+        assert.equal(0, plans(function()
+            assert.are_not.equal(first, run(2))
+            assert.equal(first, run(1))
+        end))
+    end)
+
+    it('with other values of inputs is found', function()
+        local w = nn.Parameter(wane.ones(3))
+        local function go(v)
+            local x = wane.tensor { v, v, v }
+            return (w * x):sum():item()
+        end
+        go(1)
+        assert.equal(0, plans(function()
+            for v = 2, 9 do assert.equal(3 * v, go(v)) end
+        end))
+    end)
+end)
+
+describe('another program', function()
+    local base = function() return { 3, 8, 'f32', 0.1, 'sum' } end
+
+    local function make(s)
+        local x = wane.ones(s[1], s[2], { dtype = s[3], requires_grad = true })
+        local y = nn.Dropout(s[4])(x:relu())
+        y = s[5] == 'sum' and y:sum() or y:mean()
+        return y
+    end
+
+    it('is one with another shape, dtype, attribute or op', function()
+        for place, other in pairs { 5, 9, 'f64', 0.2, 'mean' } do
+            C.wn_debug('forget_plans', 1)
+            local function run(s)
+                local loss = make(s)
+                program.run { mode = 'backward', roots = { loss } }
+            end
+            -- Each run makes a leaf of its own, so its first values are one more program: two plans.
+            run(base())
+            assert.equal(0, plans(run, base()))
+            local s = base()
+            s[place] = other
+            assert.is_true(plans(run, s) > 0, 'place ' .. place)
+            assert.equal(0, plans(run, s))
+        end
+    end)
+
+    it('is one with a retained value, a name, a region, a scope, joint roots or a scale', function()
+        local w = nn.Parameter(wane.ones(4))
+        local scoped = nn.module 'Scoped'
+        function scoped.forward(_, x) return (x * 2):relu():sum() end
+        local module = scoped()
+        local variants = {
+            plain = function() return (w * 2):relu():sum() end,
+            retained = function() return (w * 2):relu():retain():sum() end,
+            named = function() return (w * 2):relu():named('r'):sum() end,
+            region = function() return wane.checkpoint(function(x) return (x * 2):relu():sum() end, w) end,
+            scope = function() return module(w) end,
+        }
+        wane.eval(w * 1)
+        for name, build in pairs(variants) do
+            C.wn_debug('forget_plans', 1)
+            for other, build_other in pairs(variants) do
+                w.grad = nil
+                build():backward()
+                w.grad = nil
+                build():backward()
+                w.grad = nil
+                local hit = is_hit { mode = 'backward', roots = { build_other() } }
+                assert.equal(name == other, hit, name .. ' and ' .. other)
+                C.wn_debug('forget_plans', 1)
+            end
+        end
+        local plain = variants.plain
+        plain():backward()
+        w.grad = nil
+        plain():backward()
+        w.grad = nil
+        assert.is_true(is_hit { mode = 'backward', roots = { plain() } })
+        assert.is_false(is_hit { mode = 'backward', roots = { plain() }, scale = 0.5 })
+        assert.is_false(is_hit { mode = 'backward', roots = { plain() }, joint = true })
+        assert.is_false(is_hit { mode = 'backward', roots = { plain() }, transient = true })
+        assert.is_false(is_hit { mode = 'backward', roots = { plain(), plain() } })
+        assert.is_false(is_hit { mode = 'eval', roots = { plain() } })
+    end)
+
+    it('is one where the same leaf stands twice or two leaves stand', function()
+        local a, b = nn.Parameter(wane.ones(4)), nn.Parameter(wane.ones(4))
+        wane.eval(a + b)
+        local request = function(x, y) return { mode = 'eval', roots = { (x * y):sum() } } end
+        program.run(request(a, b))
+        assert.is_true(is_hit(request(b, a)))
+        assert.is_false(is_hit(request(a, a)))
+        program.run(request(a, a))
+        assert.is_true(is_hit(request(b, b)))
+    end)
+end)
+
+describe('variable lengths', function()
+    it('take one plan each, whatever their order', function()
+        local w = nn.Parameter(wane.ones(4, 4))
+        wane.eval(w * 1)
+        local function run(n) return wane.ones(n, 4):matmul(w):sum():item() end
+        assert.equal(10, plans(function()
+            for _ = 1, 3 do
+                for n = 1, 10 do assert.equal(16 * n, run(n)) end
+                for n = 10, 1, -1 do assert.equal(16 * n, run(n)) end
+            end
+        end))
+    end)
+
+    it('push the least recently used plan out after 64', function()
+        local x = wane.ones(1)
+        wane.eval(x)
+        C.wn_debug('forget_plans', 1)
+        local function run(n)
+            local y = x
+            for _ = 1, n do y = y + x end
+            return y:item()
+        end
+        local function all(first, last)
+            for n = first, last do assert.equal(n + 1, run(n)) end
+        end
+        assert.equal(64, plans(all, 1, 64))
+        assert.equal(64, count 'plans')
+        assert.equal(0, plans(all, 1, 64))
+        assert.equal(0, plans(run, 1)) -- 2 is the oldest now
+        local bytes = count 'plan_bytes'
+        assert.equal(1, plans(run, 65))
+        assert.equal(64, count 'plans')
+        assert.equal(0, plans(run, 1))
+        assert.equal(1, plans(run, 2)) -- which pushes 3 out
+        assert.equal(0, plans(run, 4))
+        assert.equal(1, plans(run, 3))
+        assert.is_true(bytes > 0 and count 'plan_bytes' < 2 * bytes)
+        C.wn_debug('forget_plans', 1)
+        assert.equal(0, count 'plans')
+        assert.equal(0, count 'plan_bytes')
+    end)
+end)
+
+describe('policies and plans', function()
+    local model, x
+    local asked
+    before_each(function()
+        asked = 0
+        wane.manual_seed(3)
+        model = programs.mlp(8, 4, 0)
+        x = wane.randn(3, 8):retain()
+        wane.eval(x)
+        model(x):sum():backward()
+        model:zero_grad()
+        C.wn_debug('forget_plans', 1)
+    end)
+
+    local function fresh(word)
+        return function()
+            asked = asked + 1
+            return word
+        end
+    end
+
+    -- A backward under p; returns its schedule as text and the bits of its gradients.
+    local function run(p)
+        local q
+        within('listen', function(each) q = each end, function() model(x):sum():backward { policy = p } end)
+        local lines = {}
+        for i, step in ipairs(programs.schedule(q)) do
+            lines[i] = table.concat({ step.what, step.op, step.node, step.offset, step.phase }, ' ')
+        end
+        local grads = {}
+        for i, p_ in ipairs(model:parameters()) do grads[i] = p_.grad end
+        local bits = table.concat(programs.bytes(grads))
+        model:zero_grad()
+        return table.concat(lines, '\n'), bits
+    end
+
+    it('the same policy object is asked once, a fresh equal closure again', function()
+        local p = fresh 'recompute'
+        run(p)
+        local first = asked
+        assert.is_true(first > 0)
+        run(p)
+        run(p)
+        assert.equal(first, asked)
+        run(fresh 'recompute')
+        assert.equal(2 * first, asked)
+    end)
+
+    it('a fresh equal closure shares the schedule of the first', function()
+        local bits_of, text_of = {}, {}
+        local before
+        for k = 1, 6 do
+            text_of[k], bits_of[k] = run(fresh 'recompute')
+            -- The schedule is counted once a plan that holds it; what is shared must not grow the library's own memory.
+            collectgarbage()
+            collectgarbage()
+            if k == 2 then before = wane.memory().host end
+        end
+        for k = 2, 6 do
+            assert.equal(text_of[1], text_of[k])
+            assert.equal(bits_of[1], bits_of[k])
+        end
+        local shared = (wane.memory().host - before) / 4
+        C.wn_debug('forget_plans', 1)
+        run(fresh 'recompute')
+        C.wn_debug('forget_plans', 1)
+        collectgarbage()
+        collectgarbage()
+        local empty = wane.memory().host
+        run(fresh 'recompute')
+        collectgarbage()
+        collectgarbage()
+        local whole = wane.memory().host - empty
+        assert.is_true(shared < whole, shared .. ' against ' .. whole)
+    end)
+
+    it('words that differ give another schedule and the same bits', function()
+        local saved, bits = run(fresh 'save')
+        local recomputed, bits_again = run(fresh 'recompute')
+        assert.are_not.equal(saved, recomputed)
+        assert.equal(bits, bits_again)
+    end)
+
+    it('a policy put on a module, taken off, and train and eval make new recordings', function()
+        local saved, bits = run()
+        assert.equal(0, plans(run))
+        model:checkpoint 'every(2)'
+        local every, bits_every = run()
+        assert.are_not.equal(saved, every)
+        assert.equal(bits, bits_every)
+        assert.equal(0, plans(run))
+        model:checkpoint(false)
+        local again, bits_again = run()
+        assert.equal(saved, again)
+        assert.equal(bits, bits_again)
+        policy.default = 'every(4)'
+        local default = run()
+        policy.default = nil
+        assert.are_not.equal(saved, default)
+        assert.equal(saved, (run()))
+    end)
+
+    it('train and eval record different programs', function()
+        local dropping = nn.Sequential { nn.Linear(8, 8), nn.Dropout(0.5) }
+        local function step() return dropping(x):sum():item() end
+        step()
+        local ops = {}
+        for _, mode in ipairs { 'train', 'eval' } do
+            dropping[mode](dropping)
+            within('listen', function(q)
+                for _, each in ipairs(programs.schedule(q)) do ops[mode .. each.op] = true end
+            end, step)
+        end
+        assert.is_true(ops.traindropout)
+        assert.is_nil(ops.evaldropout)
+        assert.equal(step(), step())
+        dropping:train()
+        assert.are_not.equal(step(), step())
+    end)
+end)

@@ -1,0 +1,261 @@
+-- The collector decides nothing: with it stopped, with it never resting, and in compiled code, a program has the same
+-- bytes, predicted and measured. Finalizers only enqueue; what they let go of is gone at the next call.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+-- A turn runs finalizers, the next one frees what they let go, programs that held tensors included.
+local function collect()
+    for _ = 1, 4 do collectgarbage() end
+    wane.memory()
+end
+
+-- Bytes of every program of a few steps, and the losses: one line each.
+local function train()
+    wane.manual_seed(17)
+    local model = programs.mlp(24, 4, 0.2)
+    local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+    local x = wane.randn(10, 24)
+    wane.eval(x)
+    local lines = {}
+    within('listen', function(p)
+        programs.read(p)
+        assert.equal(p.predicted.peak, p.measured.peak)
+        assert.equal(p.predicted.reserved, p.measured.reserved)
+        lines[#lines + 1] = table.concat({ p.request.mode, p.measured.peak, p.measured.reserved,
+            table.concat(p.measured.kinds, ' '), table.concat(p.measured.at, ' ') }, ' ')
+    end, function()
+        for step = 1, 6 do
+            local loss = wane.checkpoint(model, x):pow(2):mean()
+            if step % 2 == 0 then
+                opt:step(loss)
+            else
+                loss:backward()
+                opt:step()
+                opt:zero_grad()
+            end
+            lines[#lines + 1] = ('%.17g'):format(loss:item())
+        end
+    end)
+    lines[#lines + 1] = table.concat(programs.bytes(model:parameters()))
+    return table.concat(lines, '\n')
+end
+
+describe('the collector', function()
+    local expected
+    local pause, multiplier
+    setup(function()
+        pause, multiplier = collectgarbage('setpause', 200), collectgarbage('setstepmul', 200)
+        collectgarbage('setpause', pause)
+        collectgarbage('setstepmul', multiplier)
+        collect()
+        expected = train()
+    end)
+    after_each(function()
+        collectgarbage 'restart'
+        collectgarbage('setpause', pause)
+        collectgarbage('setstepmul', multiplier)
+        collect()
+    end)
+
+    it('stopped, changes no byte of a program', function()
+        collectgarbage 'stop'
+        local got = train()
+        assert.equal(expected, got)
+    end)
+
+    it('run in between, changes no byte of a program', function()
+        local hook = C.wn_now
+        assert.is_truthy(hook)
+        local got
+        within('listen', function() collectgarbage() end, function() got = train() end)
+        assert.equal(expected, got)
+    end)
+
+    it('in its smallest steps, without rest, changes no byte of a program', function()
+        collectgarbage('setpause', 0)
+        collectgarbage('setstepmul', 101)
+        assert.equal(expected, train())
+    end)
+
+    it('with loops compiled at once, changes no byte of a program', function()
+        if not jit.status() then return end
+        require('jit.opt').start('hotloop=2')
+        collectgarbage('setpause', 0)
+        collectgarbage('setstepmul', 101)
+        local ok, got = pcall(train)
+        require('jit.opt').start('hotloop=56')
+        assert(ok, got)
+        assert.equal(expected, got)
+    end)
+
+    it('running in the middle of everything, in another process with hotloop=1, changes no byte', function()
+        local helper = require 'spec.helper'
+        local script = [[
+            package.path = 'lua/?.lua;lua/?/init.lua;?.lua;' .. package.path
+            local wane = require 'wane'
+            local mode = ...
+            if mode == 'stop' then collectgarbage 'stop' end
+            if mode == 'tiny' then
+                collectgarbage('setpause', 0) collectgarbage('setstepmul', 101)
+            end
+            wane.manual_seed(2)
+            local nn = wane.nn
+            local model = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2) }
+            local opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
+            local x = wane.randn(4, 8):retain()
+            wane.eval(x)
+            local last
+            for step = 1, 300 do last = opt:step(model(x):pow(2):mean()) end
+            print(('%.17g %d %d'):format(last:item(), wane.memory().peak, wane.memory().kinds.parameter))
+        ]]
+        local name = os.tmpname()
+        local file = assert(io.open(name, 'wb'))
+        file:write(script)
+        file:close()
+        local stop, rc = helper.shell(('luajit %s stop'):format(name))
+        assert.equal(0, rc, stop)
+        local tiny, rc_tiny = helper.shell(('luajit -Ohotloop=2 %s tiny'):format(name))
+        os.remove(name)
+        assert.equal(0, rc_tiny, tiny)
+        assert.equal(stop, tiny)
+    end)
+end)
+
+describe('garbage', function()
+    before_each(collect)
+
+    it('of 100,000 tensors leaves the handles for reuse', function()
+        local x = wane.ones(4)
+        wane.eval(x)
+        local highest = 0
+        local function make(n)
+            local top = 0
+            for _ = 1, n do
+                local y = x + x
+                if y.id > top then top = y.id end
+            end
+            return top
+        end
+        make(1000)
+        collect()
+        local host
+        for round = 1, 10 do
+            highest = math.max(highest, make(10000))
+            collect()
+            x:numel()
+            wane.memory()
+            if round == 2 then host = wane.memory().host end
+        end
+        -- Whatever the collector's mood, a round's handles are there for the next one.
+        assert.is_true(highest < 10 * 10000 + 5000, tostring(highest))
+        local y = x + x
+        assert.is_true(y.id < 40000, tostring(y.id))
+        assert.is_true(wane.memory().host <= host * 1.05 + 65536, wane.memory().host .. ' after ' .. host)
+    end)
+
+    it('that holds bytes gives all of them back', function()
+        local function waste()
+            for k = 1, 30 do
+                wane.eval(wane.full({ 64, 64 }, k))
+                wane.tensor { 1, 2, k }
+                local p = nn.Parameter(wane.ones(32, 32))
+                ;(p * k):sum():backward()
+                local opt = optim.Adam({ p }, { lr = 1 })
+                opt:step()
+                if k % 3 == 0 then wane.plan(function() return (p * 2):sum() end) end
+            end
+            collect()
+            wane.memory.trim()
+            return wane.memory()
+        end
+        local first = waste()
+        local again = waste()
+        for kind, size in pairs(again.kinds) do assert.is_true(size <= first.kinds[kind], kind) end
+        assert.equal(again.allocated, again.reserved)
+    end)
+
+    it('after t:free() and after the finalizer is let go of once', function()
+        local before = wane.memory().allocated
+        local x = wane.full({ 64, 64 }, 1)
+        wane.eval(x)
+        assert.equal(before + 64 * 64 * 4, wane.memory().allocated)
+        local y = x + 1
+        x:free()
+        assert.equal(before, wane.memory().allocated)
+        local ok, e = pcall(x.totable, x)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(e):find('freed', 1, true), tostring(e))
+        ok, e = pcall(y.totable, y)
+        assert.is_false(ok)
+        assert.equal('stale', e.code, tostring(e))
+        x, y = nil, nil -- luacheck: ignore 311
+        collect()
+        assert.equal(before, wane.memory().allocated)
+    end)
+
+    it('enqueued by a finalizer is released by the next call, not by the finalizer', function()
+        local before = wane.memory().allocated
+        local x = wane.full({ 64, 64 }, 1)
+        wane.eval(x)
+        local id = x.id
+        C.wn_release(id) -- all that a finalizer does
+        C.wn_release(id) -- twice is once
+        assert.equal(before, wane.memory().allocated)
+        require('wane.tensor').disown(x)
+    end)
+
+    it('does not include what a value that was read still needs: nothing', function()
+        local before = wane.memory().allocated
+        local x = wane.full({ 256, 64 }, 2)
+        wane.eval(x)
+        local y = (x * 3):sum()
+        assert.equal(256 * 64 * 6, y:item())
+        x = nil -- luacheck: ignore 311
+        collect()
+        assert.equal(before, wane.memory().allocated) -- y is a number, its inputs were dropped
+        assert.equal(256 * 64 * 6, y:item())
+
+        local w = nn.Parameter(wane.ones(1))
+        local z = wane.full({ 256, 64 }, 2)
+        wane.eval(z, w * 1)
+        local with_w = wane.memory().allocated
+        local loss = (z * w):sum()
+        loss:backward()
+        z = nil -- luacheck: ignore 311
+        collect()
+        w.grad = nil
+        -- z is gone, and so is the result of w * 1, which was garbage.
+        assert.equal(with_w - 256 * 64 * 4 - 256, wane.memory().allocated)
+        assert.equal(2 * 256 * 64, loss:item())
+    end)
+
+    it('in a loop without any memory of its own does not grow the device or the host', function()
+        wane.manual_seed(1)
+        local model = programs.mlp(16, 2, 0.1)
+        local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+        local x = wane.randn(4, 16):retain()
+        wane.eval(x)
+        local function steps(n)
+            for k = 1, n do
+                opt:zero_grad()
+                local loss = model(x):pow(2):mean()
+                loss:backward()
+                opt:step()
+                loss:item()
+                if k % 25 == 0 then collect() end -- or the garbage of more steps would wait than of the first ones
+            end
+            return wane.memory()
+        end
+        local first = steps(100)
+        local later = steps(200)
+        assert.equal(first.allocated, later.allocated)
+        assert.equal(first.reserved, later.reserved)
+        assert.is_true(later.host <= first.host + 4096, later.host .. ' after ' .. first.host)
+    end)
+end)

@@ -1,0 +1,197 @@
+-- Micro-batches and what may change between steps: opt:step{l1, l2, ...} is the accumulation a script would write,
+-- to the bit and in the order of the list; learning rates and Lua numbers are bound when a program runs, so they
+-- change its values and never its plan.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+local within = require 'wane.within'
+
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local function bits(list)
+    return table.concat(programs.bytes(list), '|')
+end
+
+local function made()
+    return tonumber(C.wn_debug_get('plans_made'))
+end
+
+local function weight(values)
+    return nn.Parameter(wane.tensor(values))
+end
+
+describe('opt:step{l1, l2, ...}', function()
+    local function train(fused, scale, policy)
+        wane.manual_seed(13)
+        local model = programs.mlp(20, 3, 0.25)
+        local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+        local x = {}
+        for k = 1, 4 do x[k] = wane.randn(5, 20):retain() end
+        wane.eval(unpack(x))
+        local losses = {}
+        for _ = 1, 3 do
+            local list = {}
+            opt:zero_grad()
+            for k = 1, 4 do
+                list[k] = model(x[k]):pow(2):mean()
+                if not fused then list[k]:backward { scale = scale } end
+            end
+            if fused then
+                opt:step(list, { scale = scale, policy = policy })
+                for _, p in ipairs(model:parameters()) do assert.is_nil(p.grad) end
+            else
+                opt:step()
+            end
+            for k = 1, 4 do losses[#losses + 1] = ('%.17g'):format(list[k]:item()) end
+        end
+        return table.concat(losses, ' ') .. bits(model:parameters())
+    end
+
+    for _, scale in ipairs { false, 0.25, 1 / 3 } do
+        it(('equals backward calls one after the other, to the bit (scale %s)'):format(scale or 'left out'), function()
+            local expected = train(false, scale or nil)
+            assert.equal(expected, train(true, scale or nil))
+            assert.equal(expected, train(true, scale or nil, 'recompute_all'))
+        end)
+    end
+
+    it('scales', function()
+        assert.are_not.equal(train(true, 0.25), train(true, nil))
+        local w = weight { 1, 2 }
+        optim.SGD({ w }, { lr = 1 }):step({ (w * 2):sum(), (w * 6):sum() }, { scale = 0.5 })
+        assert.same({ 1 - 4, 2 - 4 }, w:totable())
+    end)
+
+    it('adds the gradients in the order of the list', function()
+        -- In f32: (1e8 + 1) - 1e8 = 0, (1e8 - 1e8) + 1 = 1.
+        for _, case in ipairs { { { 1e8, 1, -1e8 }, 0 }, { { 1e8, -1e8, 1 }, -1 }, { { 1, 1e8, -1e8 }, 0 } } do
+            local w = weight { 0 }
+            local list = {}
+            for k, c in ipairs(case[1]) do list[k] = (w * wane.tensor { c }):sum() end
+            optim.SGD({ w }, { lr = 1 }):step(list)
+            assert.equal(case[2], w:totable()[1])
+            local v = weight { 0 }
+            for _, c in ipairs(case[1]) do (v * wane.tensor { c }):sum():backward() end
+            assert.equal(-case[2], v.grad:totable()[1])
+        end
+    end)
+
+    it('issues one forward right before its own backward', function()
+        local model = programs.mlp(16, 2, 0)
+        local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+        local p
+        within('listen', function(q) p = q end, function()
+            local list = {}
+            for k = 1, 3 do list[k] = model(wane.ones(4, 16) * k):sum() end
+            opt:step(list)
+        end)
+        local order, last = {}, nil
+        for _, step in ipairs(programs.schedule(p)) do
+            local phase = step.what == 'run' and step.phase
+            if phase and phase ~= 3 and phase ~= last then
+                order[#order + 1], last = phase, phase
+            end
+        end
+        assert.same({ 0, 2, 0, 2, 0, 2 }, order)
+    end)
+
+    it('needs little more than one micro-batch, and far less than the batch', function()
+        local function peak(parts, rows)
+            local model = programs.mlp(32, 6, 0)
+            local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+            local p
+            within('listen', function(q) p = p or programs.read(q) end, function()
+                local list = {}
+                for k = 1, parts do list[k] = model(wane.ones(rows, 32)):sum() end
+                opt:step(list)
+            end)
+            assert.equal(p.predicted.peak, p.measured.peak)
+            return p.measured.kinds[C.WN_KIND_ACTIVATION + 1]
+        end
+        local one, four, whole = peak(1, 64), peak(4, 64), peak(1, 256)
+        assert.is_true(four < whole / 2, four .. ' against ' .. whole)
+        assert.is_true(four >= one)
+    end)
+
+    it('refuses what is no loss, and then works', function()
+        local w = weight { 1 }
+        local opt = optim.SGD({ w }, { lr = 1 })
+        local ok, e = pcall(opt.step, opt, { (w * 2):sum(), 3 })
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find('loss 2', 1, true), e.message)
+        ok, e = pcall(opt.step, opt, { (w * 2):sum(), wane.ones(2) * w })
+        assert.is_false(ok)
+        assert.equal('shape', e.code)
+        assert.same({ 1 }, w:totable())
+        opt:step { (w * 2):sum(), (w * 3):sum() }
+        assert.same({ -4 }, w:totable())
+    end)
+end)
+
+describe('the learning rate', function()
+    it('may change at every step: it is used, and nothing is planned anew', function()
+        for _, fused in ipairs { true, false } do
+            local w = weight { 1024 }
+            local opt = optim.SGD({ w }, { lr = 1 })
+            local expected, plans = 1024, nil
+            for k = 1, 12 do
+                opt.lr = 2 ^ -k
+                local loss = (w * 64):sum()
+                if fused then
+                    opt:step(loss)
+                else
+                    opt:zero_grad()
+                    loss:backward()
+                    opt:step()
+                end
+                expected = expected - 64 * 2 ^ -k
+                assert.equal(expected, w:totable()[1])
+                if k == 2 then plans = made() end
+            end
+            assert.equal(plans, made())
+        end
+    end)
+
+    it('of Adam and its bias corrections are read when the step runs', function()
+        -- m = 0.1 g, v = 0.001 g^2 and their corrections make the first step lr g / (|g| + eps).
+        local w = weight { 0, 0 }
+        local opt = optim.Adam({ w }, { lr = 0.5 })
+        opt:step((w * wane.tensor { 4, -2 }):sum())
+        for k, v in ipairs(w:totable()) do assert.is_true(math.abs(v - ({ -0.5, 0.5 })[k]) < 1e-6) end
+        local plans = made()
+        opt.lr = 0.25
+        opt:step((w * wane.tensor { 4, -2 }):sum())
+        for k, v in ipairs(w:totable()) do assert.is_true(math.abs(v - ({ -0.75, 0.75 })[k]) < 1e-6) end
+        assert.equal(plans, made())
+    end)
+end)
+
+describe('a Lua number as operand', function()
+    it('is bound when the program runs: new numbers, no new plans', function()
+        local x = wane.tensor { 1, 2, 3 }
+        local w = weight { 1, 2, 3 }
+        local plans
+        for k = 1, 10 do
+            assert.same({ k + 1, 2 * k + 1, 3 * k + 1 }, (x * k + 1):totable())
+            assert.same({ k - 1, k - 2, k - 3 }, (k - x):totable())
+            local loss = (w * k):sum()
+            loss:backward()
+            assert.same({ k, k, k }, w.grad:totable())
+            w.grad = nil
+            if k == 2 then plans = made() end
+        end
+        assert.equal(plans, made())
+    end)
+
+    it('is rounded to the dtype of the tensor, and refused where it does not fit', function()
+        local f = wane.tensor { 0 } + 0.1
+        assert.is_true(f:item() ~= 0.1 and math.abs(f:item() - 0.1) < 1e-8)
+        assert.equal(0.1, (wane.tensor({ 0 }, { dtype = 'f64' }) + 0.1):item())
+        assert.equal(7, (wane.tensor({ 4 }, { dtype = 'i32' }) + 3):item())
+        local ok, e = pcall(function() return wane.tensor({ 4 }, { dtype = 'i32' }) + 0.5 end)
+        assert.is_false(ok)
+        assert.equal('dtype', e.code)
+    end)
+end)
