@@ -37,6 +37,11 @@ end
 
 local function arithmetic(name, f, call, options)
     local r = { cases = over_shapes(f, call, options), bad = bad(name) }
+    if options.ties then -- the winner's slope is 1, a tie's half: the central difference
+        r.cases[#r.cases + 1] = { name = 'ties', grad = true, exact = true, call = call,
+            inputs = { { 4, values = { 1, 2, 3, 0 } }, { 4, values = { 1, 2, 5, -1 } } },
+            ref = function(a, b) return array.map(f, a, b) end }
+    end
     if options.whole then
         r.cases[#r.cases + 1] = { name = 'i32', only = 'f32', dtype = 'i32', exact = true, call = call,
             inputs = { { 5, dtype = 'i32', gen = 'int:9' }, { 5, dtype = 'i32', gen = 'int:7' } },
@@ -76,9 +81,9 @@ return {
         { grad = true, exact = true, gen2 = 'away' }),
     pow = pow,
     maximum = arithmetic('maximum', math.max, function(_, a, b) return record('maximum', { a, b }) end,
-        { grad = true, exact = true, whole = true, gen = 'distinct', gen2 = 'between' }),
+        { grad = true, exact = true, whole = true, ties = true, gen = 'distinct', gen2 = 'between' }),
     minimum = arithmetic('minimum', math.min, function(_, a, b) return record('minimum', { a, b }) end,
-        { grad = true, exact = true, whole = true, gen = 'distinct', gen2 = 'between' }),
+        { grad = true, exact = true, whole = true, ties = true, gen = 'distinct', gen2 = 'between' }),
     eq = comparison('eq', function(a, b) return a == b end),
     ne = comparison('ne', function(a, b) return a ~= b end),
     lt = comparison('lt', function(a, b) return a < b end),
