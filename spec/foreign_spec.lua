@@ -24,7 +24,8 @@ describe('a run', function()
     end)
 
     it('would be caught: the counter sees a megabyte asked for while it is armed', function()
-        local script = "local f=require'ffi' f.cdef'void foreign_arm(int); double foreign_bytes(void); void *malloc(size_t);' "
+        local script = "local f=require'ffi' "
+            .. "f.cdef'void foreign_arm(int); double foreign_bytes(void); void *malloc(size_t);' "
             .. 'f.C.foreign_arm(1) f.C.malloc(2^20) f.C.foreign_arm(0) print(f.C.foreign_bytes())'
         local seen = helper.shell(('LD_PRELOAD=%s luajit -e "%s"'):format(library, script))
         assert.is_true((tonumber(seen) or 0) >= 2 ^ 20, seen)

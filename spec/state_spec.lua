@@ -214,6 +214,31 @@ describe('a frozen parameter', function()
         assert.same(a:totable(), b.grad:totable())
     end)
 
+    it('counts its own steps: Adam corrects one that starts late as such, also where a plan is found again', function()
+        -- Under a constant gradient every corrected step of Adam is lr * sign(g), if t is the parameter's own count.
+        local function near(list, expected)
+            for k, v in ipairs(list) do assert.is_true(math.abs(v - expected[k]) < 1e-5, tostring(v)) end
+        end
+        local c = wane.tensor { 4, -2 }
+        for round = 1, 2 do
+            local a, b = weight { 0, 0 }, weight { 0, 0 }
+            local opt = optim.Adam({ a, b }, { lr = 0.5 })
+            local function loss() return ((a + b) * c):sum() end
+            if round == 2 then opt:step(loss()) end -- the plan in which both share their numbers is known
+            local done = round - 1
+            b.requires_grad = false
+            opt:step(loss())
+            b.requires_grad = true
+            opt:step(loss())
+            near(a:totable(), { -0.5 * (done + 2), 0.5 * (done + 2) })
+            near(b:totable(), { -0.5 * (done + 1), 0.5 * (done + 1) })
+            loss():backward()
+            opt:step()
+            near(a:totable(), { -0.5 * (done + 3), 0.5 * (done + 3) })
+            near(b:totable(), { -0.5 * (done + 2), 0.5 * (done + 2) })
+        end
+    end)
+
     it('makes a loss without gradient when all are', function()
         local a = weight { 1, 2 }
         a.requires_grad = false

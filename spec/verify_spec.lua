@@ -61,7 +61,9 @@ describe('the verifier', function()
 
     it('read: a value used before it is made', function()
         local p, s = open 'backward'
-        local i = find(s, function(step, k) return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run' end)
+        local i = find(s, function(step, k)
+            return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run'
+        end)
         tamper(p, i, 'swap', i + 1)
         refused(p, 'read')
     end)
@@ -83,7 +85,9 @@ describe('the verifier', function()
 
     it('overlap: two live stores on the same bytes', function()
         local p, s = open 'eval'
-        local i = find(s, function(step) return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0 end)
+        local i = find(s, function(step)
+            return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0
+        end)
         local j = find(s, function(step, k) return k - 1 < i and step.what == 'run' and step.space == 0 end)
         assert.is_true(j < i)
         tamper(p, i, 'offset', s[j + 1].offset)
@@ -99,7 +103,8 @@ describe('the verifier', function()
                 if step.space == 0 then top = math.max(top, step.offset + step.bytes) end
             end
             local i, at = find(s, function(step)
-                return step.what == 'run' and step.bytes > 0 and step.space == 0 and step.offset + step.bytes + 128 <= top
+                return step.what == 'run' and step.bytes > 0 and step.space == 0
+                    and step.offset + step.bytes + 128 <= top
             end)
             tamper(p, i, 'offset', at.offset + shift)
             refused(p, 'bounds')

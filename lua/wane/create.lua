@@ -80,7 +80,7 @@ local function make(what, o, dims, f0, f1, opts, default)
     local made
     if device then
         local before = C.wn_device_set(device)
-        local handle = C.wn_record(o, 0, binding.handles(1), at, op.line())
+        local handle = C.wn_record(o, 0, binding.handles(1), at, op.line(true))
         C.wn_device_set(before)
         made = tensor.wrap(binding.id(handle))
     else

@@ -411,6 +411,8 @@ end
 
 --- Gives an open program the words and marks of all policies that reach it.
 -- @param program a Program that is not planned yet
+-- @param explicit the policy given to the call, or nil
+-- @param default policy.default, or nil
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then return end
     local graph = program:graph()

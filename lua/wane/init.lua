@@ -63,7 +63,8 @@ local PLACES = {
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
-    chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' }, save = { 'io', 'save' }, load = { 'io', 'load' },
+    chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }
 

@@ -82,5 +82,5 @@ function memory.trim(device)
     check(C.wn_memory_trim(device_of(device, 'memory.trim')))
 end
 
---- Called as wane.memory(device): a report of a device, default the current one.
+-- Called as wane.memory(device): a report of a device, default the current one.
 return setmetatable(memory, { __call = function(_, device) return get(device_of(device, 'wane.memory')) end })

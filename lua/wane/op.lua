@@ -54,8 +54,10 @@ function op.lines(on)
     return before
 end
 
-local function line()
-    if not with_lines then return 0 end
+-- Values made from nothing always know their line: they are few, and what is made outside a loop and used in it
+-- is what the library warns about.
+local function line(always)
+    if not with_lines and not always then return 0 end
     local where = errors.where(2)
     if not where then return 0 end
     local id = lines[where]

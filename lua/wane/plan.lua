@@ -384,7 +384,7 @@ for _, name in ipairs { 'explain', 'trace' } do
     Plan[name] = function() raise(nil, 'unsupported', 'plan:%s is not in this version', name) end
 end
 
---- Functions of later versions: they raise 'unsupported'.
+-- Functions of later versions: they raise 'unsupported'.
 for _, name in ipairs { 'frontier', 'min_budget', 'sweep', 'fit', 'plan_chain', 'chunked', 'accumulate', 'check',
     'targets' } do
     plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end

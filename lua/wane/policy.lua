@@ -283,7 +283,7 @@ end
 
 local default
 
---- What decides where nobody else has an opinion: policy.default = 'recompute_all', nil for none.
+-- What decides where nobody else has an opinion: policy.default = 'recompute_all', nil for none.
 -- Read and written as a field.
 setmetatable(policy, {
     __index = function(_, key)

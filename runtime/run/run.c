@@ -258,8 +258,9 @@ static void count_issues(struct wn_program *p)
         if (n->issued < 3) n->issued++;
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;
-        wn__warn("%s%s%s was computed by three programs; call :retain() on it to keep its value",
-                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_name(n->op));
+        wn__warn("%s%s%s was computed by three programs; call :retain() on it to keep its value%s",
+                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_name(n->op),
+                 n->line ? "" : " (wane.lines(true) tells where it is recorded)");
     }
 }
 

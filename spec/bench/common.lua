@@ -9,7 +9,8 @@ ffi.cdef 'double probe_gflops(int threads); double probe_read(int threads, int64
 --- The machine probe, built where it runs. Returns a table of functions gflops(threads), read(threads, bytes).
 function common.probe()
     local path = os.tmpname()
-    local command = ('cc -O3 -march=native -ffast-math -fopenmp -shared -fPIC -o %s %s/spec/bench/probe.c'):format(path, root)
+    local flags = '-O3 -march=native -ffast-math -fopenmp -shared -fPIC'
+    local command = ('cc %s -o %s %s/spec/bench/probe.c'):format(flags, path, root)
     assert(os.execute(command) == 0, 'the probe could not be built')
     local library = ffi.load(path)
     os.remove(path)

@@ -5,11 +5,16 @@ local C = require('wane.ffi').C
 local probe = common.probe()
 local threads = C.wn_threads()
 
-local shapes = {
-    { 'y = x W^T, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, function(a, b) return a:matmul(b, { transpose_b = true }) end, 2 * 32 * 4096 ^ 2 },
-    { 'dX = dY W, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, function(a, b) return a:matmul(b) end, 2 * 32 * 4096 ^ 2 },
-    { 'dW = dY^T X, 4096 x 32 x 4096', { 32, 4096 }, { 32, 4096 }, function(a, b) return a:matmul(b, { transpose_a = true }) end, 2 * 32 * 4096 ^ 2 },
-    { '1024 x 1024 x 1024', { 1024, 1024 }, { 1024, 1024 }, function(a, b) return a:matmul(b) end, 2 * 1024 ^ 3 },
+local skinny, square = 2 * 32 * 4096 ^ 2, 2 * 1024 ^ 3
+local function nn(a, b) return a:matmul(b) end
+local function nt(a, b) return a:matmul(b, { transpose_b = true }) end
+local function tn(a, b) return a:matmul(b, { transpose_a = true }) end
+
+local shapes = { -- name, a, b, product, FLOPs
+    { 'y = x W^T, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, nt, skinny },
+    { 'dX = dY W, 32 x 4096 x 4096', { 32, 4096 }, { 4096, 4096 }, nn, skinny },
+    { 'dW = dY^T X, 4096 x 32 x 4096', { 32, 4096 }, { 32, 4096 }, tn, skinny },
+    { '1024 x 1024 x 1024', { 1024, 1024 }, { 1024, 1024 }, nn, square },
 }
 
 local programs = require 'spec.support.programs'

@@ -43,6 +43,7 @@ end
 local rows = { { 'require + first tensor', '', ('%.1f ms'):format(start_ms), '' } }
 for _, device in ipairs { 'meta', 'cpu' } do
     local nodes, step, node = per_node(device)
-    rows[#rows + 1] = { 'record + run a cached plan, ' .. device, nodes, ('%.0f us'):format(step), ('%.3f us'):format(node) }
+    rows[#rows + 1] = { 'record + run a cached plan, ' .. device, nodes, ('%.0f us'):format(step),
+        ('%.3f us'):format(node) }
 end
 common.table({ 'what', 'nodes run', 'a step', 'a node' }, rows)

@@ -14,8 +14,8 @@ local upkeep = require 'wane.upkeep'
 
 local C = binding.C
 local raise = errors.raise
-local ipairs, pairs, rawget, rawset, setmetatable, tonumber, tostring, type =
-    ipairs, pairs, rawget, rawset, setmetatable, tonumber, tostring, type
+local ipairs, pairs, rawget, rawset, setmetatable, tostring, type =
+    ipairs, pairs, rawget, rawset, setmetatable, tostring, type
 
 local Optimizer = {}
 
