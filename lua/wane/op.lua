@@ -166,7 +166,7 @@ end
 -- @param o op number
 -- @param at attribute block
 function op.nullary(o, at)
-    local id = C.wn_record(o, 0, inputs, at, with_lines and line() or 0)
+    local id = C.wn_record(o, 0, inputs, at, line(true))
     if id < 0 then binding.id(id) end
     return wrap(id)
 end

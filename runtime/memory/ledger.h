@@ -49,6 +49,8 @@ struct wn__slab {
     int32_t born; /* cells whose gradient exists now */
     int64_t bytes;
     void *data; /* NULL until first needed, and after a trim */
+    int64_t stamp; /* keys: met in this one, */
+    int32_t local; /* as this number */
     struct wn__slab *next;
 };
 int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);

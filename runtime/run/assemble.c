@@ -179,32 +179,16 @@ static void put_cells(struct assembly *a)
 }
 
 /* The slab an unborn gradient lies in already, numbered as the key does; or the new one. */
-static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t met, int32_t *new_slab)
+static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
     struct wn__form *f = a->f;
-    int32_t existing = g != NULL && g->slab != NULL ? met : -1;
+    int32_t existing = g != NULL && g->slab != NULL ? g->slab->local : -1;
     if (existing < 0 && *new_slab >= 0) return *new_slab;
     for (int32_t i = 0; i < f->n_slabs && existing >= 0; i++)
         if (f->slab[i].existing == existing) return i;
     f->slab[f->n_slabs] = (struct wn__pslab){existing >= 0 ? g->slab->bytes : 0, existing};
     if (existing < 0) *new_slab = f->n_slabs;
     return f->n_slabs++;
-}
-
-/* Number of g's slab in the order in which the key met them. */
-static int32_t met_slab(const struct wn_program *p, const struct wn__slab *slab)
-{
-    struct wn__slab *met[64];
-    int32_t n = 0;
-    for (int32_t i = 0; i < p->n_read && !p->transient; i++) {
-        const struct wn_cell *g = p->read_cell[i]->grad;
-        if (g == NULL || g->slab == NULL) continue;
-        int32_t k = 0;
-        while (k < n && met[k] != g->slab) k++;
-        if (k == n && n < 64) met[n++] = g->slab;
-        if (g->slab == slab) return k;
-    }
-    return -1;
 }
 
 static int32_t gradient_of(const struct assembly *a, int32_t slot)
@@ -229,7 +213,7 @@ static void put_gradients(struct assembly *a)
         q->bytes = wn__padded(wn__bytes(&c->type));
         q->born_here = g == NULL || !g->born;
         if (q->born_here) {
-            q->slab = put_slab(a, g, g == NULL || g->slab == NULL ? -1 : met_slab(a->p, g->slab), &new_slab);
+            q->slab = put_slab(a, g, &new_slab);
             struct wn__pslab *s = &f->slab[q->slab];
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;

@@ -152,8 +152,8 @@ static int32_t walk_roots(struct wn_program *p)
 /* What stands of a cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
 static void key_gradients(struct wn_program *p, struct wn__bytes *b)
 {
-    struct wn__slab *met[64];
-    int32_t n_met = 0;
+    int64_t stamp = wn__node_stamp();
+    int32_t met = 0;
     for (int32_t i = 0; i < p->n_read; i++) {
         const struct wn_cell *c = p->read_cell[i], *g = p->transient ? NULL : c->grad;
         wn__bytes_int(b, c->kind);
@@ -161,11 +161,12 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
             wn__bytes_int(b, 0);
             continue;
         }
-        int32_t k = 0;
-        while (k < n_met && met[k] != g->slab) k++;
-        if (k == n_met && n_met < 64) met[n_met++] = g->slab;
+        if (g->slab->stamp != stamp) {
+            g->slab->stamp = stamp;
+            g->slab->local = met++;
+        }
         wn__bytes_int(b, g->born ? 2 : 1);
-        wn__bytes_int(b, k);
+        wn__bytes_int(b, g->slab->local);
         wn__bytes_int(b, g->slab_offset);
         wn__bytes_int(b, g->slab->bytes);
     }
