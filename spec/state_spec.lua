@@ -311,6 +311,21 @@ describe('a gradient', function()
         assert.equal('stale', e.code)
     end)
 
+    it('born one by one, in a slab each, are all there when one program makes them again', function()
+        local list, sum = {}, nil
+        for k = 1, 80 do
+            list[k] = weight { k, k }
+            ;(list[k] * k):sum():backward()
+            list[k].grad = nil
+        end
+        for k = 1, 80 do
+            local part = (list[k] * k):sum()
+            sum = sum and sum + part or part
+        end
+        sum:backward()
+        for k = 1, 80 do assert.same({ k, k }, list[k].grad:totable()) end
+    end)
+
     it('of a leaf that is no parameter is there too', function()
         local x = wane.tensor({ 1, 2, 3 }, { requires_grad = true })
         ;(x * x):sum():backward()

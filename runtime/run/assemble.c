@@ -230,7 +230,7 @@ static void find_shared_slabs(struct assembly *a)
     struct wn__form *f = a->f;
     for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
         if (f->cell[i].born_here) continue;
-        int32_t met = met_slab(a->p, a->p->read_cell[f->cell[i].gradient_of]->grad->slab);
+        int32_t met = a->p->read_cell[f->cell[i].gradient_of]->grad->slab->local;
         for (int32_t k = 0; k < f->n_slabs; k++)
             if (f->slab[k].existing == met) f->cell[i].shares = k + 1;
     }

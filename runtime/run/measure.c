@@ -102,8 +102,10 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     m->out->reserved = m->fixed + m->arena_top;
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
-    for (int32_t r = 0; r < p->form->n_results; r++) /* the ledger has had them since they were taken */
-        if (p->schedule->result_store[r] >= 0) kinds[WN_KIND_RESULT] -= p->schedule->store[p->schedule->result_store[r]].bytes;
+    for (int32_t r = 0; r < p->form->n_results; r++) { /* the ledger has had them since they were taken */
+        int32_t t = p->schedule->result_store[r];
+        if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->store[t].bytes;
+    }
     wn__ledger_peak(p->device, kinds);
     wn__free(m->store_bytes);
 }

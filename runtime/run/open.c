@@ -186,7 +186,8 @@ static int32_t write_key(struct wn_program *p)
     }
     for (int32_t i = 0; i < p->n_updates; i++) {
         wn__bytes_int(b, p->update[i].op);
-        wn__bytes_int(b, i > 0 && p->hyper[i] == p->hyper[i - 1]); /* how blocks of numbers are shared, not what is in them */
+        /* How blocks of numbers are shared, not what is in them. */
+        wn__bytes_int(b, i > 0 && p->hyper[i] == p->hyper[i - 1]);
         for (int32_t k = 0; k < 3; k++)
             wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
     }

@@ -29,7 +29,7 @@ end
 
 local rows = {}
 
--- Each arm in turn: one step to make everything, a second one that is measured. Depth, width and batch as named.
+-- Each arm in turn: two steps to make everything, five that are measured. Depth, width and batch as named.
 local function arm(name, width, depth, batch, chosen, fused)
     collectgarbage()
     collectgarbage()
@@ -42,14 +42,14 @@ local function arm(name, width, depth, batch, chosen, fused)
     within('listen', function(p)
         if p.request.mode ~= 'update' then last = programs.read(p) end
     end, function()
-        for step = 1, 3 do
+        for step = 1, 7 do
             if fused then
                 opt:step(fn(), { policy = chosen })
             else
                 opt:zero_grad()
                 fn():backward { policy = chosen }
             end
-            if step > 1 then seconds[#seconds + 1] = last.measured.seconds end
+            if step > 2 then seconds[#seconds + 1] = last.measured.seconds end
         end
     end)
     local p, m = last.predicted, last.measured
