@@ -12,11 +12,11 @@
 #include "../runtime/base/type.h"
 
 struct wn_buffers {
-    void *out;               /* effects: NULL */
-    const void *const *in;   /* (n_in) */
-    void *const *cell;       /* (up to 3) cells an effect writes */
+    void *out;             /* effects: NULL */
+    const void *const *in; /* (n_in) */
+    void *const *cell;     /* (up to 3) cells an effect writes */
     void *workspace;
-    uint64_t seed, counter;  /* RANDOM ops */
+    uint64_t seed, counter; /* RANDOM ops */
 };
 
 /* WN_OK, or WN_VALUE when the data itself is wrong (an index outside its table). Never writes outside out,

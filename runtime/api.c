@@ -192,8 +192,12 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
     WN_TRY(check_device(device));
     wn__handle_drain();
     const struct wn__ledger *l = wn__ledger(device);
-    *out = (struct wn_memory){.live = l->live, .reserved = l->reserved, .peak = l->peak, .peak_reserved = l->peak_reserved,
-                              .limit = l->limit, .host = wn__alloc_host_bytes()};
+    *out = (struct wn_memory){.live = l->live,
+                              .reserved = l->reserved,
+                              .peak = l->peak,
+                              .peak_reserved = l->peak_reserved,
+                              .limit = l->limit,
+                              .host = wn__alloc_host_bytes()};
     memcpy(out->kinds, l->kinds, sizeof out->kinds);
     memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
     return WN_OK;
@@ -202,7 +206,8 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
 int32_t wn_memory_limit(int32_t device, int64_t bytes)
 {
     WN_TRY(check_device(device));
-    if (bytes < 0) return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
+    if (bytes < 0)
+        return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
     wn__ledger(device)->limit = bytes;
     return WN_OK;
 }
@@ -233,7 +238,9 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
     else if (strcmp(option, "forget_plans") == 0) wn__cache_clear();
-    else return wn__fail(WN_VALUE, "debug: no option '%s'; there are poison, check, trace, fail_alloc, forget_plans", option);
+    else
+        return wn__fail(WN_VALUE, "debug: no option '%s'; there are poison, check, trace, fail_alloc, forget_plans",
+                        option);
     return WN_OK;
 }
 

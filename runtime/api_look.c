@@ -45,10 +45,17 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     const struct wn__instr *n = &s->instr[i];
     const struct wn__pnode *q = &p->form->node[n->node];
     int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
-    *out = (struct wn_step){.what = words[n->what], .op = wn__op_name(q->op), .path = wn__scope_get(q->scope)->path,
-                            .node = n->node, .copy = n->what == WN_DO_FREE ? -1 : n->out, .phase = n->phase,
-                            .inplace = n->inplace, .block = n->block + 1, .is_free = n->what == WN_DO_FREE,
-                            .workspace = n->work_bytes, .live = s->live[i]};
+    *out = (struct wn_step){.what = words[n->what],
+                            .op = wn__op_name(q->op),
+                            .path = wn__scope_get(q->scope)->path,
+                            .node = n->node,
+                            .copy = n->what == WN_DO_FREE ? -1 : n->out,
+                            .phase = n->phase,
+                            .inplace = n->inplace,
+                            .block = n->block + 1,
+                            .is_free = n->what == WN_DO_FREE,
+                            .workspace = n->work_bytes,
+                            .live = s->live[i]};
     if (store < 0) return WN_OK;
     out->kind = s->store[store].kind;
     out->space = s->store[store].space;
@@ -80,14 +87,30 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
     struct wn_desc d = wn__form_desc(f, i);
     struct wn_cost cost = {0};
     if (q->leaf == WN_LEAF_NONE && wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
-    *out = (struct wn_node_info){.op = wn__op_name(q->op), .path = scope->path, .module = scope->type,
-                                 .name = q->name ? q->name : "", .type = q->type, .node = i, .n_in = q->n_in, .phase = q->phase,
-                                 .scope = q->scope, .region = q->region, .line = q->line, .block = q->block + 1,
-                                 .forward_of = q->forward_of, .cell_kind = -1, .word = q->word,
-                                 .is_residual = q->is_residual, .needs_grad = q->needs_grad,
-                                 .alias_of = wn__form_is_alias(f, i) ? wn__form_in(f, i, 0) : -1, .root = q->root,
-                                 .copies = p->schedule ? p->schedule->node_copies[i] : 0, .leaf = q->leaf, .bytes = q->bytes,
-                                 .flops = cost.flops, .attrs = q->attrs};
+    *out = (struct wn_node_info){.op = wn__op_name(q->op),
+                                 .path = scope->path,
+                                 .module = scope->type,
+                                 .name = q->name ? q->name : "",
+                                 .type = q->type,
+                                 .node = i,
+                                 .n_in = q->n_in,
+                                 .phase = q->phase,
+                                 .scope = q->scope,
+                                 .region = q->region,
+                                 .line = q->line,
+                                 .block = q->block + 1,
+                                 .forward_of = q->forward_of,
+                                 .cell_kind = -1,
+                                 .word = q->word,
+                                 .is_residual = q->is_residual,
+                                 .needs_grad = q->needs_grad,
+                                 .alias_of = wn__form_is_alias(f, i) ? wn__form_in(f, i, 0) : -1,
+                                 .root = q->root,
+                                 .copies = p->schedule ? p->schedule->node_copies[i] : 0,
+                                 .leaf = q->leaf,
+                                 .bytes = q->bytes,
+                                 .flops = cost.flops,
+                                 .attrs = q->attrs};
     if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
     if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
     return WN_OK;

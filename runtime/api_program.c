@@ -103,11 +103,23 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     struct wn_cost cost = {0};
     const struct wn__scope *scope = wn__scope_get(q->scope);
     if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
-    *out = (struct wn_residual){.op = wn__op_name(q->op), .path = scope->path, .module = scope->type,
-                                .name = q->name ? q->name : "", .node = node, .index = i + 1, .block = q->block + 1,
-                                .boundary = q->is_boundary, .random = (wn__op_flags(q->op) & WN_RANDOM) != 0,
-                                .readers = q->n_readers, .ndim = q->type.ndim, .dtype = q->type.dtype, .scope = q->scope,
-                                .line = q->line, .region = q->region, .bytes = q->bytes, .flops = cost.flops,
+    *out = (struct wn_residual){.op = wn__op_name(q->op),
+                                .path = scope->path,
+                                .module = scope->type,
+                                .name = q->name ? q->name : "",
+                                .node = node,
+                                .index = i + 1,
+                                .block = q->block + 1,
+                                .boundary = q->is_boundary,
+                                .random = (wn__op_flags(q->op) & WN_RANDOM) != 0,
+                                .readers = q->n_readers,
+                                .ndim = q->type.ndim,
+                                .dtype = q->type.dtype,
+                                .scope = q->scope,
+                                .line = q->line,
+                                .region = q->region,
+                                .bytes = q->bytes,
+                                .flops = cost.flops,
                                 .seconds = wn__node_seconds(p->form, node)};
     memcpy(out->dim, q->type.dim, sizeof out->dim);
     return WN_OK;
@@ -126,7 +138,8 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t word)
     if (q == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
     if (word > WN_WORD_RECOMPUTE)
-        return wn__fail(WN_UNSUPPORTED, "policy: offload and compress are not in this version; answer save or recompute");
+        return wn__fail(WN_UNSUPPORTED,
+                        "policy: offload and compress are not in this version; answer save or recompute");
     q->word = word;
     return WN_OK;
 }
@@ -180,8 +193,11 @@ int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
 {
     struct wn_node **slot = leaf_slot(get_program(program), i);
     if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "leaf: there is no leaf %d", i);
-    *out = (struct wn_leaf){.op = (*slot)->op, .is_hyper = (*slot)->hyper != NULL, .line = (*slot)->line,
-                            .handle = (int64_t)(intptr_t)*slot, .number = (*slot)->number};
+    *out = (struct wn_leaf){.op = (*slot)->op,
+                            .is_hyper = (*slot)->hyper != NULL,
+                            .line = (*slot)->line,
+                            .handle = (int64_t)(intptr_t)*slot,
+                            .number = (*slot)->number};
     return WN_OK;
 }
 
@@ -201,8 +217,9 @@ int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
     WN_TRY(wn__handle_value(value, &n));
     int32_t held = n->op == WN_OP_CONST || n->is_held;
     if (!held || !wn__type_equal(&n->type, &(*slot)->type)) {
-        int32_t code = wn__fail(WN_SHAPE, "compiled step: an argument is %s%s, it was recorded with %s", wn__type_text(&n->type),
-                                held ? "" : " and not computed yet", wn__type_text(&(*slot)->type));
+        int32_t code =
+            wn__fail(WN_SHAPE, "compiled step: an argument is %s%s, it was recorded with %s", wn__type_text(&n->type),
+                     held ? "" : " and not computed yet", wn__type_text(&(*slot)->type));
         wn__node_unref(n);
         return code;
     }

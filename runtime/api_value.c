@@ -188,8 +188,14 @@ int32_t wn_free(int32_t handle)
 
 static void cell_info(const struct wn_cell *c, struct wn_info *out)
 {
-    *out = (struct wn_info){.type = c->type, .op = WN_OP_CELL, .device = c->device, .is_cell = 1, .cell_kind = c->kind,
-                            .needs_grad = c->needs_grad, .held = wn__cell_has_value(c), .version = c->version,
+    *out = (struct wn_info){.type = c->type,
+                            .op = WN_OP_CELL,
+                            .device = c->device,
+                            .is_cell = 1,
+                            .cell_kind = c->kind,
+                            .needs_grad = c->needs_grad,
+                            .held = wn__cell_has_value(c),
+                            .version = c->version,
                             .bytes = wn__padded(wn__bytes(&c->type))};
 }
 
@@ -201,10 +207,17 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
     }
     const struct wn_node *n = get_node(handle);
     if (n == NULL) return WN_VALUE;
-    *out = (struct wn_info){.type = n->type, .op = n->op, .device = n->device, .needs_grad = n->needs_grad,
-                            .held = n->is_held, .scope = n->scope, .line = n->line,
-                            .is_const = n->op == WN_OP_CONST || n->type.ndim == 0, .version = n->version,
-                            .bytes = wn__padded(wn__bytes(&n->type)), .number = n->number};
+    *out = (struct wn_info){.type = n->type,
+                            .op = n->op,
+                            .device = n->device,
+                            .needs_grad = n->needs_grad,
+                            .held = n->is_held,
+                            .scope = n->scope,
+                            .line = n->line,
+                            .is_const = n->op == WN_OP_CONST || n->type.ndim == 0,
+                            .version = n->version,
+                            .bytes = wn__padded(wn__bytes(&n->type)),
+                            .number = n->number};
     if (n->op == WN_OP_CELL) {
         cell_info(n->cell, out);
         out->is_cell = 0;
@@ -220,8 +233,8 @@ int32_t wn_read(int32_t handle, void *bytes, int64_t n)
     if (node == NULL) return WN_VALUE;
     if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, bytes, n);
     if (n != wn__bytes(&node->type))
-        return wn__fail(WN_VALUE, "read: room for %lld bytes given, %s takes %lld", (long long)n, wn__type_text(&node->type),
-                        (long long)wn__bytes(&node->type));
+        return wn__fail(WN_VALUE, "read: room for %lld bytes given, %s takes %lld", (long long)n,
+                        wn__type_text(&node->type), (long long)wn__bytes(&node->type));
     if (node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0)) {
         if (node->device >= 0 && !wn__device(node->device)->real)
             return wn__device(node->device)->get(wn__device(node->device), bytes, NULL, n);

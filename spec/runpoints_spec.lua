@@ -108,6 +108,27 @@ describe('a read', function()
         opt:step(model(wane.ones(1, 3)):sum() + 1e3)
     end)
 
+    it('of a stale value lets go of what it was made of', function()
+        local w = weight { 1, 2, 3 }
+        local opt = optim.SGD({ w }, { lr = 1 })
+        local function inputs()
+            for _ = 1, 4 do collectgarbage() end
+            return wane.memory().kinds.input
+        end
+        w:totable()
+        local before = inputs()
+        local data = wane.tensor { 4, 5, 6 }
+        local h = w * data
+        opt:step(h:sum())
+        data = nil
+        assert.is_nil(data)
+        assert.equal(before + 256, inputs()) -- h may still be asked for
+        fails('stale', function() h:item() end)
+        fails('stale', function() h:totable() end)
+        assert.equal(before, inputs()) -- it can only raise
+        fails('stale', function() h:totable() end)
+    end)
+
     it('of a retained value works after the step, and is the value of before', function()
         local w = weight { 1, 2, 3 }
         local opt = optim.SGD({ w }, { lr = 1 })
@@ -185,6 +206,19 @@ describe('backward', function()
         assert.is_truthy(e.message:find('again', 1, true), e.message)
         assert.equal(10, more:item())
         assert.same({ 2, 4 }, w.grad:totable())
+    end)
+
+    it('is refused for what is recorded on a used-up root later, but not for its number or under detach', function()
+        local w, v = weight { 1, 2 }, weight { 3, 4 }
+        local loss = (w * w):sum()
+        loss:backward()
+        local scaled = loss * 2
+        fails('spent', function() scaled:backward() end)
+        fails('spent', function() (scaled * v):sum():backward() end)
+        assert.equal(10, scaled:item())
+        local mean = loss:detach() * 0.5
+        ;(mean * v):sum():backward()
+        assert.same({ 2.5, 2.5 }, v.grad:totable())
     end)
 
     it('keeps the graph for a later root with again', function()

@@ -64,9 +64,8 @@ ROW_LOOP(pow_f64, double, double, wn_pow_f64(x, y))
 
 static const row_loop loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     NUMBER_ROW(ADD, add) NUMBER_ROW(SUB, sub) NUMBER_ROW(MUL, mul) NUMBER_ROW(MAXIMUM, maximum)
-    NUMBER_ROW(MINIMUM, minimum) NUMBER_ROW(EQ, eq) NUMBER_ROW(NE, ne) NUMBER_ROW(LT, lt) NUMBER_ROW(GT, gt)
-    NUMBER_ROW(LE, le) NUMBER_ROW(GE, ge) FLOAT_ROW(DIV, div) FLOAT_ROW(POW, pow)
-};
+        NUMBER_ROW(MINIMUM, minimum) NUMBER_ROW(EQ, eq) NUMBER_ROW(NE, ne) NUMBER_ROW(LT, lt) NUMBER_ROW(GT, gt)
+            NUMBER_ROW(LE, le) NUMBER_ROW(GE, ge) FLOAT_ROW(DIV, div) FLOAT_ROW(POW, pow)};
 
 struct binary {
     struct wn__walk walk;

@@ -41,9 +41,9 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 #define WN_WALK_MAX 4
 struct wn__walk {
     int32_t n_operands;
-    int32_t ndim;                             /* >= 1; the last dim is the row */
-    int64_t dim[WN_MAX_DIMS];                 /* (ndim) */
-    int64_t step[WN_WALK_MAX][WN_MAX_DIMS];   /* (n_operands, ndim), elements; 0 along a broadcast dim */
+    int32_t ndim;                           /* >= 1; the last dim is the row */
+    int64_t dim[WN_MAX_DIMS];               /* (ndim) */
+    int64_t step[WN_WALK_MAX][WN_MAX_DIMS]; /* (n_operands, ndim), elements; 0 along a broadcast dim */
     int64_t numel;
 };
 

@@ -73,9 +73,8 @@ RANDOM(normal_f64, double, normal_quad, f0 + f1 * z[j])
     [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32, [WN_U8] = name##_u8},
 #define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
 
-static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {
-    ANY_ROW(FULL, full) ANY_ROW(ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint)
-    FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
+static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FULL, full) ANY_ROW(
+    ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint) FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
 
 static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

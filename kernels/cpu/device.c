@@ -21,8 +21,7 @@ static int32_t cpu_alloc(struct wn_device *d, int64_t bytes, void **out)
     int64_t size = mapped_size(bytes), slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
     (void)d;
     char *raw = mmap(NULL, (size_t)(size + slack), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED)
-        return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes", (long long)size);
+    if (raw == MAP_FAILED) return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes", (long long)size);
     char *start = raw;
     if (slack > 0) {
         start = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));

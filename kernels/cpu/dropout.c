@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) void draw(uint64_t seed, uint64_t c
         uint32_t last = (uint32_t)(k->threshold - 1);                                                                  \
         for (int64_t block = begin; block < end; block++) {                                                            \
             uint32_t word[4 * QUADS];                                                                                  \
-            draw(k->seed, k->counter, (uint64_t)block * QUADS, word);                                                  \
+            draw(k->seed, k->counter, (uint64_t)block *QUADS, word);                                                   \
             int64_t at = block * 4 * QUADS, n = k->n - at < 4 * QUADS ? k->n - at : 4 * QUADS;                         \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
             {                                                                                                          \

@@ -15,14 +15,14 @@
 
 /* What a tile is asked. Rows beyond m and columns beyond n are computed from padding and not stored. */
 struct wn__gemm_tile {
-    int64_t kc;         /* k steps: 0..WN_GEMM_KC */
-    const float *a;     /* (kc, mr) packed */
-    const float *b;     /* (kc, nr) packed, 64-byte aligned */
-    float *c;           /* (m, n), rows ldc apart */
+    int64_t kc;     /* k steps: 0..WN_GEMM_KC */
+    const float *a; /* (kc, mr) packed */
+    const float *b; /* (kc, nr) packed, 64-byte aligned */
+    float *c;       /* (m, n), rows ldc apart */
     int64_t ldc, m, n;
-    const float *bias;  /* (n) added last, or NULL */
-    int32_t first;      /* start at zero instead of c */
-    int32_t stream;     /* c is whole cache lines nobody reads soon: write past the caches */
+    const float *bias;    /* (n) added last, or NULL */
+    int32_t first;        /* start at zero instead of c */
+    int32_t stream;       /* c is whole cache lines nobody reads soon: write past the caches */
     const char *ahead[2]; /* memory the next strip comes from: touched at these two, then each ... */
     int64_t ahead_step;   /* ... this many bytes on, once a k step (half of the steps each); 0: none */
 };

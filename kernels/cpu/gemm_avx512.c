@@ -48,9 +48,8 @@ ISA static void tile(const struct wn__gemm_tile *t)
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
         for (int32_t v = 0; v < 3; v++)
-            acc[i][v] = t->first || i >= t->m
-                            ? _mm512_setzero_ps()
-                            : _mm512_maskz_loadu_ps(lanes(t->n, v), t->c + i * t->ldc + 16 * v);
+            acc[i][v] = t->first || i >= t->m ? _mm512_setzero_ps()
+                                              : _mm512_maskz_loadu_ps(lanes(t->n, v), t->c + i * t->ldc + 16 * v);
     const float *a = t->a, *b = t->b;
     int64_t half = (t->kc + 1) / 2;
     for (int32_t part = 0; part < 2; part++) {

@@ -23,8 +23,7 @@ static void tile(const struct wn__gemm_tile *t)
             for (int64_t j = 0; j < t->n; j++) acc[i][j] = t->c[i * t->ldc + j];
     for (int64_t k = 0; k < t->kc; k++)
         for (int32_t i = 0; i < MR; i++)
-            for (int32_t j = 0; j < NR; j++)
-                acc[i][j] = multiply_add(t->a[k * MR + i], t->b[k * NR + j], acc[i][j]);
+            for (int32_t j = 0; j < NR; j++) acc[i][j] = multiply_add(t->a[k * MR + i], t->b[k * NR + j], acc[i][j]);
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) t->c[i * t->ldc + j] = t->bias ? acc[i][j] + t->bias[j] : acc[i][j];
 }

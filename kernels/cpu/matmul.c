@@ -144,8 +144,8 @@ static void look_ahead(const struct product *p, const float *next, int64_t i, st
 }
 
 /* Rows [row, row + rows) of the block, for one stretch of k: every strip of B in turn. */
-static void run_strips(const struct product *p, const struct block *q, int64_t row, int64_t rows, int64_t k,
-                       int64_t kc, const float *packed_a)
+static void run_strips(const struct product *p, const struct block *q, int64_t row, int64_t rows, int64_t k, int64_t kc,
+                       const float *packed_a)
 {
     float packed_b[WN_GEMM_KC * WN_GEMM_NR_MAX] __attribute__((aligned(64)));
     int64_t mr = p->kernel->mr, nr = p->kernel->nr;
@@ -198,8 +198,13 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
         int64_t parts = p->row_parts * p->column_parts, batch = task / parts, offset[2];
         int64_t row_part = task % parts / p->column_parts, column_part = task % p->column_parts;
         batch_offsets(p, batch, offset);
-        struct block q = {(const float *)p->a + offset[0] * p->m * p->k, (const float *)p->b + offset[1] * p->n * p->k,
-                          (float *)p->c + batch * p->m * p->n, 0, 0, 0, 0};
+        struct block q = {(const float *)p->a + offset[0] * p->m * p->k,
+                          (const float *)p->b + offset[1] * p->n * p->k,
+                          (float *)p->c + batch * p->m * p->n,
+                          0,
+                          0,
+                          0,
+                          0};
         part_of(p->m, p->kernel->mr, row_part, p->row_parts, &q.row0, &q.row1);
         part_of(p->n, p->kernel->nr, column_part, p->column_parts, &q.column0, &q.column1);
         if (q.row0 < q.row1 && q.column0 < q.column1) run_block(p, &q);

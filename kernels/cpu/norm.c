@@ -63,8 +63,7 @@ struct norm {
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *x = (const T *)k->in[0] + r * k->n;                                                               \
             T *out = (T *)k->out + r * k->n, m = mean[r], s = rstd[r];                                                 \
-            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++)                                                     \
-                out[i] = wn_layernorm_##S(x[i], m, s, w[i], b[i]);                                                     \
+            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++) out[i] = wn_layernorm_##S(x[i], m, s, w[i], b[i]);  \
         }                                                                                                              \
     }                                                                                                                  \
     WN_CLONES static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                      \
@@ -76,8 +75,8 @@ struct norm {
             T *out = (T *)k->out + r * k->n, m = mean[r], s = rstd[r];                                                 \
             T c1 = (T)(wn__row_dot_##S(dy, w, k->n) / (double)k->n);                                                   \
             T c2 = (T)(row_moment_##S(dy, x, w, m, k->n) * (double)s / (double)k->n);                                  \
-            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++)                                                     \
-                out[i] = wn_layernorm_dx_##S(dy[i], x[i], m, s, w[i], c1, c2);                                         \
+            _Pragma("omp simd") for (int64_t i = 0; i < k->n; i++) out[i] =                                            \
+                wn_layernorm_dx_##S(dy[i], x[i], m, s, w[i], c1, c2);                                                  \
         }                                                                                                              \
     }                                                                                                                  \
     /* Blocks [begin, end) of columns: every row of them */                                                            \
@@ -91,8 +90,8 @@ struct norm {
             for (int64_t r = 0; r < k->rows; r++) {                                                                    \
                 const T *dy = (const T *)k->in[0] + r * k->n + at, *x = (const T *)k->in[1] + r * k->n + at;           \
                 double center = (double)mean[r], s = (double)rstd[r];                                                  \
-                _Pragma("omp simd") for (int64_t j = 0; j < m; j++)                                                    \
-                    sum[j] += (double)dy[j] * (((double)x[j] - center) * s);                                           \
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) sum[j] +=                                          \
+                    (double)dy[j] * (((double)x[j] - center) * s);                                                     \
             }                                                                                                          \
             for (int64_t j = 0; j < m; j++) ((T *)k->out)[at + j] = (T)sum[j];                                         \
         }                                                                                                              \
@@ -105,9 +104,8 @@ NORM(f64, double)
 
 #define FAMILY(NAME, name) [WN_OP_##NAME] = {name##_f32, name##_f64},
 
-static const wn__parallel_body loops[WN_OP_COUNT][2] = {
-    FAMILY(ROW_MEAN, row_mean) FAMILY(ROW_RSTD, row_rstd) FAMILY(LAYERNORM, layernorm)
-    FAMILY(LAYERNORM_DX, layernorm_dx) FAMILY(LAYERNORM_DW, layernorm_dw)};
+static const wn__parallel_body loops[WN_OP_COUNT][2] = {FAMILY(ROW_MEAN, row_mean) FAMILY(ROW_RSTD, row_rstd) FAMILY(
+    LAYERNORM, layernorm) FAMILY(LAYERNORM_DX, layernorm_dx) FAMILY(LAYERNORM_DW, layernorm_dw)};
 
 static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -119,8 +117,7 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *s
     wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
     if (d->op == WN_OP_LAYERNORM_DW)
         wn__parallel_for((k.n + COLUMNS - 1) / COLUMNS, WN_CPU_GRAIN_MATH / (COLUMNS * (k.rows + 1)) + 1, loop, &k);
-    else
-        wn__parallel_for(k.rows, WN_CPU_GRAIN_MATH / (k.n + 1) + 1, loop, &k);
+    else wn__parallel_for(k.rows, WN_CPU_GRAIN_MATH / (k.n + 1) + 1, loop, &k);
     return WN_OK;
 }
 

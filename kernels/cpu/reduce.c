@@ -23,7 +23,7 @@ struct plan {
     int32_t chunks;
     const void *x;
     void *out;
-    double scale; /* of MEAN; else 1 */
+    double scale;    /* of MEAN; else 1 */
     double *partial; /* (chunks, outputs) or NULL */
 };
 
@@ -188,7 +188,7 @@ static inline double join_sum(double a, double b)
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
         for (int64_t c = begin; c < end; c++)                                                                          \
-            columns_##KIND##_##S(p, 0, p->outputs, p->length * c / p->chunks, p->length * (c + 1) / p->chunks,         \
+            columns_##KIND##_##S(p, 0, p->outputs, p->length *c / p->chunks, p->length * (c + 1) / p->chunks,          \
                                  p->partial + c * p->outputs);                                                         \
     }                                                                                                                  \
     static void reduce_##KIND##_##S(struct plan *p)                                                                    \
@@ -234,8 +234,8 @@ REDUCE(min, u8, uint8_t, INFINITY, wn_to_u8)
                       [WN_U8] = reduce_##kind##_u8},
 
 static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
-    REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max) REDUCE_ROW(MIN, min)
-    [WN_OP_MEAN] = {[WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64}};
+    REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max)
+        REDUCE_ROW(MIN, min)[WN_OP_MEAN] = {[WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64}};
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

@@ -26,7 +26,7 @@ struct copy {
     struct wn__walk walk;
     const void *in;
     void *out;
-    int32_t fast;           /* permute: which dim of out is contiguous in the input */
+    int32_t fast; /* permute: which dim of out is contiguous in the input */
     int64_t out_step[WN_MAX_DIMS];
 };
 

@@ -143,9 +143,8 @@ COLUMN_LOOPS(f64, double, EXP_F64, SOFTMAX_GRAD_F64, LOG_SOFTMAX_GRAD_F64)
 #define FAMILY(NAME, name)                                                                                             \
     [WN_OP_##NAME] = {{name##_rows_f32, name##_columns_f32}, {name##_rows_f64, name##_columns_f64}},
 
-static const wn__parallel_body loops[WN_OP_COUNT][2][2] = {
-    FAMILY(SOFTMAX, softmax) FAMILY(LOG_SOFTMAX, log_softmax) FAMILY(SOFTMAX_GRAD, softmax_grad)
-    FAMILY(LOG_SOFTMAX_GRAD, log_softmax_grad)};
+static const wn__parallel_body loops[WN_OP_COUNT][2][2] = {FAMILY(SOFTMAX, softmax) FAMILY(
+    LOG_SOFTMAX, log_softmax) FAMILY(SOFTMAX_GRAD, softmax_grad) FAMILY(LOG_SOFTMAX_GRAD, log_softmax_grad)};
 
 static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

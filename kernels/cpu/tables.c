@@ -20,17 +20,16 @@ static int32_t check_ids(const char *op, const int32_t *ids, int64_t n, int64_t 
 /* ---- embedding ----------------------------------------------------------------------------------- */
 
 struct embedding {
-    const char *table;  /* (V, D) */
-    const int32_t *ids; /* (n) */
-    char *out;          /* (n, D); the gradient: (V, D) */
+    const char *table;    /* (V, D) */
+    const int32_t *ids;   /* (n) */
+    char *out;            /* (n, D); the gradient: (V, D) */
     int64_t n, rows, row; /* row: bytes, or D in the gradient */
 };
 
 static void embed(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
-    for (int64_t i = begin; i < end; i++)
-        memcpy(e->out + i * e->row, e->table + e->ids[i] * e->row, (size_t)e->row);
+    for (int64_t i = begin; i < end; i++) memcpy(e->out + i * e->row, e->table + e->ids[i] * e->row, (size_t)e->row);
 }
 
 static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -50,8 +49,7 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
         const struct embedding *e = ctx;                                                                               \
         const T *dy = (const T *)e->table;                                                                             \
         T *out = (T *)e->out;                                                                                          \
-        for (int64_t v = 0; v < e->rows; v++)                                                                          \
-            memset(out + v * e->row + begin, 0, (size_t)(end - begin) * sizeof(T));                                    \
+        for (int64_t v = 0; v < e->rows; v++) memset(out + v * e->row + begin, 0, (size_t)(end - begin) * sizeof(T));  \
         for (int64_t i = 0; i < e->n; i++) {                                                                           \
             const T *from = dy + i * e->row;                                                                           \
             T *to = out + e->ids[i] * e->row;                                                                          \

@@ -10,7 +10,7 @@
 struct unary {
     const void *a, *b; /* the input; the residual of a derivative */
     void *out;
-    double low, high;  /* clamp */
+    double low, high; /* clamp */
 };
 
 #define LOOP(NAME, T, EXPR)                                                                                            \
@@ -55,11 +55,11 @@ LOOP(abs_i32, int32_t, wn_abs_i32(a[i]))
 
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     SIGNED_ROW(NEG, neg) SIGNED_ROW(ABS, abs) FLOAT_ROW(EXP, exp) FLOAT_ROW(LOG, log) FLOAT_ROW(SQRT, sqrt)
-    FLOAT_ROW(RSQRT, rsqrt) FLOAT_ROW(RELU, relu) FLOAT_ROW(GELU, gelu) FLOAT_ROW(SILU, silu) FLOAT_ROW(TANH, tanh)
-    FLOAT_ROW(SIGMOID, sigmoid) FLOAT_ROW(CLAMP, clamp) FLOAT_ROW(ABS_GRAD, abs_grad) FLOAT_ROW(RELU_GRAD, relu_grad)
-    FLOAT_ROW(GELU_GRAD, gelu_grad) FLOAT_ROW(SILU_GRAD, silu_grad) FLOAT_ROW(TANH_GRAD, tanh_grad)
-    FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad) FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)
-};
+        FLOAT_ROW(RSQRT, rsqrt) FLOAT_ROW(RELU, relu) FLOAT_ROW(GELU, gelu) FLOAT_ROW(SILU, silu) FLOAT_ROW(TANH, tanh)
+            FLOAT_ROW(SIGMOID, sigmoid) FLOAT_ROW(CLAMP, clamp) FLOAT_ROW(ABS_GRAD, abs_grad)
+                FLOAT_ROW(RELU_GRAD, relu_grad) FLOAT_ROW(GELU_GRAD, gelu_grad) FLOAT_ROW(SILU_GRAD, silu_grad)
+                    FLOAT_ROW(TANH_GRAD, tanh_grad) FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad)
+                        FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)};
 
 static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -98,8 +98,8 @@ CASTS_FROM(u8, uint8_t, (int32_t), (uint8_t))
 #define CAST_ROW(FROM, s)                                                                                              \
     [FROM] = {[WN_F32] = cast_##s##_f32, [WN_F64] = cast_##s##_f64, [WN_I32] = cast_##s##_i32, [WN_U8] = cast_##s##_u8},
 
-static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {
-    CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64) CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
+static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64)
+                                                                            CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
 
 static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

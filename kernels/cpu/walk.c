@@ -10,8 +10,7 @@ void wn__walk_merge(struct wn__walk *w)
     for (int32_t i = 0; i < w->ndim; i++) {
         if (w->dim[i] == 1) continue;
         int32_t joins = n > 0;
-        for (int32_t k = 0; k < w->n_operands && joins; k++)
-            joins = w->step[k][n - 1] == w->step[k][i] * w->dim[i];
+        for (int32_t k = 0; k < w->n_operands && joins; k++) joins = w->step[k][n - 1] == w->step[k][i] * w->dim[i];
         if (joins) n--;
         w->dim[n] = joins ? w->dim[n] * w->dim[i] : w->dim[i];
         for (int32_t k = 0; k < w->n_operands; k++) w->step[k][n] = w->step[k][i];
@@ -63,8 +62,7 @@ void wn__walk_range(const struct wn__walk *w, int64_t begin, int64_t end, wn__wa
         for (int32_t i = last; i > 0 && index[i] == w->dim[i]; i--) {
             index[i] = 0;
             index[i - 1]++;
-            for (int32_t k = 0; k < w->n_operands; k++)
-                offset[k] += w->step[k][i - 1] - w->dim[i] * w->step[k][i];
+            for (int32_t k = 0; k < w->n_operands; k++) offset[k] += w->step[k][i - 1] - w->dim[i] * w->step[k][i];
         }
     }
 }

@@ -104,6 +104,7 @@ local function quiet(fn, opts)
     require('wane.module').new_epoch()
     take(row, p)
     row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
+    p:close() -- its gradients must not live until the collector comes by
     return row
 end
 

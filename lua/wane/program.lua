@@ -158,6 +158,11 @@ function Program:rerun()
     return self:call(C.wn_rerun)
 end
 
+--- Plans and runs.
+function Program:go()
+    return self:plan():run()
+end
+
 --- Lets the program go now: what it was bound to must not live until the collector comes by.
 function Program:close()
     C.wn_release(self.ref.id)
@@ -174,8 +179,12 @@ end
 -- @param request see program.open
 function program.run(request)
     if capture then return capture(request) end
-    local p = program.open(request):plan()
-    p:run()
+    local p = program.open(request)
+    local ok, why = pcall(p.go, p)
+    if not ok then
+        p:close() -- what it was bound to must not wait for the collector
+        error(why, 0)
+    end
     module.new_epoch()
     if #listeners == 0 then return p:close() end
     for i = 1, #listeners do listeners[i](p) end

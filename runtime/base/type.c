@@ -45,8 +45,7 @@ int32_t wn__dtype_is_float(int32_t dtype)
 int64_t wn__numel(const struct wn_type *t)
 {
     int64_t n = 1;
-    for (int32_t k = 0; k < t->ndim; k++)
-        n *= t->dim[k];
+    for (int32_t k = 0; k < t->ndim; k++) n *= t->dim[k];
     return n;
 }
 
@@ -83,19 +82,17 @@ int32_t wn__mul(int64_t a, int64_t b, int64_t *out)
 
 int32_t wn__add(int64_t a, int64_t b, int64_t *out)
 {
-    if (b > INT64_MAX - a)
-        return wn__fail(WN_VALUE, "size: %" PRId64 " + %" PRId64 " does not fit 64 bits", a, b);
+    if (b > INT64_MAX - a) return wn__fail(WN_VALUE, "size: %" PRId64 " + %" PRId64 " does not fit 64 bits", a, b);
     *out = a + b;
     return WN_OK;
 }
 
 int32_t wn__type_check(const struct wn_type *t, const char *what)
 {
-    if (!known(t->dtype))
-        return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
+    if (!known(t->dtype)) return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
     if (t->ndim < 0 || t->ndim > WN_MAX_DIMS)
-        return wn__fail(WN_VALUE, "%s: %d dims given, a value has 0 to %d; merge some with reshape", what,
-                        (int)t->ndim, WN_MAX_DIMS);
+        return wn__fail(WN_VALUE, "%s: %d dims given, a value has 0 to %d; merge some with reshape", what, (int)t->ndim,
+                        WN_MAX_DIMS);
     int64_t size = dtypes[t->dtype].size;
     for (int32_t k = 0; k < t->ndim; k++) {
         int64_t d = t->dim[k];
@@ -124,8 +121,7 @@ static char *put_shape(char *text, const struct wn_type *t)
 {
     char *p = text;
     *p++ = '(';
-    for (int32_t k = 0; k < t->ndim && k < WN_MAX_DIMS; k++)
-        p += sprintf(p, "%s%" PRId64, k ? ", " : "", t->dim[k]);
+    for (int32_t k = 0; k < t->ndim && k < WN_MAX_DIMS; k++) p += sprintf(p, "%s%" PRId64, k ? ", " : "", t->dim[k]);
     *p++ = ')';
     *p = '\0';
     return p;

@@ -8,10 +8,10 @@
 
 struct wn_device {
     const char *name;
-    int32_t target;  /* enum wn_target: whose workspace rules hold */
-    int32_t threads; /* part of a plan's key: sums may depend on it */
-    int32_t real;    /* 0: shapes and bytes only (meta) */
-    int32_t hidden;  /* not listed to users: for specs */
+    int32_t target;                                                   /* enum wn_target: whose workspace rules hold */
+    int32_t threads;                                                  /* part of a plan's key: sums may depend on it */
+    int32_t real;                                                     /* 0: shapes and bytes only (meta) */
+    int32_t hidden;                                                   /* not listed to users: for specs */
     int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out); /* 256-byte aligned, not cleared */
     void (*release)(struct wn_device *d, void *p, int64_t bytes);
     int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);

@@ -24,19 +24,30 @@ static const char *walk_name(const struct wn_node *n)
     return n->name != NULL ? n->name : wn__op_name(n->op);
 }
 
+/* A gradient would have to flow into a root whose graph its own backward used up. */
+static int32_t walk_spent(const struct wn_node *n)
+{
+    const char *line = wn__line_text(n->line);
+    return wn__fail(WN_SPENT,
+                    "backward: %s%s%s%s was used up by its own backward; pass {again = true} to that backward, "
+                    "or use wane.backward{l1, l2} for one pass over both",
+                    walk_name(n), line[0] ? " (" : "", line, line[0] ? ")" : "");
+}
+
 /* Whether the walk goes on below n; refuses what can no longer be computed. */
 static int32_t walk_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
 {
     *below = 0;
     if (n->op == WN_OP_CELL && n->version != n->cell->version)
-        return wn__fail(WN_STALE, "%s has changed since this value was recorded (version %lld, now %lld); call "
-                                  ":retain() on the value before the step, or record it again",
-                        n->cell->name ? n->cell->name : "a state", (long long)n->version,
-                        (long long)n->cell->version);
-    if (n->spent && through_held)
-        return wn__fail(WN_SPENT, "backward: %s (%s) was used up by its own backward; pass {again = true} to that "
-                                  "backward, or use wane.backward{l1, l2} for one pass over both",
-                        walk_name(n), wn__line_text(n->line));
+        return wn__fail(WN_STALE,
+                        "%s has changed since this value was recorded (version %lld, now %lld); call "
+                        ":retain() on the value before the step, or record it again",
+                        n->cell->name ? n->cell->name : "a state", (long long)n->version, (long long)n->cell->version);
+    if (n->stale)
+        return wn__fail(WN_STALE,
+                        "%s depends on a state that has changed since it was recorded; call :retain() on the "
+                        "value before the step, or record it again",
+                        walk_name(n));
     *below = n->n_in > 0 && (!n->is_held || (through_held && n->needs_grad));
     return WN_OK;
 }
@@ -109,6 +120,7 @@ int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_hel
         int32_t below;
         WN_TRY(walk_enter(node, through_held, &below));
         for (int32_t i = 0; below && i < node->n_in; i++) {
+            if (through_held && node->needs_grad && node->in[i]->over_spent) return walk_spent(node->in[i]);
             if (node->in[i]->stamp == stamp) continue;
             node->in[i]->stamp = stamp;
             WN_TRY(walk_push(w, node->in[i]));

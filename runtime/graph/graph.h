@@ -23,20 +23,23 @@ struct wn_node {
     int32_t refs, op, device, scope, region, line, depth, n_in;
     struct wn_type type;
     struct wn_attrs attrs;
-    uint64_t seed, counter;    /* RANDOM */
-    struct wn_cell *cell;      /* CELL: what it reads, */
-    int64_t version;           /* at which version */
-    struct wn__buffer *held;   /* the value, when it is an input or a result of one dim or more */
-    struct wn__hyper *hyper;   /* CONST of 8 */
-    double number;             /* CONST, and a 0-d result */
-    const char *name;          /* interned, or NULL */
-    uint8_t needs_grad, is_held, retain, spent, keep, warned, issued, phase;
-    int32_t root;              /* while a program is being made: whose pass emitted it, */
+    uint64_t seed, counter;  /* RANDOM */
+    struct wn_cell *cell;    /* CELL: what it reads, */
+    int64_t version;         /* at which version */
+    struct wn__buffer *held; /* the value, when it is an input or a result of one dim or more */
+    struct wn__hyper *hyper; /* CONST of 8 */
+    double number;           /* CONST, and a 0-d result */
+    const char *name;        /* interned, or NULL */
+    uint8_t needs_grad, is_held, retain, warned, issued, phase;
+    uint8_t spent;              /* its backward ran, */
+    uint8_t over_spent;         /* or it is built on one whose did: no gradient can flow there any more */
+    uint8_t stale;              /* a state below it changed before it was computed: it can only raise */
+    int32_t root;               /* while a program is being made: whose pass emitted it, */
     struct wn_node *forward_of; /* and for which forward node */
-    int64_t stamp;             /* walks: seen in this walk, */
-    int64_t wanted;            /* passes: its gradient is asked for in this one */
-    int32_t local;             /* programs: its number there */
-    struct wn_node *grad;      /* passes: its gradient so far */
+    int64_t stamp;              /* walks: seen in this walk, */
+    int64_t wanted;             /* passes: its gradient is asked for in this one */
+    int32_t local;              /* programs: its number there */
+    struct wn_node *grad;       /* passes: its gradient so far */
     struct wn_node *in[];
 };
 
@@ -47,10 +50,10 @@ struct wn_cell {
     struct wn__buffer *buffer; /* the value, once materialised; gradients live in a slab instead */
     struct wn__slab *slab;
     int64_t slab_offset;
-    int32_t born, invalid;     /* gradient exists; a read error after an effect */
-    struct wn_node *init;      /* what it starts as */
-    struct wn_node *reader;    /* node reading the present version; not counted */
-    struct wn_cell *grad;      /* its gradient's cell; counted */
+    int32_t born, invalid;  /* gradient exists; a read error after an effect */
+    struct wn_node *init;   /* what it starts as */
+    struct wn_node *reader; /* node reading the present version; not counted */
+    struct wn_cell *grad;   /* its gradient's cell; counted */
     const char *name;
     int64_t stamp;
     int32_t local;
@@ -61,7 +64,7 @@ struct wn_node *wn__node_new(int32_t n_in); /* one reference; NULL: WN_OOM */
 void wn__node_ref(struct wn_node *n);
 void wn__node_unref(struct wn_node *n); /* any depth: not recursive */
 void wn__node_drop_inputs(struct wn_node *n);
-int64_t wn__node_stamp(void); /* a fresh walk number */
+int64_t wn__node_stamp(void);                      /* a fresh walk number */
 int32_t wn__node_is_leaf(const struct wn_node *n); /* nothing below it is needed for its value */
 
 /* ---- cell.c */
@@ -72,7 +75,7 @@ int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out); /* counted */
 int32_t wn__cell_has_value(const struct wn_cell *c);
 int32_t wn__cell_materialise(struct wn_cell *c); /* takes storage; leaves it unwritten */
 void *wn__cell_data(const struct wn_cell *c);
-void wn__cell_changed(struct wn_cell *c); /* a new version */
+void wn__cell_changed(struct wn_cell *c);                           /* a new version */
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the cell; not counted */
 void wn__cell_give_birth(struct wn_cell *grad);
 void wn__cell_drop_gradient(struct wn_cell *c);
@@ -85,7 +88,7 @@ struct wn__scope {
     int32_t parent;
     const char *name, *type, *path;
 };
-const char *wn__intern(const char *text); /* NULL: WN_OOM */
+const char *wn__intern(const char *text);                                 /* NULL: WN_OOM */
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type); /* id or -(status) */
 const struct wn__scope *wn__scope_get(int32_t id);
 int32_t wn__region_new(int32_t parent, const char *name);
@@ -116,10 +119,10 @@ int32_t wn__handle_value(int32_t id, struct wn_node **out);
 void wn__program_free(void *program); /* by run/ */
 
 /* ---- grad.c */
-struct wn__grads { /* the outcome of differentiating */
+struct wn__grads {          /* the outcome of differentiating */
     struct wn_node **nodes; /* emitted, in order; counted */
     int64_t count, capacity;
-    struct wn_cell **cells; /* reached, in order of first contribution's completion */
+    struct wn_cell **cells;  /* reached, in order of first contribution's completion */
     struct wn_node **values; /* their gradients; not counted beyond nodes */
     int64_t n_cells, cells_capacity, values_capacity;
 };

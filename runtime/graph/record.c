@@ -42,6 +42,7 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
     for (int32_t i = 0; i < n; i++) {
         type[i] = in[i]->type;
         needs |= in[i]->needs_grad;
+        node->over_spent |= (uint8_t)(in[i]->over_spent && !wn__here.grad_off && rules->grad != NULL);
         if (in[i]->depth >= node->depth) node->depth = in[i]->depth + 1;
     }
     struct wn_desc d = {.op = node->op, .n_in = n, .in = type, .attrs = node->attrs};
@@ -52,8 +53,10 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
     WN_TRY(wn__type_check(&node->type, wn__op_name(node->op)));
     WN_TRY(record_device(node->op, n, in, &node->device));
     if (node->depth > WN_DEEPEST)
-        return wn__fail(WN_VALUE, "%s: a chain of %d applications was recorded without a run point; "
-                                  "call wane.eval or :item() inside the loop", wn__op_name(node->op), WN_DEEPEST);
+        return wn__fail(WN_VALUE,
+                        "%s: a chain of %d applications was recorded without a run point; "
+                        "call wane.eval or :item() inside the loop",
+                        wn__op_name(node->op), WN_DEEPEST);
     node->needs_grad = (uint8_t)(needs && !wn__here.grad_off && rules->grad != NULL);
     return WN_OK;
 }

@@ -51,8 +51,9 @@ int32_t wn__device_take(int32_t device, int64_t bytes, void **out)
     *out = NULL;
     if (bytes == 0) return WN_OK;
     if (l->limit > 0 && l->reserved + bytes > l->limit) {
-        wn__fail(WN_OOM, "out of memory: %lld bytes on %s would pass the limit of %lld (%lld are reserved); "
-                         "free values, raise wane.memory.limit or recompute more",
+        wn__fail(WN_OOM,
+                 "out of memory: %lld bytes on %s would pass the limit of %lld (%lld are reserved); "
+                 "free values, raise wane.memory.limit or recompute more",
                  (long long)bytes, d->name, (long long)l->limit, (long long)l->reserved);
         return wn__oom(device, bytes, l->reserved + bytes);
     }

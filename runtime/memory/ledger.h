@@ -48,7 +48,7 @@ struct wn__slab {
     int32_t refs, device;
     int32_t born; /* cells whose gradient exists now */
     int64_t bytes;
-    void *data; /* NULL until first needed, and after a trim */
+    void *data;    /* NULL until first needed, and after a trim */
     int64_t stamp; /* keys: met in this one, */
     int32_t local; /* as this number */
     struct wn__slab *next;
@@ -56,6 +56,6 @@ struct wn__slab {
 int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);
 int32_t wn__slab_fill(struct wn__slab *s); /* takes its bytes, if it has none */
 void wn__slab_unref(struct wn__slab *s);
-void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n);      /* gives back idle ones but these */
+void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n); /* gives back idle ones but these */
 int64_t wn__slab_idle_bytes(int32_t device, struct wn__slab *const *keep, int32_t n);
 #endif

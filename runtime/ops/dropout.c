@@ -10,8 +10,7 @@ enum { DROPOUT_FLOPS = 12 }; /* a quarter of a Philox block, a comparison, a pro
 static int32_t shape_dropout(struct wn_desc *d)
 {
     double p = d->attrs.f[0];
-    if (!(p >= 0 && p <= 1))
-        return wn__fail(WN_VALUE, "dropout: p is %g, expected a probability from 0 to 1", p);
+    if (!(p >= 0 && p <= 1)) return wn__fail(WN_VALUE, "dropout: p is %g, expected a probability from 0 to 1", p);
     return wn__like_first(d);
 }
 

@@ -29,8 +29,7 @@ int32_t wn__need_float_at(const struct wn_desc *d, int32_t i)
 
 int32_t wn__need_float(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        WN_TRY(wn__need_float_at(d, i));
+    for (int32_t i = 0; i < d->n_in; i++) WN_TRY(wn__need_float_at(d, i));
     return WN_OK;
 }
 
@@ -66,8 +65,7 @@ int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j)
 
 int32_t wn__same_dtype(const struct wn_desc *d)
 {
-    for (int32_t i = 1; i < d->n_in; i++)
-        WN_TRY(wn__same_dtype_at(d, 0, i));
+    for (int32_t i = 1; i < d->n_in; i++) WN_TRY(wn__same_dtype_at(d, 0, i));
     return WN_OK;
 }
 
@@ -102,8 +100,7 @@ int32_t wn__shape_from_attrs(struct wn_desc *d)
         return wn__fail(WN_VALUE, "%s: a shape of %d dims given, a value has 0 to %d", wn__op_name(d->op),
                         (int)d->attrs.n, WN_MAX_DIMS);
     d->out.ndim = d->attrs.n;
-    for (int32_t k = 0; k < WN_MAX_DIMS; k++)
-        d->out.dim[k] = k < d->attrs.n ? d->attrs.i[k] : 0;
+    for (int32_t k = 0; k < WN_MAX_DIMS; k++) d->out.dim[k] = k < d->attrs.n ? d->attrs.i[k] : 0;
     return WN_OK;
 }
 
@@ -116,9 +113,10 @@ int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const stru
         int64_t x = k <= a->ndim ? a->dim[a->ndim - k] : 1;
         int64_t y = k <= b->ndim ? b->dim[b->ndim - k] : 1;
         if (x != y && x != 1 && y != 1)
-            return wn__fail(WN_SHAPE, "%s: %s and %s do not broadcast: dim -%d is %" PRId64 " against %" PRId64
-                            "; dims must be equal or 1, reshape one of them", wn__op_name(d->op), wn__shape_text(a),
-                            wn__shape_text(b), (int)k, x, y);
+            return wn__fail(WN_SHAPE,
+                            "%s: %s and %s do not broadcast: dim -%d is %" PRId64 " against %" PRId64
+                            "; dims must be equal or 1, reshape one of them",
+                            wn__op_name(d->op), wn__shape_text(a), wn__shape_text(b), (int)k, x, y);
         r.dim[n - k] = x == 1 ? y : x;
     }
     *out = r;
@@ -128,8 +126,7 @@ int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const stru
 int32_t wn__broadcast(struct wn_desc *d)
 {
     struct wn_type t = {.dtype = d->out.dtype};
-    for (int32_t i = 0; i < d->n_in; i++)
-        WN_TRY(wn__broadcast_two(d, &t, &d->in[i], &t));
+    for (int32_t i = 0; i < d->n_in; i++) WN_TRY(wn__broadcast_two(d, &t, &d->in[i], &t));
     d->out = t;
     return wn__check_out(d);
 }
@@ -158,8 +155,7 @@ int32_t wn__shape_derivative(struct wn_desc *d)
 double wn__all_bytes(const struct wn_desc *d)
 {
     double bytes = (double)wn__bytes(&d->out);
-    for (int32_t i = 0; i < d->n_in; i++)
-        bytes += (double)wn__bytes(&d->in[i]);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += (double)wn__bytes(&d->in[i]);
     return bytes;
 }
 
@@ -189,8 +185,7 @@ void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
 struct wn_attrs wn__attrs_shape(const struct wn_type *t)
 {
     struct wn_attrs a = {.n = t->ndim};
-    for (int32_t k = 0; k < t->ndim; k++)
-        a.i[k] = t->dim[k];
+    for (int32_t k = 0; k < t->ndim; k++) a.i[k] = t->dim[k];
     return a;
 }
 

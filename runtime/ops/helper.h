@@ -7,8 +7,8 @@
 #include "op.h"
 
 /* ---- dtypes: each fails with the op's name, the input's number and what would be accepted ---------- */
-int32_t wn__need_arith(const struct wn_desc *d);             /* all inputs f32, f64 or i32 */
-int32_t wn__need_ids(const struct wn_desc *d, int32_t i);    /* input i is i32 */
+int32_t wn__need_arith(const struct wn_desc *d);               /* all inputs f32, f64 or i32 */
+int32_t wn__need_ids(const struct wn_desc *d, int32_t i);      /* input i is i32 */
 int32_t wn__need_float_at(const struct wn_desc *d, int32_t i); /* input i is f32 or f64 */
 int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j);
 /* The dtype may be an element type of this version: f32, f64, i32 or u8. */
@@ -16,11 +16,11 @@ int32_t wn__need_element(const struct wn_desc *d, int32_t dtype);
 
 /* ---- shapes ---------------------------------------------------------------------------------------- */
 int32_t wn__need_shape(const struct wn_desc *d, int32_t i, const struct wn_type *want, const char *who);
-int32_t wn__shape_from_attrs(struct wn_desc *d);      /* out.dim = attrs.i[0..n), checked; the dtype is left alone */
+int32_t wn__shape_from_attrs(struct wn_desc *d); /* out.dim = attrs.i[0..n), checked; the dtype is left alone */
 int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out);
-int32_t wn__like_first_any(struct wn_desc *d);        /* out = in[0], whatever its dtype */
-int32_t wn__shape_derivative(struct wn_desc *d);      /* (dy, x or y): the same float type; out = it */
-int32_t wn__check_out(const struct wn_desc *d);       /* the bytes of out fit */
+int32_t wn__like_first_any(struct wn_desc *d);   /* out = in[0], whatever its dtype */
+int32_t wn__shape_derivative(struct wn_desc *d); /* (dy, x or y): the same float type; out = it */
+int32_t wn__check_out(const struct wn_desc *d);  /* the bytes of out fit */
 
 /* ---- costs ----------------------------------------------------------------------------------------- */
 double wn__all_bytes(const struct wn_desc *d); /* each input read once, the output written once */

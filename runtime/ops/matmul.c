@@ -46,17 +46,20 @@ static int32_t shape_matmul(struct wn_desc *d)
     const struct wn_type *a = &d->in[0], *b = &d->in[1];
     for (int32_t i = 0; i < 2; i++)
         if (d->in[i].ndim < 2)
-            return wn__fail(WN_SHAPE, "matmul: input %d is %s, expected 2 dims or more; reshape it to a row (1, n) or "
-                            "a column (n, 1)", (int)i + 1, wn__shape_text(&d->in[i]));
+            return wn__fail(WN_SHAPE,
+                            "matmul: input %d is %s, expected 2 dims or more; reshape it to a row (1, n) or "
+                            "a column (n, 1)",
+                            (int)i + 1, wn__shape_text(&d->in[i]));
     struct product p = sizes(d);
     if (p.k != p.kb) return bad_inner(d, &p);
     struct wn_type lead_a = *a, lead_b = *b, lead = {.dtype = a->dtype};
     lead_a.ndim -= 2;
     lead_b.ndim -= 2;
     if (wn__broadcast_two(d, &lead_a, &lead_b, &lead) != WN_OK)
-        return wn__fail(WN_SHAPE, "matmul: leading dims %s of %s and %s of %s do not broadcast; they must be equal or "
-                        "1, reshape one of them", wn__shape_text(&lead_a), wn__shape_text(a), wn__shape_text(&lead_b),
-                        wn__shape_text(b));
+        return wn__fail(WN_SHAPE,
+                        "matmul: leading dims %s of %s and %s of %s do not broadcast; they must be equal or "
+                        "1, reshape one of them",
+                        wn__shape_text(&lead_a), wn__shape_text(a), wn__shape_text(&lead_b), wn__shape_text(b));
     d->out = lead;
     d->out.dim[d->out.ndim++] = p.m;
     d->out.dim[d->out.ndim++] = p.n;
@@ -81,8 +84,7 @@ static struct wn_node *flat(struct wn__grad *g, struct wn_node *v, const struct 
 {
     if (t->ndim == 2) return v;
     struct wn_type rows = {.ndim = 2, .dim = {1, t->dim[t->ndim - 1]}};
-    for (int32_t k = 0; k < t->ndim - 1; k++)
-        rows.dim[0] *= t->dim[k];
+    for (int32_t k = 0; k < t->ndim - 1; k++) rows.dim[0] *= t->dim[k];
     return wn__emit_reshape(g, v, &rows);
 }
 
@@ -116,8 +118,10 @@ static int32_t shape_linear(struct wn_desc *d)
     if (w->ndim != 2)
         return wn__fail(WN_SHAPE, "linear: the weight is %s, expected 2 dims: (outputs, inputs)", wn__shape_text(w));
     if (x->ndim < 1 || x->dim[x->ndim - 1] != w->dim[1])
-        return wn__fail(WN_SHAPE, "linear: the input is %s, expected its last dim to be %" PRId64
-                        ", as the weight is %s; reshape the input", wn__shape_text(x), w->dim[1], wn__shape_text(w));
+        return wn__fail(WN_SHAPE,
+                        "linear: the input is %s, expected its last dim to be %" PRId64
+                        ", as the weight is %s; reshape the input",
+                        wn__shape_text(x), w->dim[1], wn__shape_text(w));
     if (b->ndim != 1 || b->dim[0] != w->dim[0])
         return wn__fail(WN_SHAPE, "linear: the bias is %s, expected (%" PRId64 "), as the weight is %s",
                         wn__shape_text(b), w->dim[0], wn__shape_text(w));

@@ -49,8 +49,7 @@ static int32_t shape_row_rstd(struct wn_desc *d)
     struct wn_type rows, width;
     WN_TRY(open_rows(d, 0, &rows, &width));
     WN_TRY(wn__need_shape(d, 1, &rows, "the mean"));
-    if (!(d->attrs.f[0] >= 0))
-        return wn__fail(WN_VALUE, "row_rstd: eps %g given, expected 0 or more", d->attrs.f[0]);
+    if (!(d->attrs.f[0] >= 0)) return wn__fail(WN_VALUE, "row_rstd: eps %g given, expected 0 or more", d->attrs.f[0]);
     d->out = rows;
     return WN_OK;
 }

@@ -15,14 +15,7 @@ enum wn_op {
     WN_OP_COUNT
 };
 
-enum wn_op_flag {
-    WN_LEAF = 1,
-    WN_RANDOM = 2,
-    WN_EFFECT = 4,
-    WN_ALIAS = 8,
-    WN_INPLACE = 16,
-    WN_INDEX = 32
-};
+enum wn_op_flag { WN_LEAF = 1, WN_RANDOM = 2, WN_EFFECT = 4, WN_ALIAS = 8, WN_INPLACE = 16, WN_INDEX = 32 };
 
 /* ---- rules --------------------------------------------------------------------------------------- */
 

@@ -60,8 +60,7 @@ static void grad_permute(struct wn__grad *g)
 {
     struct wn_attrs back = {.n = g->d->attrs.n};
     if (!wn__wants(g, 0)) return;
-    for (int32_t k = 0; k < back.n; k++)
-        back.i[g->d->attrs.i[k]] = k;
+    for (int32_t k = 0; k < back.n; k++) back.i[g->d->attrs.i[k]] = k;
     g->dx[0] = wn__emit_op(g, WN_OP_PERMUTE, g->dy, &back);
 }
 
@@ -75,9 +74,10 @@ static int32_t shape_narrow(struct wn_desc *d)
     WN_TRY(need_elements(d));
     WN_TRY(wn__check_dim(d, dim, x->ndim));
     if (start < 0 || length < 0 || start > x->dim[dim] || length > x->dim[dim] - start)
-        return wn__fail(WN_SHAPE, "narrow: %" PRId64 " elements from %" PRId64 " of dim %d given, %s has %" PRId64
-                        " there; start at 1 and stay inside", length, start + 1, (int)dim + 1, wn__shape_text(x),
-                        x->dim[dim]);
+        return wn__fail(WN_SHAPE,
+                        "narrow: %" PRId64 " elements from %" PRId64 " of dim %d given, %s has %" PRId64
+                        " there; start at 1 and stay inside",
+                        length, start + 1, (int)dim + 1, wn__shape_text(x), x->dim[dim]);
     d->out = *x;
     d->out.dim[dim] = length;
     return WN_OK;
@@ -126,8 +126,7 @@ static int32_t shape_cat(struct wn_desc *d)
     for (int32_t i = 0; i < d->n_in; i++) {
         const struct wn_type *t = &d->in[i];
         int32_t fits = t->ndim == x->ndim;
-        for (int32_t k = 0; fits && k < x->ndim; k++)
-            fits = k == dim || t->dim[k] == x->dim[k];
+        for (int32_t k = 0; fits && k < x->ndim; k++) fits = k == dim || t->dim[k] == x->dim[k];
         if (!fits)
             return wn__fail(WN_SHAPE, "cat: input %d is %s, input 1 is %s; all dims but dim %d must be equal",
                             (int)i + 1, wn__shape_text(t), wn__shape_text(x), (int)dim + 1);

@@ -77,8 +77,10 @@ static int32_t shape_nll(struct wn_desc *d)
     WN_TRY(wn__need_ids(d, 1));
     lead.ndim -= logp->ndim > 0;
     if (logp->ndim < 1 || !wn__shape_equal(&lead, labels))
-        return wn__fail(WN_SHAPE, "nll: log-probabilities %s and labels %s given, expected labels %s; the last dim is "
-                        "the classes", wn__shape_text(logp), wn__shape_text(labels), wn__shape_text(&lead));
+        return wn__fail(WN_SHAPE,
+                        "nll: log-probabilities %s and labels %s given, expected labels %s; the last dim is "
+                        "the classes",
+                        wn__shape_text(logp), wn__shape_text(labels), wn__shape_text(&lead));
     if (logp->dim[logp->ndim - 1] < 1)
         return wn__fail(WN_SHAPE, "nll: log-probabilities %s have no classes, expected 1 or more",
                         wn__shape_text(logp));

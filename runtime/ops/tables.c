@@ -64,8 +64,7 @@ const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_sc
 static int32_t same_but(const struct wn_type *a, const struct wn_type *b, int64_t dim)
 {
     int32_t same = a->ndim == b->ndim;
-    for (int32_t k = 0; same && k < a->ndim; k++)
-        same = k == dim || a->dim[k] == b->dim[k];
+    for (int32_t k = 0; same && k < a->ndim; k++) same = k == dim || a->dim[k] == b->dim[k];
     return same;
 }
 
@@ -76,8 +75,10 @@ static int32_t shape_gather(struct wn_desc *d)
     WN_TRY(wn__need_ids(d, 1));
     WN_TRY(wn__check_dim(d, d->attrs.i[0], x->ndim));
     if (!same_but(x, ids, d->attrs.i[0]))
-        return wn__fail(WN_SHAPE, "gather: the ids are %s, expected the dims of %s but for dim %d; expand or narrow "
-                        "them", wn__shape_text(ids), wn__shape_text(x), (int)d->attrs.i[0] + 1);
+        return wn__fail(WN_SHAPE,
+                        "gather: the ids are %s, expected the dims of %s but for dim %d; expand or narrow "
+                        "them",
+                        wn__shape_text(ids), wn__shape_text(x), (int)d->attrs.i[0] + 1);
     d->out = *ids;
     d->out.dtype = x->dtype;
     return wn__check_out(d);

@@ -40,7 +40,8 @@ struct wn__schedule *wn__cache_find_schedule(const struct wn__form *f, const cha
     for (int32_t i = 0; i < MOST_PLANS; i++) {
         const struct entry *e = &table[i];
         if (e->form == NULL || e->form->key2_bytes != f->key2_bytes) continue;
-        if (memcmp(e->form->key2, f->key2, (size_t)f->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0) continue;
+        if (memcmp(e->form->key2, f->key2, (size_t)f->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
+            continue;
         e->schedule->refs++;
         return e->schedule;
     }
@@ -95,6 +96,7 @@ int64_t wn__cache_bytes(void)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < MOST_PLANS; i++)
-        if (table[i].form != NULL) bytes += table[i].key_bytes + table[i].form->pool.bytes + table[i].schedule->pool.bytes;
+        if (table[i].form != NULL)
+            bytes += table[i].key_bytes + table[i].form->pool.bytes + table[i].schedule->pool.bytes;
     return bytes;
 }

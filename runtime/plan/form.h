@@ -35,10 +35,10 @@ struct wn__pnode {
 
 struct wn__pcell {
     int32_t kind;
-    int32_t gradient_of;     /* a gradient: slot of its cell; else -1 */
-    int32_t slab;            /* gradient assigned in this program: its slab, or -1 */
-    int32_t born_here;       /* assigned, not accumulated into */
-    int32_t shares;          /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
+    int32_t gradient_of; /* a gradient: slot of its cell; else -1 */
+    int32_t slab;        /* gradient assigned in this program: its slab, or -1 */
+    int32_t born_here;   /* assigned, not accumulated into */
+    int32_t shares;      /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
     int64_t slab_offset, bytes;
 };
 struct wn__pslab {
@@ -59,13 +59,13 @@ struct wn__form {
     struct wn__pslab *slab;
     int32_t n_slabs;
     int32_t n_given, n_scalars, n_random, n_results, n_roots, n_updates;
-    int32_t *region_parent;  /* (n_regions), of local number i + 1; 0: none */
+    int32_t *region_parent; /* (n_regions), of local number i + 1; 0: none */
     int32_t n_regions;
-    int32_t *result_node;    /* (n_results) */
-    int32_t *walk_node;      /* (n_walk): node of the walk's i-th */
+    int32_t *result_node; /* (n_results) */
+    int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
     int32_t n_walk;
-    int32_t *root_node;      /* (n_roots) */
-    int32_t *residual;       /* (n_residuals): nodes */
+    int32_t *root_node; /* (n_roots) */
+    int32_t *residual;  /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
     uint8_t *key1, *key2; /* key2: without tags and words; the recipe's bytes follow it in the cache */

@@ -15,22 +15,19 @@ static void *get(struct wn__lowering *l, int64_t n, int64_t size)
 
 static void put_item(struct wn__lowering *l, int32_t node, int32_t phase, int32_t out)
 {
-    if (l->code == WN_OK)
-        l->code = wn__grow(&l->item, &l->item_capacity, l->n_items + 1, sizeof *l->item);
-    if (l->code == WN_OK)
-        l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + l->f->node[node].n_in, sizeof *l->in);
+    if (l->code == WN_OK) l->code = wn__grow(&l->item, &l->item_capacity, l->n_items + 1, sizeof *l->item);
+    if (l->code == WN_OK) l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + l->f->node[node].n_in, sizeof *l->in);
     if (l->code != WN_OK) return;
     struct wn__item *it = &l->item[l->n_items++];
-    *it = (struct wn__item){.node = node, .phase = phase, .out = out, .in_at = (int32_t)l->n_in,
-                            .block = l->r->block_of[node]};
+    *it = (struct wn__item){
+        .node = node, .phase = phase, .out = out, .in_at = (int32_t)l->n_in, .block = l->r->block_of[node]};
     for (int32_t k = 0; k < l->f->node[node].n_in; k++)
         l->in[l->n_in++] = l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))];
 }
 
 static int32_t new_copy(struct wn__lowering *l, int32_t node)
 {
-    if (l->code == WN_OK)
-        l->code = wn__grow(&l->copy, &l->copy_capacity, l->n_copies + 1, sizeof *l->copy);
+    if (l->code == WN_OK) l->code = wn__grow(&l->copy, &l->copy_capacity, l->n_copies + 1, sizeof *l->copy);
     if (l->code != WN_OK) return -1;
     l->copy[l->n_copies] = (struct wn__copy){node, -1, 0};
     return (int32_t)l->n_copies++;

@@ -9,13 +9,13 @@
 #include <string.h>
 #include "schedule.h"
 
-#define ROUNDS 12        /* of moving what reaches the top to the front; more never won on the models tried */
-#define WORK 12000000    /* pairs of boxes looked at before a search ends: 10 us a node at 1,000 nodes */
-#define NEAR 1024        /* a height within bound / NEAR of the bound is good enough */
+#define ROUNDS 12     /* of moving what reaches the top to the front; more never won on the models tried */
+#define WORK 12000000 /* pairs of boxes looked at before a search ends: 10 us a node at 1,000 nodes */
+#define NEAR 1024     /* a height within bound / NEAR of the bound is good enough */
 
 struct box {
     int64_t bytes, at;
-    int32_t first, last; /* instructions */
+    int32_t first, last;  /* instructions */
     int32_t store, instr; /* whose: a store, or an instruction's workspace (store -1) */
     int32_t lifted;
 };
@@ -27,8 +27,8 @@ struct placing {
     const struct wn__form *f;
     struct wn__schedule *s;
     struct wn__pool scratch;
-    struct box *box, *best; /* (n) to be placed, best heights' positions */
-    struct box *fixed;      /* (n_fixed) gradients, and slab bytes not lent */
+    struct box *box, *best;  /* (n) to be placed, best heights' positions */
+    struct box *fixed;       /* (n_fixed) gradients, and slab bytes not lent */
     int32_t *order, *placed; /* numbers of boxes; placed: by address, fixed ones as -1 - i */
     int32_t n, n_fixed, n_placed, n_regions;
     struct region *region;
@@ -186,15 +186,16 @@ static void put_fixed(struct placing *p)
         for (int32_t t = 0; t < p->s->n_stores; t++) {
             const struct wn__store *st = &p->s->store[t];
             if (st->space != WN_SPACE_SLAB || st->slot != k || st->first < 0 || st->bytes == 0) continue;
-            p->fixed[p->n_fixed++] = (struct box){.bytes = st->bytes, .at = base + st->offset, .first = st->first,
-                                                  .last = p->s->n, .store = t};
+            p->fixed[p->n_fixed++] = (struct box){
+                .bytes = st->bytes, .at = base + st->offset, .first = st->first, .last = p->s->n, .store = t};
         }
         qsort(p->fixed + from, (size_t)(p->n_fixed - from), sizeof *p->fixed, by_offset);
         int64_t at = base, end = base + p->f->slab[k].bytes;
         for (int32_t i = from, n = p->n_fixed; i <= n; i++) {
             int64_t next = i < n ? p->fixed[i].at : end;
             if (next > at)
-                p->fixed[p->n_fixed++] = (struct box){.bytes = next - at, .at = at, .first = 0, .last = p->s->n, .store = -1};
+                p->fixed[p->n_fixed++] =
+                    (struct box){.bytes = next - at, .at = at, .first = 0, .last = p->s->n, .store = -1};
             if (i < n) at = next + p->fixed[i].bytes;
         }
         p->region[p->n_regions++] = (struct region){base, end, k};

@@ -56,7 +56,8 @@ static int32_t number_blocks(struct compiler *c)
     }
     for (int32_t i = 0; i < f->n; i++) {
         int32_t of = f->node[i].forward_of;
-        if (f->node[i].phase == WN_PHASE_BACKWARD) r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
+        if (f->node[i].phase == WN_PHASE_BACKWARD)
+            r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
     }
     return WN_OK;
 }
@@ -139,7 +140,8 @@ static void keep_room(struct compiler *c)
 }
 
 /* One F, Fe or Free of a block; a Free that frees nothing is left out. test_home as in keep_set. */
-static void put_keep(struct compiler *c, int32_t kind, int32_t block, int32_t beyond, int32_t by_default, int32_t test_home)
+static void put_keep(struct compiler *c, int32_t kind, int32_t block, int32_t beyond, int32_t by_default,
+                     int32_t test_home)
 {
     int32_t dropped;
     keep_room(c);
@@ -165,10 +167,8 @@ static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
     int32_t end = c->r->limit[hi - 1];
     for (int32_t at = lo; at < hi; at = run_end(c, region, at, hi)) {
         int32_t child = child_under(c, region, c->place[c->r->first[at]]);
-        if (child == 0)
-            put_keep(c, WN_RECIPE_F, at, c->r->limit[at], 0, 0);
-        else
-            closed(c, child, at, run_end(c, region, at, hi));
+        if (child == 0) put_keep(c, WN_RECIPE_F, at, c->r->limit[at], 0, 0);
+        else closed(c, child, at, run_end(c, region, at, hi));
     }
     for (int32_t at = lo; at < hi && hi - lo > 1; at++) put_keep(c, WN_RECIPE_FREE, at, end, 0, 0);
 }
@@ -182,10 +182,8 @@ static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, i
         next = run_end(c, region, at, hi);
         if (next == hi) break;
         int32_t child = child_under(c, region, c->place[c->r->first[at]]);
-        if (child == 0)
-            put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
-        else
-            closed(c, child, at, next);
+        if (child == 0) put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        else closed(c, child, at, next);
     }
     backward(c, region, lo, hi, root);
 }
@@ -197,10 +195,8 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
     int32_t start = lo;
     for (int32_t next = run_end(c, region, lo, hi); next < hi; next = run_end(c, region, start, hi)) start = next;
     int32_t child = child_under(c, region, c->place[c->r->first[start]]);
-    if (child == 0)
-        put_step(c, WN_RECIPE_B, start, root, 0);
-    else
-        opened(c, child, start, hi, root);
+    if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
+    else opened(c, child, start, hi, root);
     backward(c, region, lo, start, root);
 }
 
@@ -210,10 +206,8 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
 {
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
         int32_t child = child_under(c, 0, c->place[c->r->first[at]]);
-        if (child == 0)
-            put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
-        else
-            closed(c, child, at, run_end(c, 0, at, hi));
+        if (child == 0) put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        else closed(c, child, at, run_end(c, 0, at, hi));
     }
     if (!has_backward) return;
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))

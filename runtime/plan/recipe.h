@@ -26,7 +26,7 @@ struct wn__recipe {
     int32_t *block_of;      /* (form->n) of forward nodes, and of backward ones by what they serve; else -1 */
     int32_t *first, *limit; /* (n_blocks) the block's nodes: forward nodes of [first, limit) */
     int32_t n_blocks;
-    int32_t *last;          /* (form->n) last forward reader of a value's bytes; itself when there is none */
+    int32_t *last; /* (form->n) last forward reader of a value's bytes; itself when there is none */
 };
 
 /* Words (form's), region marks and units -> a recipe. */

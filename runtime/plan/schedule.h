@@ -10,10 +10,10 @@ enum wn__space { WN_SPACE_ARENA, WN_SPACE_SLAB, WN_SPACE_CELL, WN_SPACE_GIVEN, W
 
 /* A stretch of bytes with one lifetime. Successive values may live in one store: each overwrites the last. */
 struct wn__store {
-    int32_t space, slot;    /* SLAB: slab; CELL, GIVEN, RESULT: slot; ARENA: - */
-    int32_t kind;           /* WN_KIND_ it is accounted under */
-    int32_t first, last;    /* instructions between which it is taken; leaves: whole program */
-    int32_t pinned;         /* holds something that outlives the program, or was there before it */
+    int32_t space, slot; /* SLAB: slab; CELL, GIVEN, RESULT: slot; ARENA: - */
+    int32_t kind;        /* WN_KIND_ it is accounted under */
+    int32_t first, last; /* instructions between which it is taken; leaves: whole program */
+    int32_t pinned;      /* holds something that outlives the program, or was there before it */
     int64_t offset, bytes;
 };
 /* One issue of a node: its value in a store. Two copies of a node are two values. */
@@ -23,11 +23,11 @@ struct wn__copy {
 };
 struct wn__instr {
     int32_t what, node, phase, block;
-    int32_t out;      /* RUN: copy made, or -1 for an effect; READ: copy read; FREE: store freed */
-    int32_t inplace;  /* input whose store the output takes over, or -1 */
-    int32_t in_at;    /* RUN: copies of the inputs, schedule->in[in_at ..) */
+    int32_t out;     /* RUN: copy made, or -1 for an effect; READ: copy read; FREE: store freed */
+    int32_t inplace; /* input whose store the output takes over, or -1 */
+    int32_t in_at;   /* RUN: copies of the inputs, schedule->in[in_at ..) */
     int32_t recompute;
-    int32_t cell[3];  /* effects: stores of the cells written, or -1 */
+    int32_t cell[3];   /* effects: stores of the cells written, or -1 */
     int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
     int64_t work_offset, work_bytes;
     wn_kernel_fn kernel;

@@ -26,8 +26,8 @@ static void *pool(struct finish *x, int64_t n, int64_t size)
 static int32_t put_store(struct finish *x, int32_t space, int32_t slot, int32_t kind, int64_t bytes, int32_t pinned)
 {
     struct wn__store *t = &x->s->store[x->s->n_stores];
-    *t = (struct wn__store){.space = space, .slot = slot, .kind = kind, .first = -1, .last = -1, .pinned = pinned,
-                            .bytes = bytes};
+    *t = (struct wn__store){
+        .space = space, .slot = slot, .kind = kind, .first = -1, .last = -1, .pinned = pinned, .bytes = bytes};
     return x->s->n_stores++;
 }
 
@@ -35,8 +35,8 @@ static int32_t cell_store(struct finish *x, int32_t slot)
 {
     const struct wn__pcell *c = &x->f->cell[slot];
     if (x->cell_store[slot] >= 0) return x->cell_store[slot];
-    int32_t t = put_store(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind,
-                          c->bytes, 1);
+    int32_t t =
+        put_store(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind, c->bytes, 1);
     x->s->store[t].offset = c->slab >= 0 ? c->slab_offset : 0;
     return x->cell_store[slot] = t;
 }
@@ -47,8 +47,8 @@ static void place_leaves(struct finish *x)
 {
     const struct wn__form *f = x->f;
     if (f->n_scalars > 0)
-        x->s->scalars = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE,
-                                  wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
+        x->s->scalars =
+            put_store(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE, wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
     for (int64_t c = 0; c < x->l->n_copies; c++) {
         struct wn__copy *copy = &x->s->copy[c];
         const struct wn__pnode *p = &f->node[copy->node];
@@ -128,8 +128,15 @@ static void put_stores(struct finish *x)
 static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct wn__item *it, int32_t out)
 {
     struct wn__instr *n = &x->s->instr[x->s->n++];
-    *n = (struct wn__instr){.what = what, .node = it->node, .phase = it->phase, .block = it->block, .out = out,
-                            .inplace = -1, .in_at = it->in_at, .work_slab = -1, .cell = {-1, -1, -1}};
+    *n = (struct wn__instr){.what = what,
+                            .node = it->node,
+                            .phase = it->phase,
+                            .block = it->block,
+                            .out = out,
+                            .inplace = -1,
+                            .in_at = it->in_at,
+                            .work_slab = -1,
+                            .cell = {-1, -1, -1}};
     return n;
 }
 
@@ -158,8 +165,7 @@ static void put_run(struct finish *x, int32_t i)
     const struct wn__rules *rules = wn__op_rules(p->op);
     n->inplace = x->inplace[i];
     n->recompute = it->phase == WN_PHASE_RECOMPUTE;
-    if (rules->workspace != NULL)
-        n->work_bytes = wn__padded(rules->workspace(&d, wn__device(x->f->device)->target));
+    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, wn__device(x->f->device)->target));
     int32_t at = x->s->n - 1;
     for (int32_t k = 0; k < p->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
@@ -169,7 +175,8 @@ static void put_run(struct finish *x, int32_t i)
     }
     if (it->out < 0) return;
     touch(&x->s->store[x->s->copy[it->out].store], at);
-    if (x->s->node_copies[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0) put_instr(x, WN_DO_READ, it, it->out);
+    if (x->s->node_copies[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
+        put_instr(x, WN_DO_READ, it, it->out);
 }
 
 static void put_list(struct finish *x)

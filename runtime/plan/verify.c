@@ -15,10 +15,10 @@
 struct machine {
     const struct wn__form *f;
     const struct wn__schedule *s;
-    int32_t *content; /* (n_stores) copy it holds, or -1 */
-    uint8_t *alive;   /* (n_stores) */
-    int32_t *issued;  /* (nodes) */
-    uint8_t *written; /* (cells) by an effect of this program */
+    int32_t *content;  /* (n_stores) copy it holds, or -1 */
+    uint8_t *alive;    /* (n_stores) */
+    int32_t *issued;   /* (nodes) */
+    uint8_t *written;  /* (cells) by an effect of this program */
     uint8_t *read_out; /* (nodes) 0-d results taken to the host */
     int32_t at;
 };
@@ -35,7 +35,8 @@ static int64_t space_size(const struct machine *m, const struct wn__store *t)
     return t->space == WN_SPACE_ARENA ? m->s->arena : t->space == WN_SPACE_SLAB ? m->f->slab[t->slot].bytes : t->bytes;
 }
 
-static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot, int64_t offset, int64_t bytes, int32_t self)
+static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot, int64_t offset, int64_t bytes,
+                            int32_t self)
 {
     for (int32_t t = 0; t < m->s->n_stores; t++) {
         const struct wn__store *o = &m->s->store[t];
@@ -67,10 +68,13 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
         const struct wn__pnode *v = &m->f->node[copy->node];
         if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
-        if (!m->alive[copy->store]) return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
+        if (!m->alive[copy->store])
+            return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
         int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
-        if (!leaf && m->content[copy->store] != c) return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
-        if (v->leaf == WN_LEAF_CELL && m->written[v->slot]) return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
+        if (!leaf && m->content[copy->store] != c)
+            return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
+        if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
+            return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
     }
     return WN_OK;
 }
@@ -81,7 +85,8 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     const struct wn__copy *copy = &m->s->copy[n->out];
     const struct wn__store *t = &m->s->store[copy->store];
     if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
-    if (t->bytes < p->bytes || copy->at != 0) return illegal(m, "bounds", "the output's store is too small", copy->store);
+    if (t->bytes < p->bytes || copy->at != 0)
+        return illegal(m, "bounds", "the output's store is too small", copy->store);
     if (n->inplace >= 0) {
         int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
         if (over != copy->store || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
@@ -97,7 +102,8 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
 static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__pnode *p = &m->f->node[n->node];
-    if (!(wn__op_flags(p->op) & WN_EFFECT)) return illegal(m, "effect", "an op without output is no effect, node", n->node);
+    if (!(wn__op_flags(p->op) & WN_EFFECT))
+        return illegal(m, "effect", "an op without output is no effect, node", n->node);
     for (int32_t k = 0; k < 3; k++) {
         if (p->cell[k] < 0) continue;
         const struct wn__pcell *c = &m->f->cell[p->cell[k]];
@@ -117,9 +123,12 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     WN_TRY(check_inputs(m, n));
     if (n->work_bytes > 0) {
         int32_t slab = n->work_slab;
-        struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB, .slot = slab, .offset = n->work_offset,
+        struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB,
+                              .slot = slab,
+                              .offset = n->work_offset,
                               .bytes = n->work_bytes};
-        if (w.offset < 0 || w.offset + w.bytes > space_size(m, &w)) return illegal(m, "bounds", "a workspace lies outside its space", 0);
+        if (w.offset < 0 || w.offset + w.bytes > space_size(m, &w))
+            return illegal(m, "bounds", "a workspace lies outside its space", 0);
         if (n->out >= 0) WN_TRY(check_output(m, n));
         WN_TRY(check_extent(m, w.space, w.slot, w.offset, w.bytes, -1));
     } else if (n->out >= 0) {
@@ -128,7 +137,8 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     if (n->out < 0) WN_TRY(check_effect(m, n));
     if (m->issued[n->node]++ > 0) {
         if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
-        if (wn__op_flags(m->f->node[n->node].op) & WN_INDEX) return illegal(m, "index", "an integer result is recomputed, node", n->node);
+        if (wn__op_flags(m->f->node[n->node].op) & WN_INDEX)
+            return illegal(m, "index", "an integer result is recomputed, node", n->node);
     }
     return WN_OK;
 }
@@ -161,8 +171,9 @@ static int32_t check_end(struct machine *m)
         if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
     for (int32_t r = 0; r < f->n_results; r++) {
         int32_t node = f->result_node[r], t = m->s->result_store[r];
-        int32_t there = f->node[node].type.ndim == 0 ? m->read_out[node] == 1
-                                                     : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node;
+        int32_t there = f->node[node].type.ndim == 0
+                            ? m->read_out[node] == 1
+                            : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node;
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
     return WN_OK;

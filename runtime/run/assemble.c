@@ -28,8 +28,14 @@ static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn
     int32_t n = p->joint ? p->n_roots : 1;
     int32_t code = wn__collect(roots, n, 1, wn__node_stamp(), &walk);
     if (code == WN_OK) {
-        struct wn__pass pass = {.forward = walk.nodes, .n_forward = walk.count, .roots = roots, .n_roots = n, .root = i,
-                                .scale = p->scale, .only = only, .n_only = only == NULL ? 0 : p->n_updates};
+        struct wn__pass pass = {.forward = walk.nodes,
+                                .n_forward = walk.count,
+                                .roots = roots,
+                                .n_roots = n,
+                                .root = i,
+                                .scale = p->scale,
+                                .only = only,
+                                .n_only = only == NULL ? 0 : p->n_updates};
         code = wn__grad_pass(&pass, &a->grads);
     }
     wn__walk_release(&walk);
@@ -61,8 +67,15 @@ static int32_t differentiate(struct assembly *a)
 static struct wn__pnode *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
 {
     struct wn__pnode *q = &a->f->node[a->at++];
-    *q = (struct wn__pnode){.op = op, .phase = phase, .forward_of = -1, .slot = -1, .random = -1, .result = -1,
-                            .cell = {-1, -1, -1}, .type = *type, .in_at = a->in_at};
+    *q = (struct wn__pnode){.op = op,
+                            .phase = phase,
+                            .forward_of = -1,
+                            .slot = -1,
+                            .random = -1,
+                            .result = -1,
+                            .cell = {-1, -1, -1},
+                            .type = *type,
+                            .in_at = a->in_at};
     q->bytes = wn__padded(wn__bytes(type));
     return q;
 }
@@ -132,8 +145,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
         q->is_given = is_scalar_leaf(n) ? 2 : 1;
     }
     for (int32_t i = 0; i < n->n_in; i++) put_input(a, q, n->in[i]->local);
-    if (wn__op_flags(n->op) & WN_RANDOM)
-        q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
+    if (wn__op_flags(n->op) & WN_RANDOM) q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {
         q->result = f->n_results;
@@ -326,8 +338,8 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__pnode *q = &f->node[i];
-        const int32_t v[] = {q->op, q->phase, q->root, q->leaf, q->slot + 1, q->random + 1, q->result + 1, q->is_given,
-                             q->cell[0] + 1, q->cell[1] + 1, q->cell[2] + 1, q->n_in};
+        const int32_t v[] = {q->op,         q->phase,    q->root,        q->leaf,        q->slot + 1,    q->random + 1,
+                             q->result + 1, q->is_given, q->cell[0] + 1, q->cell[1] + 1, q->cell[2] + 1, q->n_in};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__form_in(f, i, k));
         wn__bytes_type(&b, &q->type);
@@ -335,7 +347,8 @@ static int32_t write_key2(struct assembly *a)
     }
     for (int32_t i = 0; i < f->n_cells; i++) {
         const struct wn__pcell *c = &f->cell[i];
-        const int64_t v[] = {c->kind, c->gradient_of + 1, c->slab + 1, c->born_here, c->shares, c->slab_offset, c->bytes};
+        const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->born_here,
+                             c->shares, c->slab_offset,     c->bytes};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
     }
     for (int32_t i = 0; i < f->n_slabs; i++) wn__bytes_int(&b, f->slab[i].bytes);

@@ -29,7 +29,8 @@ static int32_t bind_cells(struct wn_program *p)
 
 static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__pnode *q)
 {
-    int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2, given = q->leaf == WN_LEAF_GIVEN || q->is_given == 1;
+    int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2,
+            given = q->leaf == WN_LEAF_GIVEN || q->is_given == 1;
     struct wn_node **slot = scalar ? &p->scalar[q->slot] : given ? &p->given[q->slot] : NULL;
     if (slot != NULL) {
         *slot = n;

@@ -98,9 +98,10 @@ int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
         if (memcmp(s->before, s->now, (size_t)s->bytes) == 0) continue;
         for (int64_t k = 0; k < s->bytes; k++)
             if (s->before[k] != s->now[k] && !may_write(c, n, s->start + k))
-                return wn__fail(WN_ILLEGAL, "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
-                                            "into a span of %lld", wn__op_name(c->p->form->node[n->node].op), n->node,
-                                (long long)k, (long long)s->bytes);
+                return wn__fail(WN_ILLEGAL,
+                                "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
+                                "into a span of %lld",
+                                wn__op_name(c->p->form->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
     }
     return WN_OK;
 }

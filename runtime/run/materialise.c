@@ -7,7 +7,7 @@
 #include "../base/alloc.h"
 #include "run.h"
 
-struct first { /* what the missing cells start as */
+struct first {                /* what the missing cells start as */
     struct wn_cell **cell;    /* (n) counted by the program */
     struct wn__buffer **own;  /* (n) of a cell that cannot have its beginning's bytes; or NULL */
     int32_t *from;            /* (n) number of its beginning */
@@ -146,7 +146,7 @@ static int32_t fill_own(const struct first *x, int32_t i)
 {
     const struct wn_node *init = x->init[x->from[i]];
     char *to = x->own[i]->data;
-    char *from = init->held != NULL      ? (char *)init->held->data
+    char *from = init->held != NULL       ? (char *)init->held->data
                  : init->op == WN_OP_CELL ? wn__cell_data(init->cell)
                                           : x->bytes[x->from[i]];
     return x->cell[i]->type.ndim > 0 || from != NULL ? copy_bytes(x->cell[i], to, from)

@@ -21,12 +21,20 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
     if (n->spent)
         return wn__fail(WN_TWICE, "backward: it ran on this value already and its graph is gone; pass {again = true} "
                                   "to the first one, or compute the value again");
+    if (n->stale) return wn__fail(WN_STALE, "backward: the root depends on a state that has changed; record it again");
+    if (!n->needs_grad && n->over_spent)
+        return wn__fail(WN_SPENT, "backward: the root is built on a value whose own backward used its graph up; pass "
+                                  "{again = true} to that one, or use wane.backward{l1, l2} for one pass over both");
     if (!n->needs_grad)
-        return wn__fail(WN_VALUE, "backward: %s %s depends on nothing that needs a gradient; check requires_grad, "
-                                  "detach and no_grad", wn__op_name(n->op), wn__type_text(&n->type));
+        return wn__fail(WN_VALUE,
+                        "backward: %s %s depends on nothing that needs a gradient; check requires_grad, "
+                        "detach and no_grad",
+                        wn__op_name(n->op), wn__type_text(&n->type));
     if (wn__numel(&n->type) != 1)
-        return wn__fail(WN_SHAPE, "backward: the root has shape %s; it must be one number, so reduce it with :sum() "
-                                  "or :mean()", wn__shape_text(&n->type));
+        return wn__fail(WN_SHAPE,
+                        "backward: the root has shape %s; it must be one number, so reduce it with :sum() "
+                        "or :mean()",
+                        wn__shape_text(&n->type));
     return WN_OK;
 }
 
@@ -177,7 +185,8 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode, p->joint, p->transient, p->policy, p->device, d->threads, p->n_roots, p->n_updates};
+    const int64_t head[] = {p->mode,   p->joint,   p->transient, p->policy,
+                            p->device, d->threads, p->n_roots,   p->n_updates};
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
@@ -210,6 +219,15 @@ static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
     return wn__program_bind(p);
 }
 
+/* A value that depends on a changed state can only raise: what it was made of need not live on with it. */
+static void give_up_root(struct wn_program *p)
+{
+    struct wn_node *n = p->n_roots == 1 ? p->root[0] : NULL;
+    if (n == NULL || n->is_held || n->n_in == 0) return;
+    n->stale = 1;
+    wn__node_drop_inputs(n);
+}
+
 int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
 {
     struct wn_program *p = wn__alloc(sizeof *p);
@@ -221,6 +239,7 @@ int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
     p->scale = r->scale;
     p->policy = r->policy;
     int32_t code = program_prepare(p, r);
+    if (code == WN_STALE && p->mode == WN_RUN_EVAL) give_up_root(p);
     if (code != WN_OK) {
         wn__program_free(p);
         return code;
@@ -252,8 +271,8 @@ void wn__program_free(void *program)
     for (int32_t i = 0; p->slab != NULL && i < p->form->n_slabs; i++) wn__slab_unref(p->slab[i]);
     wn__schedule_unref(p->schedule);
     wn__form_unref(p->form);
-    void *own[] = {p->root, p->target,      p->update,   p->update_cell, p->hyper,  p->root_end,  p->read_cell, p->given,
-                   p->scalar, p->result,    p->cell,     p->slab,        p->random, p->key.data,  p->trace,     p->walk.nodes,
-                   p};
+    void *own[] = {p->root,      p->target,   p->update, p->update_cell, p->hyper, p->root_end,
+                   p->read_cell, p->given,    p->scalar, p->result,      p->cell,  p->slab,
+                   p->random,    p->key.data, p->trace,  p->walk.nodes,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

@@ -17,24 +17,24 @@ struct wn_program {
     struct wn__schedule *schedule; /* NULL until planned */
     struct wn_node **root;         /* (n_roots) as asked; counted */
     int32_t n_roots;
-    struct wn_update *update;      /* (n_updates) hyper and cells as handles are resolved below */
-    struct wn_cell **update_cell;  /* (n_updates * 3) counted */
-    struct wn__hyper **hyper;      /* (n_updates) counted */
+    struct wn_update *update;     /* (n_updates) hyper and cells as handles are resolved below */
+    struct wn_cell **update_cell; /* (n_updates * 3) counted */
+    struct wn__hyper **hyper;     /* (n_updates) counted */
     int32_t n_updates;
-    struct wn_cell **target;       /* ASSIGN: (n_roots) counted */
+    struct wn_cell **target; /* ASSIGN: (n_roots) counted */
     /* bindings, in the order the form numbers them */
-    struct wn__walk walk;          /* counted while the program lives */
-    int32_t *root_end;             /* (n passes): walk length after each root */
-    struct wn_cell **read_cell;    /* (n_read) counted through the walk */
-    int32_t n_read, n_named;       /* cells the walk reads; and those updates and targets name besides */
+    struct wn__walk walk;       /* counted while the program lives */
+    int32_t *root_end;          /* (n passes): walk length after each root */
+    struct wn_cell **read_cell; /* (n_read) counted through the walk */
+    int32_t n_read, n_named;    /* cells the walk reads; and those updates and targets name besides */
     struct wn_node **given, **scalar, **result;
-    struct wn_cell **cell;         /* (form->n_cells) counted */
-    struct wn__slab **slab;        /* (form->n_slabs) counted; bound when it runs */
+    struct wn_cell **cell;  /* (form->n_cells) counted */
+    struct wn__slab **slab; /* (form->n_slabs) counted; bound when it runs */
     struct wn__numbers *random;
-    uint64_t first_number, taken;  /* numbers the recording took: a rerun takes as many */
+    uint64_t first_number, taken; /* numbers the recording took: a rerun takes as many */
     struct wn__bytes key;
-    struct wn__buffer **harvest;   /* (n_results) not NULL: takes the results' bytes; nodes stay unheld */
-    struct wn_cell **fresh;        /* (n_fresh) given storage by the run under way, not counted */
+    struct wn__buffer **harvest; /* (n_results) not NULL: takes the results' bytes; nodes stay unheld */
+    struct wn_cell **fresh;      /* (n_fresh) given storage by the run under way, not counted */
     int32_t n_fresh;
     struct wn_measured measured;
     int32_t *trace;

@@ -57,8 +57,9 @@ static int32_t check_limit(struct wn_program *p)
     WN_TRY(wn__arena_shrink(p->device, height));
     after = l->reserved - wn__arena(p->device)->bytes + height + need;
     if (after <= l->limit) return WN_OK;
-    wn__fail(WN_OOM, "out of memory: this program needs %lld bytes reserved on %s (%lld of its own, %lld held beside it), "
-                     "the limit is %lld; raise wane.memory.limit, free values, or recompute more",
+    wn__fail(WN_OOM,
+             "out of memory: this program needs %lld bytes reserved on %s (%lld of its own, %lld held beside it), "
+             "the limit is %lld; raise wane.memory.limit, free values, or recompute more",
              (long long)after, wn__device(p->device)->name, (long long)p->schedule->summary.reserved,
              (long long)(after - p->schedule->summary.reserved), (long long)l->limit);
     return wn__oom(p->device, p->schedule->summary.reserved, after);
@@ -182,8 +183,7 @@ static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__mete
             WN_TRY(take_number(p, b, n));
             continue;
         }
-        if (wn__interrupted && *effects == 0)
-            return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
+        if (wn__interrupted && *effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
         wn__meter_run(m, p, n);
         *effects += n->out < 0;
         WN_TRY(wn__check_before(check));
@@ -244,7 +244,7 @@ static void spend_roots(struct wn_program *p)
 {
     if ((p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) || p->again) return;
     for (int32_t i = 0; i < p->n_roots; i++) {
-        p->root[i]->spent = 1;
+        p->root[i]->spent = p->root[i]->over_spent = 1;
         wn__node_drop_inputs(p->root[i]);
     }
 }
@@ -288,9 +288,10 @@ static int32_t check_rerun(const struct wn_program *p)
 {
     for (int32_t i = p->n_named; i < p->form->n_cells; i++)
         if (!p->transient && p->cell[i]->born == p->form->cell[i].born_here)
-            return wn__fail(WN_STALE, "compiled step: a gradient that was %s when it was recorded is %s now; call "
-                                      "zero_grad at the same place each step", p->cell[i]->born ? "absent" : "there",
-                            p->cell[i]->born ? "there" : "absent");
+            return wn__fail(WN_STALE,
+                            "compiled step: a gradient that was %s when it was recorded is %s now; call "
+                            "zero_grad at the same place each step",
+                            p->cell[i]->born ? "absent" : "there", p->cell[i]->born ? "there" : "absent");
     return WN_OK;
 }
 

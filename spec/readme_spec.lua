@@ -1,0 +1,265 @@
+-- README.md against the code. Every ```lua block runs, in a process of its own, and prints the ```text block that
+-- follows it; every policy and every call in its tables runs; its environment table is what the sources read.
+-- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file;
+-- `continues`, after the first script; `names`, it defines what the calls of the table below it use.
+-- Seconds are masked: they are the one thing that a page cannot promise. Two threads, for they are part of a plan.
+local helper = require 'spec.helper'
+
+local text = helper.read 'README.md'
+local PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
+
+-- The fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
+local function blocks_of(page)
+    local blocks, open, gap = {}, nil, false
+    for line in (page .. '\n'):gmatch '(.-)\n' do
+        local info = line:match '^```(.*)$'
+        if open and info == '' then
+            open.body, open = table.concat(open, '\n') .. '\n', nil
+            gap = false
+        elseif open then
+            open[#open + 1] = line
+        elseif info then
+            open = { info = info, after_text = gap }
+            blocks[#blocks + 1] = open
+        elseif line ~= '' then
+            gap = true
+        end
+    end
+    for i, block in ipairs(blocks) do
+        local below = blocks[i + 1]
+        if block.info:match '^lua' and below and below.info == 'text' then block.expected = below.body end
+    end
+    return blocks
+end
+
+local blocks = blocks_of(text)
+
+local function block_of(info)
+    for _, block in ipairs(blocks) do
+        if block.info == info then return block end
+    end
+    error('README.md has no block ' .. info)
+end
+
+local function quoted(s)
+    return "'" .. s:gsub("'", "'\\''") .. "'"
+end
+
+-- Runs a Lua file from another folder; its output, without seconds, and its exit code.
+local function run_file(path, root)
+    local command = ("cd /tmp && WANE_THREADS=2 LUA_PATH=%s luajit %s"):format(
+        quoted(root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;;'), quoted(path))
+    return helper.shell(command)
+end
+
+local root = helper.lines('pwd -P')[1]
+
+local function run(source)
+    local path = os.tmpname()
+    local file = assert(io.open(path, 'wb'))
+    file:write(source)
+    file:close()
+    local out, code = run_file(path, root)
+    os.remove(path)
+    return out, code
+end
+
+local function masked(out)
+    return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('%d[%d.e+-]* s %(roofline', 'T s (roofline')
+        :gsub('[+-][%d.]+ %% over saving', 'T %% over saving'))
+end
+
+-- The rows of the table below a heading: lists of cells, without the head.
+local function rows_below(heading)
+    local at = assert(text:find('\n## ' .. heading .. '\n', 1, true), heading)
+    local finish = text:find('\n## ', at + 4, true) or #text
+    local rows = {}
+    for line in text:sub(at, finish):gmatch '\n(|[^\n]*|)' do
+        local cells = {}
+        for cell in line:sub(2):gmatch '%s*(.-)%s*|' do cells[#cells + 1] = cell end
+        rows[#rows + 1] = cells
+    end
+    table.remove(rows, 1)
+    table.remove(rows, 1)
+    assert(#rows > 2, 'the table of ' .. heading)
+    return rows
+end
+
+local function code_in(cell)
+    return cell:match '^`(.*)`$'
+end
+
+describe('README.md', function()
+    local first = block_of 'lua file=examples/first.lua'
+
+    it('shows the first script as it is, and what it prints', function()
+        assert.equal(helper.read 'examples/first.lua', first.body)
+        local out, code = run_file(root .. '/examples/first.lua', root)
+        assert.equal(0, code)
+        assert.equal(first.expected, out)
+    end)
+
+    it('has its first command, then the clone, then two', function()
+        local lines = {}
+        for line in block_of('sh').body:gmatch '[^\n]+' do lines[#lines + 1] = line end
+        assert.equal('sudo apt install -y git make', lines[1])
+        assert.truthy(lines[2]:match '^git clone ')
+        assert.same({ 'make demo', 'make test' }, { lines[3], lines[4] })
+        assert.equal(4, #lines)
+    end)
+
+    local count = 0
+    for i, block in ipairs(blocks) do
+        if block.info == 'lua' or block.info == 'lua continues' then
+            count = count + 1
+            it(('snippet %d runs and prints what stands below it'):format(count), function()
+                local source, before = PREAMBLE .. block.body, ''
+                if block.info == 'lua continues' then
+                    local whole, found = first.body:gsub('local root = .-\npackage.path = [^\n]*\n', '')
+                    assert.equal(1, found)
+                    source, before = whole .. block.body, first.expected
+                end
+                local out, code = run(source)
+                assert.equal(0, code, out)
+                assert.equal(before, out:sub(1, #before))
+                assert.is_string(block.expected, 'block ' .. i .. ' has no output below it')
+                assert.equal(masked(block.expected), masked(out:sub(#before + 1)))
+            end)
+        end
+    end
+
+    it('has five differences and three reports', function()
+        assert.equal(8, count)
+    end)
+
+    it('shows a session at the prompt as it goes', function()
+        local input, shown = {}, {}
+        for line in block_of('text repl').body:gmatch '[^\n]+' do
+            local typed = line:match '^>>? (.*)$'
+            if typed then input[#input + 1] = typed elseif #input > 0 then shown[#shown + 1] = line end
+        end
+        assert.truthy(#input > 5)
+        local out, code = helper.shell('WANE_THREADS=2 build/wane repl', table.concat(input, '\n') .. '\n')
+        assert.equal(0, code)
+        assert.equal(table.concat(shown, '\n') .. '\n', out)
+    end)
+end)
+
+describe('the policy table of README.md', function()
+    local rows = rows_below 'Policies'
+    local wane = helper.wane
+
+    local function model_and_loss()
+        local nn = wane.nn
+        wane.manual_seed(7)
+        local layers = {}
+        for i = 1, 3 do layers[i] = nn.Sequential { nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.ReLU() } end
+        local model = nn.Sequential(layers)
+        local x = wane.randn(64, 16):retain()
+        local function loss() return model(x:named 'hidden' * 2):named('hidden'):sum() end
+        return model, loss
+    end
+
+    local function bits(p)
+        local model, loss = model_and_loss()
+        if p then p = p(loss) end
+        local result = wane.measure(loss, { steps = 1, policy = p })
+        assert.equal(result.predicted_peak, result.peak)
+        loss():backward { policy = p }
+        local grads = {}
+        for i, w in ipairs(model:parameters()) do grads[i] = w.grad end
+        return require('wane.measure').fingerprint(grads)
+    end
+
+    -- The value of an expression in which `loss` is the model's.
+    local function value_of(source)
+        return function(loss)
+            local chunk = assert(loadstring('local wane, policy, loss = ...; return ' .. source))
+            return chunk(wane, wane.policy, loss)
+        end
+    end
+
+    local plain
+    before_each(function() plain = plain or bits() end)
+
+    for _, row in ipairs(rows) do
+        local string_form, constructor = code_in(row[1]), code_in(row[2])
+        it(constructor:match '^[%w_.]+' .. ' works and leaves the gradients as they are', function()
+            assert.equal(plain, bits(value_of(constructor)))
+        end)
+        if string_form then
+            it(string_form .. ' is ' .. constructor, function()
+                local p = value_of(string_form)()
+                assert.equal('string', type(p))
+                assert.equal(tostring(wane.policy.of(p)), tostring(value_of(constructor)()))
+                assert.equal(plain, bits(function() return p end))
+            end)
+        end
+    end
+
+    it('names every policy there is, and those that are not', function()
+        local listed, absent = {}, {}
+        for _, row in ipairs(rows) do
+            local name = row[2]:match '^`policy%.([%w_]+)'
+            if name then listed[name] = true end
+        end
+        local sentence = text:match 'Not in this version, and refused by name: (.-)%.\n'
+        for name in sentence:gmatch '`([^`]+)`' do absent[name] = true end
+        local helpers = { is = true, of = true, check_word = true, key = true, decide = true }
+        for name, value in pairs(wane.policy) do
+            if type(value) == 'function' and not helpers[name] then
+                local fine, e = pcall(value, 1)
+                local is_later = not fine and type(e) == 'table' and e.code == 'unsupported'
+                assert.equal(is_later, absent[name] == true, name)
+                assert.equal(not is_later, listed[name] == true, name)
+                absent[name], listed[name] = nil, nil
+            end
+        end
+        for word, number in pairs(wane.policy.words) do
+            assert.equal(number == 'later', absent[word] == true, word)
+            absent[word] = nil
+        end
+        assert.same({}, absent)
+        assert.same({}, listed)
+    end)
+end)
+
+describe('the table for those who come from elsewhere', function()
+    local names = block_of('lua names').body
+    local run_rows = 0
+
+    for _, row in ipairs(rows_below 'Coming from elsewhere') do
+        local code = code_in(row[2])
+        it((row[1]:gsub('`', '')) .. (code and ' has a call that runs' or ' is not in this version'), function()
+            if not code then
+                assert.equal('not in this version', row[2])
+                return
+            end
+            run_rows = run_rows + 1
+            local out, rc = run(PREAMBLE .. names .. 'local y, value, bytes\n' .. code
+                .. '\nif y then y:sum():backward { again = true } end\nif value then value:item() end\n'
+                .. 'assert(bytes == nil or bytes > 0)\n')
+            assert.equal('', out)
+            assert.equal(0, rc)
+        end)
+    end
+
+    it('has one row alone that is not in this version', function()
+        assert.equal(#rows_below 'Coming from elsewhere' - 1, run_rows)
+    end)
+end)
+
+describe('the environment table of README.md', function()
+    it('is what the code reads', function()
+        local listed, read = {}, {}
+        for _, row in ipairs(rows_below 'Environment') do listed[code_in(row[1])] = true end
+        local files = "find runtime kernels lua -name '*.[ch]' -o -name '*.lua'"
+        for _, path in ipairs(helper.lines(files)) do
+            local source = helper.read(path)
+            for name in source:gmatch '"(WANE_[A-Z_]+)"' do read[name] = true end
+            for name in source:gmatch "getenv%s*%(?%s*'([%w_]+)'" do read[name] = true end
+        end
+        assert.same(read, listed)
+        assert.truthy(next(read))
+    end)
+end)
