@@ -1,4 +1,4 @@
--- The first script: a small network whose activations outweigh its parameters, asked what three policies would
+-- The first script: a small network whose activations outweigh its parameters, asked what four policies would
 -- take, then trained for five steps under one of them. It prints the same text at every run.
 --
 --   luajit examples/first.lua

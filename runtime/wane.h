@@ -139,13 +139,13 @@ WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i'
 WN_API int32_t wn_results(int32_t program); /* how many */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
-struct wn_summary { int64_t peak, reserved, arena, state, base_peak, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;
+struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;
                     int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent; };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
-struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water, foreign; double seconds; };
+struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water; double seconds; };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
 struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free; int64_t offset, bytes, workspace,
-                 live, reserved; };
+                 live; };
 WN_API int32_t wn_step_count(int32_t program);
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */

@@ -2,7 +2,8 @@
 -- follows it; every policy and every call in its tables runs; its environment table is what the sources read.
 -- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file;
 -- `continues`, after the first script; `names`, it defines what the calls of the table below it use.
--- Seconds are masked: they are the one thing that a page cannot promise. Two threads, for they are part of a plan.
+-- Seconds, and digits of a loss after the third, are masked: a page cannot promise them. Two threads: they are part
+-- of a plan.
 local helper = require 'spec.helper'
 
 local text = helper.read 'README.md'
@@ -47,7 +48,7 @@ end
 
 -- Runs a Lua file from another folder; its output, without seconds, and its exit code.
 local function run_file(path, root)
-    local command = ("cd /tmp && WANE_THREADS=2 LUA_PATH=%s luajit %s"):format(
+    local command = ("cd /tmp && WANE_THREADS=2 LUA_PATH=%s ${LUAJIT:-luajit} %s"):format(
         quoted(root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;;'), quoted(path))
     return helper.shell(command)
 end
@@ -65,7 +66,8 @@ local function run(source)
 end
 
 local function masked(out)
-    return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('%d[%d.e+-]* s %(roofline', 'T s (roofline')
+    return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('(loss %d%.%d%d%d)%d*', '%1')
+        :gsub('%d[%d.e+-]* s %(roofline', 'T s (roofline')
         :gsub('[+-][%d.]+ %% over saving', 'T %% over saving'))
 end
 
@@ -153,7 +155,9 @@ describe('the policy table of README.md', function()
         local nn = wane.nn
         wane.manual_seed(7)
         local layers = {}
-        for i = 1, 3 do layers[i] = nn.Sequential { nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.ReLU() } end
+        for i = 1, 3 do
+            layers[i] = nn.Sequential { nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.MLP(16, 64) }
+        end
         local model = nn.Sequential(layers)
         local x = wane.randn(64, 16):retain()
         local function loss() return model(x:named 'hidden' * 2):named('hidden'):sum() end
@@ -165,6 +169,8 @@ describe('the policy table of README.md', function()
         if p then p = p(loss) end
         local result = wane.measure(loss, { steps = 1, policy = p })
         assert.equal(result.predicted_peak, result.peak)
+        local is_keeping = p == nil or tostring(p) == 'save_all'
+        assert.equal(is_keeping, wane.plan(loss, { policy = p }).recomputed == 0)
         loss():backward { policy = p }
         local grads = {}
         for i, w in ipairs(model:parameters()) do grads[i] = w.grad end
@@ -236,9 +242,11 @@ describe('the table for those who come from elsewhere', function()
                 return
             end
             run_rows = run_rows + 1
-            local out, rc = run(PREAMBLE .. names .. 'local y, value, bytes\n' .. code
-                .. '\nif y then y:sum():backward { again = true } end\nif value then value:item() end\n'
-                .. 'assert(bytes == nil or bytes > 0)\n')
+            local out, rc = run(PREAMBLE .. names .. 'local y, value, bytes\n' .. code .. [[
+
+                if y and y.requires_grad then y:sum():backward { again = true } elseif y then wane.eval(y) end
+                if value then value:item() end
+                assert(bytes == nil or bytes > 0)]])
             assert.equal('', out)
             assert.equal(0, rc)
         end)
@@ -261,5 +269,23 @@ describe('the environment table of README.md', function()
         end
         assert.same(read, listed)
         assert.truthy(next(read))
+    end)
+end)
+
+describe('the command table of README.md', function()
+    it('has every target a user types and every command, and no other', function()
+        local listed = { make = {}, wane = {} }
+        for _, row in ipairs(rows_below 'Commands') do
+            for target in row[1]:gmatch '`make (%w+)' do listed.make[target] = true end
+            local command = row[1]:match '`build/wane (%w+)'
+            if command then listed.wane[command] = true end
+        end
+        local targets, commands = {}, {}
+        for name in helper.read('Makefile'):match('\n%.PHONY: (all[^\n]+)\n'):gmatch '%w+' do targets[name] = true end
+        targets.all, targets.found, targets.library = nil, nil, nil -- `make` alone, and its parts
+        for name in helper.read('lua/wane/cli.lua'):gmatch 'function commands%.(%w+)' do commands[name] = true end
+        commands.help = nil
+        assert.same(targets, listed.make)
+        assert.same(commands, listed.wane)
     end)
 end)

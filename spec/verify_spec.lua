@@ -194,6 +194,17 @@ describe('the verifier', function()
     end)
 end)
 
+describe('an update in the same plan', function()
+    it('waits for the last reader of the value it replaces', function()
+        -- d(w) is known before d(v) is computed, which reads w.
+        local w, v = nn.Parameter(wane.tensor { 2, 3 }), nn.Parameter(wane.tensor { 5, 7 })
+        local opt = optim.SGD({ w, v }, { lr = 1 })
+        opt:step((w * (v * wane.tensor { 1, 10 })):sum())
+        assert.same({ 2 - 5, 3 - 70 }, w:totable())
+        assert.same({ 5 - 2, 7 - 30 }, v:totable())
+    end)
+end)
+
 describe('a model', function()
     it('gives the same bits under every policy, in one plan or three, and on the mirrored device', function()
         local function train(policy, how)

@@ -20,7 +20,7 @@ local plan = {}
 
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
---- The class of plans. Fields: peak, reserved, arena, state, base_peak (bytes), seconds, base_seconds, overhead
+--- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead
 -- (ratio), recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device.
 local Plan = {}
 Plan.__index = Plan
@@ -45,7 +45,7 @@ function plan.of(p)
     local s = binding.new('struct wn_summary')
     check(C.wn_summary(p.handle, s))
     local self = { program = p, request = p.request }
-    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'base_peak', 'activation_bytes', 'lent' } do
+    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent' } do
         self[name] = tonumber(s[name])
     end
     for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed',
@@ -116,7 +116,7 @@ function Plan:schedule()
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
             node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
-            reserved = tonumber(step.reserved), is_free = step.is_free ~= 0, inplace = step.inplace,
+            is_free = step.is_free ~= 0, inplace = step.inplace,
         }
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)

@@ -1,4 +1,5 @@
-/* See cache.h. A table of 64 is scanned: a compare of hashes costs less than any structure would. */
+/* The plan cache: see cache.h. A table of 64 is scanned, for a compare of hashes costs less than any structure would;
+ * what is found is counted, so that a plan in use outlives its entry. */
 #include "cache.h"
 #include <string.h>
 

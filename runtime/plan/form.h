@@ -68,8 +68,8 @@ struct wn__form {
     int32_t *residual;  /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
-    uint8_t *key1, *key2; /* key2: without tags and words; the recipe's bytes follow it in the cache */
-    int64_t key1_bytes, key2_bytes;
+    uint8_t *key2; /* key2: without tags and words; the recipe's bytes follow it in the cache */
+    int64_t key2_bytes;
 };
 
 static inline int32_t wn__form_in(const struct wn__form *f, int32_t node, int32_t i)

@@ -45,7 +45,7 @@ struct wn__schedule {
     int64_t arena;         /* height */
     int64_t lent;          /* bytes of gradient slabs that activations use */
     struct wn_summary summary;
-    int64_t *live, *reserved; /* (n) after each instruction's issue, as simulated */
+    int64_t *live; /* (n) after each instruction, as simulated */
     char *recipe;
     uint8_t *key2;
     int64_t key2_bytes;

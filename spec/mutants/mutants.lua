@@ -115,7 +115,8 @@ return {
         file = 'runtime/plan/effects.c',
         old = '        if (p->cell[k] >= 0 && read[p->cell[k]] > time) time = read[p->cell[k]];',
         new = '        if (p->cell[k] >= 0 && read[p->cell[k]] > time + 1000000) time = read[p->cell[k]];',
-        spec = 'spec/gpt_spec.lua',
+        spec = 'spec/verify_spec.lua',
+        filter = 'waits',
     },
     {
         name = 'a slab interval is lent too long',
@@ -211,8 +212,8 @@ return {
     {
         name = 'backward forgets that it ran',
         file = 'runtime/run/run.c',
-        old = '        p->root[i]->spent = 1;',
-        new = '        p->root[i]->spent = 0;',
+        old = '        p->root[i]->spent = p->root[i]->over_spent = 1;',
+        new = '        p->root[i]->spent = p->root[i]->over_spent = 0;',
         spec = 'spec/runpoints_spec.lua',
     },
     {
@@ -234,8 +235,8 @@ return {
     {
         name = 'the key forgets the policy',
         file = 'runtime/run/open.c',
-        old = '{p->mode, p->joint, p->transient, p->policy, p->device,',
-        new = '{p->mode, p->joint, p->transient, 0, p->device,',
+        old = '{p->mode,   p->joint,   p->transient, p->policy,',
+        new = '{p->mode,   p->joint,   p->transient, 0,',
         spec = 'spec/policy_spec.lua',
     },
     {
