@@ -1,0 +1,22 @@
+-- Run by threads_spec in a process of its own: prints the bits of a few long sums and of a training.
+local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
+local wane = require 'wane'
+local fingerprint = require('wane.measure').fingerprint
+local programs = require 'spec.support.programs'
+
+wane.manual_seed(3)
+local x = wane.randn(300000):retain()
+print('sum', ('%.17g'):format(x:sum():item()), ('%.17g'):format((x * x):mean():item()))
+local double = wane.randn(400000, { dtype = 'f64' }):retain() -- whose order of addition shows in the last bits
+print('sum f64', ('%.17g'):format(double:sum():item()), ('%.17g'):format((double * double):mean():item()))
+local wide = wane.randn(257, 1031):retain()
+print('rows', fingerprint { wane.eval(wide:sum(2)) }, fingerprint { wane.eval(wide:sum(1)) })
+print('softmax', fingerprint { wane.eval(wide:softmax(-1)) })
+
+local model = programs.mlp(96, 4, 0.2)
+local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
+local batch = wane.randn(64, 96):retain()
+for _ = 1, 5 do opt:step(model(batch):sum(), { policy = 'every(2)' }) end
+print('trained', fingerprint(model:parameters()))
+print('threads', require('wane.measure').threads())
