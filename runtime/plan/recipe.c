@@ -84,22 +84,30 @@ static int32_t is_always_kept(const struct wn__form *f, int32_t i)
            f->node[i].word == WN_WORD_SAVE;
 }
 
-/* beyond: keep what is read at or after this node; by_default: keep what no word drops. */
-static int32_t keep_set(struct compiler *c, int32_t block, int32_t beyond, int32_t by_default, int32_t test_home,
-                        int32_t *n_dropped)
+/* What a step keeps of its block, besides what is always kept. */
+struct keep_rule {
+    int32_t beyond;   /* what a forward node at or after this reads; */
+    int32_t defaults; /* 1: what no word drops, */
+    int32_t home;     /* unless it lies in a region and nothing at or after this reads it (0: wherever it lies) */
+};
+
+static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
+{
+    int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
+    int32_t by_default = rule.defaults && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
+    return is_always_kept(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
+}
+
+/* Writes the set behind those there are; its size, and how many values that F or Fe had kept it drops. */
+static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule, int32_t *n_dropped)
 {
     struct wn__recipe *r = c->r;
     int32_t n = 0;
     *n_dropped = 0;
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
-        int32_t defaulted = by_default && c->f->node[i].word != WN_WORD_RECOMPUTE &&
-                            (!test_home || c->place[i] == 0 || r->last[i] >= test_home);
-        if (is_always_kept(c->f, i) || r->last[i] >= beyond || defaulted) {
-            r->keep[r->n_keep + n++] = i;
-        } else if (r->last[i] >= r->limit[block]) {
-            (*n_dropped)++; /* F and Fe had kept it */
-        }
+        if (is_kept(c, i, rule)) r->keep[r->n_keep + n++] = i;
+        else *n_dropped += r->last[i] >= r->limit[block];
     }
     return n;
 }
@@ -139,15 +147,25 @@ static void keep_room(struct compiler *c)
     r->keep_capacity = wanted;
 }
 
-/* One F, Fe or Free of a block; a Free that frees nothing is left out. test_home as in keep_set. */
-static void put_keep(struct compiler *c, int32_t kind, int32_t block, int32_t beyond, int32_t by_default,
-                     int32_t test_home)
+/* One F, Fe or Free of a block; a Free that frees nothing is left out. */
+static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct keep_rule rule)
 {
     int32_t dropped;
     keep_room(c);
     if (c->code != WN_OK) return;
-    int32_t n = keep_set(c, block, beyond, by_default, test_home, &dropped);
+    int32_t n = keep_set(c, block, rule, &dropped);
     if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
+}
+
+/* The forward of a block whose interior is let go, and of one whose interior stays. */
+static void put_f(struct compiler *c, int32_t block)
+{
+    put_keep(c, WN_RECIPE_F, block, (struct keep_rule){.beyond = c->r->limit[block]});
+}
+
+static void put_fe(struct compiler *c, int32_t block)
+{
+    put_keep(c, WN_RECIPE_FE, block, (struct keep_rule){.beyond = c->r->limit[block], .defaults = 1});
 }
 
 /* ---- the walk over the tree of regions -------------------------------------------------------------------------- */
@@ -167,10 +185,11 @@ static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
     int32_t end = c->r->limit[hi - 1];
     for (int32_t at = lo; at < hi; at = run_end(c, region, at, hi)) {
         int32_t child = child_under(c, region, c->place[c->r->first[at]]);
-        if (child == 0) put_keep(c, WN_RECIPE_F, at, c->r->limit[at], 0, 0);
+        if (child == 0) put_f(c, at);
         else closed(c, child, at, run_end(c, region, at, hi));
     }
-    for (int32_t at = lo; at < hi && hi - lo > 1; at++) put_keep(c, WN_RECIPE_FREE, at, end, 0, 0);
+    for (int32_t at = lo; at < hi && hi - lo > 1; at++)
+        put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
 }
 
 static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root);
@@ -182,7 +201,7 @@ static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, i
         next = run_end(c, region, at, hi);
         if (next == hi) break;
         int32_t child = child_under(c, region, c->place[c->r->first[at]]);
-        if (child == 0) put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        if (child == 0) put_fe(c, at);
         else closed(c, child, at, next);
     }
     backward(c, region, lo, hi, root);
@@ -206,13 +225,13 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
 {
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
         int32_t child = child_under(c, 0, c->place[c->r->first[at]]);
-        if (child == 0) put_keep(c, WN_RECIPE_FE, at, c->r->limit[at], 1, 0);
+        if (child == 0) put_fe(c, at);
         else closed(c, child, at, run_end(c, 0, at, hi));
     }
     if (!has_backward) return;
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
         for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
-            put_keep(c, WN_RECIPE_FREE, b, c->f->n, 1, c->r->limit[end - 1]);
+            put_keep(c, WN_RECIPE_FREE, b, (struct keep_rule){c->f->n, 1, c->r->limit[end - 1]});
     backward(c, 0, lo, hi, root);
     for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
 }

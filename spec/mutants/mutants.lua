@@ -68,8 +68,8 @@ return {
     {
         name = 'a boundary is skipped',
         file = 'runtime/plan/recipe.c',
-        old = 'r->last[i] >= beyond || defaulted',
-        new = 'r->last[i] > beyond + 2 || defaulted',
+        old = 'c->r->last[i] >= rule.beyond || by_default;',
+        new = 'c->r->last[i] > rule.beyond + 2 || by_default;',
         spec = 'spec/exact_spec.lua',
         filter = 'recomputation',
     },
