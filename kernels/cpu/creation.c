@@ -6,6 +6,7 @@
 #include "../../runtime/base/random.h"
 #include "../scalar.h"
 #include "cpu.h"
+#include "draw.h"
 
 struct creation {
     void *out;
@@ -64,7 +65,22 @@ MAKERS(f32, float, (float))
 MAKERS(f64, double, (double))
 MAKERS(i32, int32_t, wn_to_i32)
 MAKERS(u8, uint8_t, wn_to_u8)
-RANDOM(uniform_f32, float, unit_quad, (float)(f0 + (f1 - f0) * z[j]))
+
+/* The starting values of most models: drawn in bulk. */
+WN_CLONES static void uniform_f32(int64_t begin, int64_t end, void *ctx)
+{
+    const struct creation *k = ctx;
+    float *out = k->out;
+    double low = k->f0, width = k->f1 - k->f0;
+    for (int64_t block = begin / (4 * WN_QUADS); block * 4 * WN_QUADS < end; block++) {
+        uint32_t word[4 * WN_QUADS];
+        wn__draw(k->seed, k->counter, (uint64_t)block * WN_QUADS, word);
+        int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;
+        int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;
+        for (int64_t i = first; i < last; i++) out[at + i] = (float)(low + width * wn_unit(word[i]));
+    }
+}
+
 RANDOM(uniform_f64, double, unit_quad, f0 + (f1 - f0) * z[j])
 RANDOM(normal_f32, float, normal_quad, (float)(f0 + f1 * z[j]))
 RANDOM(normal_f64, double, normal_quad, f0 + f1 * z[j])

@@ -1,12 +1,10 @@
 /* DROPOUT, which is its own gradient: the numbers are addressed by element, so the same node's counter draws
  * the same mask again. Element e stays when word(seed, counter, e) < floor((1 - p) 2^32) and is scaled by
- * 1 / (1 - p), both from scalar.h. Four elements a Philox call, QUADS calls side by side. */
+ * 1 / (1 - p), both from scalar.h. Four elements a Philox call, WN_QUADS calls side by side. */
 #include <stddef.h>
-#include "../../runtime/base/random.h"
 #include "../scalar.h"
 #include "cpu.h"
-
-#define QUADS 32
+#include "draw.h"
 
 struct dropout {
     const void *x;
@@ -16,29 +14,7 @@ struct dropout {
     int64_t n;
 };
 
-/* Words of the quads q0 .. q0 + QUADS - 1, in element order. */
-static inline __attribute__((always_inline)) void draw(uint64_t seed, uint64_t counter, uint64_t q0,
-                                                       uint32_t word[4 * QUADS])
-{
-    uint32_t w0[QUADS], w1[QUADS], w2[QUADS], w3[QUADS];
-    /* No simd pragma: with it the compiler keeps w in memory and the loop runs at half the speed. */
-    for (int32_t q = 0; q < QUADS; q++) {
-        uint32_t w[4];
-        wn_philox(seed, counter, q0 + (uint64_t)q, w);
-        w0[q] = w[0];
-        w1[q] = w[1];
-        w2[q] = w[2];
-        w3[q] = w[3];
-    }
-    for (int32_t q = 0; q < QUADS; q++) {
-        word[4 * q] = w0[q];
-        word[4 * q + 1] = w1[q];
-        word[4 * q + 2] = w2[q];
-        word[4 * q + 3] = w3[q];
-    }
-}
-
-/* Blocks [begin, end) of 4 QUADS elements. `last` is the greatest word that keeps; it fits 32 bits. */
+/* Blocks [begin, end) of 4 WN_QUADS elements. `last` is the greatest word that keeps; it fits 32 bits. */
 #define DROPOUT(S, T)                                                                                                  \
     WN_CLONES static void dropout_##S(int64_t begin, int64_t end, void *ctx)                                           \
     {                                                                                                                  \
@@ -47,9 +23,9 @@ static inline __attribute__((always_inline)) void draw(uint64_t seed, uint64_t c
         T *out = k->out, scale = wn_dropout_scale_##S(k->p);                                                           \
         uint32_t last = (uint32_t)(k->threshold - 1);                                                                  \
         for (int64_t block = begin; block < end; block++) {                                                            \
-            uint32_t word[4 * QUADS];                                                                                  \
-            draw(k->seed, k->counter, (uint64_t)block *QUADS, word);                                                   \
-            int64_t at = block * 4 * QUADS, n = k->n - at < 4 * QUADS ? k->n - at : 4 * QUADS;                         \
+            uint32_t word[4 * WN_QUADS];                                                                               \
+            wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
+            int64_t at = block * 4 * WN_QUADS, n = k->n - at < 4 * WN_QUADS ? k->n - at : 4 * WN_QUADS;                \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
             {                                                                                                          \
                 T kept = x[at + i] * scale;                                                                            \
@@ -79,8 +55,8 @@ static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void
         wn__parallel_for(k.n, WN_CPU_GRAIN, is_f32 ? plain_f32 : plain_f64, &k);
         return WN_OK;
     }
-    int64_t blocks = (k.n + 4 * QUADS - 1) / (4 * QUADS);
-    wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / (4 * QUADS), is_f32 ? dropout_f32 : dropout_f64, &k);
+    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);
+    wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / (4 * WN_QUADS), is_f32 ? dropout_f32 : dropout_f64, &k);
     return WN_OK;
 }
 
