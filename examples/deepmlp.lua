@@ -1,0 +1,327 @@
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
+local exact, MiB = wane.bytes.exact, wane.MiB
+
+local CLASSES = 10
+
+-- ---- the network --------------------------------------------------------------------------------------------------
+-- One of the layers: a Linear and, in all but the last, a ReLU. The same in every arm.
+local Layer = nn.module('Layer', function(self, inputs, outputs, is_last)
+    self.linear = nn.Linear(inputs, outputs)
+    if not is_last then self.relu = nn.ReLU() end
+end)
+function Layer:forward(x)
+    x = self.linear(x)
+    return self.relu and self.relu(x) or x
+end
+
+local function build(size)
+    wane.manual_seed(1)
+    local layers = {}
+    for i = 1, size.depth do
+        layers[i] = Layer(size.width, i == size.depth and CLASSES or size.width, i == size.depth)
+    end
+    local model = nn.Sequential(layers)
+    local x = wane.randn(size.batch, size.width):retain()
+    local labels = wane.randint(CLASSES, { size.batch }):retain()
+    return model, x, labels
+end
+
+-- The text's manual_checkpoint_forward, corrected. Its own detaches the input of each chunk and runs it without
+-- gradients, so nothing before the last chunk is trained and nothing is recomputed. A region around a plain Lua
+-- function is all it takes.
+local function manual_checkpoint_forward(model, size, x)
+    local chunk = math.max(1, math.floor(size.depth / 4))
+    for first = 1, size.depth, chunk do
+        x = wane.checkpoint(function(v)
+            for i = first, math.min(first + chunk - 1, size.depth) do v = model[i](v) end
+            return v
+        end, x)
+    end
+    return x
+end
+
+local function loss_of(size, by_hand)
+    local model, x, labels = build(size)
+    return function()
+        local y = by_hand and manual_checkpoint_forward(model, size, x) or model(x)
+        return nn.cross_entropy(y, labels)
+    end, model, x, labels
+end
+
+-- ---- arms -----------------------------------------------------------------------------------------------
+local arms = {
+    { name = 'standard' },
+    { name = '3 segments', policy = 'segments(3)' },
+    { name = '5 segments', policy = 'segments(5)' },
+    { name = 'sqrt', policy = 'sqrt' },
+    { name = 'by hand', by_hand = true },
+    { name = 'step(loss)', fused = true },
+    { name = 'step(loss), 5 seg.', policy = 'segments(5)', fused = true },
+}
+
+local is_terminal = os.execute('test -t 2') == 0
+local has_bars = os.execute('test -t 1') == 0
+
+local function progress(words)
+    if is_terminal then io.stderr:write('\r\27[K' .. words) end
+end
+
+local function now()
+    local m = wane.memory()
+    return { allocated = m.allocated, reserved = m.reserved }
+end
+
+-- One arm from a fresh state: the first iteration, looked at (as the text does), then a warm-up and timed ones.
+local function run(arm, size)
+    progress(arm.name)
+    local fn, model, x, labels = loss_of(size, arm.by_hand)
+    local opt = optim.Adam(model:parameters(), { lr = 1e-3 })
+    wane.eval(x, labels)
+    for _, p in ipairs(model:parameters()) do wane.eval(p) end
+    wane.memory.trim() -- what the starting values were made in
+    local out = { start = now() }
+    local opts = { optimizer = opt, fused = arm.fused, policy = arm.policy, warmup = 0, steps = 1 }
+    local first = wane.measure(fn, opts)
+    out.forward = { allocated = first.at.after_forward, reserved = first.reserved }
+    out.finish = now()
+    out.before = first.at.before
+    out.peak, out.predicted, out.loss, out.is_exact = first.peak, first.predicted_peak, first.loss, first.exact
+    if not arm.fused then
+        local gradients = {}
+        for i, p in ipairs(model:parameters()) do gradients[i] = p.grad end
+        out.gradients = measure.fingerprint(gradients)
+    end
+    out.parameters = measure.fingerprint(model:parameters())
+    opts.warmup, opts.steps = 1, size.steps
+    local rest = wane.measure(fn, opts)
+    out.is_exact = out.is_exact and rest.exact
+    out.peak, out.predicted = math.max(out.peak, rest.peak), math.max(out.predicted, rest.predicted_peak)
+    out.seconds = 0
+    for _, s in ipairs(rest.walls) do out.seconds = out.seconds + s end
+    opt:zero_grad()
+    progress('')
+    return out
+end
+
+local function run_all(size)
+    local results = {}
+    for i, arm in ipairs(arms) do
+        results[i] = run(arm, size)
+        collectgarbage()
+        collectgarbage()
+        wane.memory.trim() -- a fresh state: nothing of this arm is there when the next starts
+    end
+    return results
+end
+
+-- ---- tables ---------------------------------------------------------------------------------------------
+local function mb(bytes) return ('%.2f'):format(bytes / MiB) end
+
+local function print_bytes(results)
+    local rows = {}
+    for i, r in ipairs(results) do
+        rows[i] = { arms[i].name, mb(r.start.allocated), mb(r.start.reserved), mb(r.forward.allocated),
+            mb(r.forward.reserved), mb(r.finish.allocated), mb(r.finish.reserved) }
+    end
+    print('First iteration, MB of 1024^2 bytes: allocated (a), reserved (r)')
+    print(text.text({ 'arm', 'start a', 'r', 'after forward a', 'r', 'after backward + step a', 'r' }, rows) .. '\n')
+end
+
+-- What the text calls its saving, and what a saving is.
+local function print_savings(results)
+    local base, rows = results[1], {}
+    for i, r in ipairs(results) do
+        local saved, lower = base.forward.allocated - r.forward.allocated, base.peak - r.peak
+        -- The optimizer's state is there before the first opt:step(loss), so only what the forward added compares.
+        if arms[i].fused then saved = (base.forward.allocated - base.before) - (r.forward.allocated - r.before) end
+        local activations = base.forward.allocated - base.before
+        local extra = r.seconds - base.seconds
+        rows[i] = { arms[i].name, mb(r.forward.allocated - r.before),
+            i == 1 and '' or ('%s (%.1f %%)'):format(mb(saved), 100 * saved / activations), exact(r.predicted),
+            exact(r.peak), i == 1 and '' or ('%s (%.1f %%)'):format(mb(lower), 100 * lower / base.peak),
+            ('%.3f'):format(r.seconds),
+            i == 1 and '' or extra > 0 and ('%.1f / %.1f'):format(saved / MiB / extra, lower / MiB / extra) or 'no extra' }
+    end
+    print('Savings against the first row')
+    print(text.text({ 'arm', 'forward adds, MB', 'saved of it, MB', 'peak predicted', 'peak measured',
+        'peak lower by, MB', 'seconds of all', 'MB a second: of it / of the peak' }, rows) .. '\n')
+end
+
+-- The claims: the same bits in every arm, and the peak that was predicted.
+local function check(results)
+    local same, is_exact = true, true
+    for _, r in ipairs(results) do
+        same = same and r.parameters == results[1].parameters and r.loss == results[1].loss
+        if r.gradients then same = same and r.gradients == results[1].gradients end
+        is_exact = is_exact and r.is_exact and r.peak == r.predicted
+    end
+    print(('bits of gradients (where kept), loss and updated parameters: %s in %d arms'):format(same and 'equal'
+        or 'DIFFERENT', #results))
+    print(('bytes measured and predicted: %s in %d arms\n'):format(is_exact and 'equal' or 'DIFFERENT', #results))
+    return same and is_exact
+end
+
+-- ---- PyTorch's accounting --------------------------------------------------------------------------------
+local function account(size)
+    local before = wane.set_device 'meta'
+    local fn = loss_of(size)
+    local function of(p, opts)
+        return wane.plan(fn, { policy = p }):pytorch(opts)
+    end
+    local rows, all = {}, {}
+    for _, arm in ipairs(arms) do
+        if not arm.fused and not arm.by_hand then
+            local a = of(arm.policy or 'save_all', { warm = true })
+            all[#all + 1] = a
+            rows[#rows + 1] = { arm.name, mb(a.before), mb(a.after_forward), mb(a.peak_backward), mb(a.after_backward) }
+        end
+    end
+    local cold = of('save_all', {})
+    local all_trained = of('segments(3)', { warm = true, reentrant = false })
+    local some_trained = of('segments(3)', { warm = true, reentrant = true })
+    wane.set_device(before)
+    print("PyTorch's accounting (workspaces of cuBLAS made before; without the optimizer), MB")
+    print(text.text({ 'arm', 'before', 'after forward', 'peak of the backward', 'after backward' }, rows) .. '\n')
+    return { cold = cold, all_trained = all_trained, some_trained = some_trained }
+end
+
+-- ---- what the text gets wrong -----------------------------------------------------------------------------
+local function print_corrections(size, torch)
+    local parameters = 4 * ((size.depth - 1) * size.width * (size.width + 1) + CLASSES * (size.width + 1))
+    local layer = 4 * size.width * (size.width + 1)
+    local without = (torch.all_trained.after_backward - torch.some_trained.after_backward) / layer
+    -- The second arm: 3 x parameters (gradients, Adam's two) are alive, and the autograd thread has no cublasLt yet.
+    local second = 3 * parameters + torch.some_trained.after_forward - MiB
+    local l = size.depth
+    local root_l = math.sqrt(l)
+    print('Where the text is wrong:')
+    for _, line in ipairs {
+        ('- Saving "1 - sqrt(L)/L": sqrt(L) inputs of segments are kept and, in the backward, sqrt(L) values of the one\n'
+            .. '  segment being recomputed: 1 - 2/sqrt(L). L = %d: %.1f %%, not %.1f %%.'):format(l, 100 * (1 - 2 / root_l),
+            100 * (1 - root_l / l)),
+        '- "Compute + 2 sqrt(L)/L, about doubles": with k segments, the last one kept, 1 - 1/k of one forward is run\n'
+            .. ('  again; a forward is a third of a step, so at most + 33.3 %%. k = 3: + %.1f %%, k = 5: + %.1f %%.')
+            :format(100 / 3 * (1 - 1 / 3), 100 / 3 * (1 - 1 / 5)),
+        '- Its two arms are different networks: the checkpointed one has no ReLU. Here both are one class.',
+        ('- A reentrant checkpoint whose inputs need no gradient trains nothing: %.0f of %d layers get no gradient, by\n'
+            .. '  accounting (%s of %s MB after the backward are missing). Here every layer is trained in every arm.')
+            :format(without, l, mb(torch.all_trained.after_backward - torch.some_trained.after_backward),
+                mb(torch.all_trained.after_backward)),
+        ('- Its second arm starts with gradients and the state of Adam alive. By accounting its script compares %s MB with\n'
+            .. '  %s MB after the forward: a "saving" of %s MB.'):format(mb(torch.cold.after_forward), mb(second),
+            mb(torch.cold.after_forward - second)),
+        '- Its manual_checkpoint_forward detaches, so the graph is cut and nothing is recomputed. The arm "by hand" is the\n'
+            .. '  same idea with a region around a plain function: recomputed, and trained.',
+        '- Bytes after the forward are called a peak. The peak is later: in the backward, or in the update, where\n'
+            .. '  parameters, gradients and two states of Adam are alive (the first table\'s last columns).',
+        '- Its times have no zero_grad, no warm-up and no synchronisation; ours are of whole steps after a warm-up. Its\n'
+            .. '  code does not run as printed.',
+    } do
+        print(line)
+    end
+    print('')
+end
+
+-- ---- pictures -------------------------------------------------------------------------------------------
+local function terminal_bars(title, unit, values)
+    if not has_bars then return end
+    local top = 0
+    for _, v in ipairs(values) do top = math.max(top, v) end
+    print(title)
+    for i, v in ipairs(values) do
+        print(('%-20s %s %.4g %s'):format(arms[i].name, ('#'):rep(math.floor(50 * v / top + 0.5)), v, unit))
+    end
+    print('')
+end
+
+-- Points with a name each: peak and seconds. Half of the width is left for the names.
+local function scatter(chart)
+    local left, top, right, bottom = 70, 60, 620, 320
+    local most_x, most_y = 0, 0
+    for _, p in ipairs(chart.points) do most_x, most_y = math.max(most_x, p.x), math.max(most_y, p.y) end
+    most_x, most_y = most_x * 1.1, most_y * 1.1
+    local out = { ('<svg xmlns="http://www.w3.org/2000/svg" width="860" height="380" viewBox="0 0 860 380" '
+        .. 'font-family="sans-serif" font-size="12"><rect width="860" height="380" fill="white"/>'),
+        ('<text x="345" y="22" text-anchor="middle" font-size="15">%s</text>'):format(chart.title) }
+    for i = 0, 5 do
+        local x, y = left + (right - left) * i / 5, bottom - (bottom - top) * i / 5
+        out[#out + 1] = ('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#dddddd"/>'):format(left, y, right, y)
+        out[#out + 1] = ('<text x="%d" y="%.1f" text-anchor="end">%.3g</text>'):format(left - 6, y + 4, most_y * i / 5)
+        out[#out + 1] = ('<text x="%.1f" y="%d" text-anchor="middle">%.3g</text>'):format(x, bottom + 18, most_x * i / 5)
+    end
+    for i, p in ipairs(chart.points) do
+        local x, y = left + (right - left) * p.x / most_x, bottom - (bottom - top) * p.y / most_y
+        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="#3366aa"/><text x="%.1f" y="%.1f">%d</text>'):format(x,
+            y, x + 7, y - 5, i)
+        out[#out + 1] = ('<text x="640" y="%d">%d  %s</text>'):format(top + 18 * i, i, p.name)
+    end
+    out[#out + 1] = ('<text x="345" y="%d" text-anchor="middle">%s</text>'):format(bottom + 40, chart.x)
+    out[#out + 1] = ('<text x="14" y="190" text-anchor="middle" transform="rotate(-90 14 190)">%s</text></svg>\n')
+        :format(chart.y)
+    return table.concat(out, '\n')
+end
+
+local function draw(results, size, folder)
+    local names, forward, peak, seconds, points = {}, {}, {}, {}, {}
+    for i, r in ipairs(results) do
+        names[i], forward[i], peak[i] = arms[i].name, (r.forward.allocated - r.before) / MiB, r.peak / MiB
+        seconds[i] = r.seconds
+        points[i] = { x = peak[i], y = seconds[i], name = arms[i].name }
+    end
+    local shape = ('%d x %d, batch %d'):format(size.depth, size.width, size.batch)
+    terminal_bars('peak of a step', 'MB', peak)
+    terminal_bars('what the forward adds', 'MB', forward)
+    terminal_bars(('seconds of %d iterations'):format(size.steps), 's', seconds)
+    os.execute('mkdir -p "' .. folder .. '"')
+    plot.write(folder .. '/deepmlp_memory.svg', plot.bars { title = 'bytes of a step, ' .. shape, unit = 'MB',
+        format = '%.1f', groups = names, series = { { name = 'peak', values = peak }, { name = 'the forward adds',
+            values = forward } } })
+    plot.write(folder .. '/deepmlp_time.svg', plot.bars { title = ('%d iterations, '):format(size.steps) .. shape,
+        unit = 'seconds', format = '%.3g', groups = names, series = { { name = 'seconds', values = seconds } } })
+    plot.write(folder .. '/deepmlp_tradeoff.svg', scatter { title = 'peak against time, ' .. shape, points = points,
+        x = 'peak, MB', y = ('seconds of %d iterations'):format(size.steps) })
+end
+
+-- ---- starting -------------------------------------------------------------------------------------------
+local function options()
+    local out = { depth = 20, width = 1024, batch = 32, steps = 5, out = root .. '/examples/out' }
+    local i = 1
+    while arg[i] do
+        local name = arg[i]:match('^%-%-(.+)$')
+        if name == 'small' then
+            out.width, out.batch = 64, 16
+        elseif name == 'out' then
+            i = i + 1
+            out.out = arg[i] or error('--out takes a folder', 0)
+        elseif name and type(out[name]) == 'number' then
+            i = i + 1
+            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
+        else
+            error("unknown option '" .. arg[i] .. "'; known: --width W, --depth N, --batch B, --steps N, --small, "
+                .. '--out FOLDER', 0)
+        end
+        i = i + 1
+    end
+    return out
+end
+
+local function main()
+    local size = options()
+    print(('DeepMLP %d x %d, batch %d, Adam, %d threads; %d timed iterations\n'):format(size.depth, size.width,
+        size.batch, measure.threads(), size.steps))
+    local results = run_all(size)
+    print_bytes(results)
+    print_savings(results)
+    local is_right = check(results)
+    print_corrections(size, account(size))
+    draw(results, size, size.out)
+    print('pictures: deepmlp_memory.svg, deepmlp_time.svg, deepmlp_tradeoff.svg in examples/out (or --out)')
+    if not is_right then os.exit(1, true) end
+end
+
+main()
