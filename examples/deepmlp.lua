@@ -2,7 +2,7 @@ local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 
-local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local nn, optim = wane.nn, wane.optim
 local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
 local exact, MiB = wane.bytes.exact, wane.MiB
 
@@ -145,7 +145,8 @@ local function print_savings(results)
             i == 1 and '' or ('%s (%.1f %%)'):format(mb(saved), 100 * saved / activations), exact(r.predicted),
             exact(r.peak), i == 1 and '' or ('%s (%.1f %%)'):format(mb(lower), 100 * lower / base.peak),
             ('%.3f'):format(r.seconds),
-            i == 1 and '' or extra > 0 and ('%.1f / %.1f'):format(saved / MiB / extra, lower / MiB / extra) or 'no extra' }
+            i == 1 and '' or extra > 0.01 * base.seconds
+                and ('%.1f / %.1f'):format(saved / MiB / extra, lower / MiB / extra) or 'no extra time' }
     end
     print('Savings against the first row')
     print(text.text({ 'arm', 'forward adds, MB', 'saved of it, MB', 'peak predicted', 'peak measured',
@@ -173,11 +174,10 @@ local function account(size)
     local function of(p, opts)
         return wane.plan(fn, { policy = p }):pytorch(opts)
     end
-    local rows, all = {}, {}
+    local rows = {}
     for _, arm in ipairs(arms) do
         if not arm.fused and not arm.by_hand then
             local a = of(arm.policy or 'save_all', { warm = true })
-            all[#all + 1] = a
             rows[#rows + 1] = { arm.name, mb(a.before), mb(a.after_forward), mb(a.peak_backward), mb(a.after_backward) }
         end
     end
@@ -195,32 +195,32 @@ local function print_corrections(size, torch)
     local parameters = 4 * ((size.depth - 1) * size.width * (size.width + 1) + CLASSES * (size.width + 1))
     local layer = 4 * size.width * (size.width + 1)
     local without = (torch.all_trained.after_backward - torch.some_trained.after_backward) / layer
-    -- The second arm: 3 x parameters (gradients, Adam's two) are alive, and the autograd thread has no cublasLt yet.
+    -- The second arm: gradients and Adam's two are alive; the autograd thread has no cublasLt workspace (1 MiB) yet.
     local second = 3 * parameters + torch.some_trained.after_forward - MiB
     local l = size.depth
     local root_l = math.sqrt(l)
     print('Where the text is wrong:')
     for _, line in ipairs {
-        ('- Saving "1 - sqrt(L)/L": sqrt(L) inputs of segments are kept and, in the backward, sqrt(L) values of the one\n'
-            .. '  segment being recomputed: 1 - 2/sqrt(L). L = %d: %.1f %%, not %.1f %%.'):format(l, 100 * (1 - 2 / root_l),
-            100 * (1 - root_l / l)),
-        '- "Compute + 2 sqrt(L)/L, about doubles": with k segments, the last one kept, 1 - 1/k of one forward is run\n'
-            .. ('  again; a forward is a third of a step, so at most + 33.3 %%. k = 3: + %.1f %%, k = 5: + %.1f %%.')
+        ('- Saving "1 - sqrt(L)/L": the inputs of sqrt(L) segments are kept and, in the backward, the sqrt(L) values\n'
+            .. '  of the segment being recomputed: 1 - 2/sqrt(L). L = %d: %.1f %%, not %.1f %%.'):format(l,
+            100 * (1 - 2 / root_l), 100 * (1 - root_l / l)),
+        '- "Compute + 2 sqrt(L)/L, about doubles": with k segments, the last one kept, 1 - 1/k of one forward is\n'
+            .. ('  run again. A forward is a third of a step: at most + 33.3 %%; k = 3: + %.1f %%, k = 5: + %.1f %%.')
             :format(100 / 3 * (1 - 1 / 3), 100 / 3 * (1 - 1 / 5)),
         '- Its two arms are different networks: the checkpointed one has no ReLU. Here both are one class.',
-        ('- A reentrant checkpoint whose inputs need no gradient trains nothing: %.0f of %d layers get no gradient, by\n'
-            .. '  accounting (%s of %s MB after the backward are missing). Here every layer is trained in every arm.')
+        ('- A reentrant checkpoint whose inputs need no gradient trains nothing: %.0f of %d layers get no\n'
+            .. '  gradient, by accounting (%s of %s MB after the backward are missing). Here all layers are trained.')
             :format(without, l, mb(torch.all_trained.after_backward - torch.some_trained.after_backward),
                 mb(torch.all_trained.after_backward)),
-        ('- Its second arm starts with gradients and the state of Adam alive. By accounting its script compares %s MB with\n'
-            .. '  %s MB after the forward: a "saving" of %s MB.'):format(mb(torch.cold.after_forward), mb(second),
-            mb(torch.cold.after_forward - second)),
-        '- Its manual_checkpoint_forward detaches, so the graph is cut and nothing is recomputed. The arm "by hand" is the\n'
-            .. '  same idea with a region around a plain function: recomputed, and trained.',
+        ('- Its second arm starts with gradients and the state of Adam alive. By accounting its script\n'
+            .. '  compares %s MB with %s MB after the forward: a "saving" of %s MB.')
+            :format(mb(torch.cold.after_forward), mb(second), mb(torch.cold.after_forward - second)),
+        '- Its manual_checkpoint_forward detaches, so the graph is cut and nothing is recomputed. The arm\n'
+            .. '  "by hand" is the same idea with a region around a plain function: recomputed, and trained.',
         '- Bytes after the forward are called a peak. The peak is later: in the backward, or in the update, where\n'
             .. '  parameters, gradients and two states of Adam are alive (the first table\'s last columns).',
-        '- Its times have no zero_grad, no warm-up and no synchronisation; ours are of whole steps after a warm-up. Its\n'
-            .. '  code does not run as printed.',
+        '- Its times have no zero_grad, no warm-up and no synchronisation; ours are of whole steps after a\n'
+            .. '  warm-up. Its code does not run as printed.',
     } do
         print(line)
     end
@@ -239,7 +239,7 @@ local function terminal_bars(title, unit, values)
     print('')
 end
 
--- Points with a name each: peak and seconds. Half of the width is left for the names.
+-- Numbered points, and their names beside.
 local function scatter(chart)
     local left, top, right, bottom = 70, 60, 620, 320
     local most_x, most_y = 0, 0
@@ -251,13 +251,15 @@ local function scatter(chart)
     for i = 0, 5 do
         local x, y = left + (right - left) * i / 5, bottom - (bottom - top) * i / 5
         out[#out + 1] = ('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#dddddd"/>'):format(left, y, right, y)
-        out[#out + 1] = ('<text x="%d" y="%.1f" text-anchor="end">%.3g</text>'):format(left - 6, y + 4, most_y * i / 5)
-        out[#out + 1] = ('<text x="%.1f" y="%d" text-anchor="middle">%.3g</text>'):format(x, bottom + 18, most_x * i / 5)
+        out[#out + 1] = ('<text x="%d" y="%.1f" text-anchor="end">%.3g</text>'):format(left - 6, y + 4,
+            most_y * i / 5)
+        out[#out + 1] = ('<text x="%.1f" y="%d" text-anchor="middle">%.3g</text>'):format(x, bottom + 18,
+            most_x * i / 5)
     end
     for i, p in ipairs(chart.points) do
         local x, y = left + (right - left) * p.x / most_x, bottom - (bottom - top) * p.y / most_y
-        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="#3366aa"/><text x="%.1f" y="%.1f">%d</text>'):format(x,
-            y, x + 7, y - 5, i)
+        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="#3366aa"/><text x="%.1f" y="%.1f">%d</text>')
+            :format(x, y, x + 7, y - 5, i)
         out[#out + 1] = ('<text x="640" y="%d">%d  %s</text>'):format(top + 18 * i, i, p.name)
     end
     out[#out + 1] = ('<text x="345" y="%d" text-anchor="middle">%s</text>'):format(bottom + 40, chart.x)

@@ -14,7 +14,7 @@ local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
 
 --- The class of error objects.
 -- Fields: `code` (a word: 'shape', 'dtype', 'value', 'oom', ...), `message`, `where` ('file:line'),
--- `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `least` in bytes.
+-- `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `needs`, `least` in bytes.
 local Error = {}
 Error.__index = Error
 errors.Error = Error

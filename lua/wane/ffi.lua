@@ -80,7 +80,8 @@ local function failure(code)
         C.wn_oom_last(oom)
         extra = {
             bytes = tonumber(oom.bytes), live = tonumber(oom.live), peak = tonumber(oom.peak),
-            reserved = tonumber(oom.reserved), limit = tonumber(oom.limit), least = tonumber(oom.least),
+            reserved = tonumber(oom.reserved), limit = tonumber(oom.limit), needs = tonumber(oom.least),
+            least = tonumber(oom.least),
         }
     end
     return errors.new(word, message, extra)

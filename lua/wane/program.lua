@@ -137,18 +137,54 @@ for code = 0, 31 do
     if word == 'oom' then oom_code = code end
 end
 
+-- What a refused program is tried with, to say how many bytes would do.
+local thrifty = { 'recompute_all', 'sqrt', 'every(1)', 'every(2)' }
+
+-- The bytes this request would reserve under another policy, and its error when it cannot be planned.
+local function reserved_under(request, name)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    copy.policy = name
+    local p = program.open(copy)
+    local ok, bytes = pcall(function()
+        local summary = binding.new('struct wn_summary')
+        check(C.wn_summary(p:plan().handle, summary))
+        return tonumber(summary.reserved)
+    end)
+    p:close()
+    return ok and bytes or nil
+end
+
+-- The error of a program that does not fit, with the least that a policy of this version would do with.
+local function too_large(self)
+    local e = binding.failure(oom_code)
+    local mode = self.request.mode
+    if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
+    local beside = e.needs - e.bytes -- what is held whatever the plan
+    for _, name in ipairs(thrifty) do
+        local ok, bytes = pcall(reserved_under, self.request, name)
+        if ok and bytes and bytes + beside < e.least then e.least, e.policy = bytes + beside, name end
+    end
+    if e.policy then
+        e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
+    end
+    return e
+end
+
 --- Calls a C function of the program; on OOM once more after a full collection and a trim.
 function Program:call(fn)
     local code = fn(self.handle)
     if code == oom_code or code == -oom_code then
         give_back()
         code = fn(self.handle)
+        if code == oom_code then error(too_large(self), 0) end
     end
     check(code)
     return self
 end
 
---- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved, limit, least.
+--- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved,
+-- limit, needs (this plan, with what is held beside it), least (the least a policy would need) and policy (that one).
 function Program:run()
     return self:call(C.wn_run)
 end

@@ -1,0 +1,173 @@
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+
+local nn, policy = wane.nn, wane.policy
+local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
+local exact, MiB = wane.bytes.exact, wane.MiB
+
+-- ---- the network --------------------------------------------------------------------------------------------------
+local Block = nn.module('Block', function(self, d, heads, p)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p })
+    self.drop = nn.Dropout(p)
+    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = p })
+end)
+function Block:forward(x)
+    x = x + self.drop(self.attn(self.ln1(x)))
+    return x + self.mlp(self.ln2(x))
+end
+
+local function build(size, with_regions)
+    wane.manual_seed(1)
+    local blocks = {}
+    for i = 1, size.blocks do blocks[i] = Block(size.d, size.heads, size.dropout) end
+    local model = nn.Sequential(blocks)
+    local x = wane.randn(size.batch, size.t, size.d):retain()
+    return model, x, function()
+        if not with_regions then return (model(x) ^ 2):mean() end
+        local y = x
+        for i = 1, size.blocks do y = wane.checkpoint(model[i], y) end
+        return (y ^ 2):mean()
+    end
+end
+
+-- ---- arms -----------------------------------------------------------------------------------------------
+local arms = {
+    { name = 'save_all', short = 'save all', policy = 'save_all' },
+    { name = 'wane.checkpoint around each block', short = 'checkpoint', with_regions = true },
+    { name = 'every(1): each block', short = 'every(1)', policy = policy.every(1) },
+    { name = 'by type: attention recomputed, the rest saved', short = 'attention',
+        policy = policy.by_type { Attention = 'recompute', default = 'save' } },
+    { name = 'by type: MLP recomputed, the rest saved', short = 'MLP',
+        policy = policy.by_type { MLP = 'recompute', default = 'save' } },
+    { name = 'by type: all but attention recomputed', short = 'all but attention',
+        policy = policy.by_type { Attention = 'save', default = 'recompute' } },
+    { name = 'by op: softmax, dropout, gelu', short = 'by op',
+        policy = policy.by_op { where = 'recompute', softmax = 'recompute', dropout = 'recompute', gelu = 'recompute',
+            default = 'save', optional = true } },
+}
+
+local is_terminal = os.execute('test -t 2') == 0
+local has_bars = os.execute('test -t 1') == 0
+
+local function progress(words)
+    if is_terminal then io.stderr:write('\r\27[K' .. words) end
+end
+
+-- One arm from a fresh state: warm-up, measured steps that change nothing, and a backward whose gradients are compared.
+local function run(arm, size)
+    progress(arm.name)
+    wane.memory.trim()
+    local model, x, fn = build(size, arm.with_regions)
+    wane.eval(x)
+    for _, p in ipairs(model:parameters()) do wane.eval(p) end
+    wane.memory.trim() -- what the starting values were made in
+    local plan = wane.plan(fn, { policy = arm.policy })
+    local m = wane.measure(fn, { policy = arm.policy, warmup = 1, steps = size.steps })
+    wane.manual_seed(2) -- the masks of the backward that is compared
+    local loss = fn()
+    loss:backward { policy = arm.policy }
+    local gradients = {}
+    for i, p in ipairs(model:parameters()) do gradients[i] = p.grad end
+    local out = { predicted = plan.peak, measured = m.peak, is_exact = m.exact, seconds = m.seconds,
+        recomputed = plan.recomputed, activations = m.kinds.activation, loss = loss:item(),
+        gradients = measure.fingerprint(gradients) }
+    model:zero_grad()
+    progress('')
+    return out
+end
+
+-- ---- reports --------------------------------------------------------------------------------------------
+local function report(results)
+    local rows, is_right = {}, true
+    for i, r in ipairs(results) do
+        local same = r.gradients == results[1].gradients and r.loss == results[1].loss
+        is_right = is_right and same and r.is_exact and r.predicted == r.measured
+        rows[i] = { arms[i].name, exact(r.predicted), exact(r.measured), exact(r.measured - r.predicted),
+            ('%.0f %%'):format(100 * r.measured / results[1].measured), r.recomputed, ('%.4f'):format(r.seconds),
+            ('%+.1f %%'):format(100 * (r.seconds / results[1].seconds - 1)), i == 1 and '(reference)' or same
+                and 'equal' or 'DIFFERENT' }
+    end
+    print(text.text({ 'arm', 'peak predicted', 'peak measured', 'differs', 'of the first', 'recomputed', 's a step', '',
+        'gradients' }, rows))
+    print('')
+    return is_right
+end
+
+-- Attention against the reverse choice: bytes given back for each millisecond paid.
+local function compare(results)
+    local base = results[1]
+    print('bytes saved for each extra millisecond of a step:')
+    for i = 2, #results do
+        local saved, extra = base.measured - results[i].measured, 1000 * (results[i].seconds - base.seconds)
+        print(('  %-46s %s'):format(arms[i].name, extra > 10 * base.seconds and ('%.2f MiB'):format(saved / MiB / extra)
+            or ('%.1f MiB saved, no extra time measured'):format(saved / MiB)))
+    end
+end
+
+local function terminal_bars(results)
+    if not has_bars then return end
+    print('\npeak, MiB')
+    for i, r in ipairs(results) do
+        local length = math.floor(50 * r.measured / results[1].measured + 0.5)
+        print(('%-20s %s %.1f'):format(arms[i].short, ('#'):rep(length), r.measured / MiB))
+    end
+end
+
+local function draw(results, size)
+    local names, peak, milliseconds = {}, {}, {}
+    for i, r in ipairs(results) do
+        names[i], peak[i], milliseconds[i] = arms[i].short, r.measured / MiB, 1000 * r.seconds
+    end
+    os.execute('mkdir -p "' .. size.out .. '"')
+    local shape = ('%d blocks, d = %d, T = %d, batch %d'):format(size.blocks, size.d, size.t, size.batch)
+    plot.write(size.out .. '/gptstack_memory.svg', plot.bars { title = 'peak of a step: ' .. shape, unit = 'MiB',
+        format = '%.1f', groups = names, series = { { name = 'measured = predicted', values = peak } } })
+    plot.write(size.out .. '/gptstack_time.svg', plot.bars { title = 'time of a step: ' .. shape, unit = 'ms',
+        groups = names, series = { { name = 'median', values = milliseconds } } })
+    print('\npictures: gptstack_memory.svg, gptstack_time.svg in examples/out (or --out)')
+end
+
+-- ---- starting -------------------------------------------------------------------------------------------
+local function options()
+    local out = { blocks = 6, d = 384, heads = 6, t = 256, batch = 8, dropout = 0.1, steps = 3,
+        out = root .. '/examples/out' }
+    local i = 1
+    while arg[i] do
+        local name = arg[i]:match('^%-%-(.+)$')
+        if name == 'small' then
+            out.blocks, out.d, out.heads, out.t, out.batch = 3, 32, 4, 32, 2
+        elseif name == 'out' then
+            i = i + 1
+            out.out = arg[i] or error('--out takes a folder', 0)
+        elseif name and type(out[name]) == 'number' then
+            i = i + 1
+            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
+        else
+            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
+                .. '--dropout P, --steps N, --small, --out FOLDER', 0)
+        end
+        i = i + 1
+    end
+    return out
+end
+
+local function main()
+    local size = options()
+    print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, dropout %g, %d threads; loss = mean of squares\n')
+        :format(size.blocks, size.d, size.heads, size.t, size.batch, size.dropout, measure.threads()))
+    local results = {}
+    for i, arm in ipairs(arms) do
+        results[i] = run(arm, size)
+        collectgarbage()
+        collectgarbage()
+    end
+    wane.memory.trim()
+    local is_right = report(results)
+    compare(results)
+    terminal_bars(results)
+    draw(results, size)
+    if not is_right then os.exit(1, true) end
+end
+
+main()
