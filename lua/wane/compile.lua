@@ -2,9 +2,8 @@
 --
 -- The function runs at its first two calls for a signature, and what it ran is kept: the same programs in the same
 -- order. Both recordings must be the same program with the same captured numbers and data, else an error says
--- what to pass as an argument. (A model's very first steps may differ - its gradients get their places then - so up
--- to four recordings are made until two neighbours agree.) From then on nothing is recorded: arguments are bound,
--- optimizers count a step and set their numbers, the programs run again. Plain Lua in fn does not run then.
+-- what to pass as an argument. From then on nothing is recorded: arguments are bound, optimizers count a step and
+-- set their numbers, the programs run again. Plain Lua in fn does not run then.
 -- @module wane.compile
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -123,9 +122,6 @@ local function record(fn, values, count, inputs, opts)
     return { programs = programs, returned = returned, inputs = inputs }
 end
 
--- Recordings of one signature before two neighbours must agree.
-local MOST = 4
-
 -- ---- two recordings must be one ------------------------------------------------------------------------------------
 local leaf_a, leaf_b = binding.new('struct wn_leaf'), binding.new('struct wn_leaf')
 
@@ -240,21 +236,17 @@ local function call(self, ...)
     self.steps[key] = step
     if step.recording then return run_again(step, inputs) end
     local recording = record(self.fn, values, count, inputs, self.opts)
-    step.times = (step.times or 0) + 1
-    if not step.last then
-        step.last = recording
+    if not step.first then
+        step.first = recording
     else
-        local fine, why = pcall(compare, step.last, recording)
-        if not fine or why and step.times >= MOST then
+        local fine, why = pcall(compare, step.first, recording)
+        if not fine or why then
             self.steps[key] = nil
             if fine then raise(nil, 'value', 'wane.compile: %s', why) end
             error(why, 0)
         end
-        step.last = recording
-        if not why then
-            step.recording, step.last, step.clears = recording, nil, clearing_of(recording)
-            step.bindings, step.sources = bindings_of(recording), sources_of(recording)
-        end
+        step.recording, step.first, step.clears = recording, nil, clearing_of(recording)
+        step.bindings, step.sources = bindings_of(recording), sources_of(recording)
     end
     return unpack(recording.returned, 1, recording.returned.n)
 end

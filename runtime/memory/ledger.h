@@ -51,6 +51,7 @@ struct wn__slab {
     void *data;    /* NULL until first needed, and after a trim */
     int64_t stamp; /* keys: met in this one, */
     int32_t local; /* as this number */
+    uint64_t maker; /* hash of the key of the program that laid it out; 0: not to be recognised */
     struct wn__slab *next;
 };
 int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);

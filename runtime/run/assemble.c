@@ -194,7 +194,7 @@ static void put_cells(struct assembly *a)
 static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
     struct wn__form *f = a->f;
-    int32_t existing = g != NULL && g->slab != NULL ? g->slab->local : -1;
+    int32_t existing = g != NULL && g->slab != NULL && a->p->as_new == 0 ? g->slab->local : -1;
     if (existing < 0 && *new_slab >= 0) return *new_slab;
     for (int32_t i = 0; i < f->n_slabs && existing >= 0; i++)
         if (f->slab[i].existing == existing) return i;

@@ -87,6 +87,7 @@ static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__sla
         return WN_OK;
     }
     WN_TRY(wn__slab_new(p->device, bytes, out));
+    (*out)->maker = p->transient ? 0 : p->as_new;
     if (!p->transient) return WN_OK;
     wn__slab_unref(s);
     spare[p->device] = *out;
@@ -97,7 +98,7 @@ static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__sla
 static int32_t bind_slab(struct wn_program *p, int32_t k)
 {
     const struct wn__form *f = p->form;
-    for (int32_t i = p->n_named; i < f->n_cells && f->slab[k].existing >= 0; i++) {
+    for (int32_t i = p->n_named; i < f->n_cells; i++) {
         if (f->cell[i].slab != k || p->cell[i]->slab == NULL) continue;
         p->slab[k] = p->cell[i]->slab;
         p->slab[k]->refs++;
@@ -114,10 +115,15 @@ int32_t wn__program_bind_slabs(struct wn_program *p)
         if (p->slab[k] == NULL) WN_TRY(bind_slab(p, k));
     for (int32_t i = p->n_named; i < f->n_cells; i++) {
         struct wn_cell *g = p->cell[i];
-        if (f->cell[i].slab < 0 || g->slab != NULL) continue;
-        g->slab = p->slab[f->cell[i].slab];
-        g->slab->refs++;
-        g->slab_offset = f->cell[i].slab_offset;
+        if (f->cell[i].slab < 0) continue;
+        if (g->slab == NULL) {
+            g->slab = p->slab[f->cell[i].slab];
+            g->slab->refs++;
+            g->slab_offset = f->cell[i].slab_offset;
+        }
+        if (g->slab != p->slab[f->cell[i].slab] || g->slab_offset != f->cell[i].slab_offset)
+            return wn__fail(WN_STALE,
+                            "run: a gradient got another place since this program was opened; record it again");
     }
     return WN_OK;
 }

@@ -157,6 +157,24 @@ static int32_t walk_roots(struct wn_program *p)
     return WN_OK;
 }
 
+/* The one slab of all gradients the walk's cells have, laid out in their order and whole, nothing in it born: what a
+ * program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a place. */
+static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
+{
+    const struct wn__slab *s = NULL;
+    int64_t at = 0;
+    *has_any = 0;
+    for (int32_t i = 0; i < p->n_read; i++) {
+        const struct wn_cell *g = p->transient ? NULL : p->read_cell[i]->grad;
+        if (g == NULL || g->slab == NULL) continue;
+        *has_any = 1;
+        if (s == NULL) s = g->slab;
+        if (g->slab != s || g->slab_offset != at) return NULL;
+        at += wn__padded(wn__bytes(&g->type));
+    }
+    return s != NULL && s->born == 0 && at == s->bytes ? s : NULL;
+}
+
 /* What stands of a cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
 static void key_gradients(struct wn_program *p, struct wn__bytes *b)
 {
@@ -178,6 +196,25 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
         wn__bytes_int(b, g->slab_offset);
         wn__bytes_int(b, g->slab->bytes);
     }
+}
+
+/* The end of a backward's key. A slab that this very program made looks like none, so that the plan of the first
+ * step is the plan of every step. */
+static void key_slabs(struct wn_program *p, struct wn__bytes *b)
+{
+    int64_t before = b->count;
+    int32_t has_any;
+    const struct wn__slab *s = cleared_slab(p, &has_any);
+    for (int32_t i = 0; i < p->n_read; i++) {
+        wn__bytes_int(b, p->read_cell[i]->kind);
+        wn__bytes_int(b, 0);
+    }
+    if (b->code != WN_OK) return;
+    p->as_new = wn__bytes_hash(b->data, b->count);
+    if (!has_any || (s != NULL && s->maker == p->as_new)) return;
+    p->as_new = 0;
+    b->count = before;
+    key_gradients(p, b);
 }
 
 static int32_t write_key(struct wn_program *p)
@@ -202,7 +239,7 @@ static int32_t write_key(struct wn_program *p)
     }
     wn__bytes_int(b, p->walk.count);
     for (int64_t i = 0; i < p->walk.count; i++) wn__encode_node(b, p->walk.nodes[i], &regions);
-    if (is_backward(p->mode)) key_gradients(p, b);
+    if (is_backward(p->mode)) key_slabs(p, b);
     wn__free(regions.seen);
     return b->code;
 }
