@@ -132,14 +132,9 @@ static int32_t copy_bytes(const struct wn_cell *c, char *to, char *from)
 static int32_t put_number(const struct wn_cell *c, void *to, const struct wn_node *from)
 {
     struct wn_device *d = wn__device(c->device);
-    float f32 = (float)from->number;
-    int32_t i32 = (int32_t)from->number;
-    uint8_t u8 = (uint8_t)from->number;
-    const void *host = c->type.dtype == WN_F32   ? (const void *)&f32
-                       : c->type.dtype == WN_I32 ? (const void *)&i32
-                       : c->type.dtype == WN_U8  ? (const void *)&u8
-                                                 : (const void *)&from->number;
-    return d->put(d, to, host, wn__dtype_size(c->type.dtype));
+    double element;
+    wn__number_put(c->type.dtype, from->number, &element);
+    return d->put(d, to, &element, wn__dtype_size(c->type.dtype));
 }
 
 static int32_t fill_own(const struct first *x, int32_t i)
