@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <pthread.h>
+#include <signal.h>
 #include "api.h"
 
 static char warning[512];
@@ -127,6 +128,33 @@ int32_t wn_threads(void)
 void wn_interrupt(int32_t on)
 {
     wn__interrupted = on;
+}
+
+int32_t wn_interrupted(void)
+{
+    return wn__interrupted;
+}
+
+static struct sigaction former_sigint;
+static int32_t hears_sigint;
+
+static void note_sigint(int number)
+{
+    (void)number;
+    wn__interrupted = 1;
+}
+
+/* No SA_RESTART: a prompt that waits for a line must come back from its read. */
+int32_t wn_signal_on(int32_t on)
+{
+    struct sigaction action = {.sa_handler = note_sigint};
+    on = on != 0;
+    if (on == hears_sigint) return WN_OK;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGINT, on ? &action : &former_sigint, on ? &former_sigint : NULL) != 0)
+        return wn__fail(WN_IO, "signal_on: the handler of SIGINT could not be changed");
+    hears_sigint = on;
+    return WN_OK;
 }
 
 void wn_oom_last(struct wn_oom *out)

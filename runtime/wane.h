@@ -25,6 +25,8 @@ WN_API const char *wn_notice(void); /* what a start had to work around, one line
 WN_API const char *wn_warning(void); /* takes the oldest pending warning, or "" */
 WN_API int32_t wn_threads(void);
 WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
+WN_API int32_t wn_interrupted(void);     /* what wn_interrupt or a signal set last */
+WN_API int32_t wn_signal_on(int32_t on); /* 1: SIGINT sets that flag from now on; 0: as it was before */
 WN_API double wn_now(void); /* monotonic seconds */
 
 struct wn_oom { int64_t bytes, live, peak, reserved, limit, least; };

@@ -1,39 +1,61 @@
-/* The f32 product, in two halves: a driver that cuts and packs (matmul.c), and for each instruction set a tile:
- * mr x nr outputs held in registers while k runs over a packed strip.
+/* The f32 product, in two halves: a driver that cuts and packs (gemm.c), and for each instruction set a tile:
+ * up to mr x nr outputs held in registers while k runs.
  *
- * Every output is one chain of k steps in order, acc = a b + acc, whatever the tile, the cut or the thread
- * count; so bits do not depend on threads, and the AVX2 and AVX-512 tiles agree.
+ * Every output is one chain of k steps in ascending order, acc = a b + acc, then + bias, whatever the tile, the
+ * cut, the thread count and the path; so bits do not depend on any of them, and the AVX2 and AVX-512 tiles agree.
  * All packing is into fixed buffers on the thread's stack (56 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
+#include "cpu.h"
 
-#define WN_GEMM_KC 128 /* k steps a packed strip holds */
-#define WN_GEMM_MC 64  /* rows of A packed together */
-#define WN_GEMM_NR_MAX 48
+/* A batch of products c = op(a) op(b) (+ bias), as strides: a(i, k) = a[i * ai + k * ak], b(k, j) =
+ * b[j * bj + k * bk]; one stride of each pair is 1. c is (batch, m, n), dense. */
+struct wn__gemm {
+    int64_t m, n, k, batch;
+    int64_t ai, ak, bj, bk;
+    const void *a, *b, *bias; /* bias: (n) or NULL */
+    void *c;
+    struct wn__walk walk; /* over the leading dims: offsets of a (0) and b (1), in matrices */
+};
+
+/* Where matrix `batch` starts in a and in b, in matrices. */
+void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
+int32_t wn__gemm_f32(const struct wn__gemm *p);
+
+#define WN_GEMM_A_FLOATS 8192 /* packed rows of A, or partial sums */
+#define WN_GEMM_B_FLOATS 6144 /* a packed strip */
+#define WN_GEMM_KC 128        /* k steps a packed strip holds */
+#define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
+#define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
 #define WN_GEMM_MR_MAX 8
+#define WN_GEMM_NR_MAX 48
 
-/* What a tile is asked. Rows beyond m and columns beyond n are computed from padding and not stored. */
+/* What a tile is asked. The strip of b is padded with zeros to a multiple of 16 columns, unless `copy` is set. */
 struct wn__gemm_tile {
-    int64_t kc;     /* k steps: 0..WN_GEMM_KC */
-    const float *a; /* (kc, mr) packed */
-    const float *b; /* (kc, nr) packed, 64-byte aligned */
-    float *c;       /* (m, n), rows ldc apart */
-    int64_t ldc, m, n;
-    const float *bias;    /* (n) added last, or NULL */
-    int32_t first;        /* start at zero instead of c */
-    int32_t stream;       /* c is whole cache lines nobody reads soon: write past the caches */
-    const char *ahead[2]; /* memory the next strip comes from: touched at these two, then each ... */
-    int64_t ahead_step;   /* ... this many bytes on, once a k step (half of the steps each); 0: none */
+    int64_t kc; /* k steps: 0..WN_GEMM_KC */
+    const float *a;
+    int64_t ai, ak; /* a(i, k) = a[i * ai + k * ak], i < m */
+    const float *b;
+    int64_t bk;  /* b(k, j) = b[k * bk + j]; a multiple of 16, and b 64-byte aligned, unless `copy` is set */
+    float *copy; /* NULL, or: b lies in place, n columns wide; leave the packed strip (kc, nr) here */
+    float *c;
+    int64_t ldc, m, n;     /* c (m, n), rows ldc apart; m <= mr, n <= nr */
+    const float *bias;     /* (n) added last, or NULL */
+    const float *row_bias; /* (m) added last, or NULL */
+    int32_t first;         /* start at zero instead of c */
+    int32_t stream;        /* c is whole cache lines nobody reads soon: write past the caches */
+    const char *ahead;     /* memory that is needed next, touched once a k step: at ... */
+    int64_t ahead_step;    /* ... ahead + k / steps * ahead_row + k % steps * ahead_step bytes, where steps */
+    int64_t ahead_row;     /* ... is one of the two above */
+    int32_t ahead_near;    /* into the first cache, else the second */
 };
 
 struct wn__gemm_kernel {
-    int32_t mr, nr;
+    int32_t mr, nr; /* nr: a multiple of 16 */
     void (*tile)(const struct wn__gemm_tile *t);
-    /* Packs B strips that lie k-last, b[j * ldb + k], j < n, k < kc, into out (kc, nr), zeros beyond n. */
-    void (*pack_b_rows)(const float *b, int64_t ldb, int64_t n, int64_t kc, float *out);
-    /* Packs A that lies k-last, a[i * lda + k], i < m <= mr, into out (kc, mr), zeros beyond m. */
-    void (*pack_a_rows)(const float *a, int64_t lda, int64_t m, int64_t kc, float *out);
+    /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
+    void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
 };
 
 const struct wn__gemm_kernel *wn__gemm_plain(void);

@@ -1,4 +1,5 @@
-/* The f32 tile for AVX2 + FMA: 6 x 16, 12 accumulators of the 16 registers. Packing is plain loops. */
+/* The f32 tile for AVX2 + FMA: 6 x 16, 12 accumulators of the 16 registers. A strip read in place is packed first,
+ * and edges go through a full local tile, so that the loops have one form. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -8,8 +9,58 @@
 #define MR 6
 #define NR 16
 #define ISA __attribute__((target("avx2,fma")))
+#define ISA_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 
-/* Everything goes through a full local tile at the edges, so that the loops have one form. */
+/* b (kc, n) in place -> (kc, 16), zeros beyond n. */
+ISA_INLINE void pack_strip(const struct wn__gemm_tile *t)
+{
+    const float *from = t->b;
+    float *to = t->copy;
+    for (int64_t k = 0; k < t->kc; k++, from += t->bk, to += NR) {
+        if (t->n == NR) {
+            _mm256_store_ps(to, _mm256_loadu_ps(from));
+            _mm256_store_ps(to + 8, _mm256_loadu_ps(from + 8));
+        } else {
+            for (int64_t j = 0; j < NR; j++) to[j] = j < t->n ? from[j] : 0;
+        }
+    }
+}
+
+/* c (6, 16), rows ldc apart: the whole of k. */
+ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t bk, float *c, int64_t ldc)
+{
+    __m256 acc[MR][2];
+    const float *row[MR]; /* rows beyond m repeat the last one */
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < MR; i++) {
+        row[i] = t->a + (i < t->m ? i : t->m - 1) * t->ai;
+        acc[i][0] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc);
+        acc[i][1] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc + 8);
+    }
+    const char *ahead_row = t->ahead;
+    const int64_t group = t->ahead_near ? WN_GEMM_NEAR_STEPS : WN_GEMM_FAR_STEPS;
+    int64_t at = 0;
+    for (int64_t k0 = 0; k0 < t->kc; k0 += group, ahead_row += t->ahead_row) {
+        const char *ahead = ahead_row;
+        for (int64_t k = t->kc - k0 < group ? t->kc - k0 : group; k > 0; k--, at += t->ak, b += bk) {
+            _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead += t->ahead_step;
+            __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
+#pragma GCC unroll 6
+            for (int32_t i = 0; i < MR; i++) {
+                __m256 x = _mm256_broadcast_ss(row[i] + at);
+                acc[i][0] = _mm256_fmadd_ps(x, b0, acc[i][0]);
+                acc[i][1] = _mm256_fmadd_ps(x, b1, acc[i][1]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < MR; i++) {
+        _mm256_storeu_ps(c + i * ldc, acc[i][0]);
+        _mm256_storeu_ps(c + i * ldc + 8, acc[i][1]);
+    }
+}
+
 ISA static void tile(const struct wn__gemm_tile *t)
 {
     float edge[MR * NR] __attribute__((aligned(32))) = {0};
@@ -19,47 +70,59 @@ ISA static void tile(const struct wn__gemm_tile *t)
     if (!whole && !t->first)
         for (int64_t i = 0; i < t->m; i++)
             for (int64_t j = 0; j < t->n; j++) edge[i * NR + j] = t->c[i * t->ldc + j];
-    __m256 acc[MR][2];
-#pragma GCC unroll 6
-    for (int32_t i = 0; i < MR; i++) {
-        acc[i][0] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc);
-        acc[i][1] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc + 8);
+    if (t->copy) pack_strip(t);
+    run_steps(t, t->copy ? t->copy : t->b, t->copy ? NR : t->bk, c, ldc);
+    if (whole && !t->bias && !t->row_bias) return;
+    for (int64_t i = 0; i < t->m; i++)
+        for (int64_t j = 0; j < t->n; j++) {
+            float sum = t->bias ? c[i * ldc + j] + t->bias[j] : c[i * ldc + j];
+            t->c[i * t->ldc + j] = t->row_bias ? sum + t->row_bias[i] : sum;
+        }
+}
+
+/* 8 x 8 in registers: pairs, quads, then halves change places. */
+ISA_INLINE void transpose8(__m256 r[8])
+{
+    __m256 t[8], u[8];
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
     }
-    const float *a = t->a, *b = t->b;
-    for (int64_t k = 0; k < t->kc; k++, a += MR, b += NR) {
-        __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
-#pragma GCC unroll 6
-        for (int32_t i = 0; i < MR; i++) {
-            __m256 x = _mm256_broadcast_ss(a + i);
-            acc[i][0] = _mm256_fmadd_ps(x, b0, acc[i][0]);
-            acc[i][1] = _mm256_fmadd_ps(x, b1, acc[i][1]);
+#pragma GCC unroll 2
+    for (int32_t i = 0; i < 2; i++) {
+        u[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
+{
+    int64_t rows = m / 8 * 8, columns = n / 8 * 8;
+    for (int64_t i = 0; i < rows; i += 8) {
+        for (int64_t j = 0; j < columns; j += 8) {
+            __m256 r[8];
+#pragma GCC unroll 8
+            for (int32_t q = 0; q < 8; q++) r[q] = _mm256_loadu_ps(x + (i + q) * ldx + j);
+            transpose8(r);
+#pragma GCC unroll 8
+            for (int32_t q = 0; q < 8; q++) _mm256_storeu_ps(to + (j + q) * ldt + i, r[q]);
         }
     }
-#pragma GCC unroll 6
-    for (int32_t i = 0; i < MR; i++) {
-        _mm256_storeu_ps(c + i * ldc, acc[i][0]);
-        _mm256_storeu_ps(c + i * ldc + 8, acc[i][1]);
-    }
-    if (whole && !t->bias) return;
-    for (int64_t i = 0; i < t->m; i++)
-        for (int64_t j = 0; j < t->n; j++) t->c[i * t->ldc + j] = c[i * ldc + j] + (t->bias ? t->bias[j] : 0.0f);
-}
-
-ISA static void pack_b_rows(const float *b, int64_t ldb, int64_t n, int64_t kc, float *out)
-{
-    for (int64_t j = 0; j < NR; j++)
-        for (int64_t k = 0; k < kc; k++) out[k * NR + j] = j < n ? b[j * ldb + k] : 0;
-}
-
-ISA static void pack_a_rows(const float *a, int64_t lda, int64_t m, int64_t kc, float *out)
-{
-    for (int64_t i = 0; i < MR; i++)
-        for (int64_t k = 0; k < kc; k++) out[k * MR + i] = i < m ? a[i * lda + k] : 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = i < rows ? columns : 0; j < n; j++) to[j * ldt + i] = x[i * ldx + j];
 }
 
 const struct wn__gemm_kernel *wn__gemm_avx2(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, pack_b_rows, pack_a_rows};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose};
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
 }
 #else

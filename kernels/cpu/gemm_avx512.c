@@ -1,5 +1,6 @@
-/* The f32 tile for AVX-512: 8 x 48, 24 accumulators, one broadcast of A for three fused multiply-adds. While
- * it runs it touches the memory the next strip will be packed from, a line a step. */
+/* The f32 tile for AVX-512: 8 rows x 1, 2 or 3 vectors of 16, one broadcast of A for up to three fused multiply-adds.
+ * B is read from a packed strip, or in place while the strip is packed on the way: the stores cost nothing beside
+ * the arithmetic. While it runs it touches the memory that is needed next, a line a step. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -18,62 +19,130 @@ ISA_INLINE __mmask16 lanes(int64_t n, int32_t v)
     return left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
 }
 
-ISA_INLINE void store_tile(const struct wn__gemm_tile *t, __m512 acc[MR][3])
+ISA_INLINE void add_bias(const struct wn__gemm_tile *t, const int32_t vectors, __m512 acc[MR][3])
 {
-    __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
     if (t->bias) {
-        for (int32_t v = 0; v < 3; v++) {
-            __m512 bias = _mm512_maskz_loadu_ps(mask[v], t->bias + 16 * v);
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m512 bias = _mm512_maskz_loadu_ps(lanes(t->n, v), t->bias + 16 * v);
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
         }
     }
+    if (t->row_bias) {
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+            __m512 bias = _mm512_set1_ps(i < t->m ? t->row_bias[i] : 0.0f);
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
+        }
+    }
+}
+
+ISA_INLINE void store_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+{
+    if (t->bias || t->row_bias) add_bias(t, vectors, acc);
     if (t->stream && t->n % 16 == 0) {
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++)
-            for (int32_t v = 0; v < 3; v++)
-                if (i < t->m && mask[v]) _mm512_stream_ps(t->c + i * t->ldc + 16 * v, acc[i][v]);
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++)
+                if (whole || i < t->m) _mm512_stream_ps(t->c + i * t->ldc + 16 * v, acc[i][v]);
         return;
     }
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
-        for (int32_t v = 0; v < 3; v++)
-            if (i < t->m) _mm512_mask_storeu_ps(t->c + i * t->ldc + 16 * v, mask[v], acc[i][v]);
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            if (whole) _mm512_storeu_ps(t->c + i * t->ldc + 16 * v, acc[i][v]);
+            else if (i < t->m) _mm512_mask_storeu_ps(t->c + i * t->ldc + 16 * v, lanes(t->n, v), acc[i][v]);
 }
 
-ISA static void tile(const struct wn__gemm_tile *t)
+ISA_INLINE void load_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
 {
-    __m512 acc[MR][3];
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int32_t v = 0; v < 3; v++)
-            acc[i][v] = t->first || i >= t->m ? _mm512_setzero_ps()
-                                              : _mm512_maskz_loadu_ps(lanes(t->n, v), t->c + i * t->ldc + 16 * v);
-    const float *a = t->a, *b = t->b;
-    int64_t half = (t->kc + 1) / 2;
-    for (int32_t part = 0; part < 2; part++) {
-        const char *ahead = t->ahead[part];
-        for (int64_t k = part ? half : 0; k < (part ? t->kc : half); k++) {
-            _mm_prefetch(ahead, _MM_HINT_T1);
-            ahead += t->ahead_step;
-            __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16), b2 = _mm512_load_ps(b + 32);
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
+    if (t->first) return;
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            const float *c = t->c + i * t->ldc + 16 * v;
+            if (whole) acc[i][v] = _mm512_loadu_ps(c);
+            else if (i < t->m) acc[i][v] = _mm512_maskz_loadu_ps(lanes(t->n, v), c);
+        }
+}
+
+/* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used. */
+ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t copy, const int32_t near,
+                        const int32_t whole)
+{
+    __m512 acc[MR][3];
+    __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
+    const float *row[MR]; /* rows beyond m repeat the last one and are not stored */
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) row[i] = t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
+    load_tile(t, vectors, whole, acc);
+    const float *b = t->b;
+    float *to = t->copy;
+    const char *ahead_row = t->ahead;
+    /* In locals, since the compiler cannot know that storing the copy leaves the request alone. */
+    const int64_t kc = t->kc, ak = t->ak, bk = t->bk, ahead_step = t->ahead_step;
+    const int64_t group = near ? WN_GEMM_NEAR_STEPS : WN_GEMM_FAR_STEPS;
+    int64_t at = 0;
+    for (int64_t k0 = 0; k0 < kc; k0 += group, ahead_row += t->ahead_row) {
+        const char *ahead = ahead_row;
+        for (int64_t k = kc - k0 < group ? kc - k0 : group; k > 0; k--, at += ak, b += bk) {
+            if (near) _mm_prefetch(ahead, _MM_HINT_T0);
+            else _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead += ahead_step;
+            __m512 x[3];
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) {
+                x[v] = copy ? (whole ? _mm512_loadu_ps(b + 16 * v) : _mm512_maskz_loadu_ps(mask[v], b + 16 * v))
+                            : _mm512_load_ps(b + 16 * v);
+                if (copy) _mm512_store_ps(to + 16 * v, x[v]);
+            }
+            if (copy) to += NR;
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) {
-                __m512 x = _mm512_set1_ps(a[i]);
-                acc[i][0] = _mm512_fmadd_ps(x, b0, acc[i][0]);
-                acc[i][1] = _mm512_fmadd_ps(x, b1, acc[i][1]);
-                acc[i][2] = _mm512_fmadd_ps(x, b2, acc[i][2]);
+                __m512 y = _mm512_set1_ps(row[i][at]);
+                __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+#pragma GCC unroll 3
+                for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(y, x[v], acc[i][v]);
             }
-            a += MR;
-            b += NR;
         }
     }
-    store_tile(t, acc);
+    store_tile(t, vectors, whole, acc);
+}
+
+#define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
+    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    {                                                                                                                  \
+        if (t->m == MR && t->n == 16 * VECTORS) tile_of(t, VECTORS, COPY, NEAR, 1);                                    \
+        else tile_of(t, VECTORS, COPY, NEAR, 0);                                                                       \
+    }
+TILE(far_1, 1, 0, 0)
+TILE(far_2, 2, 0, 0)
+TILE(far_3, 3, 0, 0)
+TILE(near_1, 1, 0, 1)
+TILE(near_2, 2, 0, 1)
+TILE(near_3, 3, 0, 1)
+TILE(copy_1, 1, 1, 0)
+TILE(copy_2, 2, 1, 0)
+TILE(copy_3, 3, 1, 0)
+
+static void tile(const struct wn__gemm_tile *t)
+{
+    static void (*const of[3][3])(const struct wn__gemm_tile *) = {
+        {far_1, far_2, far_3}, {near_1, near_2, near_3}, {copy_1, copy_2, copy_3}};
+    of[t->copy ? 2 : t->ahead_near ? 1 : 0][(t->n - 1) / 16](t);
 }
 
 /* 16 x 16 in registers: pairs, quads, then halves of rows change places. */
-ISA_INLINE void transpose(__m512 r[16])
+ISA_INLINE void transpose16(__m512 r[16])
 {
     __m512 t[16];
 #pragma GCC unroll 8
@@ -106,43 +175,29 @@ ISA_INLINE void transpose(__m512 r[16])
     }
 }
 
-ISA static void pack_b_rows(const float *b, int64_t ldb, int64_t n, int64_t kc, float *out)
+ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
-    for (int64_t j = 0; j < NR; j += 16) {
-        for (int64_t k = 0; k < kc; k += 16) {
-            int64_t steps = kc - k < 16 ? kc - k : 16;
-            __mmask16 mask = lanes(steps, 0);
+    for (int64_t i = 0; i < m; i += 16) {
+        int64_t rows = m - i < 16 ? m - i : 16;
+        __mmask16 row_mask = lanes(rows, 0);
+        for (int64_t j = 0; j < n; j += 16) {
+            int64_t columns = n - j < 16 ? n - j : 16;
+            __mmask16 mask = lanes(columns, 0);
             __m512 r[16];
 #pragma GCC unroll 16
-            for (int32_t i = 0; i < 16; i++)
-                r[i] = j + i < n ? _mm512_maskz_loadu_ps(mask, b + (j + i) * ldb + k) : _mm512_setzero_ps();
-            transpose(r);
+            for (int32_t q = 0; q < 16; q++)
+                r[q] = q < rows ? _mm512_maskz_loadu_ps(mask, x + (i + q) * ldx + j) : _mm512_setzero_ps();
+            transpose16(r);
 #pragma GCC unroll 16
-            for (int32_t i = 0; i < 16; i++)
-                if (i < steps) _mm512_store_ps(out + (k + i) * NR + j, r[i]);
+            for (int32_t q = 0; q < 16; q++)
+                if (q < columns) _mm512_mask_storeu_ps(to + (j + q) * ldt + i, row_mask, r[q]);
         }
-    }
-}
-
-ISA static void pack_a_rows(const float *a, int64_t lda, int64_t m, int64_t kc, float *out)
-{
-    for (int64_t k = 0; k < kc; k += 16) {
-        int64_t steps = kc - k < 16 ? kc - k : 16;
-        __mmask16 mask = lanes(steps, 0);
-        __m512 r[16];
-#pragma GCC unroll 16
-        for (int32_t i = 0; i < 16; i++)
-            r[i] = i < m ? _mm512_maskz_loadu_ps(mask, a + i * lda + k) : _mm512_setzero_ps();
-        transpose(r);
-#pragma GCC unroll 16
-        for (int32_t i = 0; i < 16; i++)
-            if (i < steps) _mm256_storeu_ps(out + (k + i) * MR, _mm512_castps512_ps256(r[i]));
     }
 }
 
 const struct wn__gemm_kernel *wn__gemm_avx512(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, pack_b_rows, pack_a_rows};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose};
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("fma"))
         return NULL;

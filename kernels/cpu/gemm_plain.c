@@ -18,34 +18,37 @@ static inline float multiply_add(float a, float b, float c)
 static void tile(const struct wn__gemm_tile *t)
 {
     float acc[MR][NR] = {{0}};
+    const float *b = t->b;
+    int64_t bk = t->bk;
+    if (t->copy) {
+        for (int64_t k = 0; k < t->kc; k++)
+            for (int64_t j = 0; j < NR; j++) t->copy[k * NR + j] = j < t->n ? b[k * bk + j] : 0;
+        b = t->copy;
+        bk = NR;
+    }
     if (!t->first)
         for (int64_t i = 0; i < t->m; i++)
             for (int64_t j = 0; j < t->n; j++) acc[i][j] = t->c[i * t->ldc + j];
-    for (int64_t k = 0; k < t->kc; k++)
-        for (int32_t i = 0; i < MR; i++)
-            for (int32_t j = 0; j < NR; j++) acc[i][j] = multiply_add(t->a[k * MR + i], t->b[k * NR + j], acc[i][j]);
+    for (int64_t k = 0; k < t->kc; k++, b += bk)
+        for (int64_t i = 0; i < t->m; i++) {
+            float a = t->a[i * t->ai + k * t->ak];
+            for (int32_t j = 0; j < NR; j++) acc[i][j] = multiply_add(a, b[j], acc[i][j]);
+        }
     for (int64_t i = 0; i < t->m; i++)
-        for (int64_t j = 0; j < t->n; j++) t->c[i * t->ldc + j] = t->bias ? acc[i][j] + t->bias[j] : acc[i][j];
+        for (int64_t j = 0; j < t->n; j++) {
+            float sum = t->bias ? acc[i][j] + t->bias[j] : acc[i][j];
+            t->c[i * t->ldc + j] = t->row_bias ? sum + t->row_bias[i] : sum;
+        }
 }
 
-static void pack_rows(const float *x, int64_t ld, int64_t n, int64_t kc, int64_t width, float *out)
+static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
-    for (int64_t k = 0; k < kc; k++)
-        for (int64_t j = 0; j < width; j++) out[k * width + j] = j < n ? x[j * ld + k] : 0;
-}
-
-static void pack_b_rows(const float *b, int64_t ldb, int64_t n, int64_t kc, float *out)
-{
-    pack_rows(b, ldb, n, kc, NR, out);
-}
-
-static void pack_a_rows(const float *a, int64_t lda, int64_t m, int64_t kc, float *out)
-{
-    pack_rows(a, lda, m, kc, MR, out);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) to[j * ldt + i] = x[i * ldx + j];
 }
 
 const struct wn__gemm_kernel *wn__gemm_plain(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, pack_b_rows, pack_a_rows};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose};
     return &kernel;
 }

@@ -102,6 +102,20 @@ function binding.id(id)
     return id
 end
 
+--- Another library, loaded at run time: the first of `names` that is there.
+-- @param names list of file names for the loader; an empty list is the process itself
+-- @param cdef declarations of what is called in it
+-- @return the library and its name, or nil when none loads
+function binding.open_library(names, cdef)
+    if not pcall(ffi.cdef, cdef) then return nil end
+    if #names == 0 then return ffi.C, 'the process' end
+    for _, name in ipairs(names) do
+        local ok, clib = pcall(ffi.load, name)
+        if ok then return clib, name end
+    end
+    return nil
+end
+
 --- Text of a `const char *`, or nil for a null pointer.
 function binding.text(p)
     if p == nil then return nil end

@@ -1,196 +1,100 @@
 --- The prompt: `wane repl`, `make repl`.
 --
--- Values print themselves unless the line ends in `;`. `local x = ...` stays visible on later lines. An error is
--- shown and the prompt goes on. A chunk that is not finished asks for more lines. `_` is the last value, weakly
--- held, and each line ends with a collection, so `a = nil` frees. Works on a pipe, then without prompts.
--- Nothing typed here becomes a global of the process: names live in a table of the prompt.
+-- Joins a session (what lines do) to a reader (where lines come from) and to the terminal. On a pipe there are
+-- values and errors and nothing else: no prompts, no times, no history. With TERM=dumb there are prompts, and
+-- neither colours nor a line editor. A line editor is used where the system has one and never needed.
 -- @module wane.repl
+
+local binding = require 'wane.ffi'
+local history = require 'wane.repl.history'
+local interrupt = require 'wane.repl.interrupt'
+local plain = require 'wane.repl.plain'
+local readline = require 'wane.repl.readline'
+local session = require 'wane.repl.session'
 
 local repl = {}
 
-local Session = {}
-Session.__index = Session
+local variable = os.getenv
 
---- A prompt's state, without input or output: for `repl.run` and for specs.
+--- A prompt's state, without input or output: session.new.
 -- @param write function(text) that shows something
+-- @param options see session.new
 -- @return a session with the method `feed`
-function repl.session(write)
-    local self = setmetatable({ write = write, pending = nil, last = setmetatable({}, { __mode = 'v' }) }, Session)
-    local last = self.last
-    self.env = setmetatable({}, {
-        __index = function(_, name)
-            if name == '_' then return last[1] end
-            return _G[name]
-        end,
-    })
-    self.env._G = self.env
-    self.env.__values = function(...) return ... end
-    self.env.exit = function(code) os.exit(code or 0, true) end
-    self.env.quit = self.env.exit
-    return self
+repl.session = session.new
+
+local function is_terminal(fd)
+    local process = binding.open_library({}, 'int isatty(int fd);')
+    return process ~= nil and process.isatty(fd) == 1
 end
 
---- Makes wane, nn, optim and policy names at the prompt.
-function Session:welcome()
+local function duration(seconds)
+    if seconds < 1e-3 then return ('%.0f us'):format(seconds * 1e6) end
+    if seconds < 1 then return ('%.1f ms'):format(seconds * 1e3) end
+    return ('%.2f s'):format(seconds)
+end
+
+-- One dim line after each line that ran: how long it took, the bytes that live now, the most that ever did.
+local function show_cost(seconds)
     local wane = require 'wane'
-    local env = self.env
-    env.wane, env.nn, env.optim, env.policy = wane, wane.nn, wane.optim, wane.policy
+    local m = wane.memory()
+    io.stdout:write(('\27[2m%s  live %s  peak %s\27[0m\n'):format(duration(seconds), wane.bytes.text(m.allocated),
+        wane.bytes.text(m.peak)))
 end
 
--- Copies what is local to the function at `level` into the prompt's names. Called by the chunk itself, as its
--- last statement: only there are its locals still alive and all assigned.
-function Session:capture(level)
-    local i = 1
+local function open_reader(env, kind, has_prompt, is_rich)
+    local reader = is_rich and kind ~= 'plain' and readline.open(env, kind) or nil
+    return reader or plain.open(has_prompt), reader ~= nil
+end
+
+-- A pasted block is several lines; each is fed as if it had been typed, until one asks to stop.
+local function feed(s, text)
+    local more = false
+    for line in (text:gsub('\n$', '') .. '\n'):gmatch '(.-)\n' do more = s:feed(line) end
+    return more
+end
+
+local function read_lines(s, reader, is_rich)
+    local path = is_rich and history.path() or nil
+    for _, line in ipairs(history.read(path)) do reader:remember(line) end
+    local more, before = false, nil
     while true do
-        local name, value = debug.getlocal(level, i)
-        if name == nil then return end
-        if name:match('^[%a_]') then rawset(self.env, name, value) end
-        i = i + 1
+        local line, why = reader:read(more and '>> ' or '> ')
+        if why == 'end' then break end
+        if line == nil then
+            s:forget()
+            more = false
+        else
+            if is_rich and line:match '%S' and line ~= before then
+                reader:remember(line)
+                history.append(path, line)
+                before = line
+            end
+            more = feed(s, line)
+        end
     end
-end
-
--- The statement form of a chunk, with the capture at its end unless the chunk ends in a return.
-function Session:statement(source, name)
-    local chunk = loadstring(source .. '\n__capture()', name)
-    if chunk == nil then return loadstring(source, name) end
-    local env = self.env
-    rawset(env, '__capture', function() self:capture(3) end)
-    return chunk
-end
-
-local function is_incomplete(message)
-    return message:match("'<eof>'$") ~= nil
-end
-
--- A chunk for the source; or nil, the message, whether more lines may mend it.
-function Session:compile(source)
-    local name = '=prompt'
-    local bare = source:gsub(';%s*$', '')
-    local chunk, expression_error = loadstring('return ' .. bare, name)
-    -- Not run as `return`: a tail call would take the line out of its error messages.
-    if chunk then return loadstring('return __values(' .. bare .. '\n)', name) end
-    local message
-    chunk, message = self:statement(source, name)
-    if chunk then return chunk end
-    return nil, message, is_incomplete(message) or is_incomplete(expression_error)
-end
-
-local function is_identifier(k)
-    return type(k) == 'string' and k:match('^[%a_][%w_]*$') ~= nil
-end
-
--- A plain table shows its content, one level deep and at most 20 entries; all else shows as print would.
-local function show(value, deep)
-    if type(value) == 'string' and deep then return ('%q'):format(value) end
-    if type(value) ~= 'table' or getmetatable(value) ~= nil or deep then return tostring(value) end
-    local parts, n = {}, #value
-    for i = 1, math.min(n, 20) do parts[#parts + 1] = show(value[i], true) end
-    local names = {}
-    for k in pairs(value) do
-        if not (type(k) == 'number' and k >= 1 and k <= n and k % 1 == 0) then names[#names + 1] = k end
-    end
-    table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-    for _, k in ipairs(names) do
-        if #parts >= 20 then break end
-        local key = is_identifier(k) and k or '[' .. show(k, true) .. ']'
-        parts[#parts + 1] = key .. ' = ' .. show(value[k], true)
-    end
-    local rest = n + #names - #parts
-    if rest > 0 then parts[#parts + 1] = ('... %d more'):format(rest) end
-    return '{ ' .. table.concat(parts, ', ') .. ' }'
-end
-
-local function pack(...)
-    return select('#', ...), { ... }
-end
-
--- Runs a compiled chunk. It stays interpreted, so that a hot loop typed here still hears an interrupt.
-function Session:call(chunk, quiet)
-    setfenv(chunk, self.env)
-    if jit then jit.off(chunk, true) end
-    local n, results = pack(pcall(chunk))
-    if not results[1] then
-        self.write('error: ' .. tostring(results[2]) .. '\n')
-        return
-    end
-    if n > 1 then self.last[1] = results[2] end
-    if quiet or n == 1 then return end
-    -- Showing a tensor runs a program, which may fail like anything else typed here.
-    local ok, text = pcall(function()
-        local parts = {}
-        for i = 2, n do parts[#parts + 1] = show(results[i], false) end
-        return table.concat(parts, '\t')
-    end)
-    self.write((ok and text or 'error: ' .. tostring(text)) .. '\n')
-end
-
---- Takes one line of input.
--- @param line text without its newline
--- @return true when the chunk goes on in the next line
-function Session:feed(line)
-    local source = self.pending and self.pending .. '\n' .. line or line
-    self.pending = nil
-    if source:match('^%s*$') then return false end
-    source = source:gsub('^%s*=', '')
-    local chunk, second, more = self:compile(source)
-    if chunk == nil and more then
-        self.pending = source
-        return true
-    end
-    if chunk == nil then
-        self.write('error: ' .. second .. '\n')
-        return false
-    end
-    self:call(chunk, source:match(';%s*$') ~= nil)
-    -- Twice: the first pass runs finalizers, the second frees what they held.
-    collectgarbage()
-    collectgarbage()
-    return false
-end
-
---- Shows what is wrong with a chunk that input ended in the middle of.
-function Session:finish()
-    if self.pending == nil then return end
-    local _, message = loadstring(self.pending, '=prompt')
-    self.pending = nil
-    self.write('error: ' .. tostring(message) .. '\n')
-end
-
---- Runs a script and makes its top-level locals names at the prompt.
--- @param path file
-function Session:script(path)
-    local file = assert(io.open(path, 'rb'))
-    local source = file:read('*a'):gsub('^#[^\n]*', '')
-    file:close()
-    local chunk, message = self:statement(source, '@' .. path)
-    if chunk == nil then error(message, 0) end
-    setfenv(chunk, self.env)
-    chunk()
 end
 
 --- Reads lines from standard input until it ends.
--- @param options table: `script` file to run first (optional)
+-- @param options table: `script` file to run first (optional); `reader` 'readline', 'libedit' or 'plain': which
+-- line editor (default: the first that is there)
 function repl.run(options)
-    -- `test -t` asks about the very descriptor we read: a child has the same one.
-    local status = os.execute('test -t 0')
-    local is_terminal = status == 0 or status == true
-    io.stdout:setvbuf('line')
-    local session = repl.session(function(text) io.stdout:write(text) end)
-    session:welcome()
-    if options.script then session:script(options.script) end
-    if is_terminal then print('Wane. Values print themselves; end a line with ; to keep it quiet; ^D leaves.') end
-    local more = false
-    while true do
-        if is_terminal then
-            io.stdout:write(more and '>> ' or '> ')
-            io.stdout:flush()
-        end
-        local line = io.read('*l')
-        if line == nil then break end
-        more = session:feed(line)
+    local has_prompt = is_terminal(0)
+    local is_rich = has_prompt and is_terminal(1) and (variable 'TERM' or 'dumb') ~= 'dumb'
+    io.stdout:setvbuf 'line'
+    local s = session.new(function(text) io.stdout:write(text) end, {
+        protect = has_prompt and interrupt.pcall or nil, ran = is_rich and show_cost or nil,
+    })
+    s:welcome()
+    if has_prompt then interrupt.listen() end
+    if options.script then s:script(options.script) end
+    if has_prompt then print('Wane. Values print themselves; end a line with ; to keep it quiet; ^D leaves.') end
+    local reader, is_edited = open_reader(s.env, options.reader, has_prompt, is_rich)
+    read_lines(s, reader, is_edited)
+    s:finish()
+    if has_prompt then
+        print()
+        interrupt.unlisten()
     end
-    session:finish()
-    if is_terminal then print() end
 end
 
 return repl

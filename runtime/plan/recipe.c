@@ -84,17 +84,19 @@ static int32_t is_always_kept(const struct wn__form *f, int32_t i)
            f->node[i].word == WN_WORD_SAVE;
 }
 
-/* What a step keeps of its block, besides what is always kept. */
+/* What a step keeps of its block, besides what is always kept. A value inside a block that no backward node reads is
+ * never kept: what is dropped beside it would otherwise be recomputed from it, at the price of its bytes. */
 struct keep_rule {
     int32_t beyond;   /* what a forward node at or after this reads; */
-    int32_t defaults; /* 1: what no word drops, */
+    int32_t defaults; /* 1: residuals and block edges that no word drops, */
     int32_t home;     /* unless it lies in a region and nothing at or after this reads it (0: wherever it lies) */
 };
 
 static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
 {
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
-    int32_t by_default = rule.defaults && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
+    int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
+    int32_t by_default = rule.defaults && matters && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
     return is_always_kept(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 

@@ -19,6 +19,7 @@ local within = require 'wane.within'
 
 local nn, optim = wane.nn, wane.optim
 local MiB = 2 ^ 20
+local LUAJIT = arg[-1] or 'luajit'
 local PYTHON = os.getenv 'PYTHON' or 'python3'
 local TUNED = 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
     .. 'glibc.malloc.trim_threshold=17179869184'
@@ -198,7 +199,8 @@ end
 
 -- The other side of --process: this script again, for one row.
 local function process_bytes(number)
-    local line = first_line(('luajit "%s" --process %d%s'):format(arg[0], number, chosen.small and ' --small' or ''))
+    local small = chosen.small and ' --small' or ''
+    local line = first_line(('"%s" "%s" --process %d%s'):format(LUAJIT, arg[0], number, small))
     return assert(tonumber(line), 'the process of row ' .. number .. ' did not end')
 end
 
@@ -238,7 +240,8 @@ local function median(list) return #list > 0 and common.median(list) or nil end
 local function run(row, rivals, probe)
     local step, times = row[2](), { {}, {}, {} }
     for _, one in ipairs(rivals) do one:ask('build ' .. row[3]) end
-    local out = { gflops = probe.gflops(C.wn_threads()), bandwidth = probe.read(C.wn_threads(), 2 ^ 29) }
+    local out = { gflops = probe.gflops(C.wn_threads()) }
+    out.bandwidth = probe.read(C.wn_threads(), chosen.small and 2 ^ 26 or 2 ^ 29)
     for turn = 1, 2 + chosen.steps do -- two to warm up
         local wane_seconds = timed_wane(step)
         local theirs = {}
@@ -266,8 +269,8 @@ end
 local function wane_start()
     local start = C.wn_now()
     local root = common.root
-    assert(os.execute(([[luajit -e 'package.path = "%s/lua/?.lua;%s/lua/?/init.lua;" .. package.path; ]]
-        .. [[require("wane").tensor { 1, 2, 3 }']]):format(root, root)) == 0, 'Wane did not start')
+    assert(os.execute(([["%s" -e 'package.path = "%s/lua/?.lua;%s/lua/?/init.lua;" .. package.path; ]]
+        .. [[require("wane").tensor { 1, 2, 3 }']]):format(LUAJIT, root, root)) == 0, 'Wane did not start')
     return C.wn_now() - start
 end
 

@@ -1,0 +1,252 @@
+/* The f32 product's driver: cuts a batch of products into blocks, one a task, and feeds the tile of this machine.
+ * Three ways through a block; an output's chain over k is the same in all of them (gemm.h):
+ *   general   strips of B packed once for all rows; A is read in place, or packed where that is cheaper;
+ *   in place  B's rows lie along the columns: the first tile of a strip packs it while it computes;
+ *   swapped   few rows, and B's rows lie along k (a layer's forward): c' = B a', so that only A, the small one, is
+ *             packed, and B is read once, where it lies. Partial sums wait in a buffer and turn at the end.
+ * Work is cut over outputs, never over k. Nothing here allocates. */
+#include <stddef.h>
+#include <string.h>
+#include "gemm.h"
+
+#define SWAP_ROWS 64    /* rows of A up to which swapping pays */
+#define DIRECT_ROWS 192 /* rows of A from which it is read in place */
+#define SMALL 16384     /* multiply-adds not worth a thread */
+
+struct job {
+    const struct wn__gemm *p;
+    const struct wn__gemm_kernel *kernel;
+    int64_t row_parts, column_parts;
+    int32_t stream;
+};
+
+/* The block of outputs one task makes, of one matrix of the batch. */
+struct block {
+    const float *a, *b;
+    float *c;
+    int64_t row0, row1, column0, column1;
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static const struct wn__gemm_kernel *best_kernel(void)
+{
+    const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
+    if (!kernel) kernel = wn__gemm_avx2();
+    return kernel ? kernel : wn__gemm_plain();
+}
+
+/* ---- swapped --------------------------------------------------------------------------------------- */
+
+/* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */
+static void pack_swapped(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
+                         float *packed)
+{
+    const struct wn__gemm *p = w->p;
+    for (int64_t row = q->row0; row < q->row1; row += width, packed += kc * width) {
+        int64_t m = least(q->row1 - row, width);
+        const float *from = q->a + row * p->ai + k * p->ak;
+        if (m < width) memset(packed, 0, (size_t)(kc * width) * sizeof *packed);
+        if (p->ak == 1) {
+            w->kernel->transpose(from, p->ai, m, kc, packed, width);
+        } else {
+            for (int64_t i = 0; i < kc; i++) memcpy(packed + i * width, from + i * p->ak, (size_t)m * sizeof *packed);
+        }
+    }
+}
+
+/* Columns [column, column + n) of c, all rows of the block: (n, rows) sums, turned into c. */
+static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
+{
+    float packed[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
+    float sums[WN_GEMM_A_FLOATS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t rows = q->row1 - q->row0, wide = (rows + width - 1) / width * width;
+    int64_t step = least(WN_GEMM_KC, WN_GEMM_B_FLOATS / wide / 16 * 16), mr = w->kernel->mr;
+    for (int64_t k = 0; k < p->k; k += step) {
+        int64_t kc = least(p->k - k, step);
+        pack_swapped(w, q, k, kc, width, packed);
+        struct wn__gemm_tile t = {.kc = kc, .ai = p->bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
+        t.ahead_near = 1;
+        t.ahead_step = kc / 4; /* bytes: 16 touches along the kc floats of a row */
+        t.ahead_row = p->bj * (int64_t)sizeof(float);
+        for (int64_t i = 0; i < n; i += mr) {
+            t.m = least(n - i, mr);
+            t.a = q->b + (column + i) * p->bj + k;
+            t.ahead = (const char *)(t.a + mr * p->bj);
+            if (i + mr >= n) t.ahead = (const char *)(q->b + column * p->bj + k + kc);
+            t.row_bias = p->bias && k + kc == p->k ? (const float *)p->bias + column + i : NULL;
+            for (int64_t row = 0; row < rows; row += width) {
+                t.b = packed + row * kc;
+                t.c = sums + i * wide + row;
+                t.n = least(rows - row, width);
+                w->kernel->tile(&t);
+            }
+        }
+    }
+    w->kernel->transpose(sums, wide, n, rows, q->c + q->row0 * p->n + column, p->n);
+}
+
+static void run_swapped(const struct job *w, const struct block *q)
+{
+    int64_t rows = q->row1 - q->row0, strips = (rows + w->kernel->nr - 1) / w->kernel->nr;
+    int64_t width = ((rows + strips - 1) / strips + 15) / 16 * 16;
+    int64_t step = WN_GEMM_A_FLOATS / (strips * width) / w->kernel->mr * w->kernel->mr;
+    for (int64_t column = q->column0; column < q->column1; column += step)
+        run_swapped_part(w, q, column, least(q->column1 - column, step), width);
+}
+
+/* ---- general and in place ---------------------------------------------------------------------------- */
+
+/* Rows in groups of mr: (group, kc, mr), zeros beyond m. */
+static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t kc, float *out)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr;
+    for (int64_t i = 0; i < rows; i += mr, from += mr * p->ai, out += mr * kc) {
+        int64_t m = least(rows - i, mr);
+        if (p->ak == 1) w->kernel->transpose(from, p->ai, m, kc, out, mr);
+        else if (m == 8 && mr == 8)
+            for (int64_t k = 0; k < kc; k++) memcpy(out + k * 8, from + k * p->ak, 8 * sizeof *out);
+        else
+            for (int64_t k = 0; k < kc; k++)
+                for (int64_t j = 0; j < m; j++) out[k * mr + j] = from[k * p->ak + j];
+    }
+}
+
+/* What tile number i of a strip touches. First the next strip of B, then the next tile's rows of A. */
+static void look_ahead(const struct job *w, const float *next, int64_t i, struct wn__gemm_tile *t)
+{
+    const struct wn__gemm *p = w->p;
+    t->ahead_near = 0;
+    if (p->bk == 1 && i < 4) { /* half of its rows, every other line */
+        t->ahead_row = p->bj * (int64_t)sizeof(float);
+        t->ahead = (const char *)next + (i & 1) * (w->kernel->nr / 2) * t->ahead_row + (i >> 1) * 64;
+        t->ahead_step = t->kc;
+    } else if (p->bk != 1 && i < 4) { /* a quarter of its rows: all lines of a row together, as memory likes it */
+        t->ahead_row = p->bk * (int64_t)sizeof(float);
+        t->ahead = (const char *)next + i * ((t->kc + 3) / 4) * t->ahead_row;
+        t->ahead_step = 64;
+    } else {
+        t->ahead = (const char *)(t->a + w->kernel->mr * t->ai);
+        t->ahead_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
+        t->ahead_step = t->ak == 1 ? t->kc / 4 : 0;
+        t->ahead_near = 1;
+    }
+}
+
+/* Rows [row, row + rows) of the block, for one stretch of k: every strip of B in turn. packed_a NULL: in place. */
+static void run_strips(const struct job *w, const struct block *q, int64_t row, int64_t rows, int64_t k, int64_t kc,
+                       const float *packed_a)
+{
+    float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr;
+    struct wn__gemm_tile t = {.kc = kc, .ldc = p->n, .first = k == 0, .stream = w->stream};
+    t.ai = packed_a ? 1 : p->ai;
+    t.ak = packed_a ? mr : p->ak;
+    for (int64_t column = q->column0; column < q->column1; column += nr) {
+        const float *b = q->b + column * p->bj + k * p->bk;
+        t.n = least(q->column1 - column, nr);
+        if (p->bk == 1) {
+            if (t.n < nr) memset(packed_b, 0, sizeof packed_b);
+            w->kernel->transpose(b, p->bj, t.n, kc, packed_b, nr);
+        }
+        t.bias = p->bias && k + kc == p->k ? (const float *)p->bias + column : NULL;
+        const float *next = b + nr * p->bj;
+        if (column + nr >= q->column1) next = q->b + q->column0 * p->bj + (k + kc) * p->bk;
+        for (int64_t i = 0; i < rows; i += mr) {
+            t.copy = i == 0 && p->bk != 1 ? packed_b : NULL;
+            t.b = t.copy ? b : packed_b;
+            t.bk = t.copy ? p->bk : nr;
+            t.a = packed_a ? packed_a + i * kc : q->a + (row + i) * p->ai + k * p->ak;
+            t.c = q->c + (row + i) * p->n + column;
+            t.m = least(rows - i, mr);
+            look_ahead(w, next, i / mr, &t);
+            w->kernel->tile(&t);
+        }
+    }
+}
+
+static void run_general(const struct job *w, const struct block *q)
+{
+    float packed_a[WN_GEMM_A_FLOATS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, k = 0;
+    int32_t direct = p->ak == 1 && rows >= DIRECT_ROWS;
+    do { /* once even when k is 0: then the result is the bias, or zeros */
+        int64_t kc = least(p->k - k, WN_GEMM_KC);
+        int64_t step = direct ? rows : WN_GEMM_A_FLOATS / (kc > 16 ? kc : 16) / mr * mr;
+        for (int64_t row = q->row0; row < q->row1; row += step) {
+            int64_t m = least(q->row1 - row, step);
+            if (!direct) pack_a(w, q->a + row * p->ai + k * p->ak, m, kc, packed_a);
+            run_strips(w, q, row, m, k, kc, direct ? NULL : packed_a);
+        }
+        k += kc;
+    } while (k < p->k);
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------------- */
+
+/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
+static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
+{
+    int64_t units = (n + unit - 1) / unit;
+    *begin = units * part / parts * unit;
+    *end = least(units * (part + 1) / parts * unit, n);
+}
+
+static void run_tasks(int64_t begin, int64_t end, void *ctx)
+{
+    const struct job *w = ctx;
+    const struct wn__gemm *p = w->p;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t parts = w->row_parts * w->column_parts, batch = task / parts, offset[2];
+        int64_t row_part = task % parts / w->column_parts, column_part = task % w->column_parts;
+        wn__gemm_offsets(p, batch, offset);
+        struct block q = {.a = (const float *)p->a + offset[0] * p->m * p->k,
+                          .b = (const float *)p->b + offset[1] * p->n * p->k,
+                          .c = (float *)p->c + batch * p->m * p->n};
+        part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
+        part_of(p->n, w->kernel->nr, column_part, w->column_parts, &q.column0, &q.column1);
+        if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
+        if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        else run_general(w, &q);
+    }
+#if defined(__x86_64__)
+    if (w->stream) __builtin_ia32_sfence();
+#endif
+}
+
+/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
+static void cut(struct job *w)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t threads = wn_cpu_threads();
+    int64_t rows = (p->m + w->kernel->mr - 1) / w->kernel->mr, columns = (p->n + w->kernel->nr - 1) / w->kernel->nr;
+    w->row_parts = w->column_parts = 1;
+    if (p->batch % threads == 0 || p->m * p->n * p->k < SMALL) return;
+    int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
+    int64_t *first = p->m > p->n ? &w->row_parts : &w->column_parts;
+    int64_t *second = p->m > p->n ? &w->column_parts : &w->row_parts;
+    int64_t most = p->m > p->n ? rows : columns, rest = p->m > p->n ? columns : rows;
+    *first = least(want, most);
+    *second = least((want + *first - 1) / *first, rest);
+}
+
+int32_t wn__gemm_f32(const struct wn__gemm *p)
+{
+    int64_t numel = p->batch * p->m * p->n;
+    if (numel == 0) return WN_OK;
+    struct job w = {.p = p, .kernel = best_kernel()};
+    cut(&w);
+    /* Written once and larger than the caches: do not read it in first. Whole lines only. */
+    w.stream = p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;
+    int64_t tasks = p->batch * w.row_parts * w.column_parts;
+    int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
+    wn__parallel_for(tasks, SMALL / (flops + 1) + 1, run_tasks, &w);
+    return WN_OK;
+}

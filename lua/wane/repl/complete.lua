@@ -1,0 +1,63 @@
+--- Completion: the words that what stands before the cursor may become.
+--
+-- `wane.zer` becomes fields of `wane`, `t:su` methods of the tensor `t`, a bare word a name of the prompt, a
+-- global or a keyword. Nothing is called and nothing is computed; what cannot be looked up has no completions.
+-- @module wane.repl.complete
+
+local names = require 'wane.repl.names'
+
+local complete = {}
+
+local KEYWORDS = {
+    'and', 'break', 'do', 'else', 'elseif', 'end', 'false', 'for', 'function', 'if', 'in', 'local', 'nil', 'not',
+    'or', 'repeat', 'return', 'then', 'true', 'until', 'while',
+}
+
+--- Characters that end a word to complete: all that cannot be in a path such as `model.blocks:forward`.
+complete.breaks = ' \t\n"\\\'`@$><=;|&{}()[]+-*/^%,#~?!'
+
+-- A name of the prompt's own starts with two underscores.
+local function bare_words(env)
+    local seen, list = {}, {}
+    for _, from in ipairs { KEYWORDS, names.of(env), names.of(_G) } do
+        for _, name in ipairs(from) do
+            if not seen[name] then
+                seen[name] = true
+                list[#list + 1] = name
+            end
+        end
+    end
+    table.sort(list)
+    return list
+end
+
+--- Words that start with `text`, whole (the path included), sorted.
+-- @param env the prompt's names
+-- @param text what stands before the cursor, back to the last of `complete.breaks`
+-- @return list of words
+function complete.words(env, text)
+    local path, separator, start = text:match '^(.*)([.:])([%w_]*)$'
+    local from, before
+    if path == nil then
+        from, before, start = bare_words(env), '', text
+    else
+        local value = path ~= '' and names.value(env, path) or nil
+        from, before = names.of(value, separator), path .. separator
+    end
+    local list = {}
+    for _, name in ipairs(from) do
+        if name:sub(1, #start) == start then list[#list + 1] = before .. name end
+    end
+    return list
+end
+
+--- What all words of a list begin with.
+function complete.common(words)
+    local common = words[1] or ''
+    for _, word in ipairs(words) do
+        while word:sub(1, #common) ~= common do common = common:sub(1, -2) end
+    end
+    return common
+end
+
+return complete

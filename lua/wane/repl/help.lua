@@ -1,0 +1,255 @@
+--- `?name`: what the comments of Wane's own Lua files say about a name.
+--
+-- A name is first looked up where a script would find it (wane, a tensor's methods and fields, nn, optim, policy, a
+-- model's methods); then the comment that fits it best is searched in the files beside this one. So help cannot
+-- drift from the code: a name that is gone has none, and a new comment is there at once.
+-- @module wane.repl.help
+
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local names = require 'wane.repl.names'
+local tensor = require 'wane.tensor'
+
+local help = {}
+
+local folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
+
+-- ---- the names there are -----------------------------------------------------------------------------------------
+-- In the order in which a bare name is looked up.
+local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'model' }
+local OWN_FILES = {
+    tensor = { 'arith', 'shape', 'read', 'tensor', 'create', 'grad' }, policy = { 'policy' },
+    model = { 'module', 'modulestate' }, nn = { 'nn/', 'module' }, optim = { 'optim/' },
+}
+
+-- { name = value } of a space. Values of names that are loaded late are read only when one is asked for.
+local function space(which)
+    local wane = require 'wane'
+    if which == 'wane' then return wane end
+    if which == 'tensor' then return nil end
+    if which == 'model' then return module.Module end
+    return wane[which]
+end
+
+local function names_in(which)
+    if which ~= 'tensor' then return names.of(space(which)) end
+    local found = {}
+    for _, t in ipairs { tensor.methods, tensor.fields } do
+        for _, name in ipairs(names.of(t)) do found[#found + 1] = name end
+    end
+    return found
+end
+
+local function value_in(which, name)
+    if which == 'tensor' then return tensor.methods[name] or tensor.fields[name] end
+    return names.value(space(which), name)
+end
+
+local function has(which, name)
+    for _, known in ipairs(names_in(which)) do
+        if known == name then return true end
+    end
+    return false
+end
+
+-- ---- the comments there are --------------------------------------------------------------------------------------
+local blocks -- list of { file, first, last, text = lines of the comment, code = lines up to the next one, is_doc }
+
+local function is_comment(line)
+    return line:match '^%-%-' ~= nil and not line:match '^%-%- %-%-%-%-'
+end
+
+local function read_blocks(path, file)
+    local input = io.open(path, 'rb')
+    if not input then return end
+    local block, n
+    n = 0
+    for line in input:lines() do
+        n = n + 1
+        if is_comment(line) then
+            if block == nil or #block.code > 0 then
+                block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil }
+                blocks[#blocks + 1] = block
+            end
+            block.text[#block.text + 1] = line:gsub('^%-%-+ ?', '')
+        elseif block then
+            block.code[#block.code + 1] = line
+        end
+        if block then block.last = n end
+    end
+    input:close()
+end
+
+-- Folders are not listed by plain Lua; the files are those that names live in.
+local FILES = {
+    'init', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan', 'measure', 'memory',
+    'bytes', 'compile', 'checkpoint', 'chunked', 'module', 'modulestate', 'torchmem', 'cli', 'op', 'errors', 'within',
+}
+
+local function load_blocks()
+    blocks = {}
+    local seen = {}
+    local function add(file)
+        if seen[file] then return end
+        seen[file] = true
+        read_blocks(folder .. file .. '.lua', file)
+        read_blocks(folder .. file .. '/init.lua', file .. '/init')
+    end
+    for _, file in ipairs(FILES) do add(file) end
+    -- Files of layers, optimizers and whatever came later have been loaded by the look at the name.
+    for loaded in pairs(package.loaded) do
+        local file = type(loaded) == 'string' and loaded:match '^wane%.(.+)$'
+        if file and not file:match '^repl' then add((file:gsub('%.', '/'))) end
+    end
+end
+
+local function words_of(line)
+    local found = {}
+    for word in line:gmatch '[%a_][%w_]*' do found[word] = true end
+    return found
+end
+
+-- How a block's code defines `name`: 2, it does so at once; 1, further down, and no empty line parts them or the
+-- comment speaks of it too; 0, not at all.
+local function defines(block, name)
+    local is_near = true
+    for i, line in ipairs(block.code) do
+        is_near = is_near and line ~= ''
+        local defined = line:match '^function [%w_]+[.:]([%w_]+)' or line:match '^local function ([%w_]+)'
+            or line:match '^[%w_]+%.([%w_]+) *=' or line:match '^([%w_]+) *='
+        if defined == name then return i == 1 and 2 or is_near and 1 or words_of(table.concat(block.text, ' '))[name]
+            and 1 or 0 end
+        if line:match '^[%w_.]+, ' and words_of(line:match '^[^=]*')[name] then return i == 1 and 2 or 1 end
+    end
+    return 0
+end
+
+local function is_own(which, file)
+    for _, own in ipairs(OWN_FILES[which] or {}) do
+        if file == own or own:sub(-1) == '/' and file:sub(1, #own) == own then return true end
+    end
+    return OWN_FILES[which] == nil
+end
+
+local function score(block, which, name, value)
+    local text = table.concat(block.text, '\n')
+    local defined = defines(block, name)
+    local points = defined * 2
+    local full = which .. '.' .. name
+    if (' ' .. text):find('[^%w_.]' .. full:gsub('%.', '%%.') .. '%f[^%w_]') then points = points + 3 end
+    if words_of(block.text[1])[name] then points = points + 1 end
+    if type(value) == 'function' then
+        local info = debug.getinfo(value, 'S')
+        local is_there = info.source:sub(2) == folder .. block.file .. '.lua'
+        if is_there and info.linedefined >= block.first and info.linedefined <= block.last then points = points + 2 end
+    end
+    if points == 0 then return 0 end
+    if is_own(which, block.file) then points = points + 1 end
+    return points + (block.is_doc and 1 or 0)
+end
+
+local LEAST = 4 -- a passing mention is no help
+
+local function best(which, name, value)
+    local found, most = nil, LEAST - 1
+    for _, block in ipairs(blocks) do
+        local points = score(block, which, name, value)
+        if points > most then found, most = block, points end
+    end
+    return found
+end
+
+-- ---- showing them ------------------------------------------------------------------------------------------------
+local function title(which, name)
+    if which == 'tensor' then
+        return tensor.methods[name] and 'tensor:' .. name or 'tensor.' .. name
+    end
+    return which == 'model' and 'model:' .. name or which .. '.' .. name
+end
+
+local function shown(block)
+    local lines = {}
+    for _, line in ipairs(block.text) do
+        local name, rest = line:match '^@param ([%w_]+) ?(.*)'
+        if name then
+            line = '  ' .. name .. ': ' .. rest
+        elseif line:match '^@return' then
+            line = '  returns ' .. line:match '^@return ?(.*)'
+        elseif line:match '^@' then
+            line = nil
+        end
+        lines[#lines + 1] = line
+    end
+    while lines[#lines] == '' do lines[#lines] = nil end
+    return '  ' .. table.concat(lines, '\n  ')
+end
+
+-- What can be said without a comment: why there is no value, or where it is defined.
+local function place(which, name, value)
+    if value == nil then
+        local ok, failure = pcall(function() return space(which)[name] end)
+        if not ok then return '  ' .. (errors.is(failure) and failure.message or tostring(failure)) end
+    end
+    local info = type(value) == 'function' and debug.getinfo(value, 'S')
+    if not info then return '  has no comment of its own' end
+    return ('  has no comment of its own; see lua/wane/%s, line %d'):format(
+        info.source:sub(#folder + 2), info.linedefined)
+end
+
+local function near(name)
+    local known, seen = {}, {}
+    for _, which in ipairs(SPACES) do
+        for _, candidate in ipairs(names_in(which)) do
+            if not seen[candidate] then known[#known + 1] = candidate end
+            seen[candidate] = true
+        end
+    end
+    table.sort(known)
+    return errors.near(name, known)
+end
+
+-- Which spaces what stands before the last name means: the space itself, or what a value of the prompt is.
+local function spaces_of(env, before)
+    if before == '' then return SPACES end
+    for _, which in ipairs(SPACES) do
+        if before == which or before == 'wane.' .. which then return { which } end
+    end
+    local value = names.value(env, before)
+    if tensor.is(value) then return { 'tensor' } end
+    if module.is(value) then return { 'model' } end
+    return {}
+end
+
+local USAGE = [[
+?name tells about a name: ?zeros, ?wane.memory, ?tensor:sum, ?nn.Linear, ?policy.sqrt, or ?x for what x is.
+Values print themselves; end a line with ; to keep it quiet; _ is the last value; TAB completes; ^C stops; ^D leaves.]]
+
+--- The text for a name.
+-- @param env the prompt's names: `?t:sum` may speak of a tensor t
+-- @param query what stands after the question mark
+-- @return text, several lines without the last newline; for an unknown name, the names near it
+function help.text(env, query)
+    query = query:gsub('%s+$', ''):gsub('^%s+', ''):gsub('%(.*$', '')
+    if query == '' then return USAGE end
+    local before, name = query:match '^(.*)[.:]([%w_]+)$'
+    if before == nil then before, name = '', query end
+    local out = {}
+    for _, which in ipairs(spaces_of(env, before)) do
+        if has(which, name) then
+            local value = value_in(which, name)
+            load_blocks()
+            local block = best(which, name, value)
+            out[#out + 1] = title(which, name) .. '\n' .. (block and shown(block) or place(which, name, value))
+        end
+    end
+    if #out > 0 then return table.concat(out, '\n') end
+    local value = names.value(env, query)
+    if value ~= nil and before == '' then
+        local kind = tensor.is(value) and 'a tensor' or module.is(value) and 'a module' or 'a ' .. type(value)
+        local fields = names.of(value)
+        return query .. ' is ' .. kind .. (#fields > 0 and ': ' .. table.concat(fields, ', ') or '')
+    end
+    return 'nothing is known of ' .. query .. '; ' .. near(name)
+end
+
+return help

@@ -1,0 +1,72 @@
+--- The lines typed in earlier sessions: $XDG_STATE_HOME/wane/history, else ~/.local/state/wane/history.
+--
+-- History is a comfort: whatever goes wrong with its file (no home, no folder, no room) is passed over in silence,
+-- and the prompt works without it. Only a session at a terminal reads or writes it.
+-- @module wane.repl.history
+
+local binding = require 'wane.ffi'
+
+local history = {}
+
+local MOST = 1000 -- lines kept when a session starts
+local variable = os.getenv
+
+--- Where the history lies, or nil where there is no home.
+function history.path()
+    local state = variable 'XDG_STATE_HOME'
+    if state and state:match '^/' then return state .. '/wane/history' end
+    local home = variable 'HOME'
+    if home and home:match '^/' then return home .. '/.local/state/wane/history' end
+    return nil
+end
+
+local function make_folders(path)
+    local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
+    if process == nil then return end
+    for at in path:gmatch '()/' do
+        if at > 1 then process.mkdir(path:sub(1, at - 1), 448) end -- 0700: what was typed is nobody else's
+    end
+end
+
+local function write(path, lines)
+    local file = io.open(path .. '.new', 'w')
+    if not file then return end
+    file:write(table.concat(lines, '\n'), '\n')
+    file:close()
+    os.rename(path .. '.new', path)
+end
+
+--- The last lines of earlier sessions, oldest first; shortens a file that has grown long.
+-- @param path file, or nil
+-- @return list of lines, possibly empty
+function history.read(path)
+    local lines = {}
+    local file = path and io.open(path, 'r')
+    if not file then return lines end
+    for line in file:lines() do lines[#lines + 1] = line end
+    file:close()
+    if #lines <= MOST then return lines end
+    local last = {}
+    for i = #lines - MOST + 1, #lines do last[#last + 1] = lines[i] end
+    if #lines > 2 * MOST then write(path, last) end
+    return last
+end
+
+--- Adds a line to the file, making its folders when needed.
+-- @param path file, or nil
+-- @param line text; a pasted block becomes several lines
+-- @return whether it was written
+function history.append(path, line)
+    if path == nil then return false end
+    local file = io.open(path, 'a')
+    if not file then
+        make_folders(path)
+        file = io.open(path, 'a')
+    end
+    if not file then return false end
+    file:write(line, '\n')
+    file:close()
+    return true
+end
+
+return history

@@ -1,0 +1,79 @@
+--- What names a value has: for completion and for help.
+--
+-- Looking changes nothing: a table is read with rawget along its `__index` tables, and a lazily filled table
+-- (wane, nn, optim) tells the names it would load without loading them. Names that start with `_` are private.
+-- @module wane.repl.names
+
+local module = require 'wane.module'
+local tensor = require 'wane.tensor'
+
+local names = {}
+
+local function is_name(k)
+    return type(k) == 'string' and k:match('^%a[%w_]*$') ~= nil
+end
+
+local function add_keys(found, t)
+    for k in next, t do
+        if is_name(k) then found[k] = true end
+    end
+end
+
+-- The table of places that the `__index` of a lazily filled table closes over, directly or through a helper.
+local function add_places(found, fn, depth)
+    for i = 1, 20 do
+        local name, value = debug.getupvalue(fn, i)
+        if name == nil then return end
+        if name == 'PLACES' and type(value) == 'table' then add_keys(found, value) end
+        if type(value) == 'function' and depth > 0 then add_places(found, value, depth - 1) end
+    end
+end
+
+local function add_table(found, t)
+    for _ = 1, 8 do
+        add_keys(found, t)
+        local mt = debug.getmetatable(t)
+        local index = type(mt) == 'table' and rawget(mt, '__index')
+        if type(index) == 'function' then add_places(found, index, 1) end
+        if type(index) ~= 'table' then return end
+        t = index
+    end
+end
+
+--- The names a value answers to, sorted.
+-- @param value anything
+-- @param separator '.' for fields, ':' for methods; nil: both
+-- @return list of names
+function names.of(value, separator)
+    local found = {}
+    if tensor.is(value) then
+        if separator ~= ':' then add_keys(found, tensor.fields) end
+        if separator ~= '.' then add_keys(found, tensor.methods) end
+    elseif module.is(value) then
+        if separator ~= ':' then add_keys(found, value) end
+        if separator ~= '.' then add_table(found, debug.getmetatable(value).__index) end
+    elseif type(value) == 'table' then
+        add_table(found, value)
+    elseif type(value) == 'string' then
+        add_keys(found, string)
+    end
+    local list = {}
+    for name in pairs(found) do list[#list + 1] = name end
+    table.sort(list)
+    return list
+end
+
+--- The value behind a path of names such as 'model.blocks', or nil. Never raises.
+-- @param env table in which the first name is looked up
+-- @param path names joined by '.' or ':'
+function names.value(env, path)
+    local value = env
+    for name in path:gmatch '[^.:]+' do
+        local ok, inner = pcall(function() return value[tonumber(name) or name] end)
+        if not ok then return nil end
+        value = inner
+    end
+    return value
+end
+
+return names

@@ -1,0 +1,154 @@
+--- A line editor: libreadline, or libedit where it is missing, found at run time.
+--
+-- Neither library is needed: `readline.open` answers nil without them, and the prompt reads plain lines.
+-- ^C is a key here, not a signal: the terminal sends no SIGINT while a line is typed, so nothing is ever torn out
+-- of the library. The terminal is put back before the line runs. Callbacks never raise through C.
+-- @module wane.repl.readline
+
+local binding = require 'wane.ffi'
+local complete = require 'wane.repl.complete'
+
+local readline = {}
+
+local CDEF = [[
+typedef int (*wane_rl_command)(int count, int key);
+typedef char **(*wane_rl_complete)(const char *text, int start, int end);
+extern const char *rl_readline_name;
+extern const char *rl_completer_word_break_characters;
+extern wane_rl_complete rl_attempted_completion_function;
+extern int rl_attempted_completion_over;
+extern int rl_completion_append_character;
+extern int rl_catch_signals;
+extern int rl_done;
+int rl_add_defun(const char *name, wane_rl_command fn, int key);
+int rl_initialize(void);
+int rl_parse_and_bind(char *line);
+int rl_variable_bind(const char *name, const char *value);
+char *readline(const char *prompt);
+void add_history(const char *line);
+]]
+local PROCESS = [[
+struct wane_termios { unsigned int flags[4]; unsigned char line, cc[32]; unsigned int speed[2]; };
+int tcgetattr(int fd, struct wane_termios *out);
+int tcsetattr(int fd, int when, const struct wane_termios *in);
+void *malloc(size_t bytes);
+void free(void *p);
+]]
+local LIBRARIES = { readline = 'libreadline.so.8', libedit = 'libedit.so.2' }
+local VINTR, NOW = 0, 0 -- Linux: the place of ^C among the special characters, TCSANOW
+
+local anchors = {} -- the libraries keep pointers into these for the life of the process
+
+local process
+
+local function duplicate(text)
+    local p = binding.cast('char *', process.malloc(#text + 1))
+    if p ~= nil then binding.copy(p, text) end
+    return p
+end
+
+-- The list that readline takes over and frees: what all words share, the words, an end.
+local function word_list(words)
+    if #words == 0 then return nil end
+    local list = binding.cast('char **', process.malloc((#words + 2) * binding.sizeof 'char *'))
+    if list == nil then return nil end
+    list[0] = duplicate(complete.common(words))
+    local n = 1
+    if #words > 1 then
+        for i, word in ipairs(words) do list[i] = duplicate(word) end
+        n = #words + 1
+    end
+    list[n] = nil
+    return list
+end
+
+local Reader = {}
+Reader.__index = Reader
+
+-- libedit sets the terminal up itself, with ^C as a signal, unless it is told not to.
+local function set_up_libedit(lib)
+    lib.rl_initialize()
+    local words = 'setty -d -isig'
+    local line = binding.new('char[?]', #words + 1)
+    binding.copy(line, words)
+    lib.rl_parse_and_bind(line)
+end
+
+local function set_up(self, lib, env)
+    local name, breaks = 'wane', complete.breaks
+    local completer = binding.cast('wane_rl_complete', function(text)
+        lib.rl_attempted_completion_over = 1 -- no file names
+        lib.rl_completion_append_character = 0 -- every completion starts with a space there
+        local ok, words = pcall(complete.words, env, binding.string(text))
+        return ok and word_list(words) or nil
+    end)
+    local on_interrupt = binding.cast('wane_rl_command', function()
+        self.interrupted = true
+        lib.rl_done = 1
+        return 0
+    end)
+    anchors[#anchors + 1] = { name, breaks, completer, on_interrupt }
+    lib.rl_readline_name = name
+    lib.rl_catch_signals = 0
+    lib.rl_completer_word_break_characters = breaks
+    lib.rl_attempted_completion_function = completer
+    if self.name == LIBRARIES.libedit then
+        set_up_libedit(lib)
+    else
+        lib.rl_variable_bind('enable-bracketed-paste', 'on')
+    end
+    lib.rl_add_defun('wane-interrupt', on_interrupt, 3)
+end
+
+--- A reader of edited lines.
+-- @param env the prompt's names, for completion
+-- @param kind 'readline' or 'libedit': only that one; nil: the first of both
+-- @return a reader with `read` and `remember`, or nil when no library is there
+function readline.open(env, kind)
+    local list = kind and { LIBRARIES[kind] } or { LIBRARIES.readline, LIBRARIES.libedit }
+    process = process or binding.open_library({}, PROCESS)
+    if process == nil or #list == 0 then return nil end
+    local lib, name = binding.open_library(list, CDEF)
+    if lib == nil then return nil end
+    local self = setmetatable({ lib = lib, name = name, interrupted = false }, Reader)
+    if not pcall(set_up, self, lib, env) then return nil end
+    self.before = binding.new 'struct wane_termios'
+    self.typing = binding.new 'struct wane_termios'
+    return self
+end
+
+-- LuaJIT must not compile the call: Lua runs inside it.
+local function call_readline(lib, prompt)
+    return lib.readline(prompt)
+end
+jit.off(call_readline)
+
+--- Reads one line.
+-- @param prompt text
+-- @return the line (of a pasted block: several, with newlines); or nil and 'interrupt' after ^C, 'end' after ^D
+function Reader:read(prompt)
+    local has_terminal = process.tcgetattr(0, self.before) == 0
+    if has_terminal then
+        binding.copy(self.typing, self.before, binding.sizeof 'struct wane_termios')
+        self.typing.cc[VINTR] = 0
+        process.tcsetattr(0, NOW, self.typing)
+    end
+    self.interrupted = false
+    local p = call_readline(self.lib, prompt)
+    if has_terminal then process.tcsetattr(0, NOW, self.before) end
+    local line = binding.text(p)
+    if p ~= nil then process.free(p) end
+    if self.interrupted then
+        io.stdout:write('^C\n')
+        return nil, 'interrupt'
+    end
+    if line == nil then return nil, 'end' end
+    return line
+end
+
+--- Puts a line where the arrow keys find it.
+function Reader:remember(line)
+    self.lib.add_history(line)
+end
+
+return readline

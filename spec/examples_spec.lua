@@ -1,0 +1,142 @@
+-- The examples run small, from any folder, and what they claim holds: gradients are the same bits in every arm, the
+-- peak is the predicted one, and the pictures lie in the folder that was given. The bench against PyTorch runs
+-- without PyTorch, and says which columns are absent.
+local helper = require 'spec.helper'
+
+local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
+
+-- A fresh folder, taken away after the spec.
+local function folder()
+    local name = os.tmpname()
+    os.remove(name)
+    assert(os.execute('mkdir -p "' .. name .. '"') == 0)
+    finally(function() os.execute('rm -rf "' .. name .. '"') end)
+    return name
+end
+
+-- What an example prints with the options, run from another folder.
+local function example(name, options)
+    local root = helper.lines('pwd')[1]
+    local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(LUAJIT, root, name, options))
+    assert.equal(0, code, out)
+    return out
+end
+
+-- An svg element that is closed, with at least `least` texts.
+local function assert_picture(path, least)
+    local file = assert(io.open(path, 'r'))
+    local svg = file:read '*a'
+    file:close()
+    assert.truthy(svg:match '^<svg ' and svg:match '</svg>%s*$')
+    assert.is_nil(svg:match 'nan' or svg:match 'inf')
+    assert.is_true(select(2, svg:gsub('<text', '')) >= least)
+end
+
+-- Rows of the text table under the head that starts with `first`: cells of the columns, cut at two spaces.
+local function rows_of(text, first)
+    local rows, inside = {}, false
+    for line in (text .. '\n'):gmatch '(.-)\n' do
+        if line:sub(1, #first) == first then
+            inside = true
+        elseif inside and line == '' then
+            if #rows > 0 then break end
+        elseif inside and not line:match '^%-%-' then
+            local cells = {}
+            for cell in (line .. '  '):gmatch '(.-)%s%s+' do cells[#cells + 1] = cell end
+            rows[#rows + 1] = cells
+        end
+    end
+    return rows
+end
+
+local function bytes(cell) return (tonumber((cell:gsub(',', '')))) end
+
+describe('examples/deepmlp.lua', function()
+    local to, out
+
+    it('runs small and finds its claims', function()
+        to = folder()
+        out = example('deepmlp', '--small --depth 20 --out "' .. to .. '"')
+        assert.truthy(out:match 'bits of gradients %(where kept%), loss and updated parameters: equal in 7 arms')
+        assert.truthy(out:match 'bytes measured and predicted: equal in 7 arms')
+        assert.truthy(out:match '12 of 20 layers get no%s+gradient')
+        assert.truthy(out:match 'L = 20: 55%.3 %%, not 77%.6 %%')
+        for _, name in ipairs { 'memory', 'time', 'tradeoff' } do
+            assert_picture(('%s/deepmlp_%s.svg'):format(to, name), 10)
+        end
+    end)
+
+    it('shows where segments lower the peak', function()
+        local peaks = {}
+        for line in out:gmatch '[^\n]+' do
+            local name, predicted, measured = line:match '^(%S.-)%s%s+.-%s([%d,]+,%d%d%d)%s%s+([%d,]+,%d%d%d)%s'
+            if name then
+                assert.equal(predicted, measured, name)
+                peaks[name] = bytes(measured)
+            end
+        end
+        assert.is_true(peaks['step(loss)'] < peaks.standard)
+        assert.is_true(peaks['step(loss), 5 seg.'] < peaks['step(loss)'])
+        -- With the update apart, it is the peak: parameters, gradients and two states, whatever the segments.
+        for _, name in ipairs { '3 segments', '5 segments', 'sqrt', 'by hand' } do
+            assert.equal(peaks.standard, peaks[name], name)
+        end
+    end)
+
+    it("gives the text's numbers by accounting at the text's size", function()
+        local text = example('deepmlp', '--meta-only') -- plans, and runs nothing
+        assert.truthy(text:match '87%.74 MB with%s+322%.83 MB after the forward: a "saving" of %-235%.09 MB', text)
+    end)
+
+    it('refuses an option it does not know', function()
+        local text, code = helper.shell(LUAJIT .. ' examples/deepmlp.lua --with 3')
+        assert.equal(1, code)
+        assert.truthy(text:match "unknown option '%-%-with'")
+    end)
+end)
+
+describe('examples/gptstack.lua', function()
+    it('runs small and finds its claims', function()
+        local to = folder()
+        local out = example('gptstack', '--small --out "' .. to .. '"')
+        local rows = rows_of(out, 'what is recomputed')
+        assert.equal(8, #rows)
+        local peaks = {}
+        for i, cells in ipairs(rows) do
+            assert.equal(cells[2], cells[3])
+            assert.equal('0', cells[4])
+            assert.equal(i == 1 and '(reference)' or 'equal', cells[#cells])
+            peaks[i] = bytes(cells[3])
+            assert.is_true(i == 1 or peaks[i] < peaks[1], cells[1])
+        end
+        assert.equal(peaks[2], peaks[3]) -- a region a block, said in two ways
+        assert_picture(to .. '/gptstack_memory.svg', 10)
+        assert_picture(to .. '/gptstack_time.svg', 10)
+    end)
+end)
+
+describe('examples/heavylayer.lua', function()
+    it('finds the 26 numbers and equal gradients', function()
+        local out = example('heavylayer', '--width 64 --depth 8 --batch 4')
+        assert.truthy(out:match '26 of 26 numbers equal')
+        assert.is_nil(out:match 'DIFFERENT')
+        local rows = rows_of(out, 'arm, peak')
+        assert.equal(4, #rows)
+        for _, cells in ipairs(rows) do assert.equal(cells[3], cells[4]) end
+    end)
+end)
+
+describe('examples/mechanism.lua', function()
+    it('finds the 16 points', function()
+        assert.truthy(example('mechanism', ''):match '16 of 16 points equal')
+    end)
+end)
+
+describe('spec/bench/rival.lua', function()
+    it('runs without PyTorch and says what is absent', function()
+        local out, code = helper.shell('PYTHON=/nonexistent ' .. LUAJIT .. ' spec/bench/rival.lua --small --steps 1')
+        assert.equal(0, code, out)
+        assert.truthy(out:match 'has no PyTorch: the columns PyTorch tuned')
+        assert.equal(6, select(2, out:gsub('\n| [^\n]-batch %d', '')))
+    end)
+end)
