@@ -5,8 +5,11 @@ local helper = require 'spec.helper'
 local driver = os.tmpname()
 local state = os.tmpname()
 
+-- Asked in a process of its own: a line editor once opened stays, with what it took.
 local function has_library(kind)
-    return require('wane.repl.readline').open({}, kind) ~= nil
+    local script = "package.path='lua/?.lua;lua/?/init.lua;'..package.path "
+        .. "print(require'wane.repl.readline'.open({}, '" .. kind .. "') ~= nil)"
+    return helper.shell(('${LUAJIT:-luajit} -e "%s"'):format(script)):match '^true' ~= nil
 end
 
 -- Types a script of sends and expectations; what the terminal showed, without escape sequences and then with.

@@ -48,9 +48,9 @@ struct wn__slab {
     int32_t refs, device;
     int32_t born; /* cells whose gradient exists now */
     int64_t bytes;
-    void *data;    /* NULL until first needed, and after a trim */
-    int64_t stamp; /* keys: met in this one, */
-    int32_t local; /* as this number */
+    void *data;     /* NULL until first needed, and after a trim */
+    int64_t stamp;  /* keys: met in this one, */
+    int32_t local;  /* as this number */
     uint64_t maker; /* hash of the key of the program that laid it out; 0: not to be recognised */
     struct wn__slab *next;
 };

@@ -33,7 +33,7 @@ struct wn_program {
     struct wn__numbers *random;
     uint64_t first_number, taken; /* numbers the recording took: a rerun takes as many */
     struct wn__bytes key;
-    uint64_t as_new; /* hash of the key, when it says that no gradient has a place yet; else 0 */
+    uint64_t as_new;             /* hash of the key, when it says that no gradient has a place yet; else 0 */
     struct wn__buffer **harvest; /* (n_results) not NULL: takes the results' bytes; nodes stay unheld */
     struct wn_cell **fresh;      /* (n_fresh) given storage by the run under way, not counted */
     int32_t n_fresh;
