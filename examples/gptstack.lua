@@ -1,35 +1,36 @@
 -- A stack of GPT blocks under eight decisions: everything saved; each block recomputed, said in two ways; attention
 -- recomputed and the rest saved, by type and as a region; the reverse choices; cheap ops only. Activations outweigh
 -- parameters here, so what is recomputed shows in the peak. Gradients are the same bits in every arm, dropout included.
--- A word for a residual drops that residual and may keep what it is computed from; a region keeps only its inputs.
+-- "All but attention" lets the values between blocks go too, so the first backward node brings a forward back: a choice
+-- that costs time and saves next to nothing.
 --
 --   luajit examples/gptstack.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--steps N]
 --                                [--small] [--out FOLDER]
 --
--- What it printed (2 cores of a shared machine, the CPU device, OMP_WAIT_POLICY=passive):
+-- What it printed (2 cores, the CPU device, nothing else running):
 --
 --   GPT stack: 6 blocks, d = 384, 6 heads, T = 256, batch 8, dropout 0.1, 2 threads; loss = mean of squares
 --
 --   Peak of forward and backward in bytes, nodes recomputed, seconds
 --   what is recomputed               predicted     measured  differs         nodes  s a step           gradients
 --   -----------------------------  -----------  -----------  -------  -----  -----  --------  -------  -----------
---   nothing (save_all)             517,068,800  517,068,800        0  100 %      0    0.4528   +0.0 %  (reference)
---   each block: wane.checkpoint    174,906,880  174,906,880        0   34 %    150    0.5478  +21.0 %  equal
---   each block: every(1)           174,906,880  174,906,880        0   34 %    150    0.5631  +24.4 %  equal
---   attention: by type             441,571,328  441,571,328        0   85 %     36    0.4387   -3.1 %  equal
---   attention: wane.checkpoint     296,667,136  296,667,136        0   57 %     84    0.4933   +8.9 %  equal
---   MLP: by type                   391,239,680  391,239,680        0   76 %     12    0.4586   +1.3 %  equal
---   all but attention: by type     356,456,448  356,456,448        0   69 %     60    0.4537   +0.2 %  equal
---   softmax, dropout, gelu: by op  378,656,768  378,656,768        0   73 %     18    0.4285   -5.4 %  equal
+--   nothing (save_all)             517,068,800  517,068,800        0  100 %      0    0.4172   +0.0 %  (reference)
+--   each block: wane.checkpoint    174,906,880  174,906,880        0   34 %    150    0.5144  +23.3 %  equal
+--   each block: every(1)           174,906,880  174,906,880        0   34 %    150    0.5248  +25.8 %  equal
+--   attention: by type             296,667,136  296,667,136        0   57 %     84    0.4689  +12.4 %  equal
+--   attention: wane.checkpoint     296,667,136  296,667,136        0   57 %     84    0.4684  +12.3 %  equal
+--   MLP: by type                   391,239,680  391,239,680        0   76 %     12    0.4526   +8.5 %  equal
+--   all but attention: by type     498,096,128  498,096,128        0   96 %     84    0.5174  +24.0 %  equal
+--   softmax, dropout, gelu: by op  303,159,296  303,159,296        0   59 %     30    0.4399   +5.4 %  equal
 --
 --   saved for each extra millisecond of a step:
---     each block: wane.checkpoint    3.43 MiB
---     each block: every(1)           2.96 MiB
---     attention: by type             72.0 MiB saved, no extra time measured
---     attention: wane.checkpoint     5.19 MiB
---     MLP: by type                   20.57 MiB
---     all but attention: by type     153.2 MiB saved, no extra time measured
---     softmax, dropout, gelu: by op  132.0 MiB saved, no extra time measured
+--     each block: wane.checkpoint    3.36 MiB
+--     each block: every(1)           3.03 MiB
+--     attention: by type             4.07 MiB
+--     attention: wane.checkpoint     4.11 MiB
+--     MLP: by type                   3.39 MiB
+--     all but attention: by type     0.18 MiB
+--     softmax, dropout, gelu: by op  9.00 MiB
 --
 --   pictures: gptstack_memory.svg, gptstack_time.svg in examples/out (or --out)
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'

@@ -6,7 +6,7 @@
 return {
     {
         name = 'repl forgets locals',
-        file = 'lua/wane/repl.lua',
+        file = 'lua/wane/repl/session.lua',
         old = "if name:match('^[%a_]') then rawset(self.env, name, value) end",
         new = "if name:match('^[%d_]') then rawset(self.env, name, value) end",
         spec = 'spec/repl_spec.lua',
@@ -14,7 +14,7 @@ return {
     },
     {
         name = 'repl never asks for more',
-        file = 'lua/wane/repl.lua',
+        file = 'lua/wane/repl/session.lua',
         old = 'if chunk == nil and more then',
         new = 'if chunk == nil and not more then',
         spec = 'spec/repl_spec.lua',
@@ -22,7 +22,7 @@ return {
     },
     {
         name = 'repl ignores the semicolon',
-        file = 'lua/wane/repl.lua',
+        file = 'lua/wane/repl/session.lua',
         old = "self:call(chunk, source:match(';%s*$') ~= nil)",
         new = "self:call(chunk, source:match(';;%s*$') ~= nil)",
         spec = 'spec/repl_spec.lua',
@@ -265,16 +265,16 @@ return {
     {
         name = 'a kernel takes memory of its own',
         file = 'kernels/cpu/dropout.c',
-        old = '    int64_t blocks = (k.n + 4 * QUADS - 1) / (4 * QUADS);',
-        new = '    int64_t blocks = (k.n + 4 * QUADS - 1) / (4 * QUADS);\n'
+        old = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);',
+        new = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);\n'
             .. '    extern void *malloc(size_t);\n    if (malloc(1 << 20) == NULL) return WN_OOM;',
         spec = 'spec/foreign_spec.lua',
     },
     {
         name = 'a kernel writes past its output',
         file = 'kernels/cpu/dropout.c',
-        old = '    int64_t blocks = (k.n + 4 * QUADS - 1) / (4 * QUADS);',
-        new = '    int64_t blocks = (k.n + 4 * QUADS - 1) / (4 * QUADS);\n    ((char *)k.out)[k.n * 4] ^= 1;',
+        old = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);',
+        new = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);\n    ((char *)k.out)[k.n * 4] ^= 1;',
         spec = 'spec/exact_spec.lua',
         filter = 'checked run',
     },
