@@ -58,5 +58,4 @@ int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);
 int32_t wn__slab_fill(struct wn__slab *s); /* takes its bytes, if it has none */
 void wn__slab_unref(struct wn__slab *s);
 void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n); /* gives back idle ones but these */
-int64_t wn__slab_idle_bytes(int32_t device, struct wn__slab *const *keep, int32_t n);
 #endif

@@ -51,11 +51,3 @@ void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n)
     for (struct wn__slab *s = all; s != NULL; s = s->next)
         if (s->device == device && s->born == 0 && !is_kept(s, keep, n)) slab_empty(s);
 }
-
-int64_t wn__slab_idle_bytes(int32_t device, struct wn__slab *const *keep, int32_t n)
-{
-    int64_t bytes = 0;
-    for (struct wn__slab *s = all; s != NULL; s = s->next)
-        if (s->device == device && s->born == 0 && s->data != NULL && !is_kept(s, keep, n)) bytes += s->bytes;
-    return bytes;
-}

@@ -47,3 +47,33 @@ for _, device in ipairs { 'meta', 'cpu' } do
         ('%.3f us'):format(node) }
 end
 common.table({ 'what', 'nodes run', 'a step', 'a node' }, rows)
+
+-- Planning a step that was never met: recipe, lowering, placement, verifier, simulator; and the slack it leaves.
+local program, nn = require 'wane.program', wane.nn
+local Block = nn.module('Block', function(self, d)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, 8, { causal = true, dropout = 0.1 })
+    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d)
+end)
+function Block:forward(x)
+    x = x + self.attn(self.ln1(x))
+    return x + self.mlp(self.ln2(x))
+end
+
+local plans = {}
+wane.set_device 'meta'
+for _, depth in ipairs { 12, 36 } do
+    local blocks = {}
+    for i = 1, depth do blocks[i] = Block(768) end
+    local model, x = nn.Sequential(blocks), wane.randn(4, 256, 768)
+    for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt' } do
+        local p = program.open { mode = 'backward', roots = { model(x):sum() }, policy = policy }
+        local nodes, from = C.wn_node_count(p.handle), C.wn_now()
+        p:plan()
+        local s = require('wane.ffi').new 'struct wn_summary'
+        local us = 1e6 * (C.wn_now() - from) / nodes
+        C.wn_summary(p.handle, s)
+        plans[#plans + 1] = { depth, policy, nodes, ('%.1f us'):format(us),
+            ('%.2f %%'):format(100 * tonumber(s.reserved - s.peak) / tonumber(s.activation_bytes)) }
+    end
+end
+common.table({ 'GPT blocks, d = 768', 'policy', 'nodes', 'planning, a node', 'slack, share of activations' }, plans)
