@@ -33,6 +33,19 @@ WN_FN int32_t wn_to_bits(float x)
     return bits;
 }
 
+/* bf16 is the upper half of an f32; to it rounds to nearest, ties to even, and a NaN stays one. */
+WN_FN float wn_from_bf16(uint16_t half)
+{
+    return wn_from_bits((int32_t)((uint32_t)half << 16));
+}
+
+WN_FN uint16_t wn_to_bf16(float x)
+{
+    uint32_t bits = (uint32_t)wn_to_bits(x);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, quiet = (bits >> 16) | 0x40u;
+    return (uint16_t)(x != x ? quiet : rounded);
+}
+
 /* 2^e for -126 <= e <= 127; any other e gives some float, never undefined behaviour. */
 WN_FN float wn_power_of_two(int32_t e)
 {
