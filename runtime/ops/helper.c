@@ -8,7 +8,7 @@
 /* ---- dtypes ---------------------------------------------------------------------------------------- */
 static int32_t later(int32_t dtype)
 {
-    return dtype == WN_BF16 || dtype == WN_F16 || dtype == WN_I8;
+    return dtype == WN_F16 || dtype == WN_I8;
 }
 
 static int32_t bad_dtype(const struct wn_desc *d, int32_t i, const char *accepted)
@@ -24,7 +24,7 @@ static int32_t bad_dtype(const struct wn_desc *d, int32_t i, const char *accepte
 int32_t wn__need_float_at(const struct wn_desc *d, int32_t i)
 {
     int32_t t = d->in[i].dtype;
-    return t == WN_F32 || t == WN_F64 ? WN_OK : bad_dtype(d, i, "f32 or f64");
+    return t == WN_F32 || t == WN_F64 || t == WN_BF16 ? WN_OK : bad_dtype(d, i, "f32, bf16 or f64");
 }
 
 int32_t wn__need_float(const struct wn_desc *d)
@@ -37,7 +37,7 @@ int32_t wn__need_arith(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++) {
         int32_t t = d->in[i].dtype;
-        if (t != WN_F32 && t != WN_F64 && t != WN_I32) return bad_dtype(d, i, "f32, f64 or i32");
+        if (t != WN_F32 && t != WN_F64 && t != WN_BF16 && t != WN_I32) return bad_dtype(d, i, "f32, bf16, f64 or i32");
     }
     return WN_OK;
 }
@@ -49,8 +49,8 @@ int32_t wn__need_ids(const struct wn_desc *d, int32_t i)
 
 int32_t wn__need_element(const struct wn_desc *d, int32_t dtype)
 {
-    if (dtype == WN_F32 || dtype == WN_F64 || dtype == WN_I32 || dtype == WN_U8) return WN_OK;
-    return wn__fail(WN_DTYPE, "%s: dtype %s is not in this version; use f32, f64, i32 or u8", wn__op_name(d->op),
+    if (dtype == WN_F32 || dtype == WN_F64 || dtype == WN_BF16 || dtype == WN_I32 || dtype == WN_U8) return WN_OK;
+    return wn__fail(WN_DTYPE, "%s: dtype %s is not in this version; use f32, bf16, f64, i32 or u8", wn__op_name(d->op),
                     wn__dtype_name(dtype));
 }
 

@@ -7,11 +7,11 @@
 #include "op.h"
 
 /* ---- dtypes: each fails with the op's name, the input's number and what would be accepted ---------- */
-int32_t wn__need_arith(const struct wn_desc *d);               /* all inputs f32, f64 or i32 */
+int32_t wn__need_arith(const struct wn_desc *d);               /* all inputs f32, bf16, f64 or i32 */
 int32_t wn__need_ids(const struct wn_desc *d, int32_t i);      /* input i is i32 */
-int32_t wn__need_float_at(const struct wn_desc *d, int32_t i); /* input i is f32 or f64 */
+int32_t wn__need_float_at(const struct wn_desc *d, int32_t i); /* input i is f32, bf16 or f64 */
 int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j);
-/* The dtype may be an element type of this version: f32, f64, i32 or u8. */
+/* The dtype may be an element type of this version: f32, bf16, f64, i32 or u8. */
 int32_t wn__need_element(const struct wn_desc *d, int32_t dtype);
 
 /* ---- shapes ---------------------------------------------------------------------------------------- */

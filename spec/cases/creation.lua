@@ -45,7 +45,7 @@ return {
                 return record('full', {}, { i = { 2 ^ 40, 2 ^ 40 }, f = { 0 }, dtype = 'f32' })
             end },
             { inputs = {}, error = 'full: .*not in this version', call = function()
-                return record('full', {}, { i = { 2 }, f = { 0 }, dtype = 'bf16' })
+                return record('full', {}, { i = { 2 }, f = { 0 }, dtype = 'f16' })
             end },
         },
     },

@@ -73,7 +73,7 @@ return {
         },
         bad = {
             { inputs = { { 3 } }, error = 'cast: .*not in this version', call = function(_, x)
-                return record('cast', { x }, { dtype = 'bf16' })
+                return record('cast', { x }, { dtype = 'f16' })
             end },
         },
     },
