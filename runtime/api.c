@@ -265,9 +265,11 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
     else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
+    else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) wn__cache_clear();
     else
-        return wn__fail(WN_VALUE, "debug: no option '%s'; there are poison, check, trace, fail_alloc, forget_plans",
+        return wn__fail(WN_VALUE,
+                        "debug: no option '%s'; there are poison, check, trace, rewrite, fail_alloc, forget_plans",
                         option);
     return WN_OK;
 }
@@ -277,6 +279,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "poison") == 0) return wn__poison_on;
     if (strcmp(option, "check") == 0) return wn__check_on;
     if (strcmp(option, "trace") == 0) return wn__trace_on;
+    if (strcmp(option, "rewrite") == 0) return wn__rewrite_on;
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
     if (strcmp(option, "plans") == 0) return wn__cache_count();
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "graph/graph.h"
 #include "plan/cache.h"
+#include "plan/rewrite.h"
 #include "run/check.h"
 #include "run/program.h"
 #include "run/run.h"

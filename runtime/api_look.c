@@ -46,7 +46,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     const struct wn__pnode *q = &p->form->node[n->node];
     int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
     *out = (struct wn_step){.what = words[n->what],
-                            .op = wn__op_name(q->op),
+                            .op = wn__form_op_text(p->form, n->node),
                             .path = wn__scope_get(q->scope)->path,
                             .node = n->node,
                             .copy = n->what == WN_DO_FREE ? -1 : n->out,
@@ -82,18 +82,18 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
     if (p == NULL) return WN_VALUE;
     const struct wn__form *f = p->form;
     if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
-    const struct wn__pnode *q = &f->node[i];
+    const struct wn__pnode *q = &f->node[i], *said = &f->recorded[i];
     const struct wn__scope *scope = wn__scope_get(q->scope);
-    struct wn_desc d = wn__form_desc(f, i);
+    struct wn_desc d = wn__form_desc_of(f, said);
     struct wn_cost cost = {0};
-    if (q->leaf == WN_LEAF_NONE && wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
-    *out = (struct wn_node_info){.op = wn__op_name(q->op),
+    if (q->leaf == WN_LEAF_NONE && wn__op_rules(said->op)->cost != NULL) wn__op_rules(said->op)->cost(&d, &cost);
+    *out = (struct wn_node_info){.op = wn__op_name(said->op),
                                  .path = scope->path,
                                  .module = scope->type,
                                  .name = q->name ? q->name : "",
                                  .type = q->type,
                                  .node = i,
-                                 .n_in = q->n_in,
+                                 .n_in = said->n_in,
                                  .phase = q->phase,
                                  .scope = q->scope,
                                  .region = q->region,
@@ -104,13 +104,13 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .word = q->word,
                                  .is_residual = q->is_residual,
                                  .needs_grad = q->needs_grad,
-                                 .alias_of = wn__form_is_alias(f, i) ? wn__form_in(f, i, 0) : -1,
+                                 .alias_of = wn__form_is_alias(f, i) ? f->in[said->in_at] : -1,
                                  .root = q->root,
                                  .copies = p->schedule ? p->schedule->node_copies[i] : 0,
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = cost.flops,
-                                 .attrs = q->attrs};
+                                 .attrs = said->attrs};
     if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
     if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
     return WN_OK;
@@ -119,8 +119,8 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    if (p == NULL || node < 0 || node >= p->form->n || i < 0 || i >= p->form->node[node].n_in) return -1;
-    return wn__form_in(p->form, node, i);
+    if (p == NULL || node < 0 || node >= p->form->n || i < 0 || i >= p->form->recorded[node].n_in) return -1;
+    return p->form->in[p->form->recorded[node].in_at + i];
 }
 
 const char *wn_recipe(int32_t program)

@@ -103,7 +103,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     struct wn_cost cost = {0};
     const struct wn__scope *scope = wn__scope_get(q->scope);
     if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
-    *out = (struct wn_residual){.op = wn__op_name(q->op),
+    *out = (struct wn_residual){.op = wn__op_name(p->form->recorded[node].op),
                                 .path = scope->path,
                                 .module = scope->type,
                                 .name = q->name ? q->name : "",
@@ -111,7 +111,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .index = i + 1,
                                 .block = q->block + 1,
                                 .boundary = q->is_boundary,
-                                .random = (wn__op_flags(q->op) & WN_RANDOM) != 0,
+                                .random = q->random >= 0,
                                 .readers = q->n_readers,
                                 .ndim = q->type.ndim,
                                 .dtype = q->type.dtype,

@@ -142,7 +142,8 @@ WN_API int32_t wn_results(int32_t program); /* how many */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
 struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;
-                    int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent; };
+                    int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
+                    moved; /* bytes read + written by all instructions, by the cost rules */ };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
 struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water; double seconds; };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */

@@ -112,7 +112,7 @@ describe('a small GPT without a policy', function()
         end
         -- A backward by itself does not hold the optimizer's numbers; a step does.
         local state = most(fused, 'peak of optimizer')
-        assert(state > 0 and fused.peak < plain.peak + state, ('%d against %d'):format(fused.peak, plain.peak + state))
+        assert(state > 0 and fused.peak <= plain.peak + state, ('%d against %d'):format(fused.peak, plain.peak + state))
         assert(most(fused, 'peak of gradient') < most(plain, 'peak of gradient'))
     end)
 end)

@@ -32,7 +32,9 @@ local function issues(fn)
     local count = {}
     within('listen', function(p)
         for _, step in ipairs(programs.schedule(p)) do
-            if step.what == 'run' then count[step.op] = (count[step.op] or 0) + 1 end
+            for op in (step.what == 'run' and step.op or ''):gmatch('[^+]+') do -- fused: 'linear+relu'
+                count[op] = (count[op] or 0) + 1
+            end
         end
     end, fn)
     return count

@@ -77,8 +77,8 @@ describe('the verifier', function()
 
     it('read: another value than the graph names', function()
         local p, s = open 'backward'
-        local i = find(s, function(step) return step.what == 'run' and step.op == 'relu_grad' end)
-        local _, first = find(s, function(step) return step.what == 'run' and step.op == 'linear' end)
+        local i = find(s, function(step) return step.what == 'run' and step.op:find('relu_grad', 1, true) end)
+        local _, first = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
         tamper(p, i, 'input', first.copy)
         refused(p, 'read')
     end)
@@ -114,14 +114,14 @@ describe('the verifier', function()
 
     it('inplace: an op that may not overwrite', function()
         local p, s = open 'backward'
-        local i = find(s, function(step) return step.what == 'run' and step.op == 'linear' end)
+        local i = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
         tamper(p, i, 'inplace', 0)
         refused(p, 'inplace')
     end)
 
     it('effect: issued twice', function()
         local p, s = open 'step'
-        local first = find(s, function(step) return step.op == 'sgd' and step.what == 'run' end)
+        local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
         tamper(p, first + 1, 'repeat', first) -- before its gradient is freed
         refused(p, 'effect')
         assert.is_truthy(binding.text(C.wn_message()):find('issued twice', 1, true))
@@ -129,7 +129,7 @@ describe('the verifier', function()
 
     it('effect: into another cell', function()
         local p, s = open 'step'
-        local first = find(s, function(step) return step.op == 'sgd' and step.what == 'run' end)
+        local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
         tamper(p, first, 'cell', 0)
         refused(p, 'effect')
     end)
@@ -138,10 +138,10 @@ describe('the verifier', function()
         local p, s = open 'step'
         -- The first layer reads the input, which lives for ever, and its weight: issued once more at the very end,
         -- after the weight was updated, only the weight is wrong.
-        local first = find(s, function(step) return step.op == 'linear' and step.what == 'run' end)
+        local first = find(s, function(step) return step.op:find('linear', 1, true) and step.what == 'run' end)
         local last_update
         for k, step in ipairs(s) do
-            if step.op == 'sgd' and step.what == 'run' then last_update = k - 1 end
+            if step.op:find('sgd', 1, true) and step.what == 'run' then last_update = k - 1 end
         end
         assert.is_true(last_update + 1 < #s)
         tamper(p, last_update + 1, 'repeat', first)

@@ -3,9 +3,7 @@
  * `out` may be an operand of the same shape: a loop reads an element before it writes it. */
 #include <stddef.h>
 #include "../scalar.h"
-#include "cpu.h"
-
-typedef void (*row_loop)(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb);
+#include "elementwise.h"
 
 /* (n) each; steps are 0 or 1 */
 #define ROW_LOOP(NAME, T, R, EXPR)                                                                                     \
@@ -62,14 +60,19 @@ ROW_LOOP(pow_f64, double, double, wn_pow_f64(x, y))
     [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32, [WN_U8] = name##_u8},
 #define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
 
-static const row_loop loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+static const wn__row_loop loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     NUMBER_ROW(ADD, add) NUMBER_ROW(SUB, sub) NUMBER_ROW(MUL, mul) NUMBER_ROW(MAXIMUM, maximum)
         NUMBER_ROW(MINIMUM, minimum) NUMBER_ROW(EQ, eq) NUMBER_ROW(NE, ne) NUMBER_ROW(LT, lt) NUMBER_ROW(GT, gt)
             NUMBER_ROW(LE, le) NUMBER_ROW(GE, ge) FLOAT_ROW(DIV, div) FLOAT_ROW(POW, pow)};
 
+wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype)
+{
+    return loops[op][dtype];
+}
+
 struct binary {
     struct wn__walk walk;
-    row_loop loop;
+    wn__row_loop loop;
     const char *a, *b;
     char *out;
     int64_t in_size, out_size; /* bytes an element */

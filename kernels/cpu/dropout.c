@@ -3,60 +3,66 @@
  * 1 / (1 - p), both from scalar.h. Four elements a Philox call, WN_QUADS calls side by side. */
 #include <stddef.h>
 #include "../scalar.h"
-#include "cpu.h"
+#include "elementwise.h"
 #include "draw.h"
 
-struct dropout {
-    const void *x;
-    void *out;
-    uint64_t seed, counter, threshold;
-    double p;
-    int64_t n;
-};
-
-/* Blocks [begin, end) of 4 WN_QUADS elements. `last` is the greatest word that keeps; it fits 32 bits. */
+/* `last` is the greatest word that keeps; it fits 32 bits. p <= 0 keeps all, and where nothing stays nothing is drawn. */
 #define DROPOUT(S, T)                                                                                                  \
-    WN_CLONES static void dropout_##S(int64_t begin, int64_t end, void *ctx)                                           \
+    WN_CLONES static void range_##S(const struct wn__dropout *k, T *out, const T *x, int64_t at, int64_t n)            \
     {                                                                                                                  \
-        const struct dropout *k = ctx;                                                                                 \
-        const T *x = k->x;                                                                                             \
-        T *out = k->out, scale = wn_dropout_scale_##S(k->p);                                                           \
-        uint32_t last = (uint32_t)(k->threshold - 1);                                                                  \
-        for (int64_t block = begin; block < end; block++) {                                                            \
-            uint32_t word[4 * WN_QUADS];                                                                               \
-            wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
-            int64_t at = block * 4 * WN_QUADS, n = k->n - at < 4 * WN_QUADS ? k->n - at : 4 * WN_QUADS;                \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
-            {                                                                                                          \
-                T kept = x[at + i] * scale;                                                                            \
-                out[at + i] = word[i] <= last ? kept : (T)0;                                                           \
-            }                                                                                                          \
+        uint64_t threshold = wn_dropout_threshold(k->p);                                                               \
+        T scale = wn_dropout_scale_##S(k->p);                                                                          \
+        uint32_t last = (uint32_t)(threshold - 1);                                                                     \
+        if (k->p <= 0 || threshold == 0) {                                                                             \
+            for (int64_t i = 0; i < n; i++) out[i] = k->p <= 0 ? x[i] : (T)0;                                          \
+            return;                                                                                                    \
         }                                                                                                              \
-    }                                                                                                                  \
-    static void plain_##S(int64_t begin, int64_t end, void *ctx)                                                       \
-    {                                                                                                                  \
-        const struct dropout *k = ctx;                                                                                 \
-        const T *x = k->x;                                                                                             \
-        T *out = k->out;                                                                                               \
-        for (int64_t i = begin; i < end; i++) out[i] = k->threshold ? x[i] : (T)0;                                     \
+        while (n > 0) {                                                                                                \
+            uint32_t words[4 * WN_QUADS], *word = words + (at & 3);                                                    \
+            wn__draw(k->seed, k->counter, (uint64_t)at >> 2, words);                                                   \
+            int64_t m = 4 * WN_QUADS - (at & 3);                                                                       \
+            m = n < m ? n : m;                                                                                         \
+            _Pragma("omp simd") for (int64_t i = 0; i < m; i++)                                                        \
+            {                                                                                                          \
+                T kept = x[i] * scale;                                                                                 \
+                out[i] = word[i] <= last ? kept : (T)0;                                                                \
+            }                                                                                                          \
+            at += m, n -= m, out += m, x += m;                                                                         \
+        }                                                                                                              \
     }
 
 DROPOUT(f32, float)
 DROPOUT(f64, double)
 
+void wn__cpu_dropout_range(const struct wn__dropout *k, int32_t dtype, void *out, const void *x, int64_t at, int64_t n)
+{
+    if (dtype == WN_F32) range_f32(k, out, x, at, n);
+    else range_f64(k, out, x, at, n);
+}
+
+struct dropout {
+    struct wn__dropout draw;
+    const char *x;
+    char *out;
+    int32_t dtype;
+    int64_t n;
+};
+
+/* Blocks [begin, end) of 4 WN_QUADS elements. */
+static void dropout_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct dropout *k = ctx;
+    int64_t at = begin * 4 * WN_QUADS, stop = end * 4 * WN_QUADS < k->n ? end * 4 * WN_QUADS : k->n;
+    int64_t offset = at * wn__dtype_size(k->dtype);
+    wn__cpu_dropout_range(&k->draw, k->dtype, k->out + offset, k->x + offset, at, stop - at);
+}
+
 static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    double p = d->attrs.f[0];
-    int32_t is_f32 = d->out.dtype == WN_F32;
-    struct dropout k = {b->in[0], b->out, b->seed, b->counter, wn_dropout_threshold(p), p, wn__numel(&d->out)};
-    if (p <= 0 || k.threshold == 0) { /* all or nothing: no numbers drawn */
-        k.threshold = p <= 0;
-        wn__parallel_for(k.n, WN_CPU_GRAIN, is_f32 ? plain_f32 : plain_f64, &k);
-        return WN_OK;
-    }
+    struct dropout k = {{b->seed, b->counter, d->attrs.f[0]}, b->in[0], b->out, d->out.dtype, wn__numel(&d->out)};
     int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);
-    wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / (4 * WN_QUADS), is_f32 ? dropout_f32 : dropout_f64, &k);
+    wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / (4 * WN_QUADS), dropout_part, &k);
     return WN_OK;
 }
 

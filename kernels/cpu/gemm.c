@@ -24,6 +24,7 @@ struct job {
 struct block {
     const float *a, *b;
     float *c;
+    const float *map_in;
     int64_t row0, row1, column0, column1;
 };
 
@@ -32,11 +33,20 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static const struct wn__gemm_kernel *best_kernel(void)
+const struct wn__gemm_kernel *wn__gemm_best(void)
 {
     const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
     if (!kernel) kernel = wn__gemm_avx2();
     return kernel ? kernel : wn__gemm_plain();
+}
+
+/* The op over rows [row, row + m), columns [column, column + n) of c, which are just made and near. */
+static void map_part(const struct job *w, const struct block *q, int64_t row, int64_t m, int64_t column, int64_t n)
+{
+    for (int64_t i = row; i < row + m; i++) {
+        int64_t at = i * w->p->n + column;
+        wn__step_run(w->p->map, q->c + at, q->c + at, q->map_in ? q->map_in + at : NULL, n, 1, 1, 0);
+    }
 }
 
 /* ---- swapped --------------------------------------------------------------------------------------- */
@@ -88,6 +98,7 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
         }
     }
     w->kernel->transpose(sums, wide, n, rows, q->c + q->row0 * p->n + column, p->n);
+    if (p->map) map_part(w, q, q->row0, rows, column, n);
 }
 
 static void run_swapped(const struct job *w, const struct block *q)
@@ -167,6 +178,7 @@ static void run_strips(const struct job *w, const struct block *q, int64_t row, 
             t.m = least(rows - i, mr);
             look_ahead(w, next, i / mr, &t);
             w->kernel->tile(&t);
+            if (p->map && k + kc == p->k) map_part(w, q, row + i, t.m, column, t.n);
         }
     }
 }
@@ -209,7 +221,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
         wn__gemm_offsets(p, batch, offset);
         struct block q = {.a = (const float *)p->a + offset[0] * p->m * p->k,
                           .b = (const float *)p->b + offset[1] * p->n * p->k,
-                          .c = (float *)p->c + batch * p->m * p->n};
+                          .c = (float *)p->c + batch * p->m * p->n,
+                          .map_in = p->map_in ? (const float *)p->map_in + batch * p->m * p->n : NULL};
         part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
         part_of(p->n, w->kernel->nr, column_part, w->column_parts, &q.column0, &q.column1);
         if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
@@ -241,10 +254,11 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
 {
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
-    struct job w = {.p = p, .kernel = best_kernel()};
+    struct job w = {.p = p, .kernel = wn__gemm_best()};
     cut(&w);
     /* Written once and larger than the caches: do not read it in first. Whole lines only. */
-    w.stream = p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;
+    w.stream =
+        !p->map && p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;
     int64_t tasks = p->batch * w.row_parts * w.column_parts;
     int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
     wn__parallel_for(tasks, SMALL / (flops + 1) + 1, run_tasks, &w);

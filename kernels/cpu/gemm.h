@@ -7,7 +7,7 @@
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
-#include "cpu.h"
+#include "elementwise.h"
 
 /* A batch of products c = op(a) op(b) (+ bias), as strides: a(i, k) = a[i * ai + k * ak], b(k, j) =
  * b[j * bj + k * bk]; one stride of each pair is 1. c is (batch, m, n), dense. */
@@ -16,7 +16,9 @@ struct wn__gemm {
     int64_t ai, ak, bj, bk;
     const void *a, *b, *bias; /* bias: (n) or NULL */
     void *c;
-    struct wn__walk walk; /* over the leading dims: offsets of a (0) and b (1), in matrices */
+    const struct wn__step *map; /* an elementwise op over c, done as soon as a tile is; or NULL */
+    const void *map_in;         /* (batch, m, n): its second operand, or NULL */
+    struct wn__walk walk;       /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
 /* Where matrix `batch` starts in a and in b, in matrices. */
@@ -58,6 +60,7 @@ struct wn__gemm_kernel {
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
 };
 
+const struct wn__gemm_kernel *wn__gemm_best(void); /* of this machine */
 const struct wn__gemm_kernel *wn__gemm_plain(void);
 const struct wn__gemm_kernel *wn__gemm_avx2(void);   /* NULL when this machine has none */
 const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine has none */

@@ -17,6 +17,7 @@ static void walk_one(struct wn__walk *w)
 static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
 {
     const struct wn_type *w = &d->in[1];
+    memset(p, 0, sizeof *p);
     p->k = w->dim[1];
     p->n = w->dim[0];
     p->m = p->n ? wn__numel(&d->out) / p->n : 0;
@@ -34,6 +35,7 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
 {
     struct wn_type ta = d->in[0], tb = d->in[1], out = d->out;
     int32_t flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
+    memset(p, 0, sizeof *p);
     p->m = out.dim[out.ndim - 2];
     p->n = out.dim[out.ndim - 1];
     p->k = ta.dim[ta.ndim - (flip_a ? 2 : 1)];
@@ -43,7 +45,6 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
     p->bk = flip_b ? 1 : p->n;
     p->a = b->in[0];
     p->b = b->in[1];
-    p->bias = NULL;
     p->c = b->out;
     ta.ndim -= 2;
     tb.ndim -= 2;
@@ -93,6 +94,8 @@ static void rows_f64(int64_t begin, int64_t end, void *ctx)
                 for (int64_t j = 0; j < p->n; j++) c[j] += a[k * p->ak] * b[k * p->bk + j];
         }
         for (int64_t j = 0; bias && j < p->n; j++) c[j] += bias[j];
+        const double *map_in = p->map_in ? (const double *)p->map_in + r * p->n : NULL;
+        if (p->map) wn__step_run(p->map, c, c, map_in, p->n, 1, 1, 0);
     }
 }
 
@@ -118,6 +121,40 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     struct wn__gemm p;
     product_of_linear(&p, d, b);
     return d->out.dtype == WN_F32 ? wn__gemm_f32(&p) : run_f64(&p);
+}
+
+/* ---- with an elementwise op over the product --------------------------------------------------------- */
+
+/* The rows of a product of matrices may be seen under more dims than two: its own shape follows from its inputs. */
+static struct wn_desc plain_product(const struct wn_desc *d)
+{
+    struct wn_desc p = *d;
+    if (d->op == WN_OP_LINEAR_MAP || d->in[0].ndim > 2 || d->in[1].ndim > 2) return p;
+    p.out = (struct wn_type){.dtype = d->out.dtype, .ndim = 2};
+    p.out.dim[0] = d->in[0].dim[d->attrs.i[0] != 0];
+    p.out.dim[1] = d->in[1].dim[d->attrs.i[1] == 0];
+    return p;
+}
+
+static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct wn__gemm p;
+    struct wn__step step;
+    struct wn_desc plain = plain_product(d);
+    if (d->op == WN_OP_LINEAR_MAP) product_of_linear(&p, &plain, b);
+    else product_of_matmul(&p, &plain, b);
+    wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
+    p.map = &step;
+    p.map_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
+    return d->out.dtype == WN_F32 ? wn__gemm_f32(&p) : run_f64(&p);
+}
+
+wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)
+{
+    struct wn__step step;
+    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64) return NULL;
+    return wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? map : NULL;
 }
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)

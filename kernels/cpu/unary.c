@@ -4,19 +4,12 @@
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
-#include "cpu.h"
-
-/* What a loop over [begin, end) needs. */
-struct unary {
-    const void *a, *b; /* the input; the residual of a derivative */
-    void *out;
-    double low, high; /* clamp */
-};
+#include "elementwise.h"
 
 #define LOOP(NAME, T, EXPR)                                                                                            \
     WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
-        const struct unary *k = ctx;                                                                                   \
+        const struct wn__unary *k = ctx;                                                                               \
         const T *a = k->a, *b = k->b;                                                                                  \
         T *out = k->out, low = (T)k->low, high = (T)k->high;                                                           \
         (void)b, (void)low, (void)high;                                                                                \
@@ -61,10 +54,15 @@ static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
                     FLOAT_ROW(TANH_GRAD, tanh_grad) FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad)
                         FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)};
 
+wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype)
+{
+    return loops[op][dtype];
+}
+
 static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct unary k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, d->attrs.f[0], d->attrs.f[1]};
+    struct wn__unary k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, d->attrs.f[0], d->attrs.f[1]};
     wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, loops[d->op][d->out.dtype], &k);
     return WN_OK;
 }
@@ -75,7 +73,7 @@ static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *
 #define CAST(NAME, FROM, TO, EXPR)                                                                                     \
     static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
     {                                                                                                                  \
-        const struct unary *k = ctx;                                                                                   \
+        const struct wn__unary *k = ctx;                                                                               \
         const FROM *a = k->a;                                                                                          \
         TO *out = k->out;                                                                                              \
         for (int64_t i = begin; i < end; i++) {                                                                        \
@@ -104,7 +102,7 @@ static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {CAST_ROW
 static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct unary k = {b->in[0], NULL, b->out, 0, 0};
+    struct wn__unary k = {b->in[0], NULL, b->out, 0, 0};
     wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN, casts[d->in[0].dtype][d->out.dtype], &k);
     return WN_OK;
 }

@@ -6,18 +6,11 @@
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
-#include "cpu.h"
-
-struct update {
-    const void *value; /* the gradient, or what is assigned */
-    void *const *cell;
-    double hyper[8];
-    int64_t size; /* bytes an element */
-};
+#include "update.h"
 
 static void assign_part(int64_t begin, int64_t end, void *ctx)
 {
-    const struct update *u = ctx;
+    const struct wn__update *u = ctx;
     char *cell = u->cell[0];
     memmove(cell + begin * u->size, (const char *)u->value + begin * u->size, (size_t)((end - begin) * u->size));
 }
@@ -25,7 +18,7 @@ static void assign_part(int64_t begin, int64_t end, void *ctx)
 #define ACCUMULATE(S, T)                                                                                               \
     WN_CLONES static void accumulate_##S(int64_t begin, int64_t end, void *ctx)                                        \
     {                                                                                                                  \
-        const struct update *u = ctx;                                                                                  \
+        const struct wn__update *u = ctx;                                                                              \
         const T *value = u->value;                                                                                     \
         T *cell = u->cell[0];                                                                                          \
         _Pragma("omp simd") for (int64_t i = begin; i < end; i++) cell[i] = wn_add_##S(cell[i], value[i]);             \
@@ -40,7 +33,7 @@ ACCUMULATE(i32, int32_t)
 #define STEPS(S, T, F)                                                                                                 \
     WN_CLONES static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                               \
     {                                                                                                                  \
-        const struct update *u = ctx;                                                                                  \
+        const struct wn__update *u = ctx;                                                                              \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], down = (T)-u->hyper[0], wd = (T)u->hyper[1];                                                \
         _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
@@ -51,7 +44,7 @@ ACCUMULATE(i32, int32_t)
     }                                                                                                                  \
     WN_CLONES static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                          \
     {                                                                                                                  \
-        const struct update *u = ctx;                                                                                  \
+        const struct wn__update *u = ctx;                                                                              \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], *buf = u->cell[1];                                                                          \
         T down = (T)-u->hyper[0], wd = (T)u->hyper[1], mu = (T)u->hyper[2], share = (T)(1.0 - u->hyper[3]);            \
@@ -66,7 +59,7 @@ ACCUMULATE(i32, int32_t)
     }                                                                                                                  \
     WN_CLONES static void adam_##S(int64_t begin, int64_t end, void *ctx)                                              \
     {                                                                                                                  \
-        const struct update *u = ctx;                                                                                  \
+        const struct wn__update *u = ctx;                                                                              \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], *m = u->cell[1], *v = u->cell[2];                                                           \
         const double *h = u->hyper;                                                                                    \
@@ -95,16 +88,24 @@ static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
     FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam)};
 
+wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
+{
+    return loops[op][dtype];
+}
+
+void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struct wn__update *u)
+{
+    int64_t n = wn__numel(type);
+    for (int64_t i = 0; i < n && i < 8; i++)
+        u->hyper[i] = type->dtype == WN_F64 ? ((const double *)hyper)[i] : ((const float *)hyper)[i];
+}
+
 static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     const struct wn_type *value = &d->in[0];
-    struct update u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
-    if (d->n_in > 1) {
-        int64_t n = wn__numel(&d->in[1]);
-        for (int64_t i = 0; i < n && i < 8; i++)
-            u.hyper[i] = d->in[1].dtype == WN_F64 ? ((const double *)b->in[1])[i] : ((const float *)b->in[1])[i];
-    }
+    struct wn__update u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
+    if (d->n_in > 1) wn__cpu_update_numbers(&d->in[1], b->in[1], &u);
     wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, d->op == WN_OP_ASSIGN ? assign_part : loops[d->op][value->dtype],
                      &u);
     return WN_OK;

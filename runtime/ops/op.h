@@ -64,6 +64,36 @@ int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
 
+/* ---- elementwise steps inside one node --------------------------------------------------------------- */
+/* A chain is up to WN_CHAIN_STEPS elementwise ops, each over inputs and steps before it; the last one's value is the
+ * node's. An operand below WN_CHAIN_INPUTS is an input, from there on a step. */
+enum { WN_CHAIN_INPUTS = 4, WN_CHAIN_STEPS = 6 };
+struct wn__chain {
+    int32_t n;
+    struct wn__chain_step {
+        int32_t op, operand[2]; /* the second is read by ops of two */
+    } step[WN_CHAIN_STEPS];
+};
+/* How many operands an op has that may be a step, or be mapped over a product: 1 or 2; 0: it may not. */
+int32_t wn__elementwise_operands(int32_t op);
+/* Whether it takes numbers of its own (attrs.f): a chain has room for one such step. */
+int32_t wn__elementwise_has_numbers(int32_t op);
+
+static inline struct wn__chain wn__chain_get(const struct wn_attrs *a)
+{
+    struct wn__chain c = {.n = a->n};
+    for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++)
+        c.step[k] =
+            (struct wn__chain_step){(int32_t)(a->i[k] >> 8), {(int32_t)(a->i[k] & 15), (int32_t)(a->i[k] >> 4 & 15)}};
+    return c;
+}
+static inline void wn__chain_put(const struct wn__chain *c, struct wn_attrs *a)
+{
+    a->n = c->n;
+    for (int32_t k = 0; k < c->n; k++)
+        a->i[k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
+}
+
 /* ---- what a gradient rule may call --------------------------------------------------------------- */
 /* All return NULL after a failure and accept NULL operands, so rules need no checks of their own: the
  * first failure is kept by the emitter and reported once. */

@@ -25,7 +25,7 @@ static int32_t is_forward(const struct wn__pnode *p)
 static int32_t find_residuals(struct wn__form *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
-        if (f->node[i].phase != WN_PHASE_BACKWARD) continue;
+        if (!wn__form_is_backward(f, i)) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
             struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
             if (!is_forward(v)) continue;

@@ -23,12 +23,19 @@ static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *rea
     }
 }
 
+/* The copy an effect reads as input k. */
+static int32_t copy_read(const struct wn__lowering *l, int32_t node, int32_t k)
+{
+    int32_t noted = l->effect_in[node - (l->f->n - l->f->n_effects)];
+    return noted >= 0 ? l->in[noted + k] : l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))];
+}
+
 static int32_t effect_time(const struct wn__lowering *l, int32_t node, const int32_t *made, const int32_t *read)
 {
     const struct wn__pnode *p = &l->f->node[node];
     int32_t time = 0;
     for (int32_t k = 0; k < p->n_in; k++) {
-        int32_t at = made[l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))]];
+        int32_t at = made[copy_read(l, node, k)];
         if (at > time) time = at;
     }
     for (int32_t k = 0; k < 3; k++)
@@ -68,8 +75,7 @@ int32_t wn__lower_effects(struct wn__lowering *l)
                 wn__free(merged);
                 return code;
             }
-            for (int32_t k = 0; k < p->n_in; k++)
-                l->in[l->n_in++] = l->cur[wn__form_storage(f, wn__form_in(f, first + e, k))];
+            for (int32_t k = 0; k < p->n_in; k++) l->in[l->n_in++] = copy_read(l, first + e, k);
             merged[n++] = (struct wn__item){first + e, WN_PHASE_UPDATE, -1, -1, in_at};
         }
     }

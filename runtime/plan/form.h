@@ -24,8 +24,9 @@ struct wn__pnode {
     int32_t block;
     int32_t cell[3]; /* effects: slots written, or -1 */
     int32_t word;
-    int32_t n_readers; /* backward nodes that read it */
-    uint8_t is_given;  /* held already, though it has inputs */
+    int32_t n_readers;   /* backward nodes that read it */
+    int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
+    uint8_t is_given;    /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
     const char *name;
     struct wn_type type;
@@ -49,8 +50,9 @@ struct wn__pslab {
 struct wn__form {
     struct wn__pool pool;
     int64_t refs;
-    struct wn__pnode *node; /* (n): root by root forward, backward; then effects */
-    int32_t n, n_effects;   /* effects are the last n_effects nodes */
+    struct wn__pnode *node;           /* (n): root by root forward, backward; then effects */
+    const struct wn__pnode *recorded; /* (n) the same before rewrites: op, inputs and numbers as recorded */
+    int32_t n, n_effects;             /* effects are the last n_effects nodes */
     int32_t *in;
     struct wn_type *in_type;
     int32_t n_in;
@@ -80,11 +82,19 @@ static inline int32_t wn__form_flags(const struct wn__form *f, int32_t node)
 {
     return wn__op_flags(f->node[node].op);
 }
-static inline struct wn_desc wn__form_desc(const struct wn__form *f, int32_t node)
+static inline struct wn_desc wn__form_desc_of(const struct wn__form *f, const struct wn__pnode *p)
 {
-    const struct wn__pnode *p = &f->node[node];
     return (struct wn_desc){
         .op = p->op, .n_in = p->n_in, .out = p->type, .in = f->in_type + p->in_at, .attrs = p->attrs};
+}
+static inline struct wn_desc wn__form_desc(const struct wn__form *f, int32_t node)
+{
+    return wn__form_desc_of(f, &f->node[node]);
+}
+/* An effect that takes over a gradient's product works for the backward: what it reads is a residual. */
+static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].phase == WN_PHASE_BACKWARD || f->node[node].op == WN_OP_PRODUCT_UPDATE;
 }
 /* The node whose bytes a value is: itself, or what its chain of aliases starts from. A result asked for is
  * made of bytes of its own, so the chain ends there. */

@@ -90,11 +90,27 @@ static void forget(struct wn__lowering *l, const struct wn__recipe_step *s)
     }
 }
 
+/* An effect that computes its gradient itself reads what there is when that gradient's turn comes. */
+static void note_effect(struct wn__lowering *l, int32_t effect)
+{
+    const struct wn__pnode *p = &l->f->node[effect];
+    int32_t *noted = &l->effect_in[effect - (l->f->n - l->f->n_effects)];
+    for (int32_t k = 0; k < p->n_in; k++) demand(l, wn__form_storage(l->f, wn__form_in(l->f, effect, k)));
+    if (l->code == WN_OK) l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + p->n_in, sizeof *l->in);
+    if (l->code != WN_OK) return;
+    *noted = (int32_t)l->n_in;
+    for (int32_t k = 0; k < p->n_in; k++)
+        l->in[l->n_in++] = l->cur[wn__form_storage(l->f, wn__form_in(l->f, effect, k))];
+}
+
 static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s)
 {
     const struct wn__form *f = l->f;
     int32_t at = l->backward_first[s->block];
     for (; at >= 0 && l->code == WN_OK; at = l->backward_next[at]) {
+        int32_t into = f->node[at].absorbed_by;
+        if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__form_is_alias(f, at))
+            note_effect(l, into);
         if (f->node[at].root != s->root || !l->useful[at] || wn__form_is_alias(f, at)) continue;
         for (int32_t k = 0; k < f->node[at].n_in; k++) demand(l, wn__form_storage(f, wn__form_in(f, at, k)));
         demand(l, at);
@@ -158,7 +174,8 @@ static void follow_recipe(struct wn__lowering *l)
     /* What is asked for without being anyone's block output: a leaf's alias, a gradient nothing led to. */
     for (int32_t i = 0; i < l->f->n && l->code == WN_OK; i++) {
         if (l->f->node[i].result >= 0 && !l->issued_once[i]) demand(l, i);
-        for (int32_t k = 0; i >= l->f->n - l->f->n_effects && k < l->f->node[i].n_in; k++)
+        int32_t effect = i - (l->f->n - l->f->n_effects);
+        for (int32_t k = 0; effect >= 0 && l->effect_in[effect] < 0 && k < l->f->node[i].n_in; k++)
             demand(l, wn__form_storage(l->f, wn__form_in(l->f, i, k)));
     }
 }
@@ -174,7 +191,9 @@ static void prepare(struct wn__lowering *l)
     l->issued_once = get(l, n, 1);
     l->backward_first = get(l, l->r->n_blocks, sizeof *l->backward_first);
     l->backward_next = get(l, n, sizeof *l->backward_next);
+    l->effect_in = get(l, l->f->n_effects, sizeof *l->effect_in);
     if (l->code != WN_OK) return;
+    for (int32_t e = 0; e < l->f->n_effects; e++) l->effect_in[e] = -1;
     put_leaves(l);
     find_useful(l);
     thread_backward(l);

@@ -23,6 +23,7 @@ struct wn__lowering {
     int32_t *needed; /* (f->n) scratch of demand */
     uint8_t *mark, *useful, *reached, *issued_once;
     int32_t *backward_first, *backward_next;
+    int32_t *effect_in; /* (n_effects) where its inputs' copies were noted when its gradient's turn came, or -1 */
 };
 
 void wn__sort_ascending(int32_t *v, int32_t n);

@@ -41,14 +41,26 @@ static void note_peak(struct sim *m)
     memcpy(sum->peak_kinds, m->kinds, sizeof sum->peak_kinds);
 }
 
-/* Roofline of a generic core where nothing was measured: 50 GFLOP/s and 20 GB/s a core, plus a launch. */
-double wn__node_seconds(const struct wn__form *f, int32_t node)
+static struct wn_cost node_cost(const struct wn__form *f, int32_t node)
 {
     struct wn_desc d = wn__form_desc(f, node);
     struct wn_cost cost = {0};
     if (wn__op_rules(d.op)->cost != NULL) wn__op_rules(d.op)->cost(&d, &cost);
+    return cost;
+}
+
+/* Roofline of a generic core where nothing was measured: 50 GFLOP/s and 20 GB/s a core, plus a launch. */
+double wn__node_seconds(const struct wn__form *f, int32_t node)
+{
+    struct wn_cost cost = node_cost(f, node);
     double flops = cost.flops / 50e9, bytes = cost.bytes / 20e9;
     return 1e-6 + (flops > bytes ? flops : bytes);
+}
+
+/* A gradient made in its cell is there already: its assignment moves nothing. */
+static int32_t is_there(const struct sim *m, const struct wn__instr *n)
+{
+    return m->f->node[n->node].op == WN_OP_ASSIGN && m->s->copy[m->s->in[n->in_at]].store == n->cell[0];
 }
 
 static void make_alive(struct sim *m, int32_t store)
@@ -65,6 +77,7 @@ static void run_instr(struct sim *m, const struct wn__instr *n)
     m->seconds += seconds;
     m->base_seconds += n->recompute ? 0 : seconds;
     m->s->summary.recomputed += n->recompute;
+    if (!is_there(m, n)) m->s->summary.moved += (int64_t)node_cost(m->f, n->node).bytes;
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */

@@ -87,7 +87,7 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     const struct wn__item *it = &x->l->item[i];
     const struct wn__pnode *p = &x->f->node[it->node];
     if (!(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0) return -1;
-    for (int32_t k = 0; k < p->n_in && k < 2; k++) {
+    for (int32_t k = 0; k < p->n_in && k < 4; k++) {
         int32_t c = x->l->in[it->in_at + k], t = x->s->copy[c].store;
         const struct wn__store *store = &x->s->store[t];
         if (store->pinned || x->store_last[t] != i || store->bytes != p->bytes) continue;

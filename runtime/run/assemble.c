@@ -2,6 +2,7 @@
  * into one flat table. Emitted nodes live only while this room is at work. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/rewrite.h"
 #include "program.h"
 
 struct assembly {
@@ -72,6 +73,7 @@ static struct wn__pnode *put_node(struct assembly *a, int32_t op, int32_t phase,
                             .forward_of = -1,
                             .slot = -1,
                             .random = -1,
+                            .absorbed_by = -1,
                             .result = -1,
                             .cell = {-1, -1, -1},
                             .type = *type,
@@ -380,6 +382,7 @@ static int32_t build(struct assembly *a)
     a->f->n_in = a->in_at;
     a->f->n_effects = a->at - before_effects;
     WN_TRY(keep_regions(a));
+    WN_TRY(wn__form_rewrite(a->f));
     WN_TRY(wn__form_blocks(a->f));
     return write_key2(a);
 }

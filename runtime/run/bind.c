@@ -27,6 +27,7 @@ static int32_t bind_cells(struct wn_program *p)
     return WN_OK;
 }
 
+/* q as recorded: the numbers a node drew are its own, whatever node is to use them. */
 static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__pnode *q)
 {
     int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2,
@@ -64,7 +65,7 @@ int32_t wn__program_bind(struct wn_program *p)
     p->slab = wn__alloc((f->n_slabs + 1) * (int64_t)sizeof *p->slab);
     p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
     if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random) return WN_OOM;
-    for (int64_t i = 0; i < p->walk.count; i++) bind_node(p, p->walk.nodes[i], &f->node[f->walk_node[i]]);
+    for (int64_t i = 0; i < p->walk.count; i++) bind_node(p, p->walk.nodes[i], &f->recorded[f->walk_node[i]]);
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));
     p->first_number = p->random[0].counter;

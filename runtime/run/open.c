@@ -3,6 +3,7 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/cache.h"
+#include "../plan/rewrite.h"
 #include "program.h"
 
 static int32_t is_backward(int32_t mode)
@@ -222,8 +223,8 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode,   p->joint,   p->transient, p->policy,
-                            p->device, d->threads, p->n_roots,   p->n_updates};
+    const int64_t head[] = {p->mode,    p->joint,   p->transient, p->policy,     p->device,
+                            d->threads, p->n_roots, p->n_updates, wn__rewrite_on};
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {

@@ -253,8 +253,9 @@ static void count_issues(struct wn_program *p)
 {
     for (int64_t i = 0; i < p->walk.count; i++) {
         struct wn_node *n = p->walk.nodes[i];
-        const struct wn__pnode *q = &p->form->node[p->form->walk_node[i]];
-        if (q->leaf != WN_LEAF_NONE || p->schedule->node_copies[p->form->walk_node[i]] == 0 || n->is_held) continue;
+        int32_t at = p->form->walk_node[i];
+        while (p->form->node[at].absorbed_by >= 0) at = p->form->node[at].absorbed_by;
+        if (p->form->node[at].leaf != WN_LEAF_NONE || p->schedule->node_copies[at] == 0 || n->is_held) continue;
         if (n->issued < 3) n->issued++;
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;

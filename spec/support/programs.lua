@@ -37,6 +37,13 @@ function programs.read(p)
     return p
 end
 
+--- Bytes read and written by all instructions, by the cost rules.
+function programs.moved(p)
+    local s = binding.new('struct wn_summary')
+    binding.check(C.wn_summary(p.handle, s))
+    return tonumber(s.moved)
+end
+
 --- The name of kind i (from 1).
 function programs.kind(i)
     return kinds[i - 1]

@@ -1,0 +1,99 @@
+/* What rewrites make (plan/rewrite.c): elementwise chains, and the way to the fused products.
+ *
+ * A chain goes through its operands a tile at a time: every step over one tile before the next tile, so that what is
+ * between two steps stays in the nearest cache and only the operands and the result pass through memory. The loops
+ * are the ops' own (elementwise.h). In place is safe: a tile's operands are read before its result is written, but
+ * for the last step, which reads an element before it writes it. */
+#include <stddef.h>
+#include "elementwise.h"
+
+#define TILE 1024 /* elements: 4 KiB a value, all values of a chain within the first cache */
+
+struct chain {
+    struct wn__walk walk;
+    struct wn__chain steps;
+    struct wn__step step[WN_CHAIN_STEPS];
+    const char *in[WN_CHAIN_INPUTS];
+    char *out;
+    int64_t size; /* bytes an element */
+};
+
+/* Where a step finds an operand: in a tile of a step before, or among the inputs. */
+static const char *operand(const struct chain *k, int32_t v, char *tiles, const int64_t *offset, int64_t at,
+                           int64_t *step)
+{
+    if (v >= WN_CHAIN_INPUTS) {
+        *step = 1;
+        return tiles + (v - WN_CHAIN_INPUTS) * TILE * k->size;
+    }
+    *step = wn__walk_inner(&k->walk, v);
+    return k->in[v] + (offset[v] + at * *step) * k->size;
+}
+
+static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+{
+    const struct chain *k = ctx;
+    char tiles[WN_CHAIN_STEPS * TILE * sizeof(double)] __attribute__((aligned(64)));
+    for (int64_t from = 0; from < n; from += TILE) {
+        int64_t m = n - from < TILE ? n - from : TILE;
+        for (int32_t s = 0; s < k->steps.n; s++) {
+            const int32_t *v = k->steps.step[s].operand;
+            int64_t sa, sb = 1;
+            const char *a = operand(k, v[0], tiles, offset, from, &sa), *b = NULL;
+            if (wn__elementwise_operands(k->steps.step[s].op) == 2) b = operand(k, v[1], tiles, offset, from, &sb);
+            char *out = s == k->steps.n - 1 ? k->out + (at + from) * k->size : tiles + s * TILE * k->size;
+            wn__step_run(&k->step[s], out, a, b, m, sa, sb, at + from);
+        }
+    }
+}
+
+static void chain_part(int64_t begin, int64_t end, void *ctx)
+{
+    wn__walk_range(&((struct chain *)ctx)->walk, begin, end, chain_row, ctx);
+}
+
+static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct chain k = {.steps = wn__chain_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
+    const struct wn_type *in[WN_CHAIN_INPUTS];
+    for (int32_t i = 0; i < d->n_in; i++) {
+        in[i] = &d->in[i];
+        k.in[i] = b->in[i];
+    }
+    for (int32_t s = 0; s < k.steps.n; s++) wn__step_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
+    wn__walk_broadcast(&k.walk, &d->out, d->n_in, in);
+    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
+    return WN_OK;
+}
+
+/* Ops outside binary.c take no broadcast operand. */
+static int32_t fits(const struct wn_desc *d, const struct wn__chain_step *s)
+{
+    if (wn__cpu_binary_loop(s->op, d->out.dtype)) return 1;
+    for (int32_t j = 0; j < wn__elementwise_operands(s->op); j++)
+        if (s->operand[j] < WN_CHAIN_INPUTS && !wn__type_equal(&d->in[s->operand[j]], &d->out)) return 0;
+    return 1;
+}
+
+static wn_kernel_fn chain_kernel(const struct wn_desc *d)
+{
+    struct wn__chain c = wn__chain_get(&d->attrs);
+    struct wn__step step;
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    for (int32_t s = 0; s < c.n; s++)
+        if (!wn__step_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step) || !fits(d, &c.step[s])) return NULL;
+    return chain;
+}
+
+wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
+{
+    switch (d->op) {
+    case WN_OP_CHAIN: return d->out.dtype == WN_F32 || d->out.dtype == WN_F64 ? chain_kernel(d) : NULL;
+    case WN_OP_MATMUL_MAP:
+    case WN_OP_LINEAR_MAP: return wn__cpu_map_kernel(d);
+    case WN_OP_PRODUCT_UPDATE: return wn__cpu_product_update_kernel(d);
+    default: return NULL;
+    }
+}

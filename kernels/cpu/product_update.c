@@ -1,0 +1,112 @@
+/* PRODUCT_UPDATE: a weight's gradient, dy' x over the rows of a batch, made a few rows at a time and used up while it is
+ * near: it never goes to memory. The factor with the columns is packed once for all threads, into the plan's
+ * workspace; then every task takes a few rows of the other through all strips, WIDE columns of sums, and the
+ * optimizer's own loop (update.c) over each row of them.
+ * A gradient is summed in the order of gemm.h, so the cells get the bits of product and update one after the other. */
+#include <stddef.h>
+#include <string.h>
+#include "gemm.h"
+#include "update.h"
+
+#define WIDE 384 /* columns the optimizer's loop gets at once: 12 KiB of sums, and its cells come in long stretches */
+
+struct job {
+    const struct wn__gemm_kernel *kernel;
+    const float *a, *b;
+    float *packed; /* (strips, k, nr) of b */
+    int64_t m, n, k, ai, ak, bj, bk;
+    struct wn__update update;
+    wn__parallel_body loop;
+    int32_t n_cells;
+};
+
+static void pack_strips(int64_t begin, int64_t end, void *ctx)
+{
+    const struct job *w = ctx;
+    int64_t nr = w->kernel->nr;
+    for (int64_t strip = begin; strip < end; strip++) {
+        float *to = w->packed + strip * w->k * nr;
+        const float *from = w->b + strip * nr * w->bj;
+        int64_t n = w->n - strip * nr < nr ? w->n - strip * nr : nr;
+        if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
+        if (w->bk == 1) w->kernel->transpose(from, w->bj, n, w->k, to, nr);
+        else
+            for (int64_t k = 0; k < w->k; k++) memcpy(to + k * nr, from + k * w->bk, (size_t)n * sizeof *to);
+    }
+}
+
+/* The optimizer over rows [row, row + m), columns [column, column + n). */
+static void use(const struct job *w, const float *sums, int64_t row, int64_t m, int64_t column, int64_t n)
+{
+    for (int64_t i = 0; i < m; i++) {
+        void *cell[3] = {NULL, NULL, NULL};
+        struct wn__update u = w->update;
+        for (int32_t c = 0; c < 3; c++)
+            if (u.cell[c] != NULL) cell[c] = (float *)u.cell[c] + (row + i) * w->n + column;
+        u.cell = cell;
+        u.value = sums + i * WIDE;
+        w->loop(0, n, &u);
+    }
+}
+
+/* Groups [begin, end) of mr rows. */
+static void run_rows(int64_t begin, int64_t end, void *ctx)
+{
+    const struct job *w = ctx;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr;
+    float sums[WN_GEMM_MR_MAX * WIDE] __attribute__((aligned(64)));
+    float rows[WN_GEMM_KC * WN_GEMM_MR_MAX] __attribute__((aligned(64)));
+    for (int64_t group = begin; group < end; group++) {
+        int64_t row = group * mr, m = w->m - row < mr ? w->m - row : mr;
+        const float *a = w->a + row * w->ai;
+        for (int64_t k = 0; k < w->k; k++)
+            for (int64_t i = 0; i < m; i++) rows[k * mr + i] = a[i * w->ai + k * w->ak];
+        for (int64_t column = 0; column < w->n; column += WIDE) {
+            int64_t n = w->n - column < WIDE ? w->n - column : WIDE;
+            for (int64_t j = 0; j < n; j += nr) {
+                struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = WIDE, .first = 1};
+                t.b = w->packed + (column + j) * w->k;
+                t.c = sums + j;
+                t.m = m;
+                t.n = n - j < nr ? n - j : nr;
+                t.ahead = (const char *)(t.b + w->k * nr); /* the next strip */
+                t.ahead_step = 64;
+                t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
+                t.ahead_near = 1;
+                w->kernel->tile(&t);
+            }
+            use(w, sums, row, m, column, n);
+        }
+    }
+}
+
+static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int32_t flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
+    struct job w = {.kernel = wn__gemm_best(), .a = b->in[0], .b = b->in[1], .packed = b->workspace};
+    w.m = d->in[0].dim[flip_a];
+    w.k = d->in[0].dim[!flip_a];
+    w.n = d->in[1].dim[!flip_b];
+    w.ai = flip_a ? 1 : w.k;
+    w.ak = flip_a ? w.m : 1;
+    w.bj = flip_b ? w.k : 1;
+    w.bk = flip_b ? 1 : w.n;
+    w.update = (struct wn__update){.cell = b->cell, .size = sizeof(float)};
+    if (d->n_in > 2) wn__cpu_update_numbers(&d->in[2], b->in[2], &w.update);
+    w.loop = wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32);
+    if (w.m == 0 || w.n == 0) return WN_OK;
+    int64_t nr = w.kernel->nr, mr = w.kernel->mr, strips = (w.n + nr - 1) / nr;
+    wn__parallel_for(strips, WN_CPU_GRAIN / (w.k * nr + 1) + 1, pack_strips, &w);
+    wn__parallel_for((w.m + mr - 1) / mr, WN_CPU_GRAIN / (w.n * mr) + 1, run_rows, &w);
+    return WN_OK;
+}
+
+_Static_assert(WIDE % WN_GEMM_NR_MAX == 0, "strips lie within the sums");
+
+wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d)
+{
+    if (d->out.dtype != WN_F32 || d->in[0].dtype != WN_F32 || d->in[1].dtype != WN_F32) return NULL;
+    if (d->in[0].ndim != 2 || d->in[1].ndim != 2 || d->in[0].dim[d->attrs.i[0] == 0] > WN_GEMM_KC) return NULL;
+    return wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32) ? product_update : NULL;
+}

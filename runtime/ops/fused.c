@@ -1,0 +1,154 @@
+/* Ops that rewrites make of several recorded ones (plan/rewrite.c). Each is the composition of the rules of what it
+ * replaces, has no gradient (graphs are differentiated before they are rewritten), and an element of its result has
+ * the bits the separate ops give. */
+#include "helper.h"
+
+static const int32_t operands[WN_OP_COUNT] = {
+#define ONE(NAME) [WN_OP_##NAME] = 1
+#define TWO(NAME) [WN_OP_##NAME] = 2
+    ONE(NEG),       ONE(ABS),       ONE(EXP),       ONE(LOG),          ONE(SQRT),       ONE(RSQRT),     ONE(RELU),
+    ONE(GELU),      ONE(SILU),      ONE(TANH),      ONE(SIGMOID),      ONE(CLAMP),      ONE(DROPOUT),   TWO(ADD),
+    TWO(SUB),       TWO(MUL),       TWO(DIV),       TWO(MAXIMUM),      TWO(MINIMUM),    TWO(ABS_GRAD),  TWO(RELU_GRAD),
+    TWO(GELU_GRAD), TWO(SILU_GRAD), TWO(TANH_GRAD), TWO(SIGMOID_GRAD), TWO(CLAMP_GRAD), TWO(SQRT_GRAD),
+#undef ONE
+#undef TWO
+};
+
+int32_t wn__elementwise_operands(int32_t op)
+{
+    return op >= 0 && op < WN_OP_COUNT ? operands[op] : 0;
+}
+
+int32_t wn__elementwise_has_numbers(int32_t op)
+{
+    return op == WN_OP_CLAMP || op == WN_OP_CLAMP_GRAD || op == WN_OP_DROPOUT;
+}
+
+/* FLOPs and nothing else of one elementwise op over the result. */
+static double step_flops(const struct wn_desc *d, int32_t op)
+{
+    struct wn_type in[2] = {d->out, d->out};
+    struct wn_desc step = {.op = op, .n_in = operands[op], .out = d->out, .in = in, .attrs = d->attrs};
+    struct wn_cost cost = {0};
+    wn__op_rules(op)->cost(&step, &cost);
+    return cost.flops;
+}
+
+/* ---- chain ------------------------------------------------------------------------------------------ */
+static int32_t check_step(const struct wn_desc *d, const struct wn__chain *c, int32_t k)
+{
+    int32_t n = wn__elementwise_operands(c->step[k].op);
+    if (n == 0)
+        return wn__fail(WN_VALUE, "chain: step %d is %s, expected an elementwise op", (int)k + 1,
+                        wn__op_name(c->step[k].op));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t v = c->step[k].operand[i];
+        if (v < WN_CHAIN_INPUTS ? v >= d->n_in : v - WN_CHAIN_INPUTS >= k)
+            return wn__fail(WN_VALUE, "chain: step %d reads operand %d, which is neither an input nor a step before it",
+                            (int)k + 1, (int)v);
+    }
+    return WN_OK;
+}
+
+static int32_t shape_chain(struct wn_desc *d)
+{
+    struct wn__chain c = wn__chain_get(&d->attrs);
+    int32_t with_numbers = 0;
+    WN_TRY(wn__need_float(d));
+    WN_TRY(wn__same_dtype(d));
+    if (c.n < 1 || c.n > WN_CHAIN_STEPS)
+        return wn__fail(WN_VALUE, "chain: %d steps given, expected 1 to %d", (int)c.n, WN_CHAIN_STEPS);
+    for (int32_t k = 0; k < c.n; k++) {
+        WN_TRY(check_step(d, &c, k));
+        with_numbers += wn__elementwise_has_numbers(c.step[k].op);
+    }
+    if (with_numbers > 1)
+        return wn__fail(WN_VALUE, "chain: %d steps take numbers, expected at most one", (int)with_numbers);
+    d->out.dtype = d->in[0].dtype;
+    return wn__broadcast(d);
+}
+
+static void cost_chain(const struct wn_desc *d, struct wn_cost *cost)
+{
+    struct wn__chain c = wn__chain_get(&d->attrs);
+    cost->flops = 0;
+    for (int32_t k = 0; k < c.n; k++) cost->flops += step_flops(d, c.step[k].op);
+    cost->bytes = wn__all_bytes(d);
+}
+
+const struct wn__rules wn__rules_chain = {shape_chain, cost_chain, NULL, NULL};
+
+/* ---- a product and one elementwise op over it -------------------------------------------------------- */
+static struct wn_desc product_of(const struct wn_desc *d)
+{
+    struct wn_desc p = *d;
+    p.op = d->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL;
+    p.n_in = d->op == WN_OP_LINEAR_MAP ? 3 : 2;
+    return p;
+}
+
+static int32_t shape_map(struct wn_desc *d)
+{
+    struct wn_desc p = product_of(d);
+    int32_t op = (int32_t)d->attrs.i[2], n = wn__elementwise_operands(op);
+    if (n == 0 || op == WN_OP_DROPOUT)
+        return wn__fail(WN_VALUE, "%s: %s given, expected an elementwise op", wn__op_name(d->op), wn__op_name(op));
+    if (d->n_in != p.n_in + n - 1)
+        return wn__fail(WN_VALUE, "%s: %d inputs given, expected %d with %s", wn__op_name(d->op), (int)d->n_in,
+                        (int)p.n_in + n - 1, wn__op_name(op));
+    WN_TRY(wn__op_rules(p.op)->shape(&p));
+    d->out = p.out;
+    if (n == 1 || wn__type_equal(&d->in[d->n_in - 1], &d->out)) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: the last input is %s, expected %s", wn__op_name(d->op),
+                    wn__type_text(&d->in[d->n_in - 1]), wn__type_text(&d->out));
+}
+
+static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
+{
+    struct wn_desc p = product_of(d);
+    wn__op_rules(p.op)->cost(&p, cost);
+    cost->flops += step_flops(d, (int32_t)d->attrs.i[2]);
+    cost->bytes = wn__all_bytes(d);
+}
+
+const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, NULL};
+const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, NULL};
+
+/* ---- a product that goes straight into an update ------------------------------------------------------ */
+static int32_t shape_product_update(struct wn_desc *d)
+{
+    struct wn_desc p = *d;
+    int32_t op = (int32_t)d->attrs.i[2];
+    if (!(wn__op_flags(op) & WN_EFFECT) || op == WN_OP_ASSIGN || op == WN_OP_PRODUCT_UPDATE)
+        return wn__fail(WN_VALUE, "product_update: %s given, expected an update", wn__op_name(op));
+    p.op = WN_OP_MATMUL;
+    p.n_in = 2;
+    WN_TRY(wn__op_rules(WN_OP_MATMUL)->shape(&p));
+    d->out = p.out;
+    return WN_OK;
+}
+
+/* The cells and what the update does to them, as its own rule has it, less the gradient that is never written. */
+static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
+{
+    struct wn_desc p = *d;
+    struct wn_type in[2] = {d->out, d->n_in > 2 ? d->in[2] : d->out};
+    struct wn_desc update = {.op = (int32_t)d->attrs.i[2], .n_in = d->n_in - 1, .out = d->out, .in = in};
+    struct wn_cost product = {0};
+    p.op = WN_OP_MATMUL;
+    p.n_in = 2;
+    wn__op_rules(WN_OP_MATMUL)->cost(&p, &product);
+    wn__op_rules(update.op)->cost(&update, cost);
+    cost->flops += product.flops;
+    cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
+}
+
+/* Room for b, packed once for all threads: strips of 48 columns, (strip, k, 48) f32. */
+static int64_t workspace_product_update(const struct wn_desc *d, int32_t target)
+{
+    int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
+    return target == WN_TARGET_CPU ? (n + 47) / 48 * 48 * k * (int64_t)sizeof(float) : 0;
+}
+
+const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL,
+                                                   workspace_product_update};

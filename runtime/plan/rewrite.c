@@ -1,0 +1,391 @@
+/* Rewrites: patterns of nodes that one kernel does better, found in a form before anything is decided about it.
+ *
+ * A rewrite depends on the graph alone - never on a policy, a budget or a thread count - so every plan of a graph
+ * runs the same kernels and gives the same bits; and a fused kernel gives the bits of the nodes it replaces
+ * (scalar.h holds each formula once). The node that ends a pattern takes over the others' inputs and computes their
+ * values inside; they are absorbed: nobody reads them, so they are never issued. It keeps its place, name, scope and
+ * the op its user recorded (form->recorded), which is what policies and reports see.
+ *
+ * A value is absorbed only where that does not cost memory: it has one reader, and computing it there instead of where
+ * it stood keeps no more bytes alive in between than it had itself, or hardly anything is made in between.
+ *
+ * To add a pattern: a function that looks at the node which ends it, a row in `patterns`, a record in
+ * spec/rewrite_spec.lua that shows equal bits and fewer bytes. */
+#include "rewrite.h"
+#include <stdio.h>
+#include <string.h>
+#include "form.h"
+
+enum {
+    MOST_INPUTS = 8,
+    LITTLE = 16,
+    DEEPEST_PRODUCT = 128 /* k a product is summed over without its partial sums leaving */
+};
+
+struct window {
+    int32_t n, node[MOST_INPUTS];
+};
+struct rewriting {
+    struct wn__form *f;
+    struct wn__pool scratch;
+    int32_t *readers;      /* (n) how many inputs name this value */
+    int32_t *last;         /* (n) the last node that reads its bytes, through aliases too */
+    int32_t *at;           /* (n) its window, or -1: the recorded inputs stand */
+    int32_t *cell_last;    /* (n_cells) the last backward node that reads it; NULL until an effect is looked at */
+    int32_t *cell_forward; /* (n_cells) how many forward nodes do */
+    struct window *window; /* (n_windows) */
+    int64_t n_windows, capacity;
+    int32_t code;
+};
+
+/* ---- looking ------------------------------------------------------------------------------------------ */
+
+static int32_t n_inputs(const struct rewriting *w, int32_t i)
+{
+    return w->at[i] >= 0 ? w->window[w->at[i]].n : w->f->node[i].n_in;
+}
+
+static int32_t input(const struct rewriting *w, int32_t i, int32_t k)
+{
+    return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__form_in(w->f, i, k);
+}
+
+static int32_t is_computed(const struct wn__form *f, int32_t i)
+{
+    const struct wn__pnode *p = &f->node[i];
+    return p->leaf == WN_LEAF_NONE && !p->is_given;
+}
+
+/* The computed value that input k of node i is, when nothing else reads it and nobody asked for it; else -1.
+ * Reshapes in between must be read once too; `through`: they may be there at all. */
+static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t through)
+{
+    const struct wn__form *f = w->f;
+    int32_t v = input(w, i, k);
+    for (; wn__form_is_alias(f, v); v = input(w, v, 0))
+        if (!through || w->readers[v] != 1) return -1;
+    const struct wn__pnode *p = &f->node[v], *by = &f->node[i];
+    if (!is_computed(f, v) || w->readers[v] != 1 || p->result >= 0 || p->region != by->region) return -1;
+    return p->phase == by->phase && p->root == by->root ? v : -1;
+}
+
+/* Whether p may be computed where c stands: next to nothing is made between the two, or what p reads and nobody else
+ * needs by then takes no more bytes than p's own value would. */
+static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
+{
+    const struct wn__form *f = w->f;
+    int64_t made = 0, kept = 0;
+    for (int32_t i = p + 1; i < c; i++)
+        if (is_computed(f, i) && f->node[i].absorbed_by < 0 && !wn__form_is_alias(f, i)) made += f->node[i].bytes;
+    for (int32_t k = 0; k < n_inputs(w, p); k++) {
+        int32_t v = wn__form_storage(f, input(w, p, k));
+        if (is_computed(f, v) && w->last[v] < c) kept += f->node[v].bytes;
+    }
+    return made <= f->node[p].bytes / LITTLE || kept <= f->node[p].bytes;
+}
+
+/* ---- changing ------------------------------------------------------------------------------------------ */
+
+/* Node p, and the reshapes from input k of node i down to it, are computed inside i from now on. */
+static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
+{
+    struct wn__form *f = w->f;
+    int32_t v = input(w, i, k);
+    for (; v != p; v = input(w, v, 0)) f->node[v].absorbed_by = i;
+    f->node[p].absorbed_by = i;
+    if (f->node[p].random >= 0) f->node[i].random = f->node[p].random;
+    for (int32_t j = 0; j < n_inputs(w, p); j++) w->readers[input(w, p, j)]--;
+}
+
+/* Node i becomes `op` over these inputs; what it does not read any more was absorbed before. */
+static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_attrs *attrs, const struct window *in)
+{
+    struct wn__form *f = w->f;
+    for (int32_t k = 0; k < n_inputs(w, i); k++) w->readers[input(w, i, k)]--;
+    if (w->at[i] < 0) {
+        w->code = wn__grow(&w->window, &w->capacity, w->n_windows + 1, sizeof *w->window);
+        if (w->code != WN_OK) return;
+        w->at[i] = (int32_t)w->n_windows++;
+    }
+    w->window[w->at[i]] = *in;
+    for (int32_t k = 0; k < in->n; k++) {
+        int32_t v = in->node[k];
+        w->readers[v]++;
+        for (;; v = input(w, v, 0)) {
+            if (w->last[v] < i) w->last[v] = i;
+            if (!wn__form_is_alias(f, v)) break;
+        }
+    }
+    f->node[i].op = op;
+    f->node[i].attrs = *attrs;
+}
+
+/* ---- a product, then one elementwise op over it (bias + activation; a gradient through one) --------------- */
+
+static int32_t map_product(struct rewriting *w, int32_t i)
+{
+    const struct wn__pnode *c = &w->f->node[i];
+    int32_t n = wn__elementwise_operands(c->op), p = n > 0 && c->op != WN_OP_DROPOUT ? sole(w, i, 0, 1) : -1;
+    if (p < 0) return 0;
+    const struct wn__pnode *q = &w->f->node[p];
+    if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype != WN_F32 || !may_wait(w, p, i)) return 0;
+    int32_t is_flat = q->op == WN_OP_LINEAR || q->type.ndim == 2;
+    if (wn__numel(&q->type) != wn__numel(&c->type) || (!is_flat && !wn__shape_equal(&q->type, &c->type))) return 0;
+    if (n == 2 && !wn__type_equal(&w->f->node[input(w, i, 1)].type, &c->type)) return 0;
+    struct wn_attrs attrs = q->attrs;
+    attrs.n = 3;
+    attrs.i[2] = c->op;
+    memcpy(attrs.f, c->attrs.f, sizeof attrs.f);
+    struct window in = {.n = 0};
+    for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = input(w, p, k);
+    if (n == 2) in.node[in.n++] = input(w, i, 1);
+    absorb(w, i, 0, p);
+    become(w, i, q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP, &attrs, &in);
+    return 1;
+}
+
+/* ---- a product that only an update reads (optimizer into gradient; a second backward's sum) --------------- */
+
+static int32_t is_update(int32_t op)
+{
+    return op == WN_OP_SGD || op == WN_OP_MOMENTUM || op == WN_OP_ADAM || op == WN_OP_ACCUMULATE;
+}
+
+/* The gradient an effect reads, whatever its region and root. */
+static int32_t sole_gradient(const struct rewriting *w, int32_t i)
+{
+    const struct wn__form *f = w->f;
+    int32_t v = input(w, i, 0);
+    for (; wn__form_is_alias(f, v); v = input(w, v, 0))
+        if (w->readers[v] != 1) return -1;
+    return is_computed(f, v) && w->readers[v] == 1 && f->node[v].phase == WN_PHASE_BACKWARD ? v : -1;
+}
+
+static int32_t find_cell_readers(struct rewriting *w)
+{
+    const struct wn__form *f = w->f;
+    if (w->cell_last != NULL) return WN_OK;
+    w->cell_last = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_last);
+    w->cell_forward = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
+    if (w->cell_last == NULL || w->cell_forward == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n - f->n_effects; i++) {
+        if (f->node[i].absorbed_by >= 0 || wn__form_is_alias(f, i)) continue;
+        for (int32_t k = 0; k < n_inputs(w, i); k++) {
+            const struct wn__pnode *v = &f->node[wn__form_storage(f, input(w, i, k))];
+            if (v->leaf != WN_LEAF_CELL) continue;
+            if (f->node[i].phase == WN_PHASE_FORWARD) w->cell_forward[v->slot]++;
+            else w->cell_last[v->slot] = i;
+        }
+    }
+    return WN_OK;
+}
+
+/* An update waits for the last reader of its cell. Whether gradient p's operands may wait with it: they take no more
+ * bytes than the gradient, but for those that are there at that time anyway. Tied cells have readers elsewhere. */
+static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
+{
+    const struct wn__form *f = w->f;
+    int64_t kept = 0;
+    w->code = find_cell_readers(w);
+    if (w->code != WN_OK || w->cell_forward[slot] > 1) return 0;
+    if (w->cell_last[slot] <= p) return 1;
+    for (int32_t k = 0; k < n_inputs(w, p); k++) {
+        int32_t v = wn__form_storage(f, input(w, p, k));
+        if (is_computed(f, v) && w->last[v] < w->cell_last[slot]) kept += f->node[v].bytes;
+    }
+    return kept <= f->node[p].bytes;
+}
+
+static int32_t update_by_product(struct rewriting *w, int32_t i)
+{
+    const struct wn__form *f = w->f;
+    const struct wn__pnode *c = &f->node[i];
+    int32_t p = i >= f->n - f->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
+    if (p < 0) return 0;
+    const struct wn__pnode *q = &f->node[p];
+    if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
+    const struct wn_type *a = &f->node[input(w, p, 0)].type, *b = &f->node[input(w, p, 1)].type;
+    if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > DEEPEST_PRODUCT) return 0;
+    if (!wn__shape_equal(&q->type, &c->type) || !may_update(w, c->cell[0], p)) return 0;
+    struct wn_attrs attrs = q->attrs;
+    attrs.n = 3;
+    attrs.i[2] = c->op;
+    struct window in = {.n = 2, .node = {input(w, p, 0), input(w, p, 1)}};
+    if (c->n_in > 1) in.node[in.n++] = input(w, i, 1);
+    absorb(w, i, 0, p);
+    become(w, i, WN_OP_PRODUCT_UPDATE, &attrs, &in);
+    return 1;
+}
+
+/* ---- elementwise ops in a row -------------------------------------------------------------------------- */
+
+/* Node i as a chain: what it is already, or the one step of an elementwise op. 0: it is neither. */
+static int32_t chain_of(const struct wn__form *f, int32_t i, struct wn__chain *out)
+{
+    const struct wn__pnode *p = &f->node[i];
+    int32_t n = wn__elementwise_operands(p->op);
+    if (p->type.dtype != WN_F32 && p->type.dtype != WN_F64) return 0;
+    if (p->op == WN_OP_CHAIN) *out = wn__chain_get(&p->attrs);
+    else *out = (struct wn__chain){1, {{p->op, {0, n - 1}}}};
+    return p->op == WN_OP_CHAIN || n > 0;
+}
+
+static int32_t numbers_of(const struct wn__chain *c)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < c->n; k++) n += wn__elementwise_has_numbers(c->step[k].op);
+    return n;
+}
+
+/* The number of value v among the inputs, put there if it is new; WN_CHAIN_INPUTS and above: no room. */
+static int32_t operand_of(struct window *in, int32_t v)
+{
+    for (int32_t k = 0; k < in->n; k++)
+        if (in->node[k] == v) return k;
+    if (in->n < WN_CHAIN_INPUTS) in->node[in->n] = v;
+    return in->n++;
+}
+
+/* Appends c's steps, whose inputs are node i's; what reads `inside` reads the last step there is now. */
+static void append(const struct rewriting *w, int32_t i, const struct wn__chain *c, int32_t inside, struct window *in,
+                   struct wn__chain *to)
+{
+    int32_t before = to->n;
+    for (int32_t k = 0; k < c->n; k++) {
+        struct wn__chain_step s = c->step[k];
+        for (int32_t j = 0; j < wn__elementwise_operands(s.op); j++) {
+            int32_t v = s.operand[j];
+            if (v >= WN_CHAIN_INPUTS) s.operand[j] = v + before;
+            else if (input(w, i, v) == inside) s.operand[j] = WN_CHAIN_INPUTS + before - 1;
+            else s.operand[j] = operand_of(in, input(w, i, v));
+        }
+        to->step[to->n++] = s;
+    }
+}
+
+static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
+{
+    struct wn__form *f = w->f;
+    struct wn__chain first, second, all = {.n = 0};
+    struct window in = {.n = 0};
+    int32_t p = sole(w, i, k, 0);
+    if (p < 0 || !chain_of(f, p, &first) || !chain_of(f, i, &second)) return 0;
+    if (first.n + second.n > WN_CHAIN_STEPS || numbers_of(&first) + numbers_of(&second) > 1) return 0;
+    if (!wn__type_equal(&f->node[p].type, &f->node[i].type) || !may_wait(w, p, i)) return 0;
+    append(w, p, &first, -1, &in, &all);
+    append(w, i, &second, p, &in, &all);
+    if (in.n > WN_CHAIN_INPUTS) return 0;
+    struct wn_attrs attrs = {.n = 0};
+    memcpy(attrs.f, numbers_of(&first) ? f->node[p].attrs.f : f->node[i].attrs.f, sizeof attrs.f);
+    wn__chain_put(&all, &attrs);
+    absorb(w, i, k, p);
+    become(w, i, WN_OP_CHAIN, &attrs, &in);
+    return 1;
+}
+
+static int32_t chain(struct rewriting *w, int32_t i)
+{
+    for (int32_t k = 0; k < n_inputs(w, i) && k < WN_CHAIN_INPUTS; k++)
+        if (absorb_step(w, i, k)) return 1;
+    return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------ */
+
+static int32_t (*const patterns[])(struct rewriting *w, int32_t i) = {
+    map_product,       /* product + elementwise op   -> matmul_map, linear_map */
+    update_by_product, /* product + update           -> product_update */
+    chain,             /* elementwise + elementwise  -> chain */
+};
+
+int32_t wn__rewrite_on = 1;
+
+static void find_readers(struct rewriting *w)
+{
+    const struct wn__form *f = w->f;
+    for (int32_t i = 0; i < f->n; i++) w->at[i] = -1;
+    for (int32_t i = 0; i < f->n; i++) {
+        w->last[i] = i;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_in(f, i, k);
+            w->readers[v]++;
+            w->last[v] = w->last[wn__form_storage(f, v)] = i;
+        }
+    }
+}
+
+/* The recorded table stays as it is; the rewritten one gets windows of its own behind the recorded inputs. */
+static int32_t write_back(struct rewriting *w, const struct wn__pnode *recorded)
+{
+    struct wn__form *f = w->f;
+    int64_t n = f->n_in;
+    for (int64_t i = 0; i < w->n_windows; i++) n += w->window[i].n;
+    int32_t *in = wn__pool_get(&f->pool, (n + 1) * (int64_t)sizeof *in);
+    struct wn_type *type = wn__pool_get(&f->pool, (n + 1) * (int64_t)sizeof *type);
+    if (in == NULL || type == NULL) return WN_OOM;
+    memcpy(in, f->in, (size_t)f->n_in * sizeof *in);
+    memcpy(type, f->in_type, (size_t)f->n_in * sizeof *type);
+    f->in = in;
+    f->in_type = type;
+    f->recorded = recorded;
+    for (int32_t i = 0; i < f->n; i++) {
+        struct wn__pnode *p = &f->node[i];
+        if (p->absorbed_by >= 0) p->n_in = 0;
+        if (w->at[i] < 0 || p->absorbed_by >= 0) continue;
+        const struct window *x = &w->window[w->at[i]];
+        p->in_at = f->n_in;
+        p->n_in = x->n;
+        for (int32_t k = 0; k < x->n; k++) {
+            f->in[f->n_in] = x->node[k];
+            f->in_type[f->n_in++] = f->node[x->node[k]].type;
+        }
+    }
+    return WN_OK;
+}
+
+static int32_t rewrite(struct rewriting *w)
+{
+    struct wn__form *f = w->f;
+    struct wn__pnode *recorded = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *recorded);
+    if (recorded == NULL) return WN_OOM;
+    memcpy(recorded, f->node, (size_t)f->n * sizeof *recorded);
+    find_readers(w);
+    for (int32_t i = 0; i < f->n && w->code == WN_OK; i++) {
+        if (!is_computed(f, i)) continue;
+        for (size_t p = 0; p < sizeof patterns / sizeof patterns[0] && w->code == WN_OK; p++)
+            while (w->code == WN_OK && patterns[p](w, i)) continue;
+    }
+    if (w->code == WN_OK && w->n_windows > 0) w->code = write_back(w, recorded);
+    return w->code;
+}
+
+int32_t wn__form_rewrite(struct wn__form *f)
+{
+    struct rewriting w = {.f = f};
+    f->recorded = f->node;
+    if (!wn__rewrite_on) return WN_OK;
+    w.readers = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.readers);
+    w.last = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.last);
+    w.at = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.at);
+    int32_t code = w.readers && w.last && w.at ? rewrite(&w) : WN_OOM;
+    wn__free(w.window);
+    wn__pool_release(&w.scratch);
+    return code;
+}
+
+const char *wn__form_op_text(const struct wn__form *f, int32_t node)
+{
+    const struct wn__pnode *p = &f->node[node];
+    struct wn__chain c = {.n = 0};
+    char text[256];
+    if (p->op == WN_OP_CHAIN) c = wn__chain_get(&p->attrs);
+    else if (p->op == WN_OP_LINEAR_MAP || p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_PRODUCT_UPDATE)
+        c = (struct wn__chain){
+            2, {{p->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL, {0}}, {(int32_t)p->attrs.i[2], {0}}}};
+    if (c.n == 0) return wn__op_name(p->op);
+    int32_t at = 0;
+    for (int32_t k = 0; k < c.n && at < (int32_t)sizeof text - 1; k++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", k ? "+" : "", wn__op_name(c.step[k].op));
+    const char *interned = wn__intern(text);
+    return interned != NULL ? interned : wn__op_name(p->op);
+}

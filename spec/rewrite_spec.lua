@@ -1,0 +1,280 @@
+-- Rewrites (runtime/plan/rewrite.c): each pattern, recorded by a script, must be found, give the bits of the separate
+-- nodes, and move or hold fewer bytes than they do. And where absorbing a value would change what a user sees or
+-- cost memory, it must be left alone.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+local gradcheck = require 'spec.support.gradcheck'
+
+local C = binding.C
+local nn, optim = wane.nn, wane.optim
+
+local function split(fn, ...)
+    binding.check(C.wn_debug('rewrite', 0))
+    local function restore(ok, ...)
+        binding.check(C.wn_debug('rewrite', 1))
+        if not ok then error((...), 0) end
+        return ...
+    end
+    return restore(pcall(fn, ...))
+end
+
+-- Runs build() -> request, tensors whose bytes matter after it. Returns { ops =, peak =, moved =, bytes = }.
+local function run(build)
+    wane.manual_seed(3)
+    local request, outputs = build()
+    local p = programs.run(request)
+    assert.equal(p.predicted.peak, p.measured.peak)
+    assert.equal(p.predicted.reserved, p.measured.reserved)
+    assert.equal(0, C.wn_verify(p.handle))
+    local out = { ops = {}, count = {}, peak = p.predicted.peak, moved = programs.moved(p), bytes = {} }
+    for _, step in ipairs(programs.schedule(p)) do
+        if step.what == 'run' then
+            out.ops[#out.ops + 1] = step.op
+            out.count[step.op] = (out.count[step.op] or 0) + 1
+        end
+    end
+    if type(outputs) == 'function' then outputs = outputs() end
+    for k, t in ipairs(outputs) do out.bytes[k] = gradcheck.bytes(t) end
+    out.bytes = table.concat(out.bytes, '|')
+    return out
+end
+
+-- The pattern is found (its word is in the schedule), same bits, fewer bytes moved, no more held.
+local function better(build, word)
+    local fused, apart = run(build), split(run, build)
+    local list = table.concat(fused.ops, ' ')
+    assert.is_truthy(fused.count[word], word .. ' not in: ' .. list)
+    assert.is_nil(apart.count[word], 'not apart: ' .. table.concat(apart.ops, ' '))
+    assert.is_true(#fused.bytes > 0)
+    assert.equal(apart.bytes, fused.bytes)
+    assert.is_true(fused.moved < apart.moved, fused.moved .. ' bytes moved, apart ' .. apart.moved)
+    assert.is_true(fused.peak <= apart.peak, fused.peak .. ' bytes held, apart ' .. apart.peak)
+    return fused, apart
+end
+
+local function backward(loss, parameters)
+    return { mode = 'backward', roots = { loss } }, function()
+        local grads = { loss }
+        for k, p in ipairs(parameters) do grads[k + 1] = p.grad end
+        return grads
+    end
+end
+
+-- opt:step(loss) as a request, and what it trains.
+local function step(make, opt, parameters)
+    local request
+    program.planning(function() opt:step(make()) end, function(r) request = r end)
+    request.roots = { make() }
+    return request, parameters
+end
+
+describe('bias + activation', function()
+    for _, act in ipairs { 'relu', 'tanh', 'sigmoid' } do
+        it('linear + ' .. act .. ', and the gradient through it', function()
+            better(function()
+                local a, b = nn.Linear(40, 130), nn.Linear(130, 9)
+                local x = wane.randn(70, 40)
+                local y = a(x)
+                local loss = (b(y[act](y)) ^ 2):mean()
+                return backward(loss, { a.weight, a.bias, b.weight, b.bias })
+            end, 'linear+' .. act)
+        end)
+    end
+
+    it('gelu: in the forward when nothing else reads the sum, and in the gradient of a product', function()
+        better(function()
+            local a = nn.Linear(24, 200)
+            local y = a(wane.randn(2, 33, 24)):gelu():retain()
+            return { mode = 'eval', roots = { y } }, { y }
+        end, 'linear+gelu')
+        better(function()
+            local a, b = nn.Linear(24, 200), nn.Linear(200, 24)
+            local loss = (b(a(wane.randn(2, 33, 24)):gelu()) ^ 2):mean()
+            return backward(loss, { a.weight, a.bias, b.weight })
+        end, 'matmul+gelu_grad')
+    end)
+
+    it('a batched product + activation', function()
+        better(function()
+            local a, b = wane.randn(3, 20, 150), wane.randn(3, 150, 31)
+            local y = a:matmul(b):relu():retain()
+            return { mode = 'eval', roots = { y } }, { y }
+        end, 'matmul+relu')
+    end)
+
+    it('leaves a sum alone that something else reads, or that was asked for', function()
+        local r = run(function()
+            local a = nn.Linear(8, 8)
+            local y = a(wane.randn(4, 8))
+            local z = y:relu() + y
+            return { mode = 'eval', roots = { z } }, { z }
+        end)
+        assert.equal(1, r.count.linear)
+        r = run(function()
+            local a = nn.Linear(8, 8)
+            local y = a(wane.randn(4, 8)):retain()
+            local z = y:relu()
+            return { mode = 'eval', roots = { z } }, { y, z }
+        end)
+        assert.equal(1, r.count.linear)
+    end)
+end)
+
+describe('elementwise ops in a row', function()
+    it('residual + dropout is one pass, with the same mask', function()
+        better(function()
+            local a, b = nn.Linear(64, 64), nn.Linear(64, 64)
+            local drop = nn.Dropout(0.3)
+            local x = wane.randn(37, 64)
+            local h = a(x)
+            local loss = (b(h + drop(b(h))) ^ 2):mean()
+            return backward(loss, { a.weight, b.weight, b.bias })
+        end, 'dropout+add')
+    end)
+
+    it('stops at six steps and four inputs, and keeps the bits', function()
+        local fused = better(function()
+            local x = wane.randn(3000):retain()
+            local y = x
+            for _ = 1, 7 do y = (y * 1.01):tanh() end
+            local u, v, w = wane.randn(3000), wane.randn(3000), wane.randn(3000)
+            local z = (((x + u) * v - w) / (x * x + 1)):retain()
+            return { mode = 'eval', roots = { y, z } }, { y, z }
+        end, 'mul+tanh+mul+tanh+mul+tanh')
+        for _, op in ipairs(fused.ops) do
+            local _, n = op:gsub('+', '')
+            assert.is_true(n <= 5, op)
+        end
+    end)
+
+    it('does not keep two operands alive in the place of one value', function()
+        -- The products are long gone when they are added: fused, four operands would wait for the last one.
+        local function build()
+            local x = wane.randn(4, 1000):retain()
+            local a, b = x:exp(), x:tanh()
+            local p = a * b
+            local s = x:matmul(x, { transpose_b = true }):sum()
+            local y = (p * s):retain()
+            return { mode = 'eval', roots = { y } }, { y }
+        end
+        local fused, apart = run(build), split(run, build)
+        assert.equal(apart.bytes, fused.bytes)
+        assert.is_nil(fused.count['mul+mul'], table.concat(fused.ops, ' '))
+        assert.is_true(fused.peak <= apart.peak)
+    end)
+
+    it('does not reach over the edge of a region', function()
+        local r = run(function()
+            local x = wane.randn(50, { requires_grad = true })
+            local y = wane.checkpoint(function(v) return (v * 2):neg() end, x)
+            local loss = y:abs():sum()
+            return { mode = 'eval', roots = { loss } }, { loss }
+        end)
+        assert.equal('mul+neg abs sum', table.concat(r.ops, ' '):match('mul.*'))
+    end)
+end)
+
+describe('optimizer into gradient', function()
+    for _, name in ipairs { 'SGD', 'Momentum', 'Adam', 'AdamW' } do
+        it(name .. ': the gradient of a weight never exists', function()
+            local fused, apart = better(function()
+                local model = nn.Sequential { nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 10) }
+                local list = model:parameters()
+                local opt = name == 'Momentum' and optim.SGD(list, { lr = 0.1, momentum = 0.9 })
+                    or optim[name](list, { lr = 0.01 })
+                local x = wane.randn(32, 200):retain()
+                wane.eval(x)
+                for _ = 1, 2 do opt:step((model(x) ^ 2):mean()) end
+                return step(function() return (model(x) ^ 2):mean() end, opt, list)
+            end, 'matmul+' .. (name == 'SGD' and 'sgd' or name == 'Momentum' and 'momentum' or 'adam'))
+            assert.is_true(fused.peak < apart.peak, fused.peak .. ' bytes held, apart ' .. apart.peak)
+        end)
+    end
+
+    it('under every plan, and equal to the three lines', function()
+        local function train(policy, lines)
+            wane.manual_seed(4)
+            local model = programs.mlp(48, 4, 0.2)
+            local opt = optim.Adam(model:parameters(), { lr = 0.01 })
+            local x = wane.randn(16, 48):retain()
+            wane.eval(x)
+            for _ = 1, 3 do
+                local loss = (model(x) ^ 2):mean()
+                if lines then
+                    opt:zero_grad()
+                    loss:backward { policy = policy }
+                    opt:step()
+                else
+                    opt:step(loss, { policy = policy })
+                end
+            end
+            local bytes = {}
+            for k, p in ipairs(model:parameters()) do bytes[k] = gradcheck.bytes(p) end
+            return table.concat(bytes, '|')
+        end
+        local want = split(train, 'save_all', true)
+        for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt', 'every(1)' } do
+            assert.equal(want, train(policy))
+            assert.equal(want, train(policy, true))
+        end
+    end)
+
+    it('a second backward adds without a second gradient', function()
+        local fused, apart = better(function()
+            local a, b = nn.Linear(128, 256), nn.Linear(256, 4)
+            local x = wane.randn(8, 128):retain()
+            wane.eval(x)
+            b(a(x):relu()):sum():backward()
+            return backward((b(a(x):relu()) ^ 2):sum(), { a.weight, a.bias, b.weight })
+        end, 'matmul+accumulate')
+        assert.is_true(fused.peak < apart.peak)
+    end)
+
+    it('leaves tied weights and deep sums to themselves', function()
+        for _, rows in ipairs { 8, 129 } do
+            local r = run(function()
+                local a = nn.Linear(32, 32, { bias = false })
+                local opt = optim.SGD({ a.weight }, { lr = 0.1 })
+                local x = wane.randn(rows, 32):retain()
+                wane.eval(x)
+                return step(function()
+                    local y = a(x)
+                    if rows == 8 then y = a(y:relu()) end
+                    return y:sum()
+                end, opt, { a.weight })
+            end)
+            assert.is_nil(r.count['matmul+sgd'])
+            assert.equal(1, r.count.sgd)
+        end
+    end)
+end)
+
+describe('a rewrite', function()
+    it('keeps the op, scope and name its user recorded', function()
+        wane.manual_seed(1)
+        local model = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8) }
+        local x = wane.randn(4, 8)
+        local loss = model(x):sum()
+        local seen = {}
+        loss:backward { policy = function(r) seen[r.op .. ' ' .. r.path] = true end }
+        assert.is_true(seen['relu 2'])
+        for what in pairs(seen) do assert.is_nil(what:find('map', 1, true), what) end
+    end)
+
+    it('is part of the key', function()
+        local model = nn.Sequential { nn.Linear(8, 8), nn.ReLU() }
+        local x = wane.randn(4, 8):retain()
+        local function ops()
+            return run(function()
+                local loss = model(x):sum()
+                return { mode = 'backward', roots = { loss } }, { loss }
+            end).count
+        end
+        assert.equal(1, ops()['linear+relu'])
+        assert.equal(1, split(ops).linear)
+        assert.equal(1, ops()['linear+relu'])
+    end)
+end)
