@@ -123,6 +123,70 @@ describe('bias + activation', function()
     end)
 end)
 
+describe('residual + norm', function()
+    it('the gradient of a norm joins the residual beside it', function()
+        better(function()
+            local norm, up = nn.LayerNorm(96), nn.Linear(96, 96)
+            local x = nn.Parameter(wane.randn(5, 20, 96))
+            local h = x * 2
+            local y = h + up(norm(h)):relu()
+            return backward((y ^ 2):mean(), { x, norm.weight, norm.bias, up.weight })
+        end, 'layernorm_dx_add')
+    end)
+end)
+
+describe('softmax + cross-entropy', function()
+    local function build(ignored, dtype)
+        return function()
+            local head = nn.Linear(20, 300, { dtype = dtype })
+            local x = wane.randn(64, 20, { dtype = dtype })
+            local labels = {}
+            for k = 1, 64 do labels[k] = k % 7 == 0 and ignored or (k * 37) % 300 end
+            local loss = nn.cross_entropy(head(x), wane.tensor(labels, { dtype = 'i32' }), { ignore_index = ignored })
+            return backward(loss, { head.weight, head.bias })
+        end
+    end
+
+    it('never writes a probability, forward or backward', function()
+        for _, dtype in ipairs { 'f32', 'f64' } do
+            local fused, apart = better(build(5, dtype), 'cross_entropy_grad')
+            assert.equal(1, fused.count.cross_entropy)
+            assert.is_nil(fused.count.log_softmax)
+            assert.is_true(fused.peak < apart.peak)
+        end
+    end)
+
+    it('leaves probabilities alone that are read elsewhere, and names itself when a label is wrong', function()
+        local r = run(function()
+            local x = nn.Parameter(wane.randn(4, 6))
+            local logp = (x * 1):log_softmax(-1)
+            local loss = nn.nll_loss(logp, wane.tensor({ 0, 1, 2, 3 }, { dtype = 'i32' })) + logp:exp():sum()
+            return backward(loss, { x })
+        end)
+        assert.equal(1, r.count.log_softmax)
+        local x = nn.Parameter(wane.randn(2, 3))
+        local loss = nn.cross_entropy(x, wane.tensor({ 0, 3 }, { dtype = 'i32' }))
+        local ok, e = pcall(function() loss:backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(e):find('cross_entropy: label 3', 1, true), tostring(e))
+    end)
+end)
+
+describe('a mask', function()
+    it('is put over what it masks, in place', function()
+        local p = programs.run((function()
+            local x, w = wane.randn(8, 64), wane.randn(64, 64)
+            local scores = x:matmul(w):matmul(w)
+            return { mode = 'eval', roots = { wane.where(x:gt(x * 0), scores, -math.huge):softmax(-1):sum() } }
+        end)())
+        local over
+        for _, step in ipairs(programs.schedule(p)) do
+            if step.op == 'where' and step.what == 'run' then over = step.inplace end
+        end
+        assert.equal(1, over)
+    end)
+end)
+
 describe('elementwise ops in a row', function()
     it('residual + dropout is one pass, with the same mask', function()
         better(function()

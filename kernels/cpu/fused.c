@@ -93,6 +93,9 @@ wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
     case WN_OP_CHAIN: return d->out.dtype == WN_F32 || d->out.dtype == WN_F64 ? chain_kernel(d) : NULL;
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cpu_map_kernel(d);
+    case WN_OP_LAYERNORM_DX_ADD: return wn__cpu_norm_kernel(d);
+    case WN_OP_CROSS_ENTROPY:
+    case WN_OP_CROSS_ENTROPY_GRAD: return wn__cpu_cross_entropy_kernel(d);
     case WN_OP_PRODUCT_UPDATE: return wn__cpu_product_update_kernel(d);
     default: return NULL;
     }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "../scalar.h"
-#include "cpu.h"
+#include "elementwise.h"
 
 #define COLUMNS 64 /* of the weight's gradient, accumulated side by side */
 
@@ -14,6 +14,7 @@ struct norm {
     void *out;
     int64_t rows, n; /* x is (rows, n) */
     double eps;
+    wn__row_loop add;
 };
 
 /* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. */
@@ -97,22 +98,38 @@ struct norm {
         }                                                                                                              \
     }
 
+/* Each row, and what is added to it while it is near. */
+#define DX_ADD(S, T)                                                                                                   \
+    static void layernorm_dx_add_##S(int64_t begin, int64_t end, void *ctx)                                            \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        for (int64_t r = begin; r < end; r++) {                                                                        \
+            T *out = (T *)k->out + r * k->n;                                                                           \
+            layernorm_dx_##S(r, r + 1, ctx);                                                                           \
+            k->add(out, out, (const T *)k->in[5] + r * k->n, k->n, 1, 1);                                              \
+        }                                                                                                              \
+    }
+
 SUMS(f32, float)
 SUMS(f64, double)
 NORM(f32, float)
 NORM(f64, double)
+DX_ADD(f32, float)
+DX_ADD(f64, double)
 
 #define FAMILY(NAME, name) [WN_OP_##NAME] = {name##_f32, name##_f64},
 
 static const wn__parallel_body loops[WN_OP_COUNT][2] = {FAMILY(ROW_MEAN, row_mean) FAMILY(ROW_RSTD, row_rstd) FAMILY(
-    LAYERNORM, layernorm) FAMILY(LAYERNORM_DX, layernorm_dx) FAMILY(LAYERNORM_DW, layernorm_dw)};
+    LAYERNORM, layernorm) FAMILY(LAYERNORM_DX, layernorm_dx) FAMILY(LAYERNORM_DW, layernorm_dw)
+                                                            FAMILY(LAYERNORM_DX_ADD, layernorm_dx_add)};
 
 static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW;
+    int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD;
     const struct wn_type *x = &d->in[backward ? 1 : 0];
-    struct norm k = {b->in, b->out, 1, x->dim[x->ndim - 1], d->attrs.f[0]};
+    struct norm k = {b->in, b->out, 1, x->dim[x->ndim - 1], d->attrs.f[0], NULL};
+    k.add = wn__cpu_binary_loop(WN_OP_ADD, d->out.dtype);
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
     wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
     if (d->op == WN_OP_LAYERNORM_DW)

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
-#include "cpu.h"
+#include "softmax.h"
 
 #define BLOCK 64 /* columns side by side when the dim is not the last */
 
@@ -160,9 +160,18 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
 
 /* ---- nll ----------------------------------------------------------------------------------------- */
 
-/* How many labels count; WN_VALUE when one is neither a class nor the ignored number. */
-static int32_t count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
-                            int64_t *count)
+#define STATS(S, T)                                                                                                    \
+    WN_CLONES void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                   \
+    {                                                                                                                  \
+        *best = row_max_##S(x, n);                                                                                     \
+        *log_sum = (T)log(row_exp_sum_##S(x, n, *best));                                                               \
+    }
+
+STATS(f32, float)
+STATS(f64, double)
+
+int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
+                             int64_t *count)
 {
     *count = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -182,7 +191,7 @@ static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *st
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), classes = d->in[0].dim[d->in[0].ndim - 1], count;
     const int32_t *label = b->in[1];
-    WN_TRY(count_labels("nll", label, n, classes, d->attrs.i[0], &count));
+    WN_TRY(wn__cpu_count_labels("nll", label, n, classes, d->attrs.i[0], &count));
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
         if (label[i] == d->attrs.i[0]) continue;
@@ -221,7 +230,7 @@ static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, voi
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), count;
     struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype == WN_F32};
-    WN_TRY(count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
+    WN_TRY(wn__cpu_count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
     double dy = g.is_f32 ? (double)*(const float *)b->in[0] : *(const double *)b->in[0];
     g.value = -dy / (double)count;
     wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);

@@ -114,6 +114,68 @@ static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
 const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, NULL};
 const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, NULL};
 
+/* ---- the gradient of a layer norm, and the residual's beside it --------------------------------------- */
+static int32_t shape_layernorm_dx_add(struct wn_desc *d)
+{
+    struct wn_desc dx = *d;
+    dx.op = WN_OP_LAYERNORM_DX;
+    dx.n_in = 5;
+    WN_TRY(wn__op_rules(dx.op)->shape(&dx));
+    d->out = dx.out;
+    return wn__need_shape(d, 5, &d->out, "what is added");
+}
+
+static void cost_layernorm_dx_add(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__op_rules(WN_OP_LAYERNORM_DX)->cost(d, cost);
+    cost->flops += (double)wn__numel(&d->out);
+    cost->bytes = wn__all_bytes(d);
+}
+
+const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL, NULL};
+
+/* ---- softmax and cross-entropy: the probabilities of a row are never written --------------------------- */
+enum { ROW_FLOPS = 16, GRAD_FLOPS = 30 }; /* an element of the logits */
+
+static int32_t shape_cross_entropy(struct wn_desc *d)
+{
+    return wn__op_rules(WN_OP_NLL)->shape(d);
+}
+
+static void cost_cross_entropy(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_input(d, ROW_FLOPS, cost);
+}
+
+/* The logarithm of each row's label's probability waits here to be summed in order. */
+static int64_t workspace_cross_entropy(const struct wn_desc *d, int32_t target)
+{
+    (void)target;
+    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
+}
+
+const struct wn__rules wn__rules_cross_entropy = {shape_cross_entropy, cost_cross_entropy, NULL,
+                                                  workspace_cross_entropy};
+
+static int32_t shape_cross_entropy_grad(struct wn_desc *d)
+{
+    struct wn_type in[2] = {d->in[2], d->in[1]};
+    struct wn_desc loss = {.op = d->op, .n_in = 2, .in = in, .attrs = d->attrs};
+    WN_TRY(wn__op_rules(WN_OP_NLL)->shape(&loss));
+    if (!wn__type_equal(&loss.out, &d->in[0]))
+        return wn__fail(WN_SHAPE, "cross_entropy_grad: dy is %s, expected %s: the loss is one number",
+                        wn__type_text(&d->in[0]), wn__type_text(&loss.out));
+    d->out = d->in[2];
+    return WN_OK;
+}
+
+static void cost_cross_entropy_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, GRAD_FLOPS, cost);
+}
+
+const struct wn__rules wn__rules_cross_entropy_grad = {shape_cross_entropy_grad, cost_cross_entropy_grad, NULL, NULL};
+
 /* ---- a product that goes straight into an update ------------------------------------------------------ */
 static int32_t shape_product_update(struct wn_desc *d)
 {

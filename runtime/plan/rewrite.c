@@ -144,6 +144,59 @@ static int32_t map_product(struct rewriting *w, int32_t i)
     return 1;
 }
 
+/* ---- a layer norm's gradient, and the residual's beside it (residual + norm) -------------------------------- */
+
+static int32_t add_to_norm(struct rewriting *w, int32_t i)
+{
+    const struct wn__form *f = w->f;
+    if (f->node[i].op != WN_OP_ADD) return 0;
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t p = sole(w, i, k, 0), other = input(w, i, 1 - k);
+        if (p < 0 || f->node[p].op != WN_OP_LAYERNORM_DX || !may_wait(w, p, i)) continue;
+        if (!wn__type_equal(&f->node[p].type, &f->node[i].type)) continue;
+        if (!wn__type_equal(&f->node[other].type, &f->node[i].type)) continue;
+        struct window in = {.n = 6};
+        for (int32_t j = 0; j < 5; j++) in.node[j] = input(w, p, j);
+        in.node[5] = other;
+        absorb(w, i, k, p);
+        become(w, i, WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in);
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- softmax + cross-entropy --------------------------------------------------------------------------------- */
+
+/* The loss over log_softmax v, along the last dim, which nothing reads but it and node i; else -1. */
+static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
+{
+    const struct wn__form *f = w->f;
+    const struct wn__pnode *p = &f->node[v];
+    int32_t loss = v + 1;
+    while (loss < i && !(f->node[loss].op == WN_OP_NLL && input(w, loss, 0) == v)) loss++;
+    if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !is_computed(f, v) || p->result >= 0 || w->readers[v] != 2)
+        return -1;
+    if ((p->type.dtype != WN_F32 && p->type.dtype != WN_F64) || p->attrs.i[0] != p->type.ndim - 1) return -1;
+    return p->region == f->node[loss].region && p->root == f->node[loss].root ? loss : -1;
+}
+
+/* log_softmax_grad over nll_grad, and with it the loss: both compute a row's probabilities from the logits. */
+static int32_t cross_entropy(struct rewriting *w, int32_t i)
+{
+    const struct wn__form *f = w->f;
+    if (f->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
+    int32_t g = sole(w, i, 0, 0), v = input(w, i, 1), loss = loss_over(w, v, i);
+    if (g < 0 || f->node[g].op != WN_OP_NLL_GRAD || loss < 0 || input(w, loss, 1) != input(w, g, 1)) return 0;
+    struct wn_attrs attrs = {.n = 1, .i = {f->node[g].attrs.i[0]}};
+    struct window in = {.n = 2, .node = {input(w, v, 0), input(w, g, 1)}};
+    struct window back = {.n = 3, .node = {input(w, g, 0), input(w, g, 1), input(w, v, 0)}};
+    absorb(w, i, 0, g);
+    absorb(w, loss, 0, v);
+    become(w, loss, WN_OP_CROSS_ENTROPY, &attrs, &in);
+    if (w->code == WN_OK) become(w, i, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back);
+    return 1;
+}
+
 /* ---- a product that only an update reads (optimizer into gradient; a second backward's sum) --------------- */
 
 static int32_t is_update(int32_t op)
@@ -295,6 +348,8 @@ static int32_t chain(struct rewriting *w, int32_t i)
 static int32_t (*const patterns[])(struct rewriting *w, int32_t i) = {
     map_product,       /* product + elementwise op   -> matmul_map, linear_map */
     update_by_product, /* product + update           -> product_update */
+    add_to_norm,       /* layernorm_dx + add         -> layernorm_dx_add */
+    cross_entropy,     /* log_softmax + nll, and back -> cross_entropy, cross_entropy_grad */
     chain,             /* elementwise + elementwise  -> chain */
 };
 
