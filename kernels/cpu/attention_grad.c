@@ -42,25 +42,29 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* weight: scores -> p with dropout; dweight: dy v -> ds. */
+/* weight: scores -> p with dropout; dweight: dy v -> ds. Sixteen queries at a time. */
 WN_CLONES static void weigh(struct work *w, const struct stretch *s, int32_t drops)
 {
-    for (int64_t j = 0; j < s->keys; j++) {
-        float *restrict weight = w->weight + j * w->all, *restrict dweight = w->dweight + j * w->all;
-        const float *restrict factor = w->factor + j * w->all;
-        if (drops) {
-            _Pragma("omp simd") for (int64_t c = s->column; c < w->all; c++)
-            {
-                float p = wn_exp_f32(weight[c] - w->best[c]) * w->sum[c];
-                dweight[c] = p * (dweight[c] * factor[c] - w->shared[c]);
-                weight[c] = p * factor[c];
-            }
-        } else {
-            _Pragma("omp simd") for (int64_t c = s->column; c < w->all; c++)
-            {
-                float p = wn_exp_f32(weight[c] - w->best[c]) * w->sum[c];
-                dweight[c] = p * (dweight[c] - w->shared[c]);
-                weight[c] = p;
+    for (int64_t c = s->column; c < w->all; c += 16) {
+        const float *best = w->best + c, *inverse = w->sum + c, *shared = w->shared + c;
+        for (int64_t j = 0; j < s->keys; j++) {
+            int64_t at = j * w->all + c;
+            float *restrict weight = w->weight + at, *restrict dweight = w->dweight + at;
+            const float *restrict factor = w->factor + at;
+            if (drops) {
+                _Pragma("omp simd") for (int64_t i = 0; i < 16; i++)
+                {
+                    float p = wn_exp_below_f32(weight[i] - best[i]) * inverse[i];
+                    dweight[i] = p * (dweight[i] * factor[i] - shared[i]);
+                    weight[i] = p * factor[i];
+                }
+            } else {
+                _Pragma("omp simd") for (int64_t i = 0; i < 16; i++)
+                {
+                    float p = wn_exp_below_f32(weight[i] - best[i]) * inverse[i];
+                    dweight[i] = p * (dweight[i] - shared[i]);
+                    weight[i] = p;
+                }
             }
         }
     }

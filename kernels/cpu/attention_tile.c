@@ -96,55 +96,55 @@ void wn__attention_mask(const struct wn__attention_tile *t)
     }
 }
 
-/* Rows of a block of four keys; the last block repeats its last row, which does not change a maximum. */
-static inline __attribute__((always_inline)) void four_rows(const struct wn__attention_tile *t, int64_t j,
-                                                            float *row[4])
-{
-    for (int64_t r = 0; r < 4; r++) row[r] = t->s + least(j + r, t->keys - 1) * t->ld;
-}
+#define LANES 16
+#define EACH_LANE _Pragma("omp simd") for (int64_t i = 0; i < LANES; i++)
 
 static inline __attribute__((always_inline)) float greater(float a, float b)
 {
     return a > b ? a : b; /* a NaN need not win here: exp(NaN - best) is one */
 }
 
-WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
+/* 16 queries: s (keys, ld) from their first column on. */
+static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_t ld, int64_t keys, float *best,
+                                                                float *sum, float *back)
 {
-    float part[WN_ATTENTION_WIDTH] = {0}, *row[4];
-    int64_t width = t->width, j = 0;
-    memcpy(back, best, (size_t)width * sizeof *best);
-    for (j = 0; j < t->keys; j += 4) {
-        four_rows(t, j, row);
-        const float *a = row[0], *b = row[1], *c = row[2], *d = row[3];
-        _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
+    float top[LANES], part[LANES] = {0};
+    int64_t j = 0;
+    memcpy(top, best, sizeof top);
+    for (; j + 4 <= keys; j += 4) {
+        const float *a = s + j * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+        EACH_LANE top[i] = greater(top[i], greater(greater(a[i], b[i]), greater(c[i], d[i])));
+    }
+    for (; j < keys; j++) EACH_LANE top[i] = greater(top[i], s[j * ld + i]);
+    for (j = 0; j + 4 <= keys; j += 4) {
+        float *restrict a = s + j * ld, *restrict b = a + ld, *restrict c = b + ld, *restrict d = c + ld;
+        EACH_LANE
         {
-            best[i] = greater(best[i], greater(greater(a[i], b[i]), greater(c[i], d[i])));
+            float p = wn_exp_below_f32(a[i] - top[i]), q = wn_exp_below_f32(b[i] - top[i]);
+            float r = wn_exp_below_f32(c[i] - top[i]), t = wn_exp_below_f32(d[i] - top[i]);
+            a[i] = p, b[i] = q, c[i] = r, d[i] = t;
+            part[i] += (p + q) + (r + t);
         }
     }
-    for (j = 0; j + 4 <= t->keys; j += 4) {
-        four_rows(t, j, row);
-        float *restrict a = row[0], *restrict b = row[1], *restrict c = row[2], *restrict d = row[3];
-        _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
+    for (; j < keys; j++) {
+        float *a = s + j * ld;
+        EACH_LANE
         {
-            float p = wn_exp_f32(a[i] - best[i]), q = wn_exp_f32(b[i] - best[i]);
-            float r = wn_exp_f32(c[i] - best[i]), s = wn_exp_f32(d[i] - best[i]);
-            a[i] = p, b[i] = q, c[i] = r, d[i] = s;
-            part[i] += (p + q) + (r + s);
-        }
-    }
-    for (; j < t->keys; j++) {
-        float *a = t->s + j * t->ld;
-        _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
-        {
-            a[i] = wn_exp_f32(a[i] - best[i]);
+            a[i] = wn_exp_below_f32(a[i] - top[i]);
             part[i] += a[i];
         }
     }
-    _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
+    EACH_LANE
     {
-        back[i] = wn_exp_f32(back[i] - best[i]);
+        back[i] = wn_exp_below_f32(best[i] - top[i]);
         sum[i] = fmaf(sum[i], back[i], part[i]);
+        best[i] = top[i];
     }
+}
+
+WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
+{
+    for (int64_t c = 0; c < t->width; c += LANES) softmax_lanes(t->s + c, t->ld, t->keys, best + c, sum + c, back + c);
 }
 
 void wn__attention_softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
