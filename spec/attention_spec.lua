@@ -6,6 +6,7 @@ local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local wane = helper.wane
 local within, op, binding = require 'wane.within', require 'wane.op', require 'wane.ffi'
+local create = require 'wane.create'
 local nn = wane.nn
 local C = binding.C
 local MIRROR = 2
@@ -236,4 +237,57 @@ describe('tiled attention', function()
         fine, why = peak(false)
         assert(fine, why)
     end)
+end)
+
+describe('attention in bf16', function()
+    -- A bf16 tensor of numbers, and the f32 tensor of what they were rounded to (here: cut off).
+    local function pair(shape, seed)
+        local n = shape[1] * shape[2] * shape[3]
+        local wide, half = binding.array('f32', n), binding.array('bf16', n)
+        local bits = binding.cast('uint32_t *', wide)
+        for k = 0, n - 1 do
+            wide[k] = 2 * math.sin(seed + k * k)
+            half[k] = math.floor(bits[k] / 65536)
+            bits[k] = half[k] * 65536
+        end
+        return create.data(shape, 'bf16', nil, half), create.data(shape, 'f32', nil, wide)
+    end
+
+    local function read(t, n, dtype)
+        local out = binding.array(dtype, n)
+        binding.check(C.wn_read(t.id, out, n * binding.element_bytes[dtype]))
+        return out
+    end
+
+    -- Every element of the bf16 result is the f32 result, rounded to nearest, ties to even.
+    local function assert_rounded(have, want, n)
+        wane.eval(have, want)
+        local half, wide = read(have, n, 'bf16'), read(want, n, 'f32')
+        local bits, nonzero = binding.cast('uint32_t *', wide), 0
+        for k = 0, n - 1 do
+            local high, low = math.floor(bits[k] / 65536), bits[k] % 65536
+            if low > 32768 or low == 32768 and high % 2 == 1 then high = high + 1 end
+            assert.equal(high, tonumber(half[k]), 'element ' .. k)
+            if high % 32768 ~= 0 then nonzero = nonzero + 1 end
+        end
+        assert(nonzero > n / 2, 'mostly zeros')
+    end
+
+    for _, s in ipairs { { 2, 75, 4, 2, 24, 0.2 }, { 1, 200, 1, 1, 64, 0 }, { 1, 6, 2, 1, 264, 0.1 } } do
+        it(('is that of f32, rounded: %d x %d, %d heads over %d of %d, p %g'):format(unpack(s)), function()
+            local batch, time, heads, kv, size = unpack(s)
+            local attrs = { i = { heads, kv, 1 }, f = { s[6], size ^ -0.5 } }
+            local width, out = (heads + 2 * kv) * size, heads * size
+            local qkv, qkv_wide = pair({ batch, time, width }, 1)
+            local dy, dy_wide = pair({ batch, time, out }, 2)
+            local y, y_wide = pair({ batch, time, out }, 3)
+            local function run(name, list)
+                wane.manual_seed(2)
+                return op.record(name, list, attrs)
+            end
+            assert_rounded(run('attention', { qkv }), run('attention', { qkv_wide }), batch * time * out)
+            assert_rounded(run('attention_grad', { dy, qkv, y }), run('attention_grad', { dy_wide, qkv_wide, y_wide }),
+                batch * time * width)
+        end)
+    end
 end)

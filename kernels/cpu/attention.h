@@ -99,7 +99,6 @@ void wn__attention_draw(const struct wn__attention *k, const struct wn__gemm_ker
                         const struct wn__attention_tile *t, int64_t b, int64_t h, float *factor);
 
 #define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
-#define WN_ATTENTION_WIDTH 96  /* queries of one at most */
 /* Keys a tile holds: most, and fewer where a row of weights does not begin with a whole draw of four words. */
 static inline int64_t wn__attention_keys(const struct wn__attention *k, int64_t floats, int64_t most)
 {

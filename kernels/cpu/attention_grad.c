@@ -12,7 +12,7 @@
 #define KEY_FLOATS 4096
 #define KEYS 64
 #define QUERY_FLOATS 6144
-#define QUERIES WN_ATTENTION_WIDTH
+#define QUERIES 96
 
 struct grad {
     const struct wn__attention *k;
