@@ -123,8 +123,9 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 void wn__attention_forward(const struct wn__attention *k)
 {
     struct forward f = {.k = k, .kernel = wn__gemm_best(), .wide = (k->size + 15) / 16 * 16};
-    f.queries = least(QUERY_FLOATS / f.wide / 48 * 48, QUERIES);
+    int64_t most = least(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
+    f.tiles = (k->time + most - 1) / most;
+    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
-    f.tiles = (k->time + f.queries - 1) / f.queries;
     wn__parallel_for(k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1, run_tasks, &f);
 }
