@@ -44,7 +44,8 @@ local exact, MiB = wane.bytes.exact, wane.MiB
 -- ---- the network --------------------------------------------------------------------------------------------------
 local Block = nn.module('Block', function(self, d, heads, p, with_region)
     self.with_region = with_region -- around the attention
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p })
+    -- not tiled: the (T, T) scores, weights and masks are values, and what to do with them is decided below
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p, tiled = false })
     self.drop = nn.Dropout(p)
     self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = p })
 end)

@@ -55,16 +55,15 @@ WN_FN float wn_power_of_two(int32_t e)
 /* ---- exp and log, f32 ---------------------------------------------------------------------------- */
 
 /* e^x = 2^n e^r with |r| <= ln2 / 2. Adding and taking away 1.5 x 2^23 rounds to the nearest integer and
- * leaves it in the low bits. 2^n is applied in two halves, so that results below 2^-126 come out right. */
-WN_FN float wn_exp_f32(float x)
+ * leaves it in the low bits. 2^n is applied in two halves, so that results below 2^-126 come out right.
+ * This is for x from -104 (0 from there down) to 89 (infinite from there up), and NaN. */
+WN_FN float wn_exp_within_f32(float x)
 {
     const float round = 12582912.0f;
-    float clipped = x < -104.0f ? -104.0f : x;
-    clipped = clipped > 89.0f ? 89.0f : clipped;
-    float shifted = fmaf(clipped, 1.44269504f, round);
+    float shifted = fmaf(x, 1.44269504f, round);
     float n = shifted - round;
-    float r = fmaf(n, -0.693145752f, clipped); /* ln2, in a part with few bits */
-    r = fmaf(n, -1.42860677e-6f, r);           /* and the rest */
+    float r = fmaf(n, -0.693145752f, x); /* ln2, in a part with few bits */
+    r = fmaf(n, -1.42860677e-6f, r);     /* and the rest */
     float p = 1.395171847e-3f;
     p = fmaf(p, r, 8.369598292e-3f);
     p = fmaf(p, r, 4.166618727e-2f);
@@ -73,8 +72,20 @@ WN_FN float wn_exp_f32(float x)
     p = fmaf(p * r, r, r) + 1.0f;
     int32_t e = wn_to_bits(shifted) - wn_to_bits(round);
     int32_t half = e >> 1;
-    p = p * wn_power_of_two(half) * wn_power_of_two(e - half);
+    return p * wn_power_of_two(half) * wn_power_of_two(e - half);
+}
+
+WN_FN float wn_exp_f32(float x)
+{
+    float clipped = x < -104.0f ? -104.0f : x;
+    float p = wn_exp_within_f32(clipped > 89.0f ? 89.0f : clipped);
     return x != x ? x : p;
+}
+
+/* The same for x that is no greater than 0, or NaN: a score less the greatest. */
+WN_FN float wn_exp_below_f32(float x)
+{
+    return wn_exp_within_f32(-104.0f > x ? -104.0f : x);
 }
 
 /* log x = e ln2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). */

@@ -180,8 +180,8 @@ describe('a mask', function()
             return { mode = 'eval', roots = { wane.where(x:gt(x * 0), scores, -math.huge):softmax(-1):sum() } }
         end)())
         local over
-        for _, step in ipairs(programs.schedule(p)) do
-            if step.op == 'where' and step.what == 'run' then over = step.inplace end
+        for _, made in ipairs(programs.schedule(p)) do
+            if made.op == 'where' and made.what == 'run' then over = made.inplace end
         end
         assert.equal(1, over)
     end)

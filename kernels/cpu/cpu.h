@@ -21,6 +21,7 @@ wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d); /* products with an op over them: matmul.c */

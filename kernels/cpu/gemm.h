@@ -60,7 +60,7 @@ struct wn__gemm_kernel {
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
 };
 
-const struct wn__gemm_kernel *wn__gemm_best(void); /* of this machine */
+const struct wn__gemm_kernel *wn__gemm_best(void); /* what this machine runs fastest */
 const struct wn__gemm_kernel *wn__gemm_plain(void);
 const struct wn__gemm_kernel *wn__gemm_avx2(void);   /* NULL when this machine has none */
 const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine has none */

@@ -5,7 +5,6 @@
 -- any model: peaks come out of what is alive when. Rules R1-R7 of torchmem.lua's head are applied here.
 -- Reference counts: a storage lives while a tensor, an autograd node, a gradient buffer or a name holds it.
 -- @module wane.torchmachine
-local errors = require 'wane.errors'
 local rows = require 'wane.torchops'
 
 local Machine = {}
@@ -143,10 +142,7 @@ end
 --- Runs one node; env: node -> tensor. Puts the result into env with one reference.
 -- `skip_result`: early stop, nothing after the inputs are saved.
 function Machine:step(node, env, mode, skip_result)
-    local row = rows[node.op]
-    if not row then
-        errors.raise(nil, 'unsupported', "pytorch: the accounting of op '%s' is not in this version", node.op)
-    end
+    local row = rows.of(node.op)
     local inputs = {}
     for k, input in ipairs(node.inputs) do inputs[k] = env[input] or self:leaf(input) end
     local out = { refs = 1, node = node }
@@ -247,7 +243,7 @@ end
 local function last_saver(region)
     for i = #region.nodes, 1, -1 do
         local node = region.nodes[i]
-        local row = rows[node.op]
+        local row = rows.of(node.op)
         if node.needs_grad then
             local saves, made = false, row.extra ~= nil
             for _, save in ipairs(row.saves or {}) do

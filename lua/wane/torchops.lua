@@ -10,6 +10,8 @@
 -- Checked against live saved-tensor hooks: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua.
 -- It never looks at a schedule, a policy or a device.
 -- @module wane.torchops
+local errors = require 'wane.errors'
+
 local rows = {}
 
 -- ---- gradients ------------------------------------------------------------------------------------------
@@ -122,6 +124,13 @@ op('layernorm', { saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = funct
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
 op('dropout', { extra = function(n) return n.numel end, back = fresh })
+
+--- The row of a recorded op; an error that says what to do where there is none.
+function rows.of(name)
+    local hint = name == 'attention' and '; build nn.Attention with tiled = false, whose parts are accounted for' or ''
+    return rows[name] or errors.raise(nil, 'unsupported',
+        "pytorch: the accounting of op '%s' is not in this version%s", name, hint)
+end
 
 --- Bytes an op's autograd node keeps beside parameters, as PyTorch would for one application alone.
 -- @param name op of Wane

@@ -62,10 +62,10 @@ struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype)
     return wn__emit(e, WN_OP_FULL, 0, NULL, &attrs);
 }
 
-struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, struct wn_node *a, const struct wn_attrs *attrs,
-                                struct wn_node *like)
+struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
+                                const struct wn_attrs *attrs, struct wn_node *like)
 {
-    struct wn_node *node = wn__emit(e, op, 1, &a, attrs);
+    struct wn_node *node = wn__emit(e, op, n, in, attrs);
     if (node == NULL) return NULL;
     node->seed = like->seed;
     node->counter = like->counter;

@@ -104,8 +104,8 @@ struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a);
 struct wn_node *wn__emit2(struct wn__emit *e, int32_t op, struct wn_node *a, struct wn_node *b);
 struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype); /* 0-d, fixed by structure */
 /* A random node that draws the very numbers `like` drew (dropout's gradient). */
-struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, struct wn_node *a, const struct wn_attrs *attrs,
-                                struct wn_node *like);
+struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
+                                const struct wn_attrs *attrs, struct wn_node *like);
 /* Sums g over the dims that broadcasting added, so that it gets the shape of `target`. */
 struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
 /* What a value is. */

@@ -19,4 +19,11 @@ local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
 local batch = wane.randn(64, 96):retain()
 for _ = 1, 5 do opt:step(model(batch):sum(), { policy = 'every(2)' }) end
 print('trained', fingerprint(model:parameters()))
+
+local layer = wane.nn.Attention(40, 4, { dropout = 0.1, kv_heads = 2 })
+local long = wane.nn.Parameter(wane.randn(3, 211, 40))
+local attended = layer(long):retain()
+local squares = (attended ^ 2):sum()
+squares:backward()
+print('attention', fingerprint { attended, long.grad })
 print('threads', require('wane.measure').threads())

@@ -1,7 +1,11 @@
---- nn.Attention(d, heads, {causal = true, dropout = 0, kv_heads = heads, rope =, bias = true}): self-attention.
+--- nn.Attention(d, heads, {causal = true, dropout = 0, kv_heads = heads, rope =, bias = true, tiled = true}):
+-- self-attention.
 --
--- x (B, T, d) -> (B, T, d). Composed: qkv and out projections, two products, softmax, so that a policy sees and may
--- drop each. kv_heads < heads: groups of query heads share a key and a value head (Ainslie et al., "GQA", 2023).
+-- x (B, T, d) -> (B, T, d): a qkv projection, attention, an out projection. Attention is one op that makes the (T, T)
+-- weights a tile at a time and keeps none (Dao et al., "FlashAttention", 2022); its gradient makes them again.
+-- tiled = false: composed of products, softmax and dropout, (B, heads, T, T) values which a policy sees and may drop
+-- one by one. Both draw the same dropout from the same number; both forms of a layer have the same parameters.
+-- kv_heads < heads: groups of query heads share a key and a value head (Ainslie et al., "GQA", 2023).
 -- rope: true or a base (10000): rotary positions (Su et al., "RoFormer", 2021). The mask and the rotation tables are
 -- inputs made once a length, never per call.
 -- @module wane.nn.attention
@@ -19,7 +23,8 @@ local Linear = require 'wane.nn.linear'
 local matmul, softmax = tensor.methods.matmul, tensor.methods.softmax
 local where, dropout = arith.where, arith.dropout
 local to, swap_middle, cut = shape.to, shape.swap_middle, shape.cut
-local OPTIONS = { 'causal', 'dropout', 'kv_heads', 'rope', 'bias', 'dtype', 'device' }
+local ATTENTION = op.id.attention
+local OPTIONS = { 'causal', 'dropout', 'kv_heads', 'rope', 'bias', 'tiled', 'dtype', 'device' }
 
 local shared = setmetatable({}, { __mode = 'v' }) -- tables all modules share, while one of them holds them
 
@@ -38,9 +43,9 @@ local function causal_mask(t, device)
     return mask
 end
 
--- cos and sin (T, hd) of position x frequency; the second half repeats the first.
-local function rotation(t, hd, base, dtype, device)
-    local key = ('rope %d %d %.17g %s %d'):format(t, hd, base, dtype, device)
+-- cos and sin (T, hd) of position x frequency; the second half repeats the first. dims: (T, hd), ones between them.
+local function rotation(t, hd, base, dtype, device, dims)
+    local key = ('rope %d %d %.17g %s %d %d'):format(t, hd, base, dtype, device, #dims)
     local pair = shared[key]
     if pair == nil then
         local stored = dtype == 'f64' and 'f64' or 'f32'
@@ -54,8 +59,8 @@ local function rotation(t, hd, base, dtype, device)
             end
         end
         pair = {
-            create.data({ t, hd }, stored, device, cos):to(dtype),
-            create.data({ t, hd }, stored, device, sin):to(dtype),
+            create.data(dims, stored, device, cos):to(dtype),
+            create.data(dims, stored, device, sin):to(dtype),
         }
         shared[key] = pair
     end
@@ -82,7 +87,7 @@ local Attention = module.new('Attention', function(self, d, heads, opts)
     end
     self.hd = d / heads
     self.factor = 1 / math.sqrt(self.hd)
-    self.causal = opts.causal ~= false
+    self.causal, self.tiled = opts.causal ~= false, opts.tiled ~= false
     self.p = opts.dropout or 0
     if type(self.p) ~= 'number' or not (self.p >= 0 and self.p < 1) then
         errors.raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, got %s', what,
@@ -125,23 +130,39 @@ local function attend(self, q, k, v, mask)
     return matmul(weights, v)
 end
 
-function Attention:forward(x)
-    tensor.need_self(x, 'attention')
-    local dims = tensor.typed(x)._dims
-    if #dims ~= 3 or dims[3] ~= self.d then
-        errors.raise(nil, 'shape', 'attention: expected (batch, time, %d), got %s', self.d, tensor.describe(x))
+-- The rotation for x at its length, held by the module.
+local function rotation_of(self, x, t, dims)
+    local pair = rotation(t, self.hd, self.base, tensor.dtype_name[x._dtype], x._device, dims)
+    rawset(self, '_rotation', pair)
+    return pair
+end
+
+-- y (b, t, ...) as projected, in one op. Queries and keys are rotated alike, so they turn together, where they lie.
+local function attend_tiled(self, y, b, t)
+    local heads, kv, hd = self.heads, self.kv_heads, self.hd
+    if self.base then
+        local pair, turned = rotation_of(self, y, t, { t, 1, hd }), heads + kv
+        local both = rotate(to(cut(y, 2, 0, turned * hd), 4, b, t, turned, hd), pair, hd)
+        y = shape.cat({ to(both, 3, b, t, turned * hd), cut(y, 2, turned * hd, kv * hd) }, -1)
     end
-    local b, t, heads, kv, hd = dims[1], dims[2], self.heads, self.kv_heads, self.hd
-    local y = self.qkv(x)
+    local at = op.attrs()
+    at.n = 3
+    at.i[0], at.i[1], at.i[2] = heads, kv, self.causal and 1 or 0
+    at.f[0], at.f[1] = self.training and self.p or 0, self.factor
+    return op.unary(ATTENTION, y, at)
+end
+
+-- The same of products, softmax and dropout.
+local function attend_composed(self, y, b, t)
+    local heads, kv, hd = self.heads, self.kv_heads, self.hd
     local q = heads_of(y, 0, b, t, heads, hd)
     local k = heads_of(y, heads * hd, b, t, kv, hd)
     local v = heads_of(y, (heads + kv) * hd, b, t, kv, hd)
     if self.base then
-        local pair = rotation(t, hd, self.base, tensor.dtype_name[x._dtype], x._device)
-        rawset(self, '_rotation', pair)
+        local pair = rotation_of(self, y, t, { t, hd })
         q, k = rotate(q, pair, hd), rotate(k, pair, hd)
     end
-    local mask = self.causal and t > 1 and mask_of(self, t, x._device) or nil
+    local mask = self.causal and t > 1 and mask_of(self, t, y._device) or nil
     local o
     if kv == heads then
         o = attend(self, q, k, v, mask)
@@ -150,7 +171,17 @@ function Attention:forward(x)
         k, v = to(k, 5, b, kv, 1, t, hd), to(v, 5, b, kv, 1, t, hd)
         o = to(attend(self, q, k, v, mask), 4, b, heads, t, hd)
     end
-    return self.out(to(swap_middle(o), 3, b, t, self.d))
+    return to(swap_middle(o), 3, b, t, self.d)
+end
+
+function Attention:forward(x)
+    tensor.need_self(x, 'attention')
+    local dims = tensor.typed(x)._dims
+    if #dims ~= 3 or dims[3] ~= self.d then
+        errors.raise(nil, 'shape', 'attention: expected (batch, time, %d), got %s', self.d, tensor.describe(x))
+    end
+    local inner = self.tiled and attend_tiled or attend_composed
+    return self.out(inner(self, self.qkv(x), dims[1], dims[2]))
 end
 
 function Attention:extra()

@@ -1,0 +1,112 @@
+/* Scaled dot-product attention as one op, and its gradient.
+ *
+ * qkv (B, T, (H + 2 K) hd) holds for each position H query heads, then K key heads, then K value heads, as one
+ * projection leaves them; the result is (B, T, H hd). Query head h reads key and value head h / (H / K).
+ * attrs.i: H, K, causal; attrs.f: dropout p of the weights, scale of the scores.
+ * The (T, T) weights are no value: the gradient makes them again from qkv, and draws the same dropout again. */
+#include "helper.h"
+#include <math.h>
+
+enum { WEIGHT_FLOPS = 18, DRAW_FLOPS = 12, WEIGHT_GRAD_FLOPS = 6 }; /* a weight, beside the products */
+
+static int32_t check_attrs(const struct wn_desc *d)
+{
+    int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
+    const char *name = wn__op_name(d->op);
+    if (heads < 1 || kv_heads < 1 || heads > INT32_MAX || heads % kv_heads != 0)
+        return wn__fail(WN_VALUE,
+                        "%s: %" PRId64 " query heads over %" PRId64 " key heads given, expected a multiple; both are "
+                        "1 or more",
+                        name, heads, kv_heads);
+    if (!(d->attrs.f[0] >= 0 && d->attrs.f[0] <= 1))
+        return wn__fail(WN_VALUE, "%s: p is %g, expected a probability from 0 to 1", name, d->attrs.f[0]);
+    if (!isfinite(d->attrs.f[1]))
+        return wn__fail(WN_VALUE, "%s: the scale is %g, expected a finite number, as 1 / sqrt(size of a head)", name,
+                        d->attrs.f[1]);
+    return WN_OK;
+}
+
+/* The size of a head, from input i. */
+static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
+{
+    const struct wn_type *qkv = &d->in[i];
+    int64_t all = d->attrs.i[0] + 2 * d->attrs.i[1];
+    WN_TRY(check_attrs(d));
+    if (qkv->ndim != 3 || qkv->dim[2] < 1 || qkv->dim[2] % all != 0)
+        return wn__fail(WN_SHAPE,
+                        "%s: qkv is %s, expected (batch, time, width), the width a multiple of %" PRId64 ": %" PRId64
+                        " query heads, %" PRId64 " of keys and %" PRId64 " of values, side by side",
+                        wn__op_name(d->op), wn__shape_text(qkv), all, d->attrs.i[0], d->attrs.i[1], d->attrs.i[1]);
+    *size = qkv->dim[2] / all;
+    return WN_OK;
+}
+
+/* FLOPs of every weight that is computed: a causal mask leaves those up to the diagonal. */
+static void cost_weights(const struct wn_desc *d, const struct wn_type *qkv, double products, double rest,
+                         struct wn_cost *cost)
+{
+    double heads = (double)d->attrs.i[0], time = (double)qkv->dim[1];
+    double size = (double)qkv->dim[2] / (heads + 2.0 * (double)d->attrs.i[1]);
+    double weights = (double)qkv->dim[0] * heads * (d->attrs.i[2] ? time * (time + 1) / 2 : time * time);
+    double draw = d->attrs.f[0] > 0 ? DRAW_FLOPS : 0;
+    cost->flops = weights * (2 * products * size + rest + draw);
+    cost->bytes = wn__all_bytes(d);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------- */
+static int32_t shape_attention(struct wn_desc *d)
+{
+    int64_t size;
+    WN_TRY(wn__need_float(d));
+    WN_TRY(head_size(d, 0, &size));
+    d->out = d->in[0];
+    d->out.dim[2] = d->attrs.i[0] * size;
+    return WN_OK;
+}
+
+static void cost_attention(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_weights(d, &d->in[0], 2, WEIGHT_FLOPS, cost);
+}
+
+static void grad_attention(struct wn__grad *g)
+{
+    struct wn_node *in[3] = {g->dy, g->in[0], g->out};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit_replay(g->e, WN_OP_ATTENTION_GRAD, 3, in, &g->d->attrs, g->out);
+}
+
+const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, grad_attention, NULL};
+
+/* ---- attention_grad: dy (B, T, H hd), qkv, out of the forward -> the gradient of qkv --------------------- */
+static int32_t shape_attention_grad(struct wn_desc *d)
+{
+    int64_t size;
+    WN_TRY(wn__need_float(d));
+    WN_TRY(wn__same_dtype(d));
+    WN_TRY(head_size(d, 1, &size));
+    struct wn_type out = d->in[1];
+    out.dim[2] = d->attrs.i[0] * size;
+    WN_TRY(wn__need_shape(d, 0, &out, "dy"));
+    WN_TRY(wn__need_shape(d, 2, &out, "the forward's result"));
+    d->out = d->in[1];
+    return WN_OK;
+}
+
+/* The scores are made twice: once for each row's greatest and sum, once for the weights. */
+static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS, cost);
+}
+
+/* bf16: the gradients of keys and values are summed in f32, and rounded when they are whole. */
+static int64_t workspace_attention_grad(const struct wn_desc *d, int32_t target)
+{
+    (void)target;
+    if (d->out.dtype != WN_BF16) return 0;
+    int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
+    return d->out.dim[0] * d->out.dim[1] * (d->out.dim[2] / (heads + 2 * kv_heads) * 2 * kv_heads) *
+           (int64_t)sizeof(float);
+}
+
+const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, NULL,
+                                                   workspace_attention_grad};
