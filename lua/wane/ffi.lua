@@ -8,6 +8,8 @@
 local ffi = require 'ffi'
 local errors = require 'wane.errors'
 
+local band, bor, lshift, rshift = bit.band, bit.bor, bit.lshift, bit.rshift
+
 local binding = {}
 
 local function exists(path)
@@ -156,6 +158,34 @@ for name, text in pairs(element) do array[name] = ffi.typeof(text) end
 -- @param n elements
 function binding.array(dtype, n)
     return array[dtype](n)
+end
+
+--- n bf16 words as an array of f32: exact.
+-- @param halves uint16 array
+-- @param n elements
+function binding.widen(halves, n)
+    local wide = array.f32(math.max(1, n))
+    local bits = ffi.cast('int32_t *', wide)
+    for k = 0, n - 1 do bits[k] = lshift(halves[k], 16) end
+    return wide
+end
+
+--- n floats as an array of bf16 words: to nearest, ties to even; a NaN stays one.
+-- @param wide float array
+-- @param n elements
+function binding.round(wide, n)
+    local halves = array.bf16(math.max(1, n))
+    local bits = ffi.cast('int32_t *', wide)
+    for k = 0, n - 1 do
+        local b = bits[k]
+        local upper = rshift(b, 16)
+        if wide[k] ~= wide[k] then
+            halves[k] = bor(upper, 0x40)
+        else
+            halves[k] = rshift(b + 0x7fff + band(upper, 1), 16)
+        end
+    end
+    return halves
 end
 
 --- Bytes of one element of a dtype.
