@@ -27,6 +27,7 @@ struct wn__pnode {
     int32_t n_readers; /* backward nodes that read it */
     uint8_t is_given;  /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
+    uint8_t is_reissued; /* a state cast to another type: issued again where it is read, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;
