@@ -2,17 +2,16 @@
 --
 -- Calls fn(...); what it records gets its dtypes by these rules, fixed when a node is recorded:
 --
---   linear, matmul (and attention)  f32 operands are cast to bf16, the result is bf16;
---   norms, softmax, log_softmax, losses, sum and mean  bf16 operands are cast to f32, the result is f32;
---   + - * / ^, maximum, minimum, comparisons, where, of one bf16 and one f32 operand  the bf16 one is cast to f32;
---   everything else  runs in the dtype of its input.
+-- * linear, matmul, attention: f32 operands are cast to bf16, the result is bf16;
+-- * norms, softmax, log_softmax, losses, sum and mean: bf16 operands are cast to f32, the result is f32;
+-- * `+ - * / ^`, maximum, minimum, comparisons, where, of one bf16 and one f32 operand: the bf16 one is cast to f32;
+-- * everything else: in the dtype of its input.
 --
 -- Parameters and optimizer state stay f32, and so do the gradients of parameters: the gradient of a cast is a cast. A
 -- value used by several products of a program is cast once. A parameter is cast anew for every use: such a cast is never a
 -- residual, the backward issues it again, and no policy keeps it. 'f32' switches the rules off inside fn. Extents
 -- nest; backward and step may be called inside or outside, they run what was recorded.
--- (Micikevicius et al., "Mixed Precision Training", 2018; the rules follow torch.autocast, but that bf16 meets f32
--- in more ops there.)
+-- (Micikevicius et al., "Mixed Precision Training", 2018; the rules are close to torch.autocast's.)
 -- @module wane.autocast
 
 local binding = require 'wane.ffi'

@@ -89,7 +89,7 @@ static void find_cuts(const struct wn__form *f, const int32_t *last, int32_t *en
         const struct wn__pnode *p = &f->node[i];
         is_cut[i] = crossing <= 1;
         crossing -= ends[i];
-        if (!is_forward(p) || p->is_reissued || wn__form_is_alias(f, i) || last[i] == i) continue;
+        if (!is_forward(p) || wn__form_is_alias(f, i) || last[i] == i) continue;
         crossing++;
         ends[last[i]]++;
     }
