@@ -8,9 +8,9 @@
 -- * everything else: in the dtype of its input.
 --
 -- Parameters and optimizer state stay f32, and so do the gradients of parameters: the gradient of a cast is a cast. A
--- value used by several products of a program is cast once. A parameter is cast anew for every use: such a cast is never a
--- residual, the backward issues it again, and no policy keeps it. 'f32' switches the rules off inside fn. Extents
--- nest; backward and step may be called inside or outside, they run what was recorded.
+-- value used by several products of a program is cast once. A parameter is cast anew for every use: such a cast is
+-- never a residual, the backward issues it again, and no policy keeps it. 'f32' switches the rules off inside fn.
+-- Extents nest; backward and step may be called inside or outside, they run what was recorded.
 -- (Micikevicius et al., "Mixed Precision Training", 2018; the rules are close to torch.autocast's.)
 -- @module wane.autocast
 
