@@ -60,7 +60,7 @@ describe('wane.autocast', function()
         assert.equal(bytes(norm(half:to 'f32')), bytes(wane.autocast('bf16', norm, half)))
     end)
 
-    it('promotes one bf16 operand of two', function()
+    it('promotes bf16 where it meets f32', function()
         for _, name in ipairs { 'add', 'sub', 'mul', 'div', 'pow', 'maximum', 'minimum' } do
             assert.equal('f32', dtype_of(x[name], x, half), name)
             assert.equal('f32', dtype_of(x[name], half, x), name)
@@ -71,6 +71,8 @@ describe('wane.autocast', function()
         assert.equal('u8', dtype_of(x.lt, x, half))
         assert.equal('f32', dtype_of(wane.where, x:gt(0), x, half))
         assert.equal('f32', dtype_of(function() return half + x end))
+        assert.equal('f32', dtype_of(wane.cat, { half, half, half, half, half, x }))
+        assert.equal('bf16', dtype_of(wane.stack, { half, half }))
         raises(':to', wane.autocast, 'bf16', function() return half + x:to 'f64' end)
     end)
 

@@ -4,7 +4,7 @@
 --
 -- * linear, matmul, attention: f32 operands are cast to bf16, the result is bf16;
 -- * norms, softmax, log_softmax, losses, sum and mean: bf16 operands are cast to f32, the result is f32;
--- * `+ - * / ^`, maximum, minimum, comparisons, where, of one bf16 and one f32 operand: the bf16 one is cast to f32;
+-- * `+ - * / ^`, maximum, minimum, comparisons, where, cat, of bf16 and f32 operands: the bf16 ones are cast to f32;
 -- * everything else: in the dtype of its input.
 --
 -- Parameters and optimizer state stay f32, and so do the gradients of parameters: the gradient of a cast is a cast. A
@@ -39,7 +39,7 @@ end
 
 local LOW = numbers 'linear matmul attention'
 local HIGH = numbers 'sum mean softmax log_softmax nll row_mean row_rstd layernorm'
-local PROMOTES = numbers 'add sub mul div pow maximum minimum eq ne lt gt le ge where'
+local PROMOTES = numbers 'add sub mul div pow maximum minimum eq ne lt gt le ge where cat'
 
 -- Attributes and inputs of its own: the caller has filled those of op.lua for its node.
 local attrs, input = binding.new('struct wn_attrs'), binding.handles(1)
@@ -103,10 +103,21 @@ local function rules(o, a, b, c, d, e)
     return a, b, c, d, e
 end
 
+local function rules_of_list(o, list)
+    local to = LOW[o] and low or HIGH[o] and high or nil
+    for k = 1, PROMOTES[o] and #list or 0 do
+        if is(list[k], F32) then to = high end
+    end
+    if to == nil then return list end
+    local out = {}
+    for k = 1, #list do out[k] = to(list[k]) end
+    return out
+end
+
 within.register('autocast', function(new)
     local before = extent
     extent = new
-    op.set_casting(new and rules or nil)
+    op.set_casting(new and rules or nil, rules_of_list)
     return before
 end)
 

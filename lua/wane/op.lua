@@ -15,8 +15,8 @@ local upkeep = require 'wane.upkeep'
 local C = binding.C
 local raise = errors.raise
 local Tensor, wrap = tensor.Tensor, tensor.wrap
-local getmetatable, ipairs, setmetatable, table, tostring, type, unpack =
-    getmetatable, ipairs, setmetatable, table, tostring, type, unpack
+local getmetatable, ipairs, setmetatable, table, tostring, type =
+    getmetatable, ipairs, setmetatable, table, tostring, type
 
 local op = {}
 
@@ -95,11 +95,13 @@ local function bad_operand(o, x, position)
 end
 op.bad_operand = bad_operand
 
-local casting -- the rules of the innermost wane.autocast: op number and operands to operands; or nil
+local casting, casting_list -- the rules of the innermost wane.autocast: op number and operands to operands; or nil
 
---- Sets the rules operands go through (autocast.lua). rules(o, a, b, ...) returns the operands; nil: none.
-function op.set_casting(rules)
-    casting = rules
+--- Sets the rules operands go through (autocast.lua); nil: none.
+-- @param rules function(o, a, b, ...) that returns the operands, 5 at most
+-- @param of_list function(o, list) that returns a list
+function op.set_casting(rules, of_list)
+    casting, casting_list = rules, of_list
 end
 
 --- Whether an autocast is on here: the same calls then record other nodes.
@@ -220,7 +222,7 @@ function op.record(name, list, attributes)
     end
     local at = attributes or zero
     if type(at) == 'table' then at = set_attrs(at) end
-    if casting and n <= 5 then list = { casting(o, unpack(list)) } end
+    if casting then list = casting_list(o, list) end
     local like
     for k = 1, n do
         if getmetatable(list[k]) == Tensor then
