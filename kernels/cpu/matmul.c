@@ -1,5 +1,6 @@
-/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine. f64 and bf16: plain loops,
- * the reference; bf16 sums in f32, k in order, and rounds once. Work is cut over outputs, never over k; so the thread count cannot change a bit. */
+/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine. f64 and bf16: plain
+ * loops, the reference; bf16 sums in f32, k in order, and rounds once. Work is cut over outputs, never over k; so the
+ * thread count cannot change a bit. */
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"

@@ -1,9 +1,9 @@
 /* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones;
  * then either the last run is reduced (sum contiguous stretches) or kept (add rows side by side).
  *
- * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is
- * contiguous), so does bf16, rounded from the f32 result; integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined
- * in order. Threads share out outputs or chunks, so their number changes no bit. */
+ * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is contiguous), so
+ * does bf16, rounded from the f32 result; integers in 64 bits; few outputs over a long reduction go by a fixed number
+ * of chunks, joined in order. Threads share out outputs or chunks, so their number changes no bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>

@@ -29,8 +29,8 @@ void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *c
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost); /* no arithmetic, all bytes once */
 
 /* ---- scratch --------------------------------------------------------------------------------------- */
-/* Of ops whose kernels on the CPU go by whole rows: an f32 copy of each bf16 input and of a bf16 result, each padded, in
- * that order. Nothing for other types. */
+/* Of ops whose kernels on the CPU go by whole rows: an f32 copy of each bf16 input and of a bf16 result, each padded,
+ * in that order. Nothing for other types. */
 int64_t wn__workspace_f32_copies(const struct wn_desc *d, int32_t target);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
 /* Blocks and residuals, found in the graph and nowhere declared.
  *
  * A residual is a forward value that a backward node reads - but for a state cast to another type, which is as near as
- * the state itself: it is issued again wherever a stretch reads it, so no policy is asked about it. A cut is a place in record order that at most
- * one computed value crosses. A block starts at a cut where a stretch with a state of its own begins, and at
- * every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut open. */
+ * the state itself: it is issued again wherever a stretch reads it, so no policy is asked about it. A cut is a place in
+ * record order that at most one computed value crosses. A block starts at a cut where a stretch with a state of its own
+ * begins, and at every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut
+ * open. */
 #include "form.h"
 
 int32_t wn__form_is_alias(const struct wn__form *f, int32_t node)
