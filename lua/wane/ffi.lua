@@ -170,6 +170,27 @@ function binding.widen(halves, n)
     return wide
 end
 
+--- Makes every NaN of an array the plain one. Lua tells its types apart by the bits of NaNs, so a number must not be
+-- taken from an array of foreign bits before: -NaN with all bits set would become a nil, or worse.
+-- @param buffer array of dtype 'f32' or 'f64'; others are left alone
+-- @param dtype its dtype
+-- @param n elements
+function binding.plain_nans(buffer, dtype, n)
+    local bits = ffi.cast('int32_t *', buffer)
+    if dtype == 'f32' then
+        for k = 0, n - 1 do
+            if band(bits[k], 0x7fffffff) > 0x7f800000 then bits[k] = 0x7fc00000 end
+        end
+    elseif dtype == 'f64' then
+        for k = 1, 2 * n - 1, 2 do
+            local upper = band(bits[k], 0x7fffffff)
+            if upper > 0x7ff00000 or upper == 0x7ff00000 and bits[k - 1] ~= 0 then
+                bits[k - 1], bits[k] = 0, 0x7ff80000
+            end
+        end
+    end
+end
+
 --- n floats as an array of bf16 words: to nearest, ties to even; a NaN stays one.
 -- @param wide float array
 -- @param n elements
@@ -179,7 +200,7 @@ function binding.round(wide, n)
     for k = 0, n - 1 do
         local b = bits[k]
         local upper = rshift(b, 16)
-        if wide[k] ~= wide[k] then
+        if band(b, 0x7fffffff) > 0x7f800000 then
             halves[k] = bor(upper, 0x40)
         else
             halves[k] = rshift(b + 0x7fff + band(upper, 1), 16)

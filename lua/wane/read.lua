@@ -45,7 +45,8 @@ function read.buffer(t, what)
     end
     local buffer = binding.array(dtype, math.max(1, n))
     if n > 0 then binding.check(C.wn_read(t.id, buffer, bytes)) end
-    if dtype == 'bf16' then buffer = binding.widen(buffer, n) end
+    if dtype == 'bf16' then buffer, dtype = binding.widen(buffer, n), 'f32' end
+    binding.plain_nans(buffer, dtype, n)
     return buffer, n
 end
 
