@@ -1,6 +1,7 @@
 -- Random networks under random decisions: any graph of the ops, cut into nested checkpoint regions at random, with a
 -- word drawn for every residual, must give the bits that saving everything gives, and take the bytes that were
--- predicted. The seed of a failing network is in its message.
+-- predicted. Every third network is recorded under autocast; a state cast once and read everywhere is in all of them.
+-- The seed of a failing network is in its message.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -24,6 +25,8 @@ local function new_parameters()
     for i = 1, 4 do p[i] = nn.Parameter(wane.randn(D, D) * 0.3, 'w' .. i) end
     for i = 5, 6 do p[i] = nn.Parameter(wane.randn(D) * 0.3, 'b' .. i) end
     p[7], p[8] = nn.Parameter(wane.ones(D), 'gain'), nn.Parameter(wane.zeros(D), 'shift')
+    p[9] = nn.Parameter(wane.randn(D, { dtype = 'f64' }), 'wide')
+    p.cast = p[9]:to 'f32'
     return p
 end
 
@@ -50,6 +53,7 @@ local steps = {
     function(a, b) return wane.where(a:gt(b), a, b * 0.5) end,
     function(a) return a - a:max(1, { keepdim = true }) end,
     function(a) return a:sigmoid() * a end,
+    function(a, _, p) return a * p.cast end,
 }
 
 -- Appends `n` steps to the pool of values; now and then a stretch of them becomes a region, with regions inside.
@@ -80,8 +84,10 @@ local function network(seed, policy)
     local drop = nn.Dropout(0.3)
     local x = wane.randn(N, D, { requires_grad = true })
     local pool = { x, x * 0.5 }
-    grow(pool, 6 + roll(14), p, roll, drop, 0)
-    local loss = pool[#pool]:mean() + (pool[roll(#pool)] * 0.1):sum()
+    local loss = wane.autocast(seed % 3 == 0 and 'bf16' or 'f32', function()
+        grow(pool, 6 + roll(14), p, roll, drop, 0)
+        return pool[#pool]:mean() + (pool[roll(#pool)] * 0.1):sum()
+    end)
     local ran = programs.run { mode = 'backward', roots = { loss }, policy = policy }
     local bits, grads = { ('%.17g'):format(loss:item()) }, {}
     p[#p + 1] = x

@@ -1,12 +1,13 @@
 -- Every op of the table, through its record in spec/cases: values against the plain reference, gradients against
--- finite differences, the same bits twice, in checked runs over poisoned memory and on a second device, and
--- refusals that leave everything usable. An op without a record fails here, by name.
+-- finite differences, the same bits twice, in checked runs over poisoned memory and on a second device, bf16 against
+-- the f32 kernel, and refusals that leave everything usable. An op without a record fails here, by name.
 local helper = require 'spec.helper'
 local cases = require 'spec.cases'
 local gradcheck = require 'spec.support.gradcheck'
 local array = require 'spec.cases.array'
 local wane = helper.wane
 local binding, within, create = require 'wane.ffi', require 'wane.within', require 'wane.create'
+local tensor = require 'wane.tensor'
 
 local C = binding.C
 local CPU, MIRROR = 0, 2
@@ -49,9 +50,12 @@ local function ladder(n, u, lift)
     return out
 end
 
-local function f32(v)
+-- A number as an element of a float type holds it.
+local function held(v, dtype)
+    if dtype == 'f64' then return v end
     local buffer = binding.array('f32', 1)
     buffer[0] = v
+    if dtype == 'bf16' then buffer = binding.widen(binding.round(buffer, 1), 1) end
     return tonumber(buffer[0])
 end
 
@@ -64,7 +68,7 @@ local function make_array(input, dtype, u)
     local limit = tonumber(gen:match('^int:(%d+)$'))
     local out = array.build(shape, function(_, k)
         local v = list and list[k] or limit and math.floor(u() * limit) or generators[gen](u)
-        return dtype == 'f32' and f32(v) or v
+        return tensor.is_float[tensor.dtype_id[dtype]] and held(v, dtype) or v
     end)
     out.dtype = dtype
     return out
@@ -78,8 +82,9 @@ end
 
 local function to_tensor(a, device, options)
     local n = array.count(a.shape)
-    local buffer = binding.array(a.dtype, math.max(n, 1))
+    local buffer = binding.array(a.dtype == 'bf16' and 'f32' or a.dtype, math.max(n, 1))
     for k = 1, n do buffer[k - 1] = a[k] end
+    if a.dtype == 'bf16' then buffer = binding.round(buffer, n) end
     local t = create.data(a.shape, a.dtype, device, buffer)
     if not options then return t end
     local cell = create.cell(create.KIND_INPUT, t, 'x')
@@ -121,8 +126,7 @@ local function differentiable(case, arrays)
     if not case.grad then return nil end
     local out = {}
     for i, a in ipairs(arrays) do
-        local float = a.dtype == 'f32' or a.dtype == 'f64'
-        out[i] = float and (case.grad == true or case.grad[i] == true)
+        out[i] = tensor.is_float[tensor.dtype_id[a.dtype]] and (case.grad == true or case.grad[i] == true)
     end
     return out
 end
@@ -156,10 +160,10 @@ end
 -- ---- the checks -------------------------------------------------------------------------------------------------
 
 -- fn(case, float) of every case for every float type it is for; a message it returns fails with the case's name.
-local function each_case(name, fn)
+local function each_case(name, fn, floats)
     local ran = 0
     for _, case in ipairs(cases.records[name].cases) do
-        for _, float in ipairs(FLOATS) do
+        for _, float in ipairs(floats or FLOATS) do
             if not case.only or case.only == float then
                 ran = ran + 1
                 local fine, wrong = xpcall(fn, function(e)
@@ -194,6 +198,29 @@ local function wrong_value(case, float, name)
     return gradcheck.differ(have, want, (case.tol or cases.tol)[float] or cases.tol[float])
 end
 
+local NO_BF16 = {}
+-- What is no single node rounded once: composed calls, sums of products, several steps. bf16_spec looks at these.
+local NOT_ONE_NODE = {
+    matmul = true, linear = true, row_rstd = true, layernorm = true, sgd = true, momentum = true, adam = true,
+    chain = true,
+}
+
+-- What rewrites make of f32 and f64 only.
+for _, name in ipairs { 'matmul_map', 'linear_map', 'layernorm_dx_add', 'cross_entropy', 'cross_entropy_grad' } do
+    NO_BF16[name], NOT_ONE_NODE[name] = true, true
+end
+
+local function wrong_bf16(case, name)
+    local arrays = arrays_of(case, 'bf16', name)
+    local have = call(case, tensors_of(arrays))
+    for _, a in ipairs(arrays) do
+        if a.dtype == 'bf16' then a.dtype = 'f32' end
+    end
+    local want = call(case, tensors_of(arrays))
+    if want.dtype == 'f32' and have.dtype ~= 'bf16' then return 'dtype ' .. have.dtype .. ', expected bf16' end
+    if gradcheck.bytes(have) ~= gradcheck.bytes(want:to(have.dtype)) then return 'not the f32 value, rounded' end
+end
+
 local function wrong_gradient(case, float, name)
     if float ~= 'f64' or not case.grad then return nil end
     local arrays = arrays_of(case, float, name)
@@ -220,6 +247,14 @@ end
 local function has_gradient(name)
     for _, case in ipairs(cases.records[name] and cases.records[name].cases or {}) do
         if case.grad and case.only ~= 'f32' then return true end
+    end
+    return false
+end
+
+-- Whether a case of the record has an input of the type under test.
+local function has_bf16(name)
+    for _, case in ipairs(cases.records[name].cases) do
+        if not case.only and #case.inputs > 0 then return true end
     end
     return false
 end
@@ -273,13 +308,19 @@ for _, name in ipairs(names) do
                 end)
             end
 
+            if not NOT_ONE_NODE[name] and has_bf16(name) then
+                it('is in bf16 the f32 value, rounded', function()
+                    each_case(name, function(case) return wrong_bf16(case, name) end, { 'bf16' })
+                end)
+            end
+
             it('gives the same bits again, checked over poison, and on the mirror', function()
                 each_case(name, function(case, float)
                     local first = all_bytes(case, float, name, CPU)
                     if first ~= all_bytes(case, float, name, CPU) then return 'other bits the second time' end
                     if first ~= debugged(all_bytes, case, float, name, CPU) then return 'other bits over poison' end
                     if first ~= all_bytes(case, float, name, MIRROR) then return 'other bits on the mirror' end
-                end)
+                end, NO_BF16[name] and FLOATS or { 'f32', 'f64', 'bf16' })
             end)
 
             it('refuses what is wrong, and works after it', function()

@@ -130,8 +130,8 @@ describe('README.md', function()
         end
     end
 
-    it('has five differences and three reports', function()
-        assert.equal(8, count)
+    it('has five differences, bf16 and three reports', function()
+        assert.equal(9, count)
     end)
 
     it('shows a session at the prompt as it goes', function()

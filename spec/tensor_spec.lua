@@ -272,6 +272,31 @@ describe('values', function()
         assert.are.same({ 1, 2 }, a:totable())
     end)
 
+    -- Lua tells its own types apart by the bits of NaNs.
+    it('are numbers in Lua, whatever NaN the bytes hold', function()
+        local binding = require 'wane.ffi'
+        for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+            local width = binding.element_bytes[dtype]
+            for byte = 0xf0, 0xff do
+                local raw = binding.array(dtype, 3)
+                binding.fill(raw, 2 * width, 0xff)
+                binding.cast('uint8_t *', raw)[2 * width - 2] = byte
+                local list = wane.from(raw, { 3 }, dtype):totable()
+                for k = 1, 2 do
+                    assert.are.equal('number', type(list[k]))
+                    assert.is_true(list[k] ~= list[k])
+                end
+                assert.are.equal(0, list[3])
+            end
+        end
+        local raw = binding.array('f64', 2)
+        local words = binding.cast('uint32_t *', raw)
+        words[0], words[1], words[3] = 1, 0xfff00000, 0xfff00000 -- a NaN in its lowest bit, and -infinity
+        local list = wane.from(raw, { 2 }, 'f64'):totable()
+        assert.is_true(list[1] ~= list[1])
+        assert.are.equal(-math.huge, list[2])
+    end)
+
     it('hand out their shape as a copy', function()
         local a = wane.zeros(2, 3)
         a.shape[1] = 99

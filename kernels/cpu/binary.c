@@ -1,8 +1,10 @@
 /* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting. A kernel is a row loop for
  * every combination of steps 0 and 1; the walk (walk.c) makes equal shapes and scalar operands one long row.
- * `out` may be an operand of the same shape: a loop reads an element before it writes it. */
+ * `out` may be an operand of the same shape: a loop reads an element before it writes it. bf16 goes by tiles through
+ * the f32 loops. */
 #include <stddef.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "elementwise.h"
 
 /* (n) each; steps are 0 or 1 */
@@ -85,20 +87,50 @@ static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
             wn__walk_inner(&k->walk, 0), wn__walk_inner(&k->walk, 1));
 }
 
+/* The same of bf16, the loop being f32's. */
+static void halves_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+{
+    const struct binary *k = ctx;
+    const uint16_t *a = (const uint16_t *)k->a + offset[0], *b = (const uint16_t *)k->b + offset[1];
+    int64_t sa = wn__walk_inner(&k->walk, 0), sb = wn__walk_inner(&k->walk, 1);
+    float wide_a[WN_TILE], wide_b[WN_TILE], wide[WN_TILE];
+    for (int64_t i = 0; i < n; i += WN_TILE) {
+        int64_t m = n - i < WN_TILE ? n - i : WN_TILE;
+        wn__widen(wide_a, a + i * sa, sa ? m : 1);
+        wn__widen(wide_b, b + i * sb, sb ? m : 1);
+        if (k->out_size == 1) k->loop(k->out + at + i, wide_a, wide_b, m, sa, sb);
+        else {
+            k->loop(wide, wide_a, wide_b, m, sa, sb);
+            wn__round((uint16_t *)k->out + at + i, wide, m);
+        }
+    }
+}
+
 static void binary_part(int64_t begin, int64_t end, void *ctx)
 {
     wn__walk_range(&((struct binary *)ctx)->walk, begin, end, binary_row, ctx);
+}
+
+static void halves_part(int64_t begin, int64_t end, void *ctx)
+{
+    wn__walk_range(&((struct binary *)ctx)->walk, begin, end, halves_row, ctx);
+}
+
+static wn__row_loop loop_of(const struct wn_desc *d)
+{
+    return loops[d->op][d->in[0].dtype == WN_BF16 ? WN_F32 : d->in[0].dtype];
 }
 
 static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     const struct wn_type *in[2] = {&d->in[0], &d->in[1]};
-    struct binary k = {.loop = loops[d->op][d->in[0].dtype], .a = b->in[0], .b = b->in[1], .out = b->out};
+    struct binary k = {.loop = loop_of(d), .a = b->in[0], .b = b->in[1], .out = b->out};
+    int64_t grain = d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN;
     k.in_size = wn__dtype_size(d->in[0].dtype);
     k.out_size = wn__dtype_size(d->out.dtype);
     wn__walk_broadcast(&k.walk, &d->out, 2, in);
-    wn__parallel_for(k.walk.numel, d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN, binary_part, &k);
+    wn__parallel_for(k.walk.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
     return WN_OK;
 }
 
@@ -129,18 +161,23 @@ struct where {
 
 WHERE(f32, float)
 WHERE(f64, double)
+WHERE(bf16, uint16_t)
 WHERE(i32, int32_t)
 WHERE(u8, uint8_t)
 
+static const wn__parallel_body where_parts[WN_DTYPE_COUNT] = {[WN_F32] = where_part_f32,
+                                                              [WN_F64] = where_part_f64,
+                                                              [WN_BF16] = where_part_bf16,
+                                                              [WN_I32] = where_part_i32,
+                                                              [WN_U8] = where_part_u8};
+
 static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    static const wn__parallel_body part[WN_DTYPE_COUNT] = {
-        [WN_F32] = where_part_f32, [WN_F64] = where_part_f64, [WN_I32] = where_part_i32, [WN_U8] = where_part_u8};
     (void)stream;
     const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
     struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
     wn__walk_broadcast(&k.walk, &d->out, 3, in);
-    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN, part[d->out.dtype], &k);
+    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN, where_parts[d->out.dtype], &k);
     return WN_OK;
 }
 
@@ -148,10 +185,9 @@ wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d)
 {
     if (d->op == WN_OP_WHERE) {
         int32_t t = d->out.dtype;
-        int32_t known = t == WN_F32 || t == WN_F64 || t == WN_I32 || t == WN_U8;
-        return known && d->in[0].dtype == WN_U8 && d->in[1].dtype == t && d->in[2].dtype == t ? where : NULL;
+        return where_parts[t] && d->in[0].dtype == WN_U8 && d->in[1].dtype == t && d->in[2].dtype == t ? where : NULL;
     }
-    if (d->in[0].dtype != d->in[1].dtype || !loops[d->op][d->in[0].dtype]) return NULL;
+    if (d->in[0].dtype != d->in[1].dtype || !loop_of(d)) return NULL;
     int32_t compares = d->op >= WN_OP_EQ && d->op <= WN_OP_GE;
     return d->out.dtype == (compares ? WN_U8 : d->in[0].dtype) ? binary : NULL;
 }

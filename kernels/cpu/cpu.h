@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "../../runtime/ops/op.h"
 #include "../kernel.h"
+#include "../scalar.h"
 #include "parallel.h"
 
 /* NULL when the family has no kernel for the op with these element types. */
@@ -73,10 +74,11 @@ struct wn__axis {
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ---------------------------------------------------------------------------------- */
-/* 16 lanes in double, then the lanes in order: a tree that depends on n only. */
+/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number. */
 
 #define WN_LANES 16
-#define WN_LANE_SUM(NAME, T, EXPR)                                                                                     \
+#define WN_SAME(x) (x)
+#define WN_LANE_SUM(NAME, T, TAKE, EXPR)                                                                               \
     static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n)                        \
     {                                                                                                                  \
         double lane[WN_LANES] = {0};                                                                                   \
@@ -84,13 +86,13 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
         for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
             _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
             {                                                                                                          \
-                double x = (double)a[i + j], y = (double)b[i + j];                                                     \
+                double x = (double)TAKE(a[i + j]), y = (double)TAKE(b[i + j]);                                         \
                 (void)x, (void)y;                                                                                      \
                 lane[j] += (EXPR);                                                                                     \
             }                                                                                                          \
         }                                                                                                              \
         for (int j = 0; i < n; i++, j++) {                                                                             \
-            double x = (double)a[i], y = (double)b[i];                                                                 \
+            double x = (double)TAKE(a[i]), y = (double)TAKE(b[i]);                                                     \
             (void)x, (void)y;                                                                                          \
             lane[j] += (EXPR);                                                                                         \
         }                                                                                                              \
@@ -99,14 +101,20 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
         return sum;                                                                                                    \
     }
 
-WN_LANE_SUM(wn__row_sum2_f32, float, x)
-WN_LANE_SUM(wn__row_sum2_f64, double, x)
-WN_LANE_SUM(wn__row_dot_f32, float, x *y)
-WN_LANE_SUM(wn__row_dot_f64, double, x *y)
+WN_LANE_SUM(wn__row_sum2_f32, float, WN_SAME, x)
+WN_LANE_SUM(wn__row_sum2_f64, double, WN_SAME, x)
+WN_LANE_SUM(wn__row_sum2_bf16, uint16_t, wn_from_bf16, x)
+WN_LANE_SUM(wn__row_dot_f32, float, WN_SAME, x *y)
+WN_LANE_SUM(wn__row_dot_f64, double, WN_SAME, x *y)
 
 static inline __attribute__((always_inline)) double wn__row_sum_f32(const float *a, int64_t n)
 {
     return wn__row_sum2_f32(a, a, n);
+}
+
+static inline __attribute__((always_inline)) double wn__row_sum_bf16(const uint16_t *a, int64_t n)
+{
+    return wn__row_sum2_bf16(a, a, n);
 }
 
 static inline __attribute__((always_inline)) double wn__row_sum_f64(const double *a, int64_t n)

@@ -1,6 +1,6 @@
 /* Values made of nothing: constants, ramps, and random numbers addressed by (seed, counter, element), so that a
  * value made again, in any order and by any number of threads, is the same. Random formulas are computed in
- * double and rounded once to the element type. */
+ * double and rounded once to the element type; bf16 is the f32 value, rounded. */
 #include <math.h>
 #include <stddef.h>
 #include "../../runtime/base/random.h"
@@ -57,37 +57,48 @@ static void normal_quad(const uint32_t w[4], double z[4])
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out;                                                                                               \
-        for (int64_t i = begin; i < end; i++) out[i] = i / k->columns == i % k->columns;                               \
+        for (int64_t i = begin; i < end; i++) out[i] = TO((double)(i / k->columns == i % k->columns));                 \
     }                                                                                                                  \
     RANDOM(randint_##S, T, unit_quad, TO(floor(f0 + (f1 - f0) * z[j])))
 
+#define TO_BF16(x) wn_to_bf16((float)(x))
+
 MAKERS(f32, float, (float))
 MAKERS(f64, double, (double))
+MAKERS(bf16, uint16_t, TO_BF16)
 MAKERS(i32, int32_t, wn_to_i32)
 MAKERS(u8, uint8_t, wn_to_u8)
 
 /* The starting values of most models: drawn in bulk. */
-WN_CLONES static void uniform_f32(int64_t begin, int64_t end, void *ctx)
-{
-    const struct creation *k = ctx;
-    float *out = k->out;
-    double low = k->f0, width = k->f1 - k->f0;
-    for (int64_t block = begin / (4 * WN_QUADS); block * 4 * WN_QUADS < end; block++) {
-        uint32_t word[4 * WN_QUADS];
-        wn__draw(k->seed, k->counter, (uint64_t)block * WN_QUADS, word);
-        int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;
-        int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;
-        for (int64_t i = first; i < last; i++) out[at + i] = (float)(low + width * wn_unit(word[i]));
+#define BULK_UNIFORM(S, T, TO)                                                                                         \
+    WN_CLONES static void uniform_##S(int64_t begin, int64_t end, void *ctx)                                           \
+    {                                                                                                                  \
+        const struct creation *k = ctx;                                                                                \
+        T *out = k->out;                                                                                               \
+        double low = k->f0, width = k->f1 - k->f0;                                                                     \
+        for (int64_t block = begin / (4 * WN_QUADS); block * 4 * WN_QUADS < end; block++) {                            \
+            uint32_t word[4 * WN_QUADS];                                                                               \
+            wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
+            int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;                                    \
+            int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;                                          \
+            for (int64_t i = first; i < last; i++) out[at + i] = TO(low + width * wn_unit(word[i]));                   \
+        }                                                                                                              \
     }
-}
 
+BULK_UNIFORM(f32, float, (float))
+BULK_UNIFORM(bf16, uint16_t, TO_BF16)
 RANDOM(uniform_f64, double, unit_quad, f0 + (f1 - f0) * z[j])
 RANDOM(normal_f32, float, normal_quad, (float)(f0 + f1 * z[j]))
 RANDOM(normal_f64, double, normal_quad, f0 + f1 * z[j])
+RANDOM(normal_bf16, uint16_t, normal_quad, TO_BF16(f0 + f1 * z[j]))
 
+#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_BF16] = name##_bf16},
 #define ANY_ROW(NAME, name)                                                                                            \
-    [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32, [WN_U8] = name##_u8},
-#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+    [WN_OP_##NAME] = {[WN_F32] = name##_f32,                                                                           \
+                      [WN_F64] = name##_f64,                                                                           \
+                      [WN_BF16] = name##_bf16,                                                                         \
+                      [WN_I32] = name##_i32,                                                                           \
+                      [WN_U8] = name##_u8},
 
 static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FULL, full) ANY_ROW(
     ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint) FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};

@@ -1,8 +1,10 @@
 /* DROPOUT, which is its own gradient: the numbers are addressed by element, so the same node's counter draws
  * the same mask again. Element e stays when word(seed, counter, e) < floor((1 - p) 2^32) and is scaled by
- * 1 / (1 - p), both from scalar.h. Four elements a Philox call, WN_QUADS calls side by side. */
+ * 1 / (1 - p), both from scalar.h. Four elements a Philox call, WN_QUADS calls side by side. bf16 goes by tiles
+ * through the f32 loop. */
 #include <stddef.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "elementwise.h"
 #include "draw.h"
 
@@ -36,8 +38,15 @@ DROPOUT(f64, double)
 
 void wn__cpu_dropout_range(const struct wn__dropout *k, int32_t dtype, void *out, const void *x, int64_t at, int64_t n)
 {
+    float wide[WN_TILE];
     if (dtype == WN_F32) range_f32(k, out, x, at, n);
-    else range_f64(k, out, x, at, n);
+    if (dtype == WN_F64) range_f64(k, out, x, at, n);
+    for (int64_t i = 0; dtype == WN_BF16 && i < n; i += WN_TILE) {
+        int64_t m = n - i < WN_TILE ? n - i : WN_TILE;
+        wn__widen(wide, (const uint16_t *)x + i, m);
+        range_f32(k, wide, wide, at + i, m);
+        wn__round((uint16_t *)out + i, wide, m);
+    }
 }
 
 struct dropout {
@@ -68,6 +77,6 @@ static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void
 
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d)
 {
-    int32_t known = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
+    int32_t known = d->out.dtype == WN_F32 || d->out.dtype == WN_F64 || d->out.dtype == WN_BF16;
     return d->op == WN_OP_DROPOUT && known && d->in[0].dtype == d->out.dtype ? dropout : NULL;
 }

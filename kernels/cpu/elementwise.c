@@ -1,14 +1,32 @@
 /* One elementwise op over a few elements: which family's loop it is, and the call. */
 #include "elementwise.h"
+#include "bf16.h"
 #include <stddef.h>
 
 int32_t wn__step_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b, struct wn__step *out)
 {
     *out = (struct wn__step){.dtype = dtype, .low = f[0], .high = f[1], .is_dropout = op == WN_OP_DROPOUT};
-    out->unary = wn__cpu_unary_loop(op, dtype);
-    out->binary = wn__cpu_binary_loop(op, dtype);
+    int32_t loop = dtype == WN_BF16 ? WN_F32 : dtype;
+    out->unary = wn__cpu_unary_loop(op, loop);
+    out->binary = wn__cpu_binary_loop(op, loop);
     if (out->is_dropout && b != NULL) out->dropout = (struct wn__dropout){b->seed, b->counter, f[0]};
     return out->is_dropout || out->unary != NULL || out->binary != NULL;
+}
+
+/* bf16: the f32 loop between widening and rounding, a tile at a time. */
+static void run_halves(const struct wn__step *s, uint16_t *out, const uint16_t *a, const uint16_t *b, int64_t n,
+                       int64_t sa, int64_t sb)
+{
+    float wide_a[WN_TILE], wide_b[WN_TILE], wide[WN_TILE];
+    struct wn__unary k = {wide_a, wide_b, wide, s->low, s->high};
+    for (int64_t i = 0; i < n; i += WN_TILE) {
+        int64_t m = n - i < WN_TILE ? n - i : WN_TILE;
+        wn__widen(wide_a, a + i * sa, sa ? m : 1);
+        if (b != NULL) wn__widen(wide_b, b + i * sb, sb ? m : 1);
+        if (s->unary != NULL) s->unary(0, m, &k);
+        else s->binary(wide, wide_a, wide_b, m, sa, sb);
+        wn__round(out + i, wide, m);
+    }
 }
 
 void wn__step_run(const struct wn__step *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
@@ -16,6 +34,8 @@ void wn__step_run(const struct wn__step *s, void *out, const void *a, const void
 {
     if (s->is_dropout) {
         wn__cpu_dropout_range(&s->dropout, s->dtype, out, a, at, n);
+    } else if (s->dtype == WN_BF16) {
+        run_halves(s, out, a, b, n, sa, sb);
     } else if (s->unary != NULL) {
         struct wn__unary k = {a, b, out, s->low, s->high};
         s->unary(0, n, &k);

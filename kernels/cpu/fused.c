@@ -5,9 +5,10 @@
  * are the ops' own (elementwise.h). In place is safe: a tile's operands are read before its result is written, but
  * for the last step, which reads an element before it writes it. */
 #include <stddef.h>
+#include "bf16.h"
 #include "elementwise.h"
 
-#define TILE 1024 /* elements: 4 KiB a value, all values of a chain within the first cache */
+#define TILE WN_TILE /* elements: 4 KiB a value, all values of a chain within the first cache */
 
 struct chain {
     struct wn__walk walk;
@@ -70,7 +71,7 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *
 /* Ops outside binary.c take no broadcast operand. */
 static int32_t fits(const struct wn_desc *d, const struct wn__chain_step *s)
 {
-    if (wn__cpu_binary_loop(s->op, d->out.dtype)) return 1;
+    if (wn__cpu_binary_loop(s->op, WN_F32)) return 1;
     for (int32_t j = 0; j < wn__elementwise_operands(s->op); j++)
         if (s->operand[j] < WN_CHAIN_INPUTS && !wn__type_equal(&d->in[s->operand[j]], &d->out)) return 0;
     return 1;
@@ -90,10 +91,10 @@ static wn_kernel_fn chain_kernel(const struct wn_desc *d)
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
 {
     switch (d->op) {
-    case WN_OP_CHAIN: return d->out.dtype == WN_F32 || d->out.dtype == WN_F64 ? chain_kernel(d) : NULL;
+    case WN_OP_CHAIN: return wn__dtype_is_float(d->out.dtype) ? chain_kernel(d) : NULL;
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cpu_map_kernel(d);
-    case WN_OP_LAYERNORM_DX_ADD: return wn__cpu_norm_kernel(d);
+    case WN_OP_LAYERNORM_DX_ADD: return d->out.dtype == WN_BF16 ? NULL : wn__cpu_norm_kernel(d);
     case WN_OP_CROSS_ENTROPY:
     case WN_OP_CROSS_ENTROPY_GRAD: return wn__cpu_cross_entropy_kernel(d);
     case WN_OP_PRODUCT_UPDATE: return wn__cpu_product_update_kernel(d);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "elementwise.h"
 
 #define COLUMNS 64 /* of the weight's gradient, accumulated side by side */
@@ -140,6 +141,7 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *s
 
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d)
 {
+    if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
     if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64) return NULL;
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;

@@ -1,13 +1,14 @@
 /* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones;
  * then either the last run is reduced (sum contiguous stretches) or kept (add rows side by side).
  *
- * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is
- * contiguous), integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined
- * in order. Threads share out outputs or chunks, so their number changes no bit. */
+ * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is contiguous), so
+ * does bf16, rounded from the f32 result; integers in 64 bits; few outputs over a long reduction go by a fixed number
+ * of chunks, joined in order. Threads share out outputs or chunks, so their number changes no bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "cpu.h"
 
 #define CHUNKS 64         /* of a long reduction with few outputs */
@@ -71,11 +72,11 @@ static int64_t place(const struct wn__walk *w, int64_t i)
 
 /* ---- one output from reduced elements [begin, end), contiguous stretches ------------------------- */
 
-#define LANE_EXTREME(NAME, T, PICK)                                                                                    \
-    static T NAME(const T *x, int64_t n)                                                                               \
+#define LANE_EXTREME(NAME, T, R, TAKE, PICK)                                                                           \
+    static R NAME(const T *x, int64_t n)                                                                               \
     {                                                                                                                  \
-        T best = x[0];                                                                                                 \
-        for (int64_t i = 1; i < n; i++) best = PICK(best, x[i]);                                                       \
+        R best = TAKE(x[0]);                                                                                           \
+        for (int64_t i = 1; i < n; i++) best = PICK(best, TAKE(x[i]));                                                 \
         return best;                                                                                                   \
     }
 
@@ -98,19 +99,26 @@ WN_CLONES static double row_sum_f32(const float *x, int64_t n)
     return wn__row_sum_f32(x, n);
 }
 
+WN_CLONES static double row_sum_bf16(const uint16_t *x, int64_t n)
+{
+    return wn__row_sum_bf16(x, n);
+}
+
 WN_CLONES static double row_sum_f64(const double *x, int64_t n)
 {
     return wn__row_sum_f64(x, n);
 }
 
-LANE_EXTREME(row_max_f32, float, wn_maximum_f32)
-LANE_EXTREME(row_max_f64, double, wn_maximum_f64)
-LANE_EXTREME(row_max_i32, int32_t, wn_maximum_i32)
-LANE_EXTREME(row_max_u8, uint8_t, wn_maximum_u8)
-LANE_EXTREME(row_min_f32, float, wn_minimum_f32)
-LANE_EXTREME(row_min_f64, double, wn_minimum_f64)
-LANE_EXTREME(row_min_i32, int32_t, wn_minimum_i32)
-LANE_EXTREME(row_min_u8, uint8_t, wn_minimum_u8)
+LANE_EXTREME(row_max_f32, float, float, WN_SAME, wn_maximum_f32)
+LANE_EXTREME(row_max_f64, double, double, WN_SAME, wn_maximum_f64)
+LANE_EXTREME(row_max_bf16, uint16_t, float, wn_from_bf16, wn_maximum_f32)
+LANE_EXTREME(row_max_i32, int32_t, int32_t, WN_SAME, wn_maximum_i32)
+LANE_EXTREME(row_max_u8, uint8_t, uint8_t, WN_SAME, wn_maximum_u8)
+LANE_EXTREME(row_min_f32, float, float, WN_SAME, wn_minimum_f32)
+LANE_EXTREME(row_min_f64, double, double, WN_SAME, wn_minimum_f64)
+LANE_EXTREME(row_min_bf16, uint16_t, float, wn_from_bf16, wn_minimum_f32)
+LANE_EXTREME(row_min_i32, int32_t, int32_t, WN_SAME, wn_minimum_i32)
+LANE_EXTREME(row_min_u8, uint8_t, uint8_t, WN_SAME, wn_minimum_u8)
 
 /* Sums of integers ride in a double: exact up to 2^53. */
 static inline double join_sum(double a, double b)
@@ -121,8 +129,9 @@ static inline double join_sum(double a, double b)
 #define join_max wn_maximum_f64
 #define join_min wn_minimum_f64
 
-/* KIND: sum, max, min. `at` is where the output's reduced elements begin in x. */
-#define REDUCE(KIND, S, T, START, TO)                                                                                  \
+/* KIND: sum, max, min. `at` is where the output's reduced elements begin in x. TAKE, TO: an element to a number, and a
+ * double back. */
+#define REDUCE(KIND, S, T, START, TAKE, TO)                                                                            \
     static double stretch_##KIND##_##S(const struct plan *p, const T *x, int64_t begin, int64_t end)                   \
     {                                                                                                                  \
         const struct wn__walk *w = &p->reduced;                                                                        \
@@ -169,7 +178,8 @@ static inline double join_sum(double a, double b)
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *row = x + (p->reduced.ndim == 1 ? r * p->reduced.step[0][0] : place(&p->reduced, r));             \
-            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] = join_##KIND(value[j], (double)row[j]);      \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] =                                             \
+                join_##KIND(value[j], (double)TAKE(row[j]));                                                           \
         }                                                                                                              \
     }                                                                                                                  \
     static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
@@ -214,28 +224,34 @@ static inline double join_sum(double a, double b)
         }                                                                                                              \
     }
 
-REDUCE(sum, f32, float, 0, (float))
-REDUCE(sum, f64, double, 0, (double))
-REDUCE(sum, i32, int32_t, 0, (int32_t)(int64_t))
-REDUCE(sum, u8, uint8_t, 0, (uint8_t)(int64_t))
-REDUCE(max, f32, float, -INFINITY, (float))
-REDUCE(max, f64, double, -INFINITY, (double))
-REDUCE(max, i32, int32_t, -INFINITY, wn_to_i32)
-REDUCE(max, u8, uint8_t, -INFINITY, wn_to_u8)
-REDUCE(min, f32, float, INFINITY, (float))
-REDUCE(min, f64, double, INFINITY, (double))
-REDUCE(min, i32, int32_t, INFINITY, wn_to_i32)
-REDUCE(min, u8, uint8_t, INFINITY, wn_to_u8)
+#define TO_BF16(x) wn_to_bf16((float)(x))
+
+REDUCE(sum, f32, float, 0, WN_SAME, (float))
+REDUCE(sum, f64, double, 0, WN_SAME, (double))
+REDUCE(sum, bf16, uint16_t, 0, wn_from_bf16, TO_BF16)
+REDUCE(sum, i32, int32_t, 0, WN_SAME, (int32_t)(int64_t))
+REDUCE(sum, u8, uint8_t, 0, WN_SAME, (uint8_t)(int64_t))
+REDUCE(max, f32, float, -INFINITY, WN_SAME, (float))
+REDUCE(max, f64, double, -INFINITY, WN_SAME, (double))
+REDUCE(max, bf16, uint16_t, -INFINITY, wn_from_bf16, TO_BF16)
+REDUCE(max, i32, int32_t, -INFINITY, WN_SAME, wn_to_i32)
+REDUCE(max, u8, uint8_t, -INFINITY, WN_SAME, wn_to_u8)
+REDUCE(min, f32, float, INFINITY, WN_SAME, (float))
+REDUCE(min, f64, double, INFINITY, WN_SAME, (double))
+REDUCE(min, bf16, uint16_t, INFINITY, wn_from_bf16, TO_BF16)
+REDUCE(min, i32, int32_t, INFINITY, WN_SAME, wn_to_i32)
+REDUCE(min, u8, uint8_t, INFINITY, WN_SAME, wn_to_u8)
 
 #define REDUCE_ROW(NAME, kind)                                                                                         \
     [WN_OP_##NAME] = {[WN_F32] = reduce_##kind##_f32,                                                                  \
                       [WN_F64] = reduce_##kind##_f64,                                                                  \
+                      [WN_BF16] = reduce_##kind##_bf16,                                                                \
                       [WN_I32] = reduce_##kind##_i32,                                                                  \
                       [WN_U8] = reduce_##kind##_u8},
 
 static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
-    REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max)
-        REDUCE_ROW(MIN, min)[WN_OP_MEAN] = {[WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64}};
+    REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max) REDUCE_ROW(MIN, min)[WN_OP_MEAN] = {
+        [WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64, [WN_BF16] = reduce_sum_bf16}};
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -298,7 +314,7 @@ struct argmax {
 };
 
 /* The first of the greatest; NaN counts as greatest. */
-#define ARGMAX(S, T)                                                                                                   \
+#define ARGMAX(S, T, TAKE)                                                                                             \
     static void argmax_##S(int64_t begin, int64_t end, void *ctx)                                                      \
     {                                                                                                                  \
         const struct argmax *k = ctx;                                                                                  \
@@ -306,20 +322,21 @@ struct argmax {
             const T *x = (const T *)k->x + o / k->axis.inner * k->axis.n * k->axis.inner + o % k->axis.inner;          \
             int64_t best = 0;                                                                                          \
             for (int64_t i = 1; i < k->axis.n; i++) {                                                                  \
-                T value = x[i * k->axis.inner], top = x[best * k->axis.inner];                                         \
+                __typeof__(TAKE(x[0])) value = TAKE(x[i * k->axis.inner]), top = TAKE(x[best * k->axis.inner]);        \
                 if (value > top || (value != value && top == top)) best = i;                                           \
             }                                                                                                          \
             k->out[o] = (int32_t)best;                                                                                 \
         }                                                                                                              \
     }
 
-ARGMAX(f32, float)
-ARGMAX(f64, double)
-ARGMAX(i32, int32_t)
-ARGMAX(u8, uint8_t)
+ARGMAX(f32, float, WN_SAME)
+ARGMAX(f64, double, WN_SAME)
+ARGMAX(bf16, uint16_t, wn_from_bf16)
+ARGMAX(i32, int32_t, WN_SAME)
+ARGMAX(u8, uint8_t, WN_SAME)
 
 static const wn__parallel_body argmaxes[WN_DTYPE_COUNT] = {
-    [WN_F32] = argmax_f32, [WN_F64] = argmax_f64, [WN_I32] = argmax_i32, [WN_U8] = argmax_u8};
+    [WN_F32] = argmax_f32, [WN_F64] = argmax_f64, [WN_BF16] = argmax_bf16, [WN_I32] = argmax_i32, [WN_U8] = argmax_u8};
 
 static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -336,7 +353,7 @@ wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_EXPAND: return wn__cpu_expand_kernel(d);
     case WN_OP_ARGMAX: return out == WN_I32 && argmaxes[in] ? argmax : NULL;
-    case WN_OP_EXTREME_GRAD: return is_float && in == out ? extreme_grad : NULL;
+    case WN_OP_EXTREME_GRAD: return is_float && in == out ? extreme_grad : wn__cpu_copies_kernel(d);
     default: return in == out && reductions[d->op][out] ? reduce : NULL;
     }
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "softmax.h"
 
 #define BLOCK 64 /* columns side by side when the dim is not the last */
@@ -240,6 +241,7 @@ static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, voi
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d)
 {
     int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
+    if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
     if (!is_float || d->in[0].dtype != d->out.dtype) return NULL;
     if (d->op == WN_OP_NLL) return d->in[1].dtype == WN_I32 ? nll : NULL;
     if (d->op == WN_OP_NLL_GRAD) return d->in[1].dtype == WN_I32 ? nll_grad : NULL;

@@ -1,9 +1,10 @@
 /* Rows and elements picked by index, and the sums that are their gradients. Indices are checked before a byte
  * is written: one outside its table is WN_VALUE, with the value and the range. Gradients add in index order
- * and threads share out columns, so the sums do not depend on threads. */
+ * and threads share out columns, so the sums do not depend on threads; those of bf16 are f32 sums, rounded. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
+#include "bf16.h"
 #include "cpu.h"
 
 static int32_t check_ids(const char *op, const int32_t *ids, int64_t n, int64_t size)
@@ -126,13 +127,14 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
 
 GATHER(f32, float)
 GATHER(f64, double)
+GATHER(bf16, uint16_t)
 GATHER(i32, int32_t)
 GATHER(u8, uint8_t)
 GATHER_GRAD(f32, float)
 GATHER_GRAD(f64, double)
 
 static const wn__parallel_body gathers[WN_DTYPE_COUNT] = {
-    [WN_F32] = gather_f32, [WN_F64] = gather_f64, [WN_I32] = gather_i32, [WN_U8] = gather_u8};
+    [WN_F32] = gather_f32, [WN_F64] = gather_f64, [WN_BF16] = gather_bf16, [WN_I32] = gather_i32, [WN_U8] = gather_u8};
 
 static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -160,9 +162,9 @@ wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d)
     int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
     switch (d->op) {
     case WN_OP_EMBEDDING: return embedding;
-    case WN_OP_EMBEDDING_GRAD: return is_float ? embedding_grad : NULL;
+    case WN_OP_EMBEDDING_GRAD: return is_float ? embedding_grad : wn__cpu_copies_kernel(d);
     case WN_OP_GATHER: return gathers[d->out.dtype] ? gather : NULL;
-    case WN_OP_GATHER_GRAD: return is_float ? gather_grad : NULL;
+    case WN_OP_GATHER_GRAD: return is_float ? gather_grad : wn__cpu_copies_kernel(d);
     default: return NULL;
     }
 }

@@ -1,9 +1,10 @@
 /* Elementwise ops of one input, their derivatives (dy and one residual, same shape), and CAST.
  * The formulas are scalar.h's; here they only meet memory. In place is safe: each loop reads an element
- * before it writes it. */
+ * before it writes it. bf16 goes by tiles through the f32 loops. */
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "elementwise.h"
 
 #define LOOP(NAME, T, EXPR)                                                                                            \
@@ -59,45 +60,75 @@ wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype)
     return loops[op][dtype];
 }
 
+struct halves {
+    struct wn__unary k;
+    wn__parallel_body loop; /* of f32 */
+};
+
+static void halves_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct halves *h = ctx;
+    const uint16_t *a = h->k.a, *b = h->k.b;
+    float wide_a[WN_TILE], wide_b[WN_TILE];
+    struct wn__unary tile = {wide_a, wide_b, wide_a, h->k.low, h->k.high};
+    for (int64_t at = begin; at < end; at += WN_TILE) {
+        int64_t n = end - at < WN_TILE ? end - at : WN_TILE;
+        wn__widen(wide_a, a + at, n);
+        if (b) wn__widen(wide_b, b + at, n);
+        h->loop(0, n, &tile);
+        wn__round((uint16_t *)h->k.out + at, wide_a, n);
+    }
+}
+
 static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     struct wn__unary k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, d->attrs.f[0], d->attrs.f[1]};
-    wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, loops[d->op][d->out.dtype], &k);
+    struct halves h = {k, loops[d->op][WN_F32]};
+    if (d->out.dtype == WN_BF16) wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, halves_part, &h);
+    else wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, loops[d->op][d->out.dtype], &k);
     return WN_OK;
 }
 
 /* ---- cast ---------------------------------------------------------------------------------------- */
-/* To integers: toward zero; floats outside go to the nearest end, integers wrap. */
+/* To integers: toward zero; floats outside go to the nearest end, integers wrap. To bf16: the f32 value, rounded. */
 
-#define CAST(NAME, FROM, TO, EXPR)                                                                                     \
-    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
+/* TAKE: what an element is as a number. */
+#define CAST(NAME, FROM, TO, TAKE, EXPR)                                                                               \
+    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
         const struct wn__unary *k = ctx;                                                                               \
         const FROM *a = k->a;                                                                                          \
         TO *out = k->out;                                                                                              \
-        for (int64_t i = begin; i < end; i++) {                                                                        \
-            FROM x = a[i];                                                                                             \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            __typeof__(TAKE(a[i])) x = TAKE(a[i]);                                                                     \
             out[i] = (EXPR);                                                                                           \
         }                                                                                                              \
     }
 
-#define CASTS_FROM(S, T, TO_I32, TO_U8)                                                                                \
-    CAST(cast_##S##_f32, T, float, (float)x)                                                                           \
-    CAST(cast_##S##_f64, T, double, (double)x)                                                                         \
-    CAST(cast_##S##_i32, T, int32_t, TO_I32(x))                                                                        \
-    CAST(cast_##S##_u8, T, uint8_t, TO_U8(x))
+#define CASTS_FROM(S, T, TAKE, TO_I32, TO_U8)                                                                          \
+    CAST(cast_##S##_f32, T, float, TAKE, (float)x)                                                                     \
+    CAST(cast_##S##_f64, T, double, TAKE, (double)x)                                                                   \
+    CAST(cast_##S##_bf16, T, uint16_t, TAKE, wn_to_bf16((float)x))                                                     \
+    CAST(cast_##S##_i32, T, int32_t, TAKE, TO_I32(x))                                                                  \
+    CAST(cast_##S##_u8, T, uint8_t, TAKE, TO_U8(x))
 
-CASTS_FROM(f32, float, wn_to_i32, wn_to_u8)
-CASTS_FROM(f64, double, wn_to_i32, wn_to_u8)
-CASTS_FROM(i32, int32_t, (int32_t), (uint8_t))
-CASTS_FROM(u8, uint8_t, (int32_t), (uint8_t))
+CASTS_FROM(f32, float, WN_SAME, wn_to_i32, wn_to_u8)
+CASTS_FROM(f64, double, WN_SAME, wn_to_i32, wn_to_u8)
+CASTS_FROM(bf16, uint16_t, wn_from_bf16, wn_to_i32, wn_to_u8)
+CASTS_FROM(i32, int32_t, WN_SAME, (int32_t), (uint8_t))
+CASTS_FROM(u8, uint8_t, WN_SAME, (int32_t), (uint8_t))
 
 #define CAST_ROW(FROM, s)                                                                                              \
-    [FROM] = {[WN_F32] = cast_##s##_f32, [WN_F64] = cast_##s##_f64, [WN_I32] = cast_##s##_i32, [WN_U8] = cast_##s##_u8},
+    [FROM] = {[WN_F32] = cast_##s##_f32,                                                                               \
+              [WN_F64] = cast_##s##_f64,                                                                               \
+              [WN_BF16] = cast_##s##_bf16,                                                                             \
+              [WN_I32] = cast_##s##_i32,                                                                               \
+              [WN_U8] = cast_##s##_u8},
 
-static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64)
-                                                                            CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
+static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {
+    CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64) CAST_ROW(WN_BF16, bf16) CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
 
 static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -112,5 +143,5 @@ wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d)
     if (d->op == WN_OP_CAST) return casts[d->in[0].dtype][d->out.dtype] ? cast : NULL;
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;
-    return loops[d->op][d->out.dtype] ? unary : NULL;
+    return loops[d->op][d->out.dtype == WN_BF16 ? WN_F32 : d->out.dtype] ? unary : NULL;
 }

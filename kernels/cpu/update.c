@@ -1,11 +1,13 @@
 /* Effects: the only kernels that write state cells. ASSIGN and ACCUMULATE, and the optimizers' steps with the
  * formulas of PyTorch's plain (single-tensor) path, operation by operation: scalars are worked out in double
  * and rounded once to the parameter's type; a scaled sum is one fma.
- * A cell is read and written element by element, so a gradient must not overlap a cell. */
+ * A cell is read and written element by element, so a gradient must not overlap a cell. bf16 goes by tiles through the
+ * f32 loops: every cell is rounded once a step. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
+#include "bf16.h"
 #include "update.h"
 
 static void assign_part(int64_t begin, int64_t end, void *ctx)
@@ -100,20 +102,45 @@ void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struc
         u->hyper[i] = type->dtype == WN_F64 ? ((const double *)hyper)[i] : ((const float *)hyper)[i];
 }
 
+static void halves_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__update *u = ctx;
+    float value[WN_TILE], wide[3][WN_TILE];
+    void *const cells[3] = {wide[0], wide[1], wide[2]};
+    struct wn__update tile = *u;
+    tile.value = value;
+    tile.cell = cells;
+    for (int64_t at = begin; at < end; at += WN_TILE) {
+        int64_t n = end - at < WN_TILE ? end - at : WN_TILE;
+        wn__widen(value, (const uint16_t *)u->value + at, n);
+        for (int32_t k = 0; k < u->n_cells; k++) wn__widen(wide[k], (const uint16_t *)u->cell[k] + at, n);
+        u->loop(0, n, &tile);
+        for (int32_t k = 0; k < u->n_cells; k++) wn__round((uint16_t *)u->cell[k] + at, wide[k], n);
+    }
+}
+
+static wn__parallel_body body_of(const struct wn_desc *d)
+{
+    int32_t dtype = d->in[0].dtype;
+    if (d->op == WN_OP_ASSIGN) return assign_part;
+    if (dtype == WN_BF16) return loops[d->op][WN_F32] ? halves_part : NULL;
+    return loops[d->op][dtype];
+}
+
 static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     const struct wn_type *value = &d->in[0];
     struct wn__update u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
     if (d->n_in > 1) wn__cpu_update_numbers(&d->in[1], b->in[1], &u);
-    wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, d->op == WN_OP_ASSIGN ? assign_part : loops[d->op][value->dtype],
-                     &u);
+    u.loop = loops[d->op][WN_F32];
+    u.n_cells = d->op == WN_OP_ADAM ? 3 : d->op == WN_OP_MOMENTUM ? 2 : 1;
+    wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, body_of(d), &u);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d)
 {
-    if (d->op == WN_OP_ASSIGN) return update;
     if (d->n_in > 1 && d->in[1].dtype != WN_F64 && d->in[1].dtype != WN_F32) return NULL;
-    return loops[d->op][d->in[0].dtype] ? update : NULL;
+    return body_of(d) ? update : NULL;
 }

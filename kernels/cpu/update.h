@@ -9,7 +9,9 @@ struct wn__update {
     const void *value; /* the gradient, or what is assigned */
     void *const *cell;
     double hyper[8];
-    int64_t size; /* bytes an element */
+    int64_t size;           /* bytes an element */
+    wn__parallel_body loop; /* bf16: of f32 */
+    int32_t n_cells;        /* that the op writes */
 };
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype); /* NULL: no loop for it */
 /* The block of numbers an optimizer's effect reads, of that type, into u. */

@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
+local op = require 'wane.op'
 local program = require 'wane.program'
 local tensor = require 'wane.tensor'
 local within = require 'wane.within'
@@ -230,7 +231,7 @@ local function call(self, ...)
     local count, args = select('#', ...), { ... }
     local mode = module.mode()
     if self.mode ~= mode then self.mode, self.steps = mode, {} end
-    local key = signature(args, count)
+    local key = signature(args, count) .. (op.is_casting() and '|autocast' or '')
     local values, inputs = prepare(args, count)
     local step = self.steps[key] or {}
     self.steps[key] = step

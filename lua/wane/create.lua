@@ -237,16 +237,16 @@ function create.tensor(value, opts)
             errors.describe(value))
     end
     local dims = measure(value, what)
-    local half = dtype == 'bf16' or dtype == 'f16'
-    local stored = half and 'f32' or dtype
+    local stored = (dtype == 'bf16' or dtype == 'f16') and 'f32' or dtype
     local wide = binding.array('f64', math.max(1, tensor.count(dims)))
     local n = flatten(value, dims, 1, wide, 0, what)
     check_range(wide, n, dtype, what)
     local bytes = binding.array(stored, math.max(1, n))
     for k = 0, n - 1 do bytes[k] = wide[k] end
     local device = opts.device ~= nil and op.device(opts.device, what) or nil
+    if dtype == 'bf16' then stored, bytes = dtype, binding.round(bytes, n) end
     local made = create.data(dims, stored, device, bytes)
-    if half then made = made:to(dtype) end
+    if stored ~= dtype then made = made:to(dtype) end -- f16: raises that it is not in this version
     return finish(made, opts)
 end
 

@@ -8,6 +8,8 @@
 local ffi = require 'ffi'
 local errors = require 'wane.errors'
 
+local band, bor, lshift, rshift = bit.band, bit.bor, bit.lshift, bit.rshift
+
 local binding = {}
 
 local function exists(path)
@@ -156,6 +158,55 @@ for name, text in pairs(element) do array[name] = ffi.typeof(text) end
 -- @param n elements
 function binding.array(dtype, n)
     return array[dtype](n)
+end
+
+--- n bf16 words as an array of f32: exact.
+-- @param halves uint16 array
+-- @param n elements
+function binding.widen(halves, n)
+    local wide = array.f32(math.max(1, n))
+    local bits = ffi.cast('int32_t *', wide)
+    for k = 0, n - 1 do bits[k] = lshift(halves[k], 16) end
+    return wide
+end
+
+--- Makes every NaN of an array the plain one. Lua tells its types apart by the bits of NaNs, so a number must not be
+-- taken from an array of foreign bits before: -NaN with all bits set would become a nil, or worse.
+-- @param buffer array of dtype 'f32' or 'f64'; others are left alone
+-- @param dtype its dtype
+-- @param n elements
+function binding.plain_nans(buffer, dtype, n)
+    local bits = ffi.cast('int32_t *', buffer)
+    if dtype == 'f32' then
+        for k = 0, n - 1 do
+            if band(bits[k], 0x7fffffff) > 0x7f800000 then bits[k] = 0x7fc00000 end
+        end
+    elseif dtype == 'f64' then
+        for k = 1, 2 * n - 1, 2 do
+            local upper = band(bits[k], 0x7fffffff)
+            if upper > 0x7ff00000 or upper == 0x7ff00000 and bits[k - 1] ~= 0 then
+                bits[k - 1], bits[k] = 0, 0x7ff80000
+            end
+        end
+    end
+end
+
+--- n floats as an array of bf16 words: to nearest, ties to even; a NaN stays one.
+-- @param wide float array
+-- @param n elements
+function binding.round(wide, n)
+    local halves = array.bf16(math.max(1, n))
+    local bits = ffi.cast('int32_t *', wide)
+    for k = 0, n - 1 do
+        local b = bits[k]
+        local upper = rshift(b, 16)
+        if band(b, 0x7fffffff) > 0x7f800000 then
+            halves[k] = bor(upper, 0x40)
+        else
+            halves[k] = rshift(b + 0x7fff + band(upper, 1), 16)
+        end
+    end
+    return halves
 end
 
 --- Bytes of one element of a dtype.

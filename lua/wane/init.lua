@@ -60,6 +60,7 @@ local PLACES = {
     plan = { 'plan', 'plan' }, frontier = { 'plan', 'frontier' }, min_budget = { 'plan', 'min_budget' },
     targets = { 'plan', 'targets' }, fit = { 'plan', 'fit' },
     measure = { 'measure', 'measure' }, check = { 'measure', 'check' }, compile = { 'compile', 'compile' },
+    autocast = { 'autocast', 'autocast' },
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
@@ -70,7 +71,7 @@ local PLACES = {
 
 -- Names of the design that a later version brings.
 local LATER = {
-    autocast = true, custom = true, accumulate = true,
+    custom = true, accumulate = true,
 }
 
 local function find(name)

@@ -42,6 +42,11 @@ function module.new_epoch()
     epoch = epoch + 1
 end
 
+--- The number of the program being recorded.
+function module.epoch()
+    return epoch
+end
+
 --- Whether x is an instance of a module class.
 function module.is(x)
     local mt = getmetatable(x)

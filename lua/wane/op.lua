@@ -4,6 +4,7 @@
 -- Numbers as operands become 0-d constants of the tensor's dtype; they are bound at run time and never part
 -- of a plan's key. Shapes and dtypes are checked by the library at once; a failure raises at the user's line.
 -- Lines of nodes are not recorded unless `op.lines(true)`: walking the stack costs more than recording.
+-- Inside wane.autocast the operands go through its rules first; outside, that is one test of a local.
 -- @module wane.op
 
 local binding = require 'wane.ffi'
@@ -94,6 +95,26 @@ local function bad_operand(o, x, position)
 end
 op.bad_operand = bad_operand
 
+local casting, casting_list -- the rules of the innermost wane.autocast: op number and operands to operands; or nil
+
+--- Sets the rules operands go through (autocast.lua); nil: none.
+-- @param rules function(o, a, b, ...) that returns the operands, 5 at most
+-- @param of_list function(o, list) that returns a list
+function op.set_casting(rules, of_list)
+    casting, casting_list = rules, of_list
+end
+
+--- Whether an autocast is on here: the same calls then record other nodes.
+function op.is_casting()
+    return casting ~= nil
+end
+
+--- The operand as norms and losses made of several ops take it: f32 inside wane.autocast, t itself outside.
+function op.wide(t)
+    if casting then t = casting(op.id.mean, t) end
+    return t
+end
+
 --- The attribute block, zeroed: fill `n`, `i`, `f`, `dtype` and record at once.
 function op.attrs()
     binding.fill(attrs, attrs_bytes)
@@ -106,6 +127,7 @@ end
 -- @param at attribute block or nil
 function op.unary(o, a, at)
     if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
+    if casting then a = casting(o, a) end
     inputs[0] = a.id
     local id = C.wn_record(o, 1, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
@@ -134,6 +156,7 @@ end
 --- Records an op of two inputs, one of which may be a number.
 function op.binary(o, a, b, at)
     if getmetatable(a) ~= Tensor or getmetatable(b) ~= Tensor then return with_number(o, a, b, at) end
+    if casting then a, b = casting(o, a, b) end
     inputs[0], inputs[1] = a.id, b.id
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
@@ -145,6 +168,7 @@ function op.ternary(o, a, b, c, at)
     if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
     if getmetatable(b) ~= Tensor then bad_operand(o, b, 2) end
     if getmetatable(c) ~= Tensor then bad_operand(o, c, 3) end
+    if casting then a, b, c = casting(o, a, b, c) end
     inputs[0], inputs[1], inputs[2] = a.id, b.id, c.id
     local id = C.wn_record(o, 3, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
@@ -156,6 +180,7 @@ function op.quinary(o, a, b, c, d, e, at)
     if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
     if getmetatable(d) ~= Tensor then bad_operand(o, d, 4) end
     if getmetatable(e) ~= Tensor then bad_operand(o, e, 5) end
+    if casting then a, b, c, d, e = casting(o, a, b, c, d, e) end
     inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
     local id = C.wn_record(o, 5, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
@@ -197,6 +222,7 @@ function op.record(name, list, attributes)
     end
     local at = attributes or zero
     if type(at) == 'table' then at = set_attrs(at) end
+    if casting then list = casting_list(o, list) end
     local like
     for k = 1, n do
         if getmetatable(list[k]) == Tensor then

@@ -31,15 +31,11 @@ local function need_bytes(t, what)
     end
 end
 
---- The elements of t, row-major, as a cdata array and its length; half types come as f32.
+--- The elements of t, row-major, as a cdata array and its length; bf16 comes as f32.
 function read.buffer(t, what)
     tensor.need_self(t, what)
     need_bytes(t, what)
     local dtype = tensor.dtype_name[t._dtype]
-    if dtype == 'bf16' or dtype == 'f16' then
-        t = methods.to(t, 'f32')
-        dtype = 'f32'
-    end
     local n = tensor.count(t._dims)
     if n > 0 then read.run(t) end
     local bytes = n * binding.element_bytes[dtype]
@@ -49,6 +45,8 @@ function read.buffer(t, what)
     end
     local buffer = binding.array(dtype, math.max(1, n))
     if n > 0 then binding.check(C.wn_read(t.id, buffer, bytes)) end
+    if dtype == 'bf16' then buffer, dtype = binding.widen(buffer, n), 'f32' end
+    binding.plain_nans(buffer, dtype, n)
     return buffer, n
 end
 

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "../../kernels/scalar.h"
 #include "status.h"
 #include "type.h"
 
@@ -148,6 +149,7 @@ union number {
     int32_t i32;
     uint8_t u8;
     int8_t i8;
+    uint16_t bf16;
 };
 
 void wn__number_put(int32_t dtype, double value, void *element)
@@ -158,6 +160,7 @@ void wn__number_put(int32_t dtype, double value, void *element)
     case WN_I32: n.i32 = (int32_t)value; break;
     case WN_U8: n.u8 = (uint8_t)value; break;
     case WN_I8: n.i8 = (int8_t)value; break;
+    case WN_BF16: n.bf16 = wn_to_bf16((float)value); break;
     default: break;
     }
     memcpy(element, &n, (size_t)wn__dtype_size(dtype));
@@ -172,6 +175,7 @@ double wn__number_get(int32_t dtype, const void *element)
     case WN_I32: return (double)n.i32;
     case WN_U8: return (double)n.u8;
     case WN_I8: return (double)n.i8;
+    case WN_BF16: return (double)wn_from_bf16(n.bf16);
     default: return n.f64;
     }
 }

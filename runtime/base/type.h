@@ -45,7 +45,7 @@ int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);
 /* WN_VALUE when a dim is negative or the byte count would not fit. `what` opens the message. */
 int32_t wn__type_check(const struct wn_type *t, const char *what);
 
-/* One number in and out of an element of that dtype; 16-bit floats are not numbers of the host yet. */
+/* One number in and out of an element of that dtype; f16 is no number of the host yet. */
 void wn__number_put(int32_t dtype, double value, void *element);
 double wn__number_get(int32_t dtype, const void *element);
 

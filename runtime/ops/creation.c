@@ -17,7 +17,7 @@ static int32_t shape_created(struct wn_desc *d)
 static int32_t need_created_float(const struct wn_desc *d)
 {
     if (wn__dtype_is_float(d->attrs.dtype)) return WN_OK;
-    return wn__fail(WN_DTYPE, "%s: dtype %s given, expected f32 or f64; make it in f32 and convert it with :to",
+    return wn__fail(WN_DTYPE, "%s: dtype %s given, expected f32, bf16 or f64; make it in f32 and convert it with :to",
                     wn__op_name(d->op), wn__dtype_name(d->attrs.dtype));
 }
 

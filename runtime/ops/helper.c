@@ -57,10 +57,11 @@ int32_t wn__need_element(const struct wn_desc *d, int32_t dtype)
 int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j)
 {
     int32_t a = d->in[i].dtype, b = d->in[j].dtype;
+    int32_t advise_b = wn__dtype_is_float(b) && (!wn__dtype_is_float(a) || a == WN_BF16);
     if (a == b) return WN_OK;
     return wn__fail(WN_DTYPE, "%s: inputs %d and %d are %s and %s; nothing is promoted, convert one with :to '%s'",
                     wn__op_name(d->op), (int)i + 1, (int)j + 1, wn__type_text(&d->in[i]), wn__type_text(&d->in[j]),
-                    wn__dtype_name(wn__dtype_is_float(b) && !wn__dtype_is_float(a) ? b : a));
+                    wn__dtype_name(advise_b ? b : a));
 }
 
 int32_t wn__same_dtype(const struct wn_desc *d)
@@ -179,6 +180,19 @@ void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost)
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, 0, cost);
+}
+
+/* ---- scratch --------------------------------------------------------------------------------------- */
+static int64_t f32_copy(const struct wn_type *t)
+{
+    return t->dtype == WN_BF16 ? wn__padded(wn__numel(t) * 4) : 0;
+}
+
+int64_t wn__workspace_f32_copies(const struct wn_desc *d, int32_t target)
+{
+    int64_t bytes = f32_copy(&d->out);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += f32_copy(&d->in[i]);
+    return target == WN_TARGET_CPU ? bytes : 0;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

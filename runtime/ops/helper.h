@@ -28,6 +28,11 @@ void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *
 void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost); /* an element of in[0] */
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost); /* no arithmetic, all bytes once */
 
+/* ---- scratch --------------------------------------------------------------------------------------- */
+/* Of ops whose kernels on the CPU go by whole rows: an f32 copy of each bf16 input and of a bf16 result, each padded,
+ * in that order. Nothing for other types. */
+int64_t wn__workspace_f32_copies(const struct wn_desc *d, int32_t target);
+
 /* ---- gradients ------------------------------------------------------------------------------------- */
 struct wn_attrs wn__attrs_shape(const struct wn_type *t); /* attributes that say t's shape */
 struct wn_node *wn__emit_op(struct wn__grad *g, int32_t op, struct wn_node *a, const struct wn_attrs *attrs);

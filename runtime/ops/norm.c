@@ -41,7 +41,7 @@ static void cost_row_mean(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, MEAN_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, NULL, NULL};
+const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, NULL, wn__workspace_f32_copies};
 
 /* ---- row_rstd: 1 / sqrt(variance + eps), the variance over D --------------------------------------- */
 static int32_t shape_row_rstd(struct wn_desc *d)
@@ -59,7 +59,7 @@ static void cost_row_rstd(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, RSTD_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, NULL, NULL};
+const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, NULL, wn__workspace_f32_copies};
 
 /* ---- layernorm: (x - mean) rstd w + b -------------------------------------------------------------- */
 static int32_t shape_layernorm(struct wn_desc *d)
@@ -86,7 +86,8 @@ static void grad_layernorm(struct wn__grad *g)
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }
 
-const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm, NULL};
+const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm,
+                                              wn__workspace_f32_copies};
 
 /* ---- layernorm_dx: dy, x, mean, rstd, w ------------------------------------------------------------ */
 static int32_t shape_layernorm_dx(struct wn_desc *d)
@@ -105,7 +106,7 @@ static void cost_layernorm_dx(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, DX_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, NULL, NULL};
+const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, NULL, wn__workspace_f32_copies};
 
 /* ---- layernorm_dw: dy, x, mean, rstd -> (D) -------------------------------------------------------- */
 static int32_t shape_layernorm_dw(struct wn_desc *d)
@@ -124,4 +125,4 @@ static void cost_layernorm_dw(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, DW_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, NULL, NULL};
+const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, NULL, wn__workspace_f32_copies};

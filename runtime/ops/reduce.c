@@ -135,7 +135,7 @@ static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += (double)wn__bytes(&d->in[1]);
 }
 
-const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, NULL, NULL};
+const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, NULL, wn__workspace_f32_copies};
 
 /* ---- argmax: one dim, the first of equals ---------------------------------------------------------- */
 static int32_t shape_argmax(struct wn_desc *d)

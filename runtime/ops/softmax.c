@@ -51,8 +51,8 @@ static void cost_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, GRAD_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, NULL};
-const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, NULL, NULL};
+const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, NULL, wn__workspace_f32_copies};
 
 /* ---- log_softmax: dx = dy - exp(y) sum dy ---------------------------------------------------------- */
 static void grad_log_softmax(struct wn__grad *g)
@@ -65,8 +65,9 @@ static void cost_log_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, LOG_GRAD_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax, NULL};
-const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, NULL, NULL};
+const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, NULL,
+                                                     wn__workspace_f32_copies};
 
 /* ---- nll: logp (..., C), labels (...) -> () -------------------------------------------------------- */
 static int32_t shape_nll(struct wn_desc *d)
@@ -104,7 +105,7 @@ static void grad_nll(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, NULL};
+const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, wn__workspace_f32_copies};
 
 /* ---- nll_grad: dy (), labels (...) -> (..., C) ----------------------------------------------------- */
 static int32_t shape_nll_grad(struct wn_desc *d)
@@ -123,4 +124,4 @@ static int32_t shape_nll_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, NULL};
+const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, wn__workspace_f32_copies};

@@ -58,7 +58,7 @@ static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* zeroed first, then read and written */
 }
 
-const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_scatter, NULL, NULL};
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_scatter, NULL, wn__workspace_f32_copies};
 
 /* ---- gather: out[.., k, ..] = x[.., ids[.., k, ..], ..] along one dim ------------------------------ */
 static int32_t same_but(const struct wn_type *a, const struct wn_type *b, int64_t dim)
@@ -107,4 +107,4 @@ static int32_t shape_gather_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, NULL, NULL};
+const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, NULL, wn__workspace_f32_copies};

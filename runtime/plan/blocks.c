@@ -1,8 +1,10 @@
 /* Blocks and residuals, found in the graph and nowhere declared.
  *
- * A residual is a forward value that a backward node reads. A cut is a place in record order that at most
- * one computed value crosses. A block starts at a cut where a stretch with a state of its own begins, and at
- * every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut open. */
+ * A residual is a forward value that a backward node reads - but for a state cast to another type, which is as near as
+ * the state itself: it is issued again wherever a stretch reads it, so no policy is asked about it. A cut is a place in
+ * record order that at most one computed value crosses. A block starts at a cut where a stretch with a state of its own
+ * begins, and at every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut
+ * open. */
 #include "form.h"
 
 int32_t wn__form_is_alias(const struct wn__form *f, int32_t node)
@@ -22,13 +24,23 @@ static int32_t is_forward(const struct wn__pnode *p)
     return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
 }
 
+/* A cast that was asked for, or is there already, is a value like any other. */
+static void find_reissued(struct wn__form *f)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        struct wn__pnode *p = &f->node[i];
+        if (!is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;
+        p->is_reissued = f->node[wn__form_storage(f, wn__form_in(f, i, 0))].leaf == WN_LEAF_CELL;
+    }
+}
+
 static int32_t find_residuals(struct wn__form *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
         if (!wn__form_is_backward(f, i)) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
             struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (!is_forward(v)) continue;
+            if (!is_forward(v) || v->is_reissued) continue;
             v->is_residual = 1;
             v->n_readers++;
         }
@@ -111,7 +123,7 @@ static void find_boundaries(struct wn__form *f)
         if (!is_forward(p)) continue;
         for (int32_t k = 0; k < p->n_in; k++) {
             struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (is_forward(v) && v->block != p->block) v->is_boundary = 1;
+            if (is_forward(v) && !v->is_reissued && v->block != p->block) v->is_boundary = 1;
         }
     }
 }
@@ -122,6 +134,7 @@ int32_t wn__form_blocks(struct wn__form *f)
     int32_t *last = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *last);
     int32_t *ends = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *ends);
     uint8_t *is_cut = wn__pool_get(&scratch, f->n + 1);
+    find_reissued(f);
     int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(f);
     if (code == WN_OK) {
         find_last_readers(f, last);

@@ -28,6 +28,7 @@ struct wn__pnode {
     int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
     uint8_t is_given;    /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
+    uint8_t is_reissued; /* a state cast to another type: issued again where it is read, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;

@@ -35,11 +35,12 @@ static int32_t new_copy(struct wn__lowering *l, int32_t node)
 
 static void issue(struct wn__lowering *l, int32_t node)
 {
-    int32_t phase = l->f->node[node].phase;
-    if (phase == WN_PHASE_FORWARD && (l->in_backward || l->issued_once[node])) phase = WN_PHASE_RECOMPUTE;
+    int32_t phase = l->f->node[node].phase, again = l->issued_once[node] && !l->f->node[node].is_reissued;
+    if (phase == WN_PHASE_FORWARD && (l->in_backward || again)) phase = WN_PHASE_RECOMPUTE;
     int32_t copy = new_copy(l, node);
     put_item(l, node, phase, copy);
     l->cur[node] = copy;
+    if (l->f->node[node].is_reissued) l->reissued[l->n_reissued++] = node;
     l->issued_once[node] = 1;
 }
 
@@ -72,7 +73,7 @@ static void run_block(struct wn__lowering *l, const struct wn__recipe_step *s)
 {
     const struct wn__recipe *r = l->r;
     for (int32_t i = r->first[s->block]; i < r->limit[s->block] && l->code == WN_OK; i++) {
-        if (r->block_of[i] != s->block || wn__form_is_alias(l->f, i)) continue;
+        if (r->block_of[i] != s->block || wn__form_is_alias(l->f, i) || l->f->node[i].is_reissued) continue;
         int32_t wanted = l->f->node[i].result >= 0 || (l->reached[i] && r->last[i] >= r->limit[s->block]);
         if (wanted) demand(l, i);
     }
@@ -101,6 +102,11 @@ static void note_effect(struct wn__lowering *l, int32_t effect)
     *noted = (int32_t)l->n_in;
     for (int32_t k = 0; k < p->n_in; k++)
         l->in[l->n_in++] = l->cur[wn__form_storage(l->f, wn__form_in(l->f, effect, k))];
+}
+
+static void forget_reissued(struct wn__lowering *l)
+{
+    while (l->n_reissued > 0) l->cur[l->reissued[--l->n_reissued]] = -1;
 }
 
 static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s)
@@ -170,6 +176,7 @@ static void follow_recipe(struct wn__lowering *l)
             if (s->kind != WN_RECIPE_FREE) run_block(l, s);
             forget(l, s);
         }
+        forget_reissued(l);
     }
     /* What is asked for without being anyone's block output: a leaf's alias, a gradient nothing led to. */
     for (int32_t i = 0; i < l->f->n && l->code == WN_OK; i++) {
@@ -185,6 +192,7 @@ static void prepare(struct wn__lowering *l)
     int64_t n = l->f->n;
     l->cur = get(l, n, sizeof *l->cur);
     l->needed = get(l, n, sizeof *l->needed);
+    l->reissued = get(l, n, sizeof *l->reissued);
     l->mark = get(l, n, 1);
     l->useful = get(l, n, 1);
     l->reached = get(l, n, 1);

@@ -19,8 +19,9 @@ struct wn__lowering {
     int64_t n_in, in_capacity;
     struct wn__copy *copy;
     int64_t n_copies, copy_capacity;
-    int32_t *cur;    /* (f->n) the copy a value is to be had from now, or -1 */
-    int32_t *needed; /* (f->n) scratch of demand */
+    int32_t *cur;                  /* (f->n) the copy a value is to be had from now, or -1 */
+    int32_t *needed;               /* (f->n) scratch of demand */
+    int32_t *reissued, n_reissued; /* (f->n) those issued in this step: forgotten at its end */
     uint8_t *mark, *useful, *reached, *issued_once;
     int32_t *backward_first, *backward_next;
     int32_t *effect_in; /* (n_effects) where its inputs' copies were noted when its gradient's turn came, or -1 */

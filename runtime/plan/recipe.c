@@ -95,6 +95,7 @@ struct keep_rule {
 static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
 {
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
+    if (c->f->node[i].is_reissued) return 0;
     int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
     int32_t by_default = rule.defaults && matters && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
     return is_always_kept(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
@@ -109,7 +110,7 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
         if (is_kept(c, i, rule)) r->keep[r->n_keep + n++] = i;
-        else *n_dropped += r->last[i] >= r->limit[block];
+        else *n_dropped += r->last[i] >= r->limit[block] && !c->f->node[i].is_reissued;
     }
     return n;
 }

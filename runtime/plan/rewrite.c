@@ -149,7 +149,7 @@ static int32_t map_product(struct rewriting *w, int32_t i)
 static int32_t add_to_norm(struct rewriting *w, int32_t i)
 {
     const struct wn__form *f = w->f;
-    if (f->node[i].op != WN_OP_ADD) return 0;
+    if (f->node[i].op != WN_OP_ADD || f->node[i].type.dtype == WN_BF16) return 0;
     for (int32_t k = 0; k < 2; k++) {
         int32_t p = sole(w, i, k, 0), other = input(w, i, 1 - k);
         if (p < 0 || f->node[p].op != WN_OP_LAYERNORM_DX || !may_wait(w, p, i)) continue;
@@ -277,7 +277,7 @@ static int32_t chain_of(const struct wn__form *f, int32_t i, struct wn__chain *o
 {
     const struct wn__pnode *p = &f->node[i];
     int32_t n = wn__elementwise_operands(p->op);
-    if (p->type.dtype != WN_F32 && p->type.dtype != WN_F64) return 0;
+    if (!wn__dtype_is_float(p->type.dtype)) return 0;
     if (p->op == WN_OP_CHAIN) *out = wn__chain_get(&p->attrs);
     else *out = (struct wn__chain){1, {{p->op, {0, n - 1}}}};
     return p->op == WN_OP_CHAIN || n > 0;

@@ -144,7 +144,7 @@ end
 -- One step in one of the two ways; returns the loss.
 local function step(model, opt, k, o)
     local ids, labels = gpt.batch_of(k % 5)
-    local loss = gpt.loss(model, ids, labels, o.marks)
+    local loss = wane.autocast(o.autocast and 'bf16' or 'f32', gpt.loss, model, ids, labels, o.marks)
     opt.lr = 0.003 * math.min(1, k / 5)
     if o.fused then
         opt:step(loss, { policy = o.policy })
@@ -187,7 +187,7 @@ end
 
 --- Trains a new model.
 -- @param o { steps =, policy =, marks = nil, 'regions' or 'nested', fused =, attach = function(model), device = number,
--- dtype = }
+-- dtype =, autocast = }
 -- @return { losses = bytes a step, names, parameters = bytes each, programs = numbers each, peak, recomputed, start,
 -- value = first and last loss, first, last = bytes of a frozen weight }
 function gpt.train(o)

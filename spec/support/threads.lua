@@ -14,6 +14,10 @@ local wide = wane.randn(257, 1031):retain()
 print('rows', fingerprint { wane.eval(wide:sum(2)) }, fingerprint { wane.eval(wide:sum(1)) })
 print('softmax', fingerprint { wane.eval(wide:softmax(-1)) })
 
+local half = wide:to 'bf16'
+local mixed = half:gelu() * half + half:softmax(-1) + half:matmul(half, { transpose_a = true }):sum()
+print('bf16', fingerprint { wane.eval(mixed:to 'f32') }, fingerprint { wane.eval(half:sum(1):to 'f32') })
+
 local model = programs.mlp(96, 4, 0.2)
 local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
 local batch = wane.randn(64, 96):retain()
@@ -26,4 +30,6 @@ local attended = layer(long):retain()
 local squares = (attended ^ 2):sum()
 squares:backward()
 print('attention', fingerprint { attended, long.grad })
+for _ = 1, 3 do opt:step(wane.autocast('bf16', function() return model(batch):sum() end)) end
+print('trained in bf16', fingerprint(model:parameters()))
 print('threads', require('wane.measure').threads())

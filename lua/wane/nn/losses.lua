@@ -81,7 +81,7 @@ function losses.mse_loss(a, b)
         raise(nil, 'shape', 'nn.mse_loss: %s and %s differ in shape; a loss does not broadcast',
             tensor.describe(a), tensor.describe(b))
     end
-    local d = a - b
+    local d = op.wide(a) - op.wide(b)
     return methods.mean(d * d)
 end
 

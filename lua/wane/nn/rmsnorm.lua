@@ -26,6 +26,7 @@ function RMSNorm:forward(x)
     if dims[#dims] ~= self.d then
         errors.raise(nil, 'shape', 'rmsnorm: the last dim of %s must be %d', tensor.describe(x), self.d)
     end
+    x = op.wide(x)
     local scale = ((x * x):mean(-1, KEEP) + self.eps):rsqrt()
     return x * scale * self.weight
 end
