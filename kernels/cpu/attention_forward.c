@@ -7,7 +7,7 @@
 #include "attention.h"
 
 /* Keys, values: 32 KiB each; queries, result: 48 KiB each; a strip's weights and their dropout: 24 KiB each. With heads
- * of 64 that is 128 keys and 192 queries. */
+ * of 64 that is 128 keys and 192 queries; 210 KiB of the thread's stack in all. */
 #define KEY_FLOATS 8192
 #define QUERY_FLOATS 12288
 #define QUERIES 192

@@ -8,7 +8,8 @@
 #include "../scalar.h"
 #include "attention.h"
 
-/* Keys, values: 16 KiB each; eight more tiles of 24 KiB. With heads of 64 that is 64 keys and 96 queries. */
+/* Keys, values: 16 KiB each; eight more tiles of 24 KiB. With heads of 64 that is 64 keys and 96 queries; 226 KiB of
+ * the thread's stack in all. */
 #define KEY_FLOATS 4096
 #define KEYS 64
 #define QUERY_FLOATS 6144
