@@ -32,7 +32,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static const struct wn__gemm_kernel *best_kernel(void)
+const struct wn__gemm_kernel *wn__gemm_best(void)
 {
     const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
     if (!kernel) kernel = wn__gemm_avx2();
@@ -241,7 +241,7 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
 {
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
-    struct job w = {.p = p, .kernel = best_kernel()};
+    struct job w = {.p = p, .kernel = wn__gemm_best()};
     cut(&w);
     /* Written once and larger than the caches: do not read it in first. Whole lines only. */
     w.stream = p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;

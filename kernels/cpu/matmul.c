@@ -1,4 +1,4 @@
-/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine. f64: plain loops, the
+/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm_bf16.c. f64: plain loops, the
  * reference. Work is cut over outputs, never over k; so the thread count cannot change a bit. */
 #include <stddef.h>
 #include <string.h>
@@ -104,12 +104,18 @@ static int32_t run_f64(struct wn__gemm *p)
 
 /* ---- the two ops --------------------------------------------------------------------------------- */
 
+static int32_t run(struct wn__gemm *p, int32_t dtype)
+{
+    if (dtype == WN_F32) return wn__gemm_f32(p);
+    return dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
+}
+
 static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     struct wn__gemm p;
     product_of_matmul(&p, d, b);
-    return d->out.dtype == WN_F32 ? wn__gemm_f32(&p) : run_f64(&p);
+    return run(&p, d->out.dtype);
 }
 
 static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -117,12 +123,12 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_linear(&p, d, b);
-    return d->out.dtype == WN_F32 ? wn__gemm_f32(&p) : run_f64(&p);
+    return run(&p, d->out.dtype);
 }
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)
 {
-    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64) return NULL;
+    if (d->out.dtype != WN_F32 && d->out.dtype != WN_BF16 && d->out.dtype != WN_F64) return NULL;
     switch (d->op) {
     case WN_OP_MATMUL: return matmul;
     case WN_OP_LINEAR: return linear;
