@@ -7,6 +7,7 @@ local binding = require 'wane.ffi'
 local wane = helper.wane or require 'wane'
 
 ffi.cdef [[
+const char *wn__gemm_name(void);
 int products_level(int wanted);
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias);
@@ -68,6 +69,15 @@ describe('the tiles of products', function()
             end
         end)
     end
+
+    it('have names', function()
+        local NAME = { [0] = 'plain C: this processor has neither AVX2 with FMA nor AVX-512', 'AVX2', 'AVX-512',
+            'AVX-512, bf16 too' }
+        for level = 0, 3 do
+            local there = C.products_level(level)
+            assert.equal(NAME[there], ffi.string(C.wn__gemm_name()))
+        end
+    end)
 
     -- Past the size from which results go around the caches.
     it('are right where they stream', function()

@@ -44,6 +44,14 @@ const struct wn__gemm_kernel *wn__gemm_best(void)
     return kernel ? kernel : wn__gemm_plain();
 }
 
+const char *wn__gemm_name(void)
+{
+    if (wn__gemm_bf16_avx512()) return "AVX-512, bf16 too";
+    if (wn__gemm_avx512()) return "AVX-512";
+    if (wn__gemm_avx2()) return "AVX2";
+    return "plain C: this processor has neither AVX2 with FMA nor AVX-512";
+}
+
 /* ---- swapped --------------------------------------------------------------------------------------- */
 
 /* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */

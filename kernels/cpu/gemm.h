@@ -1,9 +1,11 @@
-/* The f32 product, in two halves: a driver that cuts and packs (gemm.c), and for each instruction set a tile:
- * up to mr x nr outputs held in registers while k runs.
+/* Products in two halves: a driver that cuts and packs (gemm.c for f32, gemm_bf16.c for bf16), and for each
+ * instruction set a tile: up to mr x nr outputs held in registers while k runs.
  *
- * Every output is one chain of k steps in ascending order, acc = a b + acc, then + bias, whatever the tile, the
+ * f32: every output is one chain of k steps in ascending order, acc = a b + acc, then + bias, whatever the tile, the
  * cut, the thread count and the path; so bits do not depend on any of them, and the AVX2 and AVX-512 tiles agree.
- * All packing is into fixed buffers on the thread's stack (56 KiB): a product needs no workspace. */
+ * bf16: the same of pairs of k where the processor multiplies pairs; its bits are those of that instruction there, and
+ * of the f32 chain elsewhere.
+ * All packing is into fixed buffers on the thread's stack (56 KiB, bf16 280 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
@@ -82,4 +84,6 @@ struct wn__gemm_bf16_kernel {
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */
+
+const char *wn__gemm_name(void); /* what the products of this machine are made of, in words */
 #endif

@@ -1,7 +1,7 @@
 /* The bf16 product's driver, with the f32 one's ways (gemm.c) over words of 32 bits: a pair of k where this machine
  * multiplies pairs, else a float converted while it is packed, for the f32 tile.
  *
- * Sums are f32 over all of k, in a buffer on the thread's stack (272 KiB with the packed operands), and rounded to
+ * Sums are f32 over all of k, in a buffer on the thread's stack (280 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
  * `swapped` is gemm.c's: few rows, B's rows along k. An output's chain over k depends on k alone; bits depend on
