@@ -19,6 +19,7 @@
 #define DIRECT_ROWS 192 /* rows of A from which it is read in place */
 #define TALL 512        /* rows of a block when A is read in place */
 #define COLUMN_UNIT 96  /* columns are cut at multiples: two strips, three cache lines of c */
+#define STREAM_K 32     /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
 #define SMALL 16384     /* multiply-adds not worth a thread */
 
 struct job {
@@ -310,7 +311,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
     cut(&w);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = p->k <= STEPS && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
+    w.stream = p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
     w.width = w.stream && kernel.per > 1 ? 32 : kernel.nr;
     int64_t tasks = p->batch * w.row_parts * w.column_parts;
     int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
