@@ -75,7 +75,8 @@ static void read_threads(void)
     char *end;
     long n = text == NULL || text[0] == 0 ? 1 : strtol(text, &end, 10);
     if (text == NULL || text[0] == 0 || (*end == 0 && n >= 1 && n <= 64)) return;
-    snprintf(notice, sizeof notice, "WANE_THREADS=%.32s makes no sense (1 to 64); %d threads are used", text,
+    snprintf(notice, sizeof notice,
+             "WANE_THREADS=%.32s makes no sense (1 to 64); what this process may use is used: %d", text,
              wn__device(0)->threads);
 }
 
@@ -118,6 +119,11 @@ const char *wn_version(void)
 const char *wn_notice(void)
 {
     return notice;
+}
+
+const char *wn_kernels(void)
+{
+    return wn__device(0)->kernels;
 }
 
 int32_t wn_threads(void)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "cpu.h"
+#include "gemm.h"
 #include "parallel.h"
 
 #define HUGE_PAGE (2 << 20)
@@ -94,4 +95,5 @@ struct wn_device wn__device_cpu = {.name = "cpu",
 void wn__cpu_start(void)
 {
     wn__device_cpu.threads = wn_cpu_threads();
+    wn__device_cpu.kernels = wn__gemm_name();
 }

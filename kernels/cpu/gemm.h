@@ -1,12 +1,15 @@
-/* The f32 product, in two halves: a driver that cuts and packs (gemm.c), and for each instruction set a tile:
- * up to mr x nr outputs held in registers while k runs.
+/* Products in two halves: a driver that cuts and packs (gemm.c for f32, gemm_bf16.c for bf16), and for each
+ * instruction set a tile: up to mr x nr outputs held in registers while k runs.
  *
- * Every output is one chain of k steps in ascending order, acc = a b + acc, then + bias, whatever the tile, the
+ * f32: every output is one chain of k steps in ascending order, acc = a b + acc, then + bias, whatever the tile, the
  * cut, the thread count and the path; so bits do not depend on any of them, and the AVX2 and AVX-512 tiles agree.
- * All packing is into fixed buffers on the thread's stack (56 KiB): a product needs no workspace. */
+ * bf16: the same of pairs of k where the processor multiplies pairs; its bits are those of that instruction there, and
+ * of the f32 chain elsewhere.
+ * All packing is into fixed buffers on the thread's stack (56 KiB, bf16 280 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
+#include "../scalar.h"
 #include "elementwise.h"
 
 /* A batch of products c = op(a) op(b) (+ bias), as strides: a(i, k) = a[i * ai + k * ak], b(k, j) =
@@ -24,12 +27,14 @@ struct wn__gemm {
 /* Where matrix `batch` starts in a and in b, in matrices. */
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 int32_t wn__gemm_f32(const struct wn__gemm *p);
+int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 
 #define WN_GEMM_A_FLOATS 8192 /* packed rows of A, or partial sums */
 #define WN_GEMM_B_FLOATS 6144 /* a packed strip */
 #define WN_GEMM_KC 128        /* k steps a packed strip holds */
 #define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
 #define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
+#define WN_GEMM_FAR_STEPS_BF16 2
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 
@@ -51,6 +56,9 @@ struct wn__gemm_tile {
     int64_t ahead_step;    /* ... ahead + k / steps * ahead_row + k % steps * ahead_step bytes, where steps */
     int64_t ahead_row;     /* ... is one of the two above */
     int32_t ahead_near;    /* into the first cache, else the second */
+    uint16_t *half;        /* bf16 only: NULL, or (m, n), rows half_ld apart: where the sums go, rounded, and ... */
+    int64_t half_ld;
+    const uint16_t *half_bias; /* ... (n) added before, or NULL; c is then only read */
 };
 
 struct wn__gemm_kernel {
@@ -64,4 +72,20 @@ const struct wn__gemm_kernel *wn__gemm_best(void); /* what this machine runs fas
 const struct wn__gemm_kernel *wn__gemm_plain(void);
 const struct wn__gemm_kernel *wn__gemm_avx2(void);   /* NULL when this machine has none */
 const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine has none */
+
+/* ---- bf16 (gemm_bf16.c) ---------------------------------------------------------------------------- */
+
+/* Operands are packed into words of 32 bits, `per` steps of k each: a pair of bf16, or one of them as a float. The
+ * tile is asked as for floats, in words; c is f32 sums, `half` only where per is 2. */
+struct wn__gemm_bf16_kernel {
+    int32_t mr, nr, per;
+    void (*tile)(const struct wn__gemm_tile *t);
+    /* Strips of `width` rows of x, each (steps, width) words: word (s, i) is x(i, k) = x[i * xi + k * xk] for the k of
+     * step s; zeros for i beyond rows and beyond k. One of xi, xk is 1. */
+    void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
+};
+
+const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */
+
+const char *wn__gemm_name(void); /* what the products of this machine are made of, in words */
 #endif

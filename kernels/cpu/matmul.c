@@ -1,10 +1,7 @@
-/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine. f64 and bf16: plain
- * loops, the reference; bf16 sums in f32, k in order, and rounds once. Work is cut over outputs, never over k; so the
- * thread count cannot change a bit. */
+/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm_bf16.c; f64:
+ * plain loops, the reference. Work is cut over outputs, never over k; so the thread count cannot change a bit. */
 #include <stddef.h>
 #include <string.h>
-#include "../scalar.h"
-#include "bf16.h"
 #include "cpu.h"
 #include "gemm.h"
 
@@ -102,49 +99,18 @@ static void rows_f64(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* ---- bf16 ---------------------------------------------------------------------------------------- */
-
-#define STRIP 256 /* columns summed side by side */
-
-/* A product of two bf16 is exact in f32, so a fused and a split multiply-add give the same bits. */
-WN_CLONES static void add_row_bf16(float *sum, float a, const uint16_t *b, int64_t n)
+static int32_t run_f64(struct wn__gemm *p)
 {
-#pragma omp simd
-    for (int64_t j = 0; j < n; j++) sum[j] += a * wn_from_bf16(b[j]);
-}
-
-static void rows_bf16(int64_t begin, int64_t end, void *ctx)
-{
-    const struct wn__gemm *p = ctx;
-    const uint16_t *bias = p->bias;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t batch = r / p->m, i = r % p->m, offset[2];
-        wn__gemm_offsets(p, batch, offset);
-        const uint16_t *a = (const uint16_t *)p->a + offset[0] * p->m * p->k + i * p->ai;
-        const uint16_t *b = (const uint16_t *)p->b + offset[1] * p->n * p->k;
-        for (int64_t column = 0; column < p->n; column += STRIP) {
-            float sum[STRIP] = {0};
-            int64_t n = p->n - column < STRIP ? p->n - column : STRIP;
-            if (p->bk == 1)
-                for (int64_t j = 0; j < n; j++)
-                    for (int64_t k = 0; k < p->k; k++)
-                        sum[j] += wn_from_bf16(a[k * p->ak]) * wn_from_bf16(b[(column + j) * p->bj + k]);
-            else
-                for (int64_t k = 0; k < p->k; k++)
-                    add_row_bf16(sum, wn_from_bf16(a[k * p->ak]), b + k * p->bk + column, n);
-            for (int64_t j = 0; bias && j < n; j++) sum[j] += wn_from_bf16(bias[column + j]);
-            wn__round((uint16_t *)p->c + r * p->n + column, sum, n);
-        }
-    }
+    wn__parallel_for(p->batch * p->m, 16384 / (p->n * p->k + 1) + 1, rows_f64, p);
+    return WN_OK;
 }
 
 /* ---- the two ops --------------------------------------------------------------------------------- */
 
-static int32_t product(struct wn__gemm *p, int32_t dtype)
+static int32_t run(struct wn__gemm *p, int32_t dtype)
 {
     if (dtype == WN_F32) return wn__gemm_f32(p);
-    wn__parallel_for(p->batch * p->m, 16384 / (p->n * p->k + 1) + 1, dtype == WN_F64 ? rows_f64 : rows_bf16, p);
-    return WN_OK;
+    return dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
 }
 
 static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -152,7 +118,7 @@ static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_matmul(&p, d, b);
-    return product(&p, d->out.dtype);
+    return run(&p, d->out.dtype);
 }
 
 static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -160,7 +126,7 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_linear(&p, d, b);
-    return product(&p, d->out.dtype);
+    return run(&p, d->out.dtype);
 }
 
 /* ---- with an elementwise op over the product --------------------------------------------------------- */
@@ -187,7 +153,7 @@ static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *st
     wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
     p.map = &step;
     p.map_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
-    return product(&p, d->out.dtype);
+    return run(&p, d->out.dtype);
 }
 
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)

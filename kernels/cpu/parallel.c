@@ -1,7 +1,8 @@
 /* Threads of the CPU device: OpenMP's team behind one function, and how large the team is.
  * Stretches are cut by the thread count alone and never nest. Kernels must not let a result depend on the
- * cut. The count is read once: WANE_THREADS, or the least of the affinity mask and the cpu quota of every
- * control group above us (v2: cpu.max; v1: cpu.cfs_quota_us). */
+ * cut. The count is read once: WANE_THREADS where it makes sense (runtime/api.c says when it does not), else the
+ * least of the affinity mask and the cpu quota of every control group above us (v2: cpu.max; v1:
+ * cpu.cfs_quota_us). */
 #include "parallel.h"
 #include <omp.h>
 #include <sched.h>
@@ -81,7 +82,9 @@ static int32_t quota_threads(void)
 static int32_t default_threads(void)
 {
     const char *wish = getenv("WANE_THREADS");
-    if (wish && atoi(wish) > 0) return clip(atoi(wish));
+    char *end = NULL;
+    long wanted = wish ? strtol(wish, &end, 10) : 0;
+    if (wish && *end == 0 && wanted >= 1 && wanted <= WN_CPU_THREADS_MAX) return (int32_t)wanted;
     cpu_set_t mask;
     int32_t n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : omp_get_num_procs();
     int32_t quota = quota_threads();

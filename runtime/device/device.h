@@ -10,6 +10,7 @@ struct wn_device {
     const char *name;
     int32_t target;                                                   /* enum wn_target: whose workspace rules hold */
     int32_t threads;                                                  /* part of a plan's key: sums may depend on it */
+    const char *kernels;                                              /* which ones this processor gets, in words */
     int32_t real;                                                     /* 0: shapes and bytes only (meta) */
     int32_t hidden;                                                   /* not listed to users: for specs */
     int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out); /* 256-byte aligned, not cleared */

@@ -1,10 +1,13 @@
-/* What this machine can do, measured beside every bench row that is compared with it: fp32 multiply-adds out of
- * registers, and bytes read and written from memory. Built by the bench itself, on the machine it runs on. */
+/* What this machine can do, measured beside every bench row that is compared with it: fp32 and bf16 multiply-adds
+ * out of registers, and bytes read and written from memory. Built by the bench itself, on the machine it runs on. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <omp.h>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 typedef float lanes __attribute__((vector_size(64)));
 
@@ -31,6 +34,29 @@ double probe_gflops(int threads)
     }
     double seconds = now() - start;
     return sum == 0.5 ? 0 : 2.0 * 16 * 16 * (double)rounds * threads / seconds * 1e-9;
+}
+
+/* The same of bf16 products added to f32; 0 where the processor has no instruction for them. */
+double probe_gflops_bf16(int threads)
+{
+#if defined(__AVX512BF16__)
+    const int64_t rounds = 4000000;
+    double sum = 0, start = now();
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+    {
+        __m512 acc[16];
+        __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80), b = (__m512bh)_mm512_set1_epi32(0x30803080);
+        for (int i = 0; i < 16; i++) acc[i] = _mm512_setzero_ps();
+        for (int64_t r = 0; r < rounds; r++)
+            for (int i = 0; i < 16; i++) acc[i] = _mm512_dpbf16_ps(acc[i], a, b);
+        for (int i = 0; i < 16; i++) sum += (double)_mm512_reduce_add_ps(acc[i]);
+    }
+    double seconds = now() - start;
+    return sum == 0.5 ? 0 : 2.0 * 32 * 16 * (double)rounds * threads / seconds * 1e-9;
+#else
+    (void)threads;
+    return 0;
+#endif
 }
 
 /* GB/s of reading `bytes` (well above the caches) with `threads` threads; best of five passes. */

@@ -1,0 +1,320 @@
+/* The bf16 product's driver, with the f32 one's ways (gemm.c) over words of 32 bits: a pair of k where this machine
+ * multiplies pairs, else a float converted while it is packed, for the f32 tile.
+ *
+ * Sums are f32 over all of k, in a buffer on the thread's stack (280 KiB with the packed operands), and rounded to
+ * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
+ * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
+ * `swapped` is gemm.c's: few rows, B's rows along k. An output's chain over k depends on k alone; bits depend on
+ * neither cut nor thread count. */
+#include <stddef.h>
+#include <string.h>
+#include "gemm.h"
+
+#define STEPS WN_GEMM_KC /* words of k a packed strip holds */
+#define SUMS 49152       /* f32 sums of a block */
+#define A_WORDS 16384    /* packed rows of A */
+#define B_WORDS WN_GEMM_B_FLOATS
+#define SWAP_SUMS 8192
+#define SWAP_ROWS 64    /* rows of A up to which swapping pays */
+#define DIRECT_ROWS 192 /* rows of A from which it is read in place */
+#define TALL 512        /* rows of a block when A is read in place */
+#define COLUMN_UNIT 96  /* columns are cut at multiples: two strips, three cache lines of c */
+#define STREAM_K 32     /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
+#define SMALL 16384     /* multiply-adds not worth a thread */
+
+struct job {
+    const struct wn__gemm *p;
+    const struct wn__gemm_bf16_kernel *kernel;
+    int64_t row_parts, column_parts;
+    int32_t in_place; /* words of k lie whole in memory, where k runs along it */
+    int32_t stream;
+    int64_t width; /* of a strip, at most */
+};
+
+/* A block of outputs of one matrix of the batch. */
+struct block {
+    const uint16_t *a, *b;
+    uint16_t *c;
+    int64_t row0, row1, column0, column1;
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- the portable kernel ---------------------------------------------------------------------------- */
+
+static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+{
+    for (int64_t row = 0; row < rows; row += width, x += width * xi)
+        for (int64_t s = 0; s < k; s++, to += width)
+            for (int64_t i = 0; i < width; i++) to[i] = row + i < rows ? wn_from_bf16(x[i * xi + s * xk]) : 0;
+}
+
+/* c[j] = sums[j] + bias[j], rounded once; bias may be NULL. */
+WN_CLONES static void round_row(const float *sums, const uint16_t *bias, int64_t n, uint16_t *c)
+{
+    if (bias)
+        for (int64_t j = 0; j < n; j++) c[j] = wn_to_bf16(sums[j] + wn_from_bf16(bias[j]));
+    else
+        for (int64_t j = 0; j < n; j++) c[j] = wn_to_bf16(sums[j]);
+}
+
+static struct wn__gemm_bf16_kernel kernel_here(void)
+{
+    const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
+    if (own) return *own;
+    const struct wn__gemm_kernel *f32 = wn__gemm_best();
+    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain};
+}
+
+/* ---- swapped --------------------------------------------------------------------------------------- */
+
+/* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */
+static void pack_swapped(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
+                         float *packed)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t per = w->kernel->per;
+    w->kernel->pack(q->a + q->row0 * p->ai + k * per * p->ak, p->ai, p->ak, q->row1 - q->row0, kc * per, width, packed);
+}
+
+/* sums (n, rows wide) -> columns [column, column + n) of c, all rows of the block. */
+static void finish_swapped(const struct job *w, const struct block *q, const float *sums, int64_t wide, int64_t column,
+                           int64_t n)
+{
+    float turned[SWAP_SUMS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t rows = q->row1 - q->row0;
+    wn__gemm_best()->transpose(sums, wide, n, rows, turned, n);
+    const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
+    for (int64_t i = 0; i < rows; i++) round_row(turned + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
+}
+
+static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
+{
+    float packed[B_WORDS] __attribute__((aligned(64)));
+    float sums[SWAP_SUMS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t rows = q->row1 - q->row0, wide = up(rows, width), words = p->k / w->kernel->per;
+    int64_t step = least(STEPS, B_WORDS / wide / 16 * 16), mr = w->kernel->mr, bj = p->bj / w->kernel->per;
+    const float *b = (const float *)(const void *)(q->b + column * p->bj);
+    for (int64_t k = 0; k < words; k += step) {
+        int64_t kc = least(words - k, step);
+        pack_swapped(w, q, k, kc, width, packed);
+        struct wn__gemm_tile t = {.kc = kc, .ai = bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
+        t.ahead_near = 1;
+        t.ahead_step = kc / 4; /* bytes: 16 touches along the kc words of a row */
+        t.ahead_row = bj * (int64_t)sizeof(float);
+        for (int64_t i = 0; i < n; i += mr) {
+            t.m = least(n - i, mr);
+            t.a = b + i * bj + k;
+            t.ahead = (const char *)(t.a + mr * bj);
+            if (i + mr >= n) t.ahead = (const char *)(b + k + kc);
+            for (int64_t row = 0; row < rows; row += width) {
+                t.b = packed + row * kc;
+                t.c = sums + i * wide + row;
+                t.n = least(rows - row, width);
+                w->kernel->tile(&t);
+            }
+        }
+    }
+    finish_swapped(w, q, sums, wide, column, n);
+}
+
+static void run_swapped(const struct job *w, const struct block *q)
+{
+    int64_t rows = q->row1 - q->row0, strips = (rows + w->kernel->nr - 1) / w->kernel->nr;
+    int64_t width = up((rows + strips - 1) / strips, 16);
+    int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
+    for (int64_t column = q->column0; column < q->column1; column += step)
+        run_swapped_part(w, q, column, least(q->column1 - column, step), width);
+}
+
+/* ---- general ------------------------------------------------------------------------------------------- */
+
+/* What a stretch's tiles touch while they compute. */
+struct ahead {
+    const uint16_t *strip, *rows; /* the next strip of B; the next stretch of A when it is to be packed, else NULL */
+    int64_t parts, given;         /* of rows: quarters of its steps, two lines of each; given: touched already */
+};
+
+/* Two cache lines in each row of a quarter of the stretch's k; both at once, as memory likes it. */
+static void touch_rows(const struct job *w, const uint16_t *from, int64_t row, int64_t quarter, struct wn__gemm_tile *t)
+{
+    t->ahead = (const char *)(from + quarter * (t->kc * w->kernel->per / 4) * row);
+    t->ahead_row = row * 2;
+    t->ahead_step = 64;
+    t->ahead_near = 0;
+}
+
+/* Tile number i of a strip: first the next strip of B, then the next stretch of A, then the next tile's rows of A. */
+static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct wn__gemm_tile *t)
+{
+    const struct wn__gemm *p = w->p;
+    if (p->bk == 1 && i < 4) {
+        touch_rows(w, to->strip + i * (t->kc * w->kernel->per / 4), p->bj, 0, t);
+    } else if (p->bk != 1 && i < 4) {
+        touch_rows(w, to->strip, p->bk, i, t);
+    } else if (to->rows && to->given < to->parts) {
+        touch_rows(w, to->rows + (to->given >> 2) * 64, p->ak, to->given & 3, t);
+        to->given++;
+    } else {
+        t->ahead = (const char *)(t->a + w->kernel->mr * t->ai);
+        t->ahead_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
+        t->ahead_step = t->ak == 1 ? t->kc / 4 : 0;
+        t->ahead_near = 1;
+    }
+}
+
+/* One stretch of k of a block: every strip of B in turn. t says where A and the sums are. */
+static void run_strips(const struct job *w, const struct block *q, int64_t k, int32_t last, struct wn__gemm_tile t)
+{
+    float packed_b[B_WORDS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
+    int64_t strips = (columns + w->width - 1) / w->width, width = up((columns + strips - 1) / strips, 16);
+    int64_t k0 = k * w->kernel->per, steps = least(p->k - k0, t.kc * w->kernel->per), after = last ? 0 : k0 + steps;
+    int64_t group = mr * (t.ak == 1 ? t.ai : t.kc); /* words from one tile's rows of A to the next one's */
+    const float *a = t.a;
+    float *sums = t.c;
+    uint16_t *c = w->kernel->per > 1 && last ? q->c + q->row0 * p->n : NULL;
+    struct ahead ahead = {.parts = 4 * (rows / 64 + 1)};
+    if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + after * p->ak;
+    int32_t copy = w->in_place && p->bk != 1; /* the first tile of a strip packs it */
+    for (int64_t column = q->column0; column < q->column1; column += width) {
+        const uint16_t *b = q->b + column * p->bj + k0 * p->bk;
+        t.n = least(q->column1 - column, width);
+        t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
+        if (!copy) w->kernel->pack(b, p->bj, p->bk, t.n, steps, width, packed_b);
+        ahead.strip = b + width * p->bj;
+        if (column + width >= q->column1) ahead.strip = q->b + (last ? q->column1 : q->column0) * p->bj + after * p->bk;
+        for (int64_t i = 0; i < rows; i += mr) {
+            t.copy = copy && i == 0 ? packed_b : NULL;
+            t.b = t.copy ? (const float *)(const void *)b : packed_b;
+            t.bk = t.copy ? p->bk : copy ? w->kernel->nr : width;
+            t.a = a + i / mr * group;
+            t.c = sums + i * t.ldc + column - q->column0;
+            t.half = c ? c + i * p->n + column : NULL;
+            t.m = least(rows - i, mr);
+            look_ahead(w, &ahead, i / mr, &t);
+            w->kernel->tile(&t);
+        }
+    }
+}
+
+static void run_block(const struct job *w, const struct block *q, int32_t direct)
+{
+    float sums[SUMS] __attribute__((aligned(64)));
+    float packed_a[A_WORDS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0;
+    int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0;
+    int64_t stretches = (words + STEPS - 1) / STEPS, step = stretches ? up((words + stretches - 1) / stretches, 16) : 0;
+    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .half_ld = p->n, .stream = w->stream};
+    t.ai = direct ? p->ai / per : 1;
+    t.ak = direct ? 1 : w->kernel->mr;
+    do { /* once even when k is 0: then the result is the bias, or zeros */
+        const uint16_t *a = q->a + q->row0 * p->ai + k * per * p->ak;
+        t.first = k == 0;
+        t.kc = least(words - k, step);
+        t.a = direct ? (const float *)(const void *)a : packed_a;
+        if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, least(p->k - k * per, t.kc * per), w->kernel->mr, packed_a);
+        run_strips(w, q, k, k + t.kc == words, t);
+        k += t.kc;
+    } while (k < words);
+    if (per > 1) return; /* the tiles rounded */
+    const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + q->column0 : NULL;
+    for (int64_t i = 0; i < rows; i++)
+        round_row(sums + i * t.ldc, bias, columns, q->c + (q->row0 + i) * p->n + q->column0);
+}
+
+static void run_general(const struct job *w, const struct block *q)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
+    int32_t direct = w->in_place && p->ak == 1 && rows >= DIRECT_ROWS;
+    int64_t most = direct ? TALL : A_WORDS / STEPS, parts = (rows + most - 1) / most;
+    int64_t tall = up((rows + parts - 1) / parts, mr);
+    if (tall > most) tall = most / mr * mr;
+    int64_t wide = SUMS / tall / COLUMN_UNIT * COLUMN_UNIT;
+    for (int64_t row = q->row0; row < q->row1; row += tall)
+        for (int64_t column = q->column0; column < q->column1; column += wide) {
+            struct block part = *q;
+            part.row0 = row;
+            part.row1 = least(row + tall, q->row1);
+            part.column0 = column;
+            part.column1 = least(column + wide, q->column1);
+            run_block(w, &part, direct);
+        }
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------------- */
+
+/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
+static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
+{
+    int64_t units = (n + unit - 1) / unit;
+    *begin = units * part / parts * unit;
+    *end = least(units * (part + 1) / parts * unit, n);
+}
+
+static void run_tasks(int64_t begin, int64_t end, void *ctx)
+{
+    const struct job *w = ctx;
+    const struct wn__gemm *p = w->p;
+    for (int64_t task = begin; task < end; task++) {
+        int64_t parts = w->row_parts * w->column_parts, batch = task / parts, offset[2];
+        int64_t row_part = task % parts / w->column_parts, column_part = task % w->column_parts;
+        wn__gemm_offsets(p, batch, offset);
+        struct block q = {.a = (const uint16_t *)p->a + offset[0] * p->m * p->k,
+                          .b = (const uint16_t *)p->b + offset[1] * p->n * p->k,
+                          .c = (uint16_t *)p->c + batch * p->m * p->n};
+        part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
+        part_of(p->n, COLUMN_UNIT, column_part, w->column_parts, &q.column0, &q.column1);
+        if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
+        if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        else run_general(w, &q);
+    }
+#if defined(__x86_64__)
+    if (w->stream) __builtin_ia32_sfence();
+#endif
+}
+
+/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
+static void cut(struct job *w)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t threads = wn_cpu_threads();
+    int64_t rows = (p->m + w->kernel->mr - 1) / w->kernel->mr, columns = (p->n + COLUMN_UNIT - 1) / COLUMN_UNIT;
+    w->row_parts = w->column_parts = 1;
+    if (p->batch % threads == 0 || p->m * p->n * p->k < SMALL) return;
+    int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
+    int64_t *first = p->m > p->n ? &w->row_parts : &w->column_parts;
+    int64_t *second = p->m > p->n ? &w->column_parts : &w->row_parts;
+    int64_t most = p->m > p->n ? rows : columns, rest = p->m > p->n ? columns : rows;
+    *first = least(want, most);
+    *second = least((want + *first - 1) / *first, rest);
+}
+
+int32_t wn__gemm_bf16(const struct wn__gemm *p)
+{
+    int64_t numel = p->batch * p->m * p->n;
+    if (numel == 0) return WN_OK;
+    struct wn__gemm_bf16_kernel kernel = kernel_here();
+    struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
+    cut(&w);
+    /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
+    w.stream = p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
+    w.width = w.stream && kernel.per > 1 ? 32 : kernel.nr;
+    int64_t tasks = p->batch * w.row_parts * w.column_parts;
+    int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
+    wn__parallel_for(tasks, SMALL / (flops + 1) + 1, run_tasks, &w);
+    return WN_OK;
+}

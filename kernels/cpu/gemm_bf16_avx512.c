@@ -1,0 +1,108 @@
+/* The bf16 tile for AVX-512 with bf16 (tile_avx512.h): a word is a pair of k, one instruction multiplies 16 pairs and
+ * adds both products to a float. The instruction takes denormals for zero, makes none, and rounds to the nearest in an
+ * order of its own: so the bits differ from the portable tile's, and are the same on every run on such a processor. */
+#include <stddef.h>
+#include "gemm.h"
+
+#if defined(__x86_64__)
+#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,avx512bf16"
+#define MULTIPLY_ADD(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#define TILE_FAR_STEPS WN_GEMM_FAR_STEPS_BF16
+#define TILE_HALF
+#include "tile_avx512.h"
+
+ISA_INLINE __mmask32 halves(int64_t n)
+{
+    return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
+}
+
+/* k runs along memory: 16 rows x 16 pairs at a time, turned. One strip. */
+ISA_INLINE void pack_turned(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
+{
+    for (int64_t i = 0; i < width; i += 16) {
+        __mmask16 store_mask = lanes(width - i, 0);
+        for (int64_t at = 0; at < k; at += 32) {
+            __mmask32 mask = halves(k - at);
+            int64_t pairs = k - at >= 32 ? 16 : (k - at + 1) / 2;
+            __m512 r[16];
+#pragma GCC unroll 16
+            for (int32_t q = 0; q < 16; q++)
+                r[q] = i + q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + (i + q) * xi + at))
+                                    : _mm512_setzero_ps();
+            transpose16(r);
+            float *out = to + at / 2 * width + i;
+#pragma GCC unroll 16
+            for (int32_t q = 0; q < 16; q++)
+                if (q < pairs) _mm512_mask_storeu_ps(out + q * width, store_mask, r[q]);
+        }
+    }
+}
+
+struct zipped {
+    __m512i low, high;
+};
+
+/* 32 pairs of two rows, zeros beyond n; odd NULL: zeros. */
+ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t n)
+{
+    const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                                           37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i later = _mm512_add_epi16(order, _mm512_set1_epi16(16));
+    __m512i x = _mm512_maskz_loadu_epi16(halves(n), even);
+    __m512i y = odd ? _mm512_maskz_loadu_epi16(halves(n), odd) : _mm512_setzero_si512();
+    return (struct zipped){_mm512_permutex2var_epi16(x, order, y), _mm512_permutex2var_epi16(x, later, y)};
+}
+
+/* k runs across rows of memory: rows 2s and 2s + 1, zipped. One strip of 16, 32 or 48. */
+ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+{
+    for (int64_t at = 0; at < k; at += 2, x += 2 * xk, to += width) {
+        const uint16_t *odd = at + 1 < k ? x + xk : NULL;
+        struct zipped z = zip(x, odd, rows);
+        _mm512_storeu_si512(to, z.low);
+        if (width > 16) _mm512_storeu_si512(to + 16, z.high);
+        if (width > 32) _mm512_storeu_si512(to + 32, zip(x + 32, odd ? odd + 32 : NULL, rows - 32).low);
+    }
+}
+
+/* The same for strips of 8, four at a time: a cache line of a row is read once. */
+ISA_INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, float *to)
+{
+    int64_t strip = (k + 1) / 2 * 8; /* words */
+    for (int64_t i = 0; i < rows; i += 32, to += 4 * strip) {
+        const uint16_t *even = x + i;
+        float *out = to;
+        for (int64_t at = 0; at < k; at += 2, even += 2 * xk, out += 8) {
+            struct zipped z = zip(even, at + 1 < k ? even + xk : NULL, rows - i);
+            _mm256_storeu_si256((__m256i *)out, _mm512_castsi512_si256(z.low));
+            if (rows - i > 8) _mm256_storeu_si256((__m256i *)(out + strip), _mm512_extracti64x4_epi64(z.low, 1));
+            if (rows - i > 16) _mm256_storeu_si256((__m256i *)(out + 2 * strip), _mm512_castsi512_si256(z.high));
+            if (rows - i > 24) _mm256_storeu_si256((__m256i *)(out + 3 * strip), _mm512_extracti64x4_epi64(z.high, 1));
+        }
+    }
+}
+
+ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+{
+    if (xk != 1 && width == 8) {
+        pack_zipped_8(x, xk, rows, k, to);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i += width, x += width * xi, to += (k + 1) / 2 * width) {
+        int64_t n = rows - i < width ? rows - i : width;
+        if (xk == 1) pack_turned(x, xi, n, k, width, to);
+        else pack_zipped(x, xk, n, k, width, to);
+    }
+}
+
+const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
+{
+    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack};
+    return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
+}
+#else
+const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
+{
+    return NULL;
+}
+#endif

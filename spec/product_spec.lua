@@ -1,0 +1,191 @@
+-- Products beyond their records in spec/cases: every tile (plain C, AVX2, AVX-512, its bf16), also those that a newer
+-- one hides on this machine; and bf16 products through the library, against exact sums rounded once.
+local helper = require 'spec.helper'
+local array = require 'spec.cases.array'
+local ffi = require 'ffi'
+local binding = require 'wane.ffi'
+local wane = helper.wane or require 'wane'
+
+ffi.cdef [[
+const char *wn__gemm_name(void);
+int products_level(int wanted);
+int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
+                       int with_bias);
+]]
+
+local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
+
+local function build()
+    local path = os.tmpname()
+    local files = 'spec/support/products.c kernels/cpu/gemm*.c kernels/cpu/matmul.c kernels/cpu/walk.c '
+        .. 'kernels/cpu/parallel.c runtime/base/type.c runtime/base/status.c'
+    local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
+        .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
+        .. '-o %s %s -lm')
+        :format(path, files))
+    assert(code == 0, text)
+    local library = ffi.load(path)
+    os.remove(path)
+    return library
+end
+
+describe('the tiles of products', function()
+    local C
+    setup(function() C = build() end)
+
+    local function check(level, bf16, batch, m, n, k)
+        for flags = 0, 3 do
+            for threads = 1, 3, 2 do
+                local ta, tb, bias = flags % 2, math.floor(flags / 2), (m + n + k + flags) % 2
+                local wrong = tonumber(C.products_wrong(threads, bf16, batch, m, n, k, ta, tb, bias))
+                assert(wrong == 0, ('%s, bf16 %d, %d x (%d, %d, %d), flags %d %d, bias %d, %d threads: %d wrong')
+                    :format(LEVEL[level], bf16, batch, m, n, k, ta, tb, bias, threads, wrong))
+            end
+        end
+    end
+
+    -- Every product of the lists at one level, for every flag, and 1 and 3 threads.
+    local function try(level, bf16, batches, ms, ns, ks)
+        assert(C.products_level(level) == level)
+        for _, batch in ipairs(batches) do
+            for _, m in ipairs(ms) do
+                for _, n in ipairs(ns) do
+                    for _, k in ipairs(ks) do check(level, bf16, batch, m, n, k) end
+                end
+            end
+        end
+    end
+
+    for level = 0, 3 do
+        it('are right: ' .. LEVEL[level], function()
+            if C.products_level(level) ~= level then
+                pending(LEVEL[level] .. ' is not on this machine')
+                return
+            end
+            for bf16 = level == 3 and 1 or 0, 1 do
+                try(level, bf16, { 1, 3 }, { 1, 5, 8, 17, 65 }, { 1, 16, 31, 49, 100 }, { 0, 1, 2, 15, 130 })
+                try(level, bf16, { 1 }, { 200, 530 }, { 64, 100 }, { 64, 257 })
+                try(level, bf16, { 1 }, { 2, 33 }, { 40 }, { 1301, 4096 })
+            end
+        end)
+    end
+
+    it('have names', function()
+        local NAME = { [0] = 'plain C: this processor has neither AVX2 with FMA nor AVX-512', 'AVX2', 'AVX-512',
+            'AVX-512, bf16 too' }
+        for level = 0, 3 do
+            local there = C.products_level(level)
+            assert.equal(NAME[there], ffi.string(C.wn__gemm_name()))
+        end
+    end)
+
+    -- Past the size from which results go around the caches.
+    it('are right where they stream', function()
+        for level = 0, 3 do
+            if C.products_level(level) == level then try(level, 1, { 1 }, { 2056 }, { 2080 }, { 5 }) end
+        end
+    end)
+end)
+
+-- ---- through the library ----------------------------------------------------------------------------------------
+
+local word = ffi.new 'union { float f; uint32_t u; }'
+
+local function to_bf16(x)
+    word.f = x
+    local bits = tonumber(word.u)
+    local low = bits % 65536
+    local high = (bits - low) / 65536
+    if low > 32768 or (low == 32768 and high % 2 == 1) then high = high + 1 end
+    return high
+end
+
+local function from_bf16(half)
+    word.u = half * 65536
+    return tonumber(word.f)
+end
+
+local seed = 5
+local function small_integer()
+    seed = (seed * 16807 + 11) % 2147483647
+    return seed % 17 - 8
+end
+
+local function operand(...)
+    local a = array.build({ ... }, small_integer)
+    local halves = binding.array('bf16', math.max(1, #a))
+    for k = 1, #a do halves[k - 1] = to_bf16(a[k]) end
+    return a, wane.from(halves, a.shape, 'bf16')
+end
+
+-- The shape, then the words of a bf16 tensor.
+local function words_of(t)
+    local n = array.count(t.shape)
+    local halves = binding.array('bf16', math.max(1, n))
+    assert.equal('bf16', t.dtype)
+    wane.eval(t)
+    if n > 0 then binding.check(binding.C.wn_read(t.id, halves, 2 * n)) end
+    local out = { table.concat(t.shape, 'x') }
+    for k = 0, n - 1 do out[k + 2] = halves[k] end
+    return table.concat(out, ' ')
+end
+
+local function words_wanted(a)
+    local out = { table.concat(a.shape, 'x') }
+    for k = 1, #a do out[k + 1] = to_bf16(a[k]) end
+    return table.concat(out, ' ')
+end
+
+describe('products of bf16', function()
+    it('are exact sums, rounded once, for every flag and leading dims that broadcast', function()
+        local pairs_of_leads = { { {}, {} }, { { 2 }, {} }, { {}, { 3 } }, { { 2, 1 }, { 3 } }, { { 2, 3 }, { 2, 3 } } }
+        for _, size in ipairs { { 3, 4, 5 }, { 7, 0, 2 }, { 0, 3, 2 }, { 19, 133, 50 }, { 2, 1001, 3 } } do
+            for _, lead in ipairs(pairs_of_leads) do
+                for flags = 0, 3 do
+                    local ta, tb = flags % 2 == 1, flags > 1
+                    local m, k, n = unpack(size)
+                    local x, y = { unpack(lead[1]) }, { unpack(lead[2]) }
+                    x[#x + 1], x[#x + 2] = ta and k or m, ta and m or k
+                    y[#y + 1], y[#y + 2] = tb and n or k, tb and k or n
+                    local a, ta_tensor = operand(unpack(x))
+                    local b, tb_tensor = operand(unpack(y))
+                    local have = words_of(array.record('matmul', { ta_tensor, tb_tensor },
+                        { i = { ta and 1 or 0, tb and 1 or 0 } }))
+                    assert.equal(words_wanted(array.matmul(a, b, ta, tb)), have)
+                end
+            end
+        end
+    end)
+
+    it('add the bias before they are rounded', function()
+        for _, size in ipairs { { 2, 3, 4 }, { 40, 258, 70 }, { 300, 64, 33 }, { 5, 77, 6 } } do
+            local m, k, n = unpack(size)
+            local x, x_tensor = operand(m, k)
+            local w, w_tensor = operand(n, k)
+            local b, b_tensor = operand(n)
+            local want = array.map(function(v, c) return v + c end, array.matmul(x, w, false, true), b)
+            assert.equal(words_wanted(want), words_of(array.record('linear', { x_tensor, w_tensor, b_tensor })))
+        end
+    end)
+
+    it('keep sums in f32 where bf16 would have lost them', function()
+        -- 256 + 1 is 256 in bf16: sums of ones stop there.
+        local ones = binding.array('bf16', 1024)
+        for k = 0, 1023 do ones[k] = to_bf16(1) end
+        local row, column = wane.from(ones, { 1, 1024 }, 'bf16'), wane.from(ones, { 1024, 1 }, 'bf16')
+        assert.equal(('1x1 %d'):format(to_bf16(1024)), words_of(row:matmul(column)))
+        assert.equal(1024, from_bf16(to_bf16(1024)))
+    end)
+
+    it('let what is not a number through', function()
+        local x, y = binding.array('bf16', 300), binding.array('bf16', 300)
+        for k = 0, 299 do x[k], y[k] = to_bf16(1), to_bf16(1) end
+        x[299] = 0x7fc0
+        for _, m in ipairs { 1, 100 } do
+            local t = wane.from(x, { m, 300 / m }, 'bf16'):matmul(wane.from(y, { 300 / m, m }, 'bf16'))
+            local last = tonumber(words_of(t):match ' (%d+)$')
+            local value = from_bf16(last)
+            assert.is_true(value ~= value)
+        end
+    end)
+end)

@@ -1,0 +1,107 @@
+/* Products by every tile this machine can run, for product_spec: built by the spec from the kernels' own files, which
+ * ask here what the processor has (the spec defines __builtin_cpu_supports as spec_supports). So the tiles that a newer
+ * one hides are tried too. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../kernels/cpu/gemm.h"
+
+static int level; /* 0: plain C; 1: AVX2; 2: AVX-512; 3: and its bf16 */
+
+int spec_supports(const char *name)
+{
+#if defined(__x86_64__)
+#undef __builtin_cpu_supports
+    if (strcmp(name, "avx512bf16") == 0) return level >= 3 && __builtin_cpu_supports("avx512bf16");
+    if (strncmp(name, "avx512", 6) == 0)
+        return level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (strcmp(name, "avx2") == 0 || strcmp(name, "fma") == 0)
+        return level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    (void)name;
+    return 0;
+}
+
+/* The level that is really there, up to the one wanted. */
+int products_level(int wanted)
+{
+    level = wanted;
+    if (wn__gemm_bf16_avx512()) return 3;
+    if (wn__gemm_avx512()) return 2;
+    return wn__gemm_avx2() ? 1 : 0;
+}
+
+static uint32_t state;
+
+static float small_integer(void) /* -8..8: sums of products stay whole, so a product has one right answer */
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)((int32_t)(state >> 20) % 17 - 8);
+}
+
+static void put(void *x, int64_t i, float v, int bf16)
+{
+    if (bf16) ((uint16_t *)x)[i] = wn_to_bf16(v);
+    else ((float *)x)[i] = v;
+}
+
+static float get(const void *x, int64_t i, int bf16)
+{
+    return bf16 ? wn_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+static int64_t count_wrong(const struct wn__gemm *p, int bf16)
+{
+    int64_t wrong = 0;
+    for (int64_t r = 0; r < p->batch * p->m; r++) {
+        int64_t batch = r / p->m, i = r % p->m;
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->bias ? get(p->bias, j, bf16) : 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum += (double)get(p->a, batch * p->m * p->k + i * p->ai + k * p->ak, bf16) *
+                       (double)get(p->b, batch * p->n * p->k + j * p->bj + k * p->bk, bf16);
+            float want = bf16 ? wn_from_bf16(wn_to_bf16((float)sum)) : (float)sum;
+            if (!(get(p->c, r * p->n + j, bf16) == want)) wrong++;
+        }
+    }
+    return wrong;
+}
+
+/* How many elements of a product of small integers are wrong; -1: something beside c was written. Called with the
+ * level that is to compute. */
+int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
+                       int with_bias)
+{
+    struct wn__gemm p = {.m = m, .n = n, .k = k, .batch = batch};
+    int64_t size = bf16 ? 2 : 4, numel = batch * m * n;
+    char *a = malloc((size_t)(batch * m * k * size + 1)), *b = malloc((size_t)(batch * n * k * size + 1));
+    char *bias = malloc((size_t)(n * size + 1)), *c = malloc((size_t)(numel * size + 64));
+    state = (uint32_t)(m * 31 + n * 7 + k);
+    for (int64_t i = 0; i < batch * m * k; i++) put(a, i, small_integer(), bf16);
+    for (int64_t i = 0; i < batch * n * k; i++) put(b, i, small_integer(), bf16);
+    for (int64_t i = 0; i < n; i++) put(bias, i, small_integer(), bf16);
+    p.ai = flip_a ? 1 : k;
+    p.ak = flip_a ? m : 1;
+    p.bj = flip_b ? k : 1;
+    p.bk = flip_b ? 1 : n;
+    p.a = a;
+    p.b = b;
+    p.c = c;
+    p.bias = with_bias ? bias : NULL;
+    p.walk = (struct wn__walk){.n_operands = 2, .ndim = 1, .numel = batch};
+    p.walk.dim[0] = batch;
+    p.walk.step[0][0] = p.walk.step[1][0] = 1;
+    memset(c, 0xff, (size_t)(numel * size + 64)); /* NaN */
+    wn_cpu_set_threads(threads);
+    if (bf16) wn__gemm_bf16(&p);
+    else wn__gemm_f32(&p);
+    int64_t wrong = count_wrong(&p, bf16);
+    for (int64_t i = 0; i < 64; i++)
+        if ((unsigned char)c[numel * size + i] != 0xff) wrong = -1;
+    free(a);
+    free(b);
+    free(bias);
+    free(c);
+    return wrong;
+}
