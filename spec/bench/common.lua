@@ -4,9 +4,14 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/
 local ffi = require 'ffi'
 local common = { root = root }
 
-ffi.cdef 'double probe_gflops(int threads); double probe_read(int threads, int64_t bytes);'
+ffi.cdef [[
+double probe_gflops(int threads);
+double probe_read(int threads, int64_t bytes);
+double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes);
+]]
 
---- The machine probe, built where it runs. Returns a table of functions gflops(threads), read(threads, bytes).
+--- The machine probe, built where it runs. Returns a table of functions gflops(threads), read(threads, bytes)
+-- and mix(threads, reads, writes, in_place, past_caches, bytes).
 function common.probe()
     local path = os.tmpname()
     local flags = '-O3 -march=native -ffast-math -fopenmp -shared -fPIC'
@@ -14,7 +19,8 @@ function common.probe()
     assert(os.execute(command) == 0, 'the probe could not be built')
     local library = ffi.load(path)
     os.remove(path)
-    return { gflops = library.probe_gflops, read = library.probe_read, library = library }
+    return { gflops = library.probe_gflops, read = library.probe_read, mix = library.probe_mix,
+        library = library }
 end
 
 --- Median of a list of numbers.

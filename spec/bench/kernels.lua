@@ -1,0 +1,255 @@
+-- Every kernel that memory bounds against the machine's bandwidth for the same mix of reads and writes, measured in the
+-- same run, a repetition of the one after a repetition of the other. Bytes are those of the definition: each input
+-- once, the output once. The limit is the faster of ordinary and non-temporal stores.
+--
+--   luajit spec/bench/kernels.lua [--rows pattern] [--seconds a_row]
+--
+-- Rows marked * are bound by arithmetic: their share says how far from memory's pace they are.
+local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local wane = require 'wane'
+local C = require('wane.ffi').C
+local within = require 'wane.within'
+local programs = require 'spec.support.programs'
+local record = require('wane.op').record
+local probe = common.probe()
+local threads = C.wn_threads()
+
+local only, budget = nil, 1.5
+for i = 1, #arg do
+    if arg[i] == '--rows' then only = arg[i + 1] end
+    if arg[i] == '--seconds' then budget = tonumber(arg[i + 1]) end
+end
+
+local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
+local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1 }
+
+-- ---- values -------------------------------------------------------------------------------------------------------
+-- Made when first asked for, then kept: their pages are touched, and no row pays for them.
+local made = {}
+local function keep(name, make)
+    return function()
+        if not made[name] then
+            made[name] = make():retain()
+            wane.eval(made[name])
+        end
+        return made[name]
+    end
+end
+
+local function noise(...)
+    local dims = { ... }
+    return function() return wane.rand(dims) * 2 - 1 end
+end
+
+local N, D = 8192, 4096 -- 128 MiB in f32
+local x, y = keep('x', noise(N, D)), keep('y', noise(N, D))
+local big = keep('big', noise(2 * N, D)) -- for what only reads
+local row, column = keep('row', noise(D)), keep('column', noise(N, 1))
+local weight = keep('weight', noise(D))
+local mask = keep('mask', function() return x():gt(y()) end)
+local top = keep('top', function() return x():max(2) end)
+local dtop = keep('dtop', noise(N))
+local whole = keep('whole', function() return wane.randint(0, 100, { N, D }) end)
+local bytes_ = keep('bytes', function() return (big() * 100):to 'u8' end)
+local mean, rstd = keep('mean', noise(N)), keep('rstd', function() return wane.rand(N) + 0.5 end)
+local probabilities = keep('probabilities', function() return x():softmax(-1) end)
+local table_, spots = keep('table', noise(2 ^ 15, 1024)), keep('spots', function()
+    return wane.randint(0, 2 ^ 15, { 2 ^ 15 })
+end)
+local picks = keep('picks', function() return wane.randint(0, D, { N, D }) end)
+local logp, labels = keep('logp', noise(2 ^ 15, 2048)), keep('labels', function()
+    return wane.randint(0, 2048, { 2 ^ 15 })
+end)
+local number = keep('number', function() return wane.rand {} end)
+local heads = keep('heads', noise(512, 256, 6, 64))
+
+local function shaped(value, ...)
+    local dims = { ... }
+    return function() return value():reshape(unpack(dims)) end
+end
+
+-- ---- rows ---------------------------------------------------------------------------------------------------------
+-- { name, inputs, call, reads =, writes =, in_place =, bytes =, bound =, note = }; reads and writes are the probe's
+-- streams (1 and 1 unless given). bytes: when it is not each input and the output once. bound: arithmetic is.
+local rows = {}
+local function add(name, inputs, call, options)
+    if only and not name:find(only) then return end
+    local r = options or {}
+    r.name, r.inputs, r.call = name, inputs, call
+    rows[#rows + 1] = r
+end
+
+local two, reading = { reads = 2 }, { writes = 0 }
+local function with(base, more)
+    local out = {}
+    for k, v in pairs(base) do out[k] = v end
+    for k, v in pairs(more) do out[k] = v end
+    return out
+end
+
+local function op(name, attrs)
+    return function(...) return record(name, { ... }, attrs) end
+end
+local function dim(...) return { i = { ... }, n = select('#', ...) } end
+
+for _, name in ipairs { 'add', 'mul' } do
+    add(name, { x, y }, op(name), with(two, {}))
+    add(name .. ', a number', { x, number }, op(name))
+    add(name .. ', a row (D)', { x, row }, op(name))
+    add(name .. ', a column (N, 1)', { x, column }, op(name))
+end
+add('where, a mask', { mask, x, y }, op 'where', with(two, {}))
+local heavy = { gelu = true, tanh = true, silu = true, sigmoid = true, exp = true }
+for _, name in ipairs { 'relu', 'exp', 'sigmoid', 'silu', 'tanh', 'gelu' } do
+    add(name, { x }, op(name), { bound = heavy[name] })
+end
+for _, name in ipairs { 'relu', 'sigmoid', 'silu', 'tanh', 'gelu' } do
+    add(name .. '_grad', { x, y }, op(name .. '_grad'), with(two, { bound = name == 'silu' or name == 'gelu' }))
+end
+local function to(dtype) return function(v) return v:to(dtype) end end
+add('cast f32 to f64', { x }, to 'f64', { writes = 2 })
+add('cast f32 to i32', { x }, to 'i32')
+add('cast f32 to u8', { x }, to 'u8', { reads = 4 })
+add('cast i32 to f32', { whole }, to 'f32')
+add('cast u8 to f32', { bytes_ }, to 'f32', { writes = 4 })
+add('dropout', { x }, op('dropout', { f = { 0.1 } }), { bound = true })
+
+for _, name in ipairs { 'sum', 'max' } do
+    add(name .. ' of all', { big }, op(name), with(reading, {}))
+    add(name .. ' of rows', { big }, op(name, dim(1)), with(reading, {}))
+    add(name .. ' of short rows', { shaped(big, 2 ^ 20, 64) }, op(name, dim(1)), with(reading, {}))
+    add(name .. ' of columns', { big }, op(name, dim(0)), with(reading, {}))
+end
+add('mean of rows', { big }, op('mean', dim(1)), with(reading, {}))
+add('min of rows', { big }, op('min', dim(1)), with(reading, {}))
+add('argmax of rows', { big }, op('argmax', { i = { 1 } }), with(reading, {}))
+add('argmax of columns', { big }, op('argmax', { i = { 0 } }), with(reading, {}))
+add('extreme_grad of rows', { dtop, x, top }, op('extreme_grad', dim(1)))
+
+for _, name in ipairs { 'softmax', 'log_softmax' } do
+    add(name .. ', rows of 256', { shaped(x, 2 ^ 17, 256) }, op(name, dim(1)), { bound = name == 'softmax' })
+    add(name .. ', rows of 4096', { x }, op(name, dim(1)), { bound = true })
+    add(name .. ', rows of 32768', { shaped(x, 1024, 2 ^ 15) }, op(name, dim(1)), { bound = true })
+    add(name .. ', columns', { x }, op(name, dim(0)), { bound = true })
+    add(name .. '_grad', { x, probabilities }, op(name .. '_grad', dim(1)), with(two, {}))
+end
+add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, bytes = 2 ^ 15 * (64 + 4),
+    note = 'reads one line a row' })
+add('nll_grad', { number, labels }, op('nll_grad', { i = { -1, 2048 } }), { reads = 0 })
+
+add('row_mean', { big }, op 'row_mean', with(reading, {}))
+add('row_rstd', { x, mean }, op('row_rstd', { f = { 1e-5 } }), with(reading, {}))
+add('layernorm', { x, mean, rstd, weight, row }, op 'layernorm')
+add('layernorm_dx', { y, x, mean, rstd, weight }, op 'layernorm_dx', with(two, {}))
+add('layernorm_dw', { y, x, mean, rstd }, op 'layernorm_dw', { reads = 2, writes = 0 })
+
+add('embedding', { table_, spots }, op 'embedding')
+add('embedding_grad', { table_, spots }, op('embedding_grad', { i = { 2 ^ 15 } }))
+add('gather', { x, picks }, op('gather', { i = { 1 } }), with(two, {}))
+add('gather_grad', { x, picks }, op('gather_grad', { i = { 1, D } }), with(two, {}))
+
+add('permute (0, 2, 1, 3)', { heads }, op('permute', { i = { 0, 2, 1, 3 } }))
+add('permute (1, 0)', { x }, op('permute', { i = { 1, 0 } }))
+add('permute (0, 2, 1)', { shaped(x, 512, 256, 256) }, op('permute', { i = { 0, 2, 1 } }))
+add('narrow', { big }, op('narrow', { i = { 1, 100, D / 2 } }), { bytes = 2 * N * D / 2 * 8 })
+add('narrow_grad', { shaped(x, 2 * N, D / 2) }, op('narrow_grad', { i = { 1, 100, D } }), { writes = 2 })
+add('cat', { x, y }, op('cat', { i = { 1 } }))
+add('expand of a row', { row }, op('expand', { i = { 2 * N, D } }), { reads = 0 })
+add('expand of a column', { column }, op('expand', { i = { N, 2 * D } }), { reads = 0 })
+
+local function creation(name, options)
+    add(name, {}, function()
+        return record(name, {}, { i = { 2 * N, D }, n = 2, f = { 0, 1 }, dtype = 0 })
+    end, with({ reads = 0 }, options or {}))
+end
+creation 'full'
+creation('uniform', { bound = true })
+add('normal', {}, function() return wane.randn(N, D) end, { reads = 0, bound = true })
+
+-- ---- effects: programs of their own -------------------------------------------------------------------------------
+
+-- A step of an optimizer whose gradient stands; run() returns its seconds.
+local function stepping(name, make, options)
+    if only and not name:find(only) then return end
+    options.name, options.in_place, options.bytes = name, true, (options.reads + options.writes) * 4 * N * D
+    options.start = function()
+        local p = wane.nn.Parameter(x())
+        p:sum():backward()
+        local opt = make(wane.optim, { p })
+        return function()
+            local seconds
+            within('listen', function(program) seconds = programs.read(program).measured.seconds end, function()
+                opt:step()
+            end)
+            return seconds
+        end
+    end
+    rows[#rows + 1] = options
+end
+stepping('sgd', function(optim, p) return optim.SGD(p, { lr = 1e-3, weight_decay = 0.1 }) end,
+    { reads = 2, writes = 1 })
+stepping('momentum', function(optim, p) return optim.SGD(p, { lr = 1e-3, momentum = 0.9 }) end,
+    { reads = 3, writes = 2 })
+stepping('adam', function(optim, p) return optim.Adam(p, { lr = 1e-3 }) end, { reads = 4, writes = 3 })
+if not only or ('accumulate'):find(only) then
+    rows[#rows + 1] = { name = 'accumulate', reads = 3, writes = 2, bytes = 5 * 4 * N * D,
+        note = 'with the sum and the expand around it', start = function()
+            local p = wane.nn.Parameter(x())
+            p:sum():backward()
+            return function()
+                return programs.run({ mode = 'backward', roots = { p:sum() } }).measured.seconds
+            end
+        end }
+end
+
+-- ---- measuring ----------------------------------------------------------------------------------------------------
+local function size_of(t)
+    return t:numel() * SIZES[t.dtype]
+end
+
+-- The program of a row: the op, of which one row is the result, so that what it writes lies in the arena, whose
+-- pages were touched before. Returns a function that runs it and gives its seconds, and the bytes.
+local function prepared(r)
+    if r.start then return r.start(), r.bytes end
+    local bytes, inputs = 0, {}
+    for i, input in ipairs(r.inputs) do
+        inputs[i] = input()
+        bytes = bytes + size_of(inputs[i])
+    end
+    bytes = bytes + size_of(r.call(unpack(inputs)))
+    return function()
+        local out = r.call(unpack(inputs))
+        if out:numel() > 2 ^ 20 then out = out:narrow(1, 1, 1) end
+        return programs.run({ mode = 'eval', roots = { out } }).measured.seconds
+    end, r.bytes or bytes
+end
+
+local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share', 'note' }
+local function measured(r)
+    local run, bytes = prepared(r)
+    local reads, writes = r.reads or 1, r.writes or 1
+    run()
+    local seconds, plain, past, from = {}, {}, {}, C.wn_now()
+    local function mix(past_caches)
+        return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
+    end
+    while #seconds < 3 or (#seconds < 15 and C.wn_now() - from < budget) do
+        seconds[#seconds + 1] = run()
+        plain[#plain + 1] = mix(0)
+        if writes > 0 then past[#past + 1] = mix(1) end
+    end
+    local limit = common.median(plain)
+    if writes > 0 then limit = math.max(limit, common.median(past)) end
+    local time = common.median(seconds)
+    local rate = bytes / time * 1e-9
+    return { r.name .. (r.bound and ' *' or ''), ('%.5f'):format(time), ('%.0f'):format(bytes * 1e-6),
+        ('%.1f'):format(rate), ('%.1f'):format(limit), ('%.0f %%'):format(100 * rate / limit), r.note or '' }
+end
+
+local lines = {}
+for i, r in ipairs(rows) do
+    lines[i] = measured(r)
+    io.stderr:write(table.concat(lines[i], '  '), '\n')
+    collectgarbage()
+end
+common.table(head, lines)
