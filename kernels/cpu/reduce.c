@@ -9,11 +9,15 @@
 #include <string.h>
 #include "../scalar.h"
 #include "cpu.h"
+#include "stream.h"
 
 #define CHUNKS 64         /* of a long reduction with few outputs */
 #define CHUNK_LEAST 16384 /* elements worth a chunk */
 #define FEW 32            /* outputs that count as few */
-#define COLUMNS 64        /* kept columns accumulated side by side */
+#define ROWS 8
+#ifndef COLUMNS
+#define COLUMNS 1024
+#endif
 
 /* The kept and the reduced dims of x, each as a list with steps in elements. */
 struct plan {
@@ -21,6 +25,7 @@ struct plan {
     int64_t outputs, length;
     int32_t last_kept;
     int32_t chunks;
+    int64_t together; /* kept columns a block */
     const void *x;
     void *out;
     double scale;    /* of MEAN; else 1 */
@@ -59,9 +64,10 @@ static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_t
 }
 
 /* Where element `i` of a list stands in x. */
-static int64_t place(const struct wn__walk *w, int64_t i)
+static inline int64_t place(const struct wn__walk *w, int64_t i)
 {
     int64_t at = 0;
+    if (w->ndim == 1) return i * w->step[0][0];
     for (int32_t k = w->ndim - 1; k >= 0; k--) {
         at += i % w->dim[k] * w->step[0][k];
         i /= w->dim[k];
@@ -69,14 +75,54 @@ static int64_t place(const struct wn__walk *w, int64_t i)
     return at;
 }
 
+/* How many of `width` kept columns go side by side, so that every thread gets some. A column's own sum is the same
+ * whatever its neighbours. */
+static int64_t columns_together(int64_t width, int64_t outer)
+{
+    int64_t parts = (width + COLUMNS - 1) / COLUMNS, threads = wn_cpu_threads();
+    if (outer < threads && parts < threads) parts = threads;
+    int64_t n = ((width + parts - 1) / (parts > 0 ? parts : 1) + 15) / 16 * 16;
+    return n < 64 ? 64 : n > COLUMNS ? COLUMNS : n;
+}
+
 /* ---- one output from reduced elements [begin, end), contiguous stretches ------------------------- */
 
-#define LANE_EXTREME(NAME, T, PICK)                                                                                    \
-    static T NAME(const T *x, int64_t n)                                                                               \
+/* 64 lanes, joined in order, NaN looked for beside them: `a > b ? a : b` is one instruction, so nothing branches. The
+ * first NaN is the result. Which of 0 and -0 it is depends on n and the data only. */
+#define LANE_EXTREME(NAME, T, OVER)                                                                                    \
+    static inline __attribute__((always_inline)) T NAME##_lanes(const T *x, int64_t n)                                 \
     {                                                                                                                  \
-        T best = x[0];                                                                                                 \
-        for (int64_t i = 1; i < n; i++) best = PICK(best, x[i]);                                                       \
-        return best;                                                                                                   \
+        T lane[64];                                                                                                    \
+        int32_t odd[64] = {0};                                                                                         \
+        int64_t i = 0;                                                                                                 \
+        for (int j = 0; j < 64; j++) lane[j] = x[0];                                                                   \
+        for (; i + 64 <= n; i += 64) {                                                                                 \
+            wn__stream_ahead(x + i, 64 * (int64_t)sizeof(T));                                                          \
+            _Pragma("omp simd") for (int j = 0; j < 64; j++)                                                           \
+            {                                                                                                          \
+                T v = x[i + j];                                                                                        \
+                lane[j] = v OVER lane[j] ? v : lane[j];                                                                \
+                odd[j] |= v != v;                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        int32_t any = 0;                                                                                               \
+        for (int j = 0; j < 64; j++) any |= odd[j];                                                                    \
+        T best[4] = {lane[0], lane[1], lane[2], lane[3]};                                                              \
+        for (int j = 4; j < 64; j += 4)                                                                                \
+            for (int k = 0; k < 4; k++) best[k] = lane[j + k] OVER best[k] ? lane[j + k] : best[k];                    \
+        for (int k = 1; k < 4; k++) best[0] = best[k] OVER best[0] ? best[k] : best[0];                                \
+        for (; i < n; i++) {                                                                                           \
+            best[0] = x[i] OVER best[0] ? x[i] : best[0];                                                              \
+            any |= x[i] != x[i];                                                                                       \
+        }                                                                                                              \
+        if (any)                                                                                                       \
+            for (i = 0; i < n; i++)                                                                                    \
+                if (x[i] != x[i]) return x[i];                                                                         \
+        return best[0];                                                                                                \
+    }                                                                                                                  \
+    WN_CLONES static T NAME(const T *x, int64_t n)                                                                     \
+    {                                                                                                                  \
+        return NAME##_lanes(x, n);                                                                                     \
     }
 
 static inline double row_sum_i32(const int32_t *x, int64_t n)
@@ -103,35 +149,52 @@ WN_CLONES static double row_sum_f64(const double *x, int64_t n)
     return wn__row_sum_f64(x, n);
 }
 
-LANE_EXTREME(row_max_f32, float, wn_maximum_f32)
-LANE_EXTREME(row_max_f64, double, wn_maximum_f64)
-LANE_EXTREME(row_max_i32, int32_t, wn_maximum_i32)
-LANE_EXTREME(row_max_u8, uint8_t, wn_maximum_u8)
-LANE_EXTREME(row_min_f32, float, wn_minimum_f32)
-LANE_EXTREME(row_min_f64, double, wn_minimum_f64)
-LANE_EXTREME(row_min_i32, int32_t, wn_minimum_i32)
-LANE_EXTREME(row_min_u8, uint8_t, wn_minimum_u8)
+LANE_EXTREME(row_max_f32, float, >)
+LANE_EXTREME(row_max_f64, double, >)
+LANE_EXTREME(row_max_i32, int32_t, >)
+LANE_EXTREME(row_max_u8, uint8_t, >)
+LANE_EXTREME(row_min_f32, float, <)
+LANE_EXTREME(row_min_f64, double, <)
+LANE_EXTREME(row_min_i32, int32_t, <)
+LANE_EXTREME(row_min_u8, uint8_t, <)
 
 /* Sums of integers ride in a double: exact up to 2^53. */
-static inline double join_sum(double a, double b)
+static inline __attribute__((always_inline)) double join_sum_f64(double a, double b)
 {
     return a + b;
 }
 
-#define join_max wn_maximum_f64
-#define join_min wn_minimum_f64
+/* scalar.h's maximum and minimum, with | for ||: nested branches do not vectorise. A is what accumulates. */
+#define JOIN(A, T)                                                                                                     \
+    static inline __attribute__((always_inline)) T join_max_##A(T a, T b)                                              \
+    {                                                                                                                  \
+        int32_t stays = (a > b) | (a != a);                                                                            \
+        return stays ? a : b;                                                                                          \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) T join_min_##A(T a, T b)                                              \
+    {                                                                                                                  \
+        int32_t stays = (a < b) | (a != a);                                                                            \
+        return stays ? a : b;                                                                                          \
+    }
+
+typedef float acc_f32;
+typedef double acc_f64;
+JOIN(f32, float)
+JOIN(f64, double)
 
 /* KIND: sum, max, min. `at` is where the output's reduced elements begin in x. */
-#define REDUCE(KIND, S, T, START, TO)                                                                                  \
+#define REDUCE(KIND, S, T, A, START, TO)                                                                               \
     static double stretch_##KIND##_##S(const struct plan *p, const T *x, int64_t begin, int64_t end)                   \
     {                                                                                                                  \
         const struct wn__walk *w = &p->reduced;                                                                        \
         int64_t run = w->dim[w->ndim - 1];                                                                             \
         double value = START;                                                                                          \
+        if (w->ndim == 1 && begin < end)                                                                               \
+            return join_##KIND##_f64(value, (double)row_##KIND##_##S(x + begin, end - begin));                         \
         while (begin < end) {                                                                                          \
             int64_t n = run - begin % run;                                                                             \
             if (n > end - begin) n = end - begin;                                                                      \
-            value = join_##KIND(value, (double)row_##KIND##_##S(x + place(w, begin), n));                              \
+            value = join_##KIND##_f64(value, (double)row_##KIND##_##S(x + place(w, begin), n));                        \
             begin += n;                                                                                                \
         }                                                                                                              \
         return value;                                                                                                  \
@@ -157,39 +220,63 @@ static inline double join_sum(double a, double b)
         T *out = p->out;                                                                                               \
         for (int64_t o = 0; o < p->outputs; o++) {                                                                     \
             double value = p->partial[o];                                                                              \
-            for (int32_t c = 1; c < p->chunks; c++) value = join_##KIND(value, p->partial[c * p->outputs + o]);        \
+            for (int32_t c = 1; c < p->chunks; c++) value = join_##KIND##_f64(value, p->partial[c * p->outputs + o]);  \
             out[o] = TO(value * p->scale);                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
+    /* 16 columns, ROWS rows; what comes next is asked for */                                                          \
+    static inline                                                                                                      \
+        __attribute__((always_inline)) void columns_tile_##KIND##_##S(const T *x, int64_t step, acc_##A *value)        \
+    {                                                                                                                  \
+        acc_##A sum[16];                                                                                               \
+        for (int j = 0; j < 16; j++) sum[j] = value[j];                                                                \
+        for (int64_t k = 0; k < ROWS; k++) {                                                                           \
+            const T *row = x + k * step;                                                                               \
+            __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)(ROWS * step) * sizeof(T)), 0, 2);           \
+            _Pragma("omp simd") for (int j = 0; j < 16; j++) sum[j] = join_##KIND##_##A(sum[j], (acc_##A)row[j]);      \
+        }                                                                                                              \
+        for (int j = 0; j < 16; j++) value[j] = sum[j];                                                                \
+    }                                                                                                                  \
     /* n kept columns from column o: reduced elements [begin, end) added row by row */                                 \
     WN_CLONES static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end, \
-                                               double *value)                                                          \
+                                               acc_##A *value)                                                         \
     {                                                                                                                  \
         const T *x = (const T *)p->x + place(&p->kept, o);                                                             \
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            const T *row = x + (p->reduced.ndim == 1 ? r * p->reduced.step[0][0] : place(&p->reduced, r));             \
-            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] = join_##KIND(value[j], (double)row[j]);      \
+        int64_t r = begin, whole = n / 16 * 16, step = p->reduced.step[0][0];                                          \
+        for (; p->reduced.ndim == 1 && r + ROWS <= end; r += ROWS) {                                                   \
+            const T *row = x + r * step;                                                                               \
+            for (int64_t j = 0; j < whole; j += 16) columns_tile_##KIND##_##S(row + j, step, value + j);               \
+            for (int64_t k = 0; k < ROWS; k++)                                                                         \
+                for (int64_t j = whole; j < n; j++)                                                                    \
+                    value[j] = join_##KIND##_##A(value[j], (acc_##A)row[k * step + j]);                                \
+        }                                                                                                              \
+        for (; r < end; r++) {                                                                                         \
+            const T *row = x + place(&p->reduced, r);                                                                  \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] =                                             \
+                join_##KIND##_##A(value[j], (acc_##A)row[j]);                                                          \
         }                                                                                                              \
     }                                                                                                                  \
     static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        int64_t width = p->kept.dim[p->kept.ndim - 1], blocks = (width + COLUMNS - 1) / COLUMNS;                       \
+        int64_t width = p->kept.dim[p->kept.ndim - 1], most = p->together, blocks = (width + most - 1) / most;         \
         for (int64_t i = begin; i < end; i++) {                                                                        \
-            double value[COLUMNS];                                                                                     \
-            int64_t column = i % blocks * COLUMNS, n = width - column < COLUMNS ? width - column : COLUMNS;            \
+            acc_##A value[COLUMNS];                                                                                    \
+            int64_t column = i % blocks * most, n = width - column < most ? width - column : most;                     \
             int64_t o = i / blocks * width + column;                                                                   \
             columns_##KIND##_##S(p, o, n, 0, p->length, value);                                                        \
-            for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO(value[j] * p->scale);                            \
+            for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO((double)value[j] * p->scale);                    \
         }                                                                                                              \
     }                                                                                                                  \
     static void column_chunks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                      \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        for (int64_t c = begin; c < end; c++)                                                                          \
-            columns_##KIND##_##S(p, 0, p->outputs, p->length *c / p->chunks, p->length * (c + 1) / p->chunks,          \
-                                 p->partial + c * p->outputs);                                                         \
+        for (int64_t c = begin; c < end; c++) {                                                                        \
+            acc_##A value[FEW];                                                                                        \
+            columns_##KIND##_##S(p, 0, p->outputs, p->length *c / p->chunks, p->length * (c + 1) / p->chunks, value);  \
+            for (int64_t j = 0; j < p->outputs; j++) p->partial[c * p->outputs + j] = (double)value[j];                \
+        }                                                                                                              \
     }                                                                                                                  \
     static void reduce_##KIND##_##S(struct plan *p)                                                                    \
     {                                                                                                                  \
@@ -198,34 +285,34 @@ static inline double join_sum(double a, double b)
         p->chunks = chunks > CHUNKS ? CHUNKS : chunks < 1 ? 1 : (int32_t)chunks;                                       \
         if (p->chunks > p->length) p->chunks = (int32_t)p->length;                                                     \
         int64_t work = p->length > 0 ? WN_CPU_GRAIN / p->length + 1 : WN_CPU_GRAIN;                                    \
-        if (p->outputs <= FEW && p->chunks > 1) {                                                                      \
-            int32_t side_by_side = p->last_kept && p->kept.ndim == 1 && wn__walk_inner(&p->kept, 0) == 1;              \
+        /* Chunks are of stretches, or of rows with all outputs side by side; columns of several slabs are neither. */ \
+        if (p->outputs <= FEW && p->chunks > 1 && (!p->last_kept || p->kept.ndim == 1)) {                              \
             p->partial = partial;                                                                                      \
-            if (side_by_side) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
+            if (p->last_kept) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
             else wn__parallel_for(p->chunks * p->outputs, 1, chunks_##KIND##_##S, p);                                  \
             join_chunks_##KIND##_##S(p);                                                                               \
         } else if (p->last_kept && wn__walk_inner(&p->kept, 0) == 1) {                                                 \
-            int64_t width = p->kept.dim[p->kept.ndim - 1], blocks = (width + COLUMNS - 1) / COLUMNS;                   \
-            int64_t most = width < COLUMNS ? width : COLUMNS;                                                          \
-            wn__parallel_for(p->outputs / (width ? width : 1) * blocks, work / (most ? most : 1) + 1,                  \
-                             blocks_##KIND##_##S, p);                                                                  \
+            int64_t width = p->kept.dim[p->kept.ndim - 1], outer = p->outputs / (width ? width : 1);                   \
+            p->together = columns_together(width, outer);                                                              \
+            int64_t blocks = (width + p->together - 1) / p->together;                                                  \
+            wn__parallel_for(outer *blocks, work / p->together + 1, blocks_##KIND##_##S, p);                           \
         } else {                                                                                                       \
             wn__parallel_for(p->outputs, work, outputs_##KIND##_##S, p);                                               \
         }                                                                                                              \
     }
 
-REDUCE(sum, f32, float, 0, (float))
-REDUCE(sum, f64, double, 0, (double))
-REDUCE(sum, i32, int32_t, 0, (int32_t)(int64_t))
-REDUCE(sum, u8, uint8_t, 0, (uint8_t)(int64_t))
-REDUCE(max, f32, float, -INFINITY, (float))
-REDUCE(max, f64, double, -INFINITY, (double))
-REDUCE(max, i32, int32_t, -INFINITY, wn_to_i32)
-REDUCE(max, u8, uint8_t, -INFINITY, wn_to_u8)
-REDUCE(min, f32, float, INFINITY, (float))
-REDUCE(min, f64, double, INFINITY, (double))
-REDUCE(min, i32, int32_t, INFINITY, wn_to_i32)
-REDUCE(min, u8, uint8_t, INFINITY, wn_to_u8)
+REDUCE(sum, f32, float, f64, 0, (float))
+REDUCE(sum, f64, double, f64, 0, (double))
+REDUCE(sum, i32, int32_t, f64, 0, (int32_t)(int64_t))
+REDUCE(sum, u8, uint8_t, f64, 0, (uint8_t)(int64_t))
+REDUCE(max, f32, float, f32, -INFINITY, (float))
+REDUCE(max, f64, double, f64, -INFINITY, (double))
+REDUCE(max, i32, int32_t, f64, -INFINITY, wn_to_i32)
+REDUCE(max, u8, uint8_t, f64, -INFINITY, wn_to_u8)
+REDUCE(min, f32, float, f32, INFINITY, (float))
+REDUCE(min, f64, double, f64, INFINITY, (double))
+REDUCE(min, i32, int32_t, f64, INFINITY, wn_to_i32)
+REDUCE(min, u8, uint8_t, f64, INFINITY, wn_to_u8)
 
 #define REDUCE_ROW(NAME, kind)                                                                                         \
     [WN_OP_##NAME] = {[WN_F32] = reduce_##kind##_f32,                                                                  \
@@ -254,17 +341,37 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
 struct extreme_grad {
     struct plan plan;
     const void *dy, *y;
+    int32_t streams;
 };
 
 #define EXTREME_GRAD(S, T)                                                                                             \
+    /* A contiguous row; block: a place of WN_STREAM_BLOCK elements when out streams, else NULL */                     \
+    WN_CLONES static void extreme_grad_row_##S(const T *x, T *out, int64_t n, T y, T dy, T *block)                     \
+    {                                                                                                                  \
+        int64_t ties = 0;                                                                                              \
+        _Pragma("omp simd reduction(+ : ties)") for (int64_t i = 0; i < n; i++) ties += x[i] == y;                     \
+        T share = ties ? dy / (T)ties : (T)0;                                                                          \
+        for (int64_t at = 0, stop; at < n; at = stop) {                                                                \
+            stop = n - at > WN_STREAM_BLOCK ? at + WN_STREAM_BLOCK : n;                                                \
+            T *to = block ? block : out + at;                                                                          \
+            _Pragma("omp simd") for (int64_t i = 0; i < stop - at; i++) to[i] = x[at + i] == y ? share : (T)0;         \
+            if (block) wn__stream(out + at, block, (stop - at) * (int64_t)sizeof(T));                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void extreme_grad_##S(int64_t begin, int64_t end, void *ctx)                                                \
     {                                                                                                                  \
         const struct extreme_grad *g = ctx;                                                                            \
         const struct plan *p = &g->plan;                                                                               \
+        int32_t rows = p->reduced.ndim == 1 && wn__walk_inner(&p->reduced, 0) == 1;                                    \
+        T block[WN_STREAM_BLOCK];                                                                                      \
         for (int64_t o = begin; o < end; o++) {                                                                        \
             int64_t base = place(&p->kept, o), ties = 0;                                                               \
             const T *x = (const T *)p->x + base;                                                                       \
             T *out = (T *)p->out + base, y = ((const T *)g->y)[o], dy = ((const T *)g->dy)[o];                         \
+            if (rows) {                                                                                                \
+                extreme_grad_row_##S(x, out, p->length, y, dy, g->streams ? block : NULL);                             \
+                continue;                                                                                              \
+            }                                                                                                          \
             for (int64_t r = 0; r < p->length; r++) ties += x[place(&p->reduced, r)] == y;                             \
             T share = ties ? dy / (T)ties : (T)0;                                                                      \
             for (int64_t r = 0; r < p->length; r++) {                                                                  \
@@ -272,6 +379,7 @@ struct extreme_grad {
                 out[at] = x[at] == y ? share : (T)0;                                                                   \
             }                                                                                                          \
         }                                                                                                              \
+        if (g->streams) wn__stream_end();                                                                              \
     }
 
 EXTREME_GRAD(f32, float)
@@ -284,6 +392,7 @@ static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b,
     plan_dims(&g.plan, d, &d->in[1]);
     g.plan.x = b->in[1];
     g.plan.out = b->out;
+    g.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
     int64_t grain = WN_CPU_GRAIN_MATH / (g.plan.length + 1) + 1;
     wn__parallel_for(g.plan.outputs, grain, d->out.dtype == WN_F32 ? extreme_grad_f32 : extreme_grad_f64, &g);
     return WN_OK;
@@ -295,21 +404,55 @@ struct argmax {
     const void *x;
     int32_t *out;
     struct wn__axis axis;
+    int64_t together; /* columns a block */
 };
 
-/* The first of the greatest; NaN counts as greatest. */
+/* The first of the greatest; NaN counts as greatest. Along a contiguous row: the greatest of each stretch, then the
+ * place within the first stretch that has it. Else columns side by side. */
+#define STRETCH 512
 #define ARGMAX(S, T)                                                                                                   \
+    WN_CLONES static int64_t row_argmax_##S(const T *x, int64_t n)                                                     \
+    {                                                                                                                  \
+        int64_t first = 0;                                                                                             \
+        T best = x[0];                                                                                                 \
+        for (int64_t at = 0; at < n; at += STRETCH) {                                                                  \
+            T top = row_max_##S##_lanes(x + at, n - at < STRETCH ? n - at : STRETCH);                                  \
+            if (top > best || (top != top && best == best)) best = top, first = at;                                    \
+        }                                                                                                              \
+        while (x[first] != best && x[first] == x[first]) first++;                                                      \
+        return first;                                                                                                  \
+    }                                                                                                                  \
+    /* n columns `step` apart from row to row */                                                                       \
+    WN_CLONES static void columns_argmax_##S(const T *x, int64_t rows, int64_t step, int64_t n, int32_t *out)          \
+    {                                                                                                                  \
+        T best[COLUMNS];                                                                                               \
+        int32_t at[COLUMNS];                                                                                           \
+        for (int64_t j = 0; j < n; j++) best[j] = x[j], at[j] = 0;                                                     \
+        for (int64_t r = 1; r < rows; r++) {                                                                           \
+            const T *row = x + r * step;                                                                               \
+            if (r + 2 < rows) wn__fetch(row + 2 * step, n * (int64_t)sizeof(T));                                       \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                                        \
+            {                                                                                                          \
+                T value = row[j], top = best[j];                                                                       \
+                int32_t wins = (value > top) | ((value != value) & (top == top)), was = at[j];                         \
+                best[j] = wins ? value : top;                                                                          \
+                at[j] = wins ? (int32_t)r : was;                                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+        memcpy(out, at, (size_t)n * sizeof *out);                                                                      \
+    }                                                                                                                  \
+    /* Units [begin, end): rows, or blocks of columns */                                                               \
     static void argmax_##S(int64_t begin, int64_t end, void *ctx)                                                      \
     {                                                                                                                  \
         const struct argmax *k = ctx;                                                                                  \
-        for (int64_t o = begin; o < end; o++) {                                                                        \
-            const T *x = (const T *)k->x + o / k->axis.inner * k->axis.n * k->axis.inner + o % k->axis.inner;          \
-            int64_t best = 0;                                                                                          \
-            for (int64_t i = 1; i < k->axis.n; i++) {                                                                  \
-                T value = x[i * k->axis.inner], top = x[best * k->axis.inner];                                         \
-                if (value > top || (value != value && top == top)) best = i;                                           \
-            }                                                                                                          \
-            k->out[o] = (int32_t)best;                                                                                 \
+        int64_t inner = k->axis.inner, n = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;          \
+        for (int64_t u = begin; u < end; u++) {                                                                        \
+            int64_t outer = u / blocks, column = u % blocks * most;                                                    \
+            const T *x = (const T *)k->x + outer * n * inner + column;                                                 \
+            if (inner == 1) k->out[u] = (int32_t)row_argmax_##S(x, n);                                                 \
+            else                                                                                                       \
+                columns_argmax_##S(x, n, inner, inner - column < most ? inner - column : most,                         \
+                                   k->out + outer * inner + column);                                                   \
         }                                                                                                              \
     }
 
@@ -324,9 +467,11 @@ static const wn__parallel_body argmaxes[WN_DTYPE_COUNT] = {
 static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct argmax k = {b->in[0], b->out, wn__axis_of(&d->in[0], d->attrs.i[0])};
-    int64_t grain = WN_CPU_GRAIN / (k.axis.n + 1) + 1;
-    wn__parallel_for(k.axis.outer * k.axis.inner, grain, argmaxes[d->in[0].dtype], &k);
+    struct argmax k = {.x = b->in[0], .out = b->out, .axis = wn__axis_of(&d->in[0], d->attrs.i[0])};
+    k.together = k.axis.inner == 1 ? 1 : columns_together(k.axis.inner, k.axis.outer);
+    int64_t blocks = (k.axis.inner + k.together - 1) / k.together;
+    int64_t grain = WN_CPU_GRAIN / (k.axis.n * k.together + 1) + 1;
+    wn__parallel_for(k.axis.outer * blocks, grain, argmaxes[d->in[0].dtype], &k);
     return WN_OK;
 }
 

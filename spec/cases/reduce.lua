@@ -19,6 +19,8 @@ local forms = {
     { '0-d', {}, {} },
     { 'long rows', { 3, 1030 }, { 1 }, false, 'forward only' },
     { 'long columns', { 1030, 3 }, { 0 }, false, 'forward only' },
+    { 'a long middle dim, few outputs', { 2, 6000, 3 }, { 1 }, false, 'forward only' },
+    { 'wide columns', { 21, 2100 }, { 0 }, false, 'forward only' },
 }
 
 local function reduction(name, f, options)
