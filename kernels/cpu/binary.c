@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include "../scalar.h"
 #include "cpu.h"
-#include "stream.h"
 
 typedef void (*row_loop)(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb);
 

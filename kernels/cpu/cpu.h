@@ -8,6 +8,7 @@
 #include "../../runtime/ops/op.h"
 #include "../kernel.h"
 #include "parallel.h"
+#include "stream.h"
 
 /* NULL when the family has no kernel for the op with these element types. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
@@ -77,6 +78,8 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
         double lane[WN_LANES] = {0};                                                                                   \
         int64_t i = 0;                                                                                                 \
         for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
+            wn__stream_ahead(a + i, WN_LANES * (int64_t)sizeof(T));                                                    \
+            if (a != b) wn__stream_ahead(b + i, WN_LANES * (int64_t)sizeof(T));                                        \
             _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
             {                                                                                                          \
                 double x = (double)a[i + j], y = (double)b[i + j];                                                     \

@@ -12,6 +12,7 @@ struct dropout {
     uint64_t seed, counter, threshold;
     double p;
     int64_t n;
+    int32_t streams;
 };
 
 /* Blocks [begin, end) of 4 WN_QUADS elements. `last` is the greatest word that keeps; it fits 32 bits. */
@@ -26,12 +27,16 @@ struct dropout {
             uint32_t word[4 * WN_QUADS];                                                                               \
             wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
             int64_t at = block * 4 * WN_QUADS, n = k->n - at < 4 * WN_QUADS ? k->n - at : 4 * WN_QUADS;                \
+            T own[4 * WN_QUADS], *to = k->streams ? own : out + at;                                                    \
+            wn__fetch(x + at + 4 * 4 * WN_QUADS, n * (int64_t)sizeof(T));                                              \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
             {                                                                                                          \
                 T kept = x[at + i] * scale;                                                                            \
-                out[at + i] = word[i] <= last ? kept : (T)0;                                                           \
+                to[i] = word[i] <= last ? kept : (T)0;                                                                 \
             }                                                                                                          \
+            if (k->streams) wn__stream(out + at, own, n * (int64_t)sizeof(T));                                         \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     static void plain_##S(int64_t begin, int64_t end, void *ctx)                                                       \
     {                                                                                                                  \
@@ -49,7 +54,8 @@ static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void
     (void)stream;
     double p = d->attrs.f[0];
     int32_t is_f32 = d->out.dtype == WN_F32;
-    struct dropout k = {b->in[0], b->out, b->seed, b->counter, wn_dropout_threshold(p), p, wn__numel(&d->out)};
+    struct dropout k = {b->in[0], b->out, b->seed, b->counter, wn_dropout_threshold(p), p, wn__numel(&d->out), 0};
+    k.streams = wn__streams(wn__bytes(&d->out), k.out, k.x, NULL);
     if (p <= 0 || k.threshold == 0) { /* all or nothing: no numbers drawn */
         k.threshold = p <= 0;
         wn__parallel_for(k.n, WN_CPU_GRAIN, is_f32 ? plain_f32 : plain_f64, &k);

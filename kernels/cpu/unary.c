@@ -5,7 +5,6 @@
 #include <string.h>
 #include "../scalar.h"
 #include "cpu.h"
-#include "stream.h"
 
 /* What a loop over [begin, end) needs. */
 struct unary {
