@@ -152,7 +152,7 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *s
     int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW;
     const struct wn_type *x = &d->in[backward ? 1 : 0];
     struct norm k = {.in = b->in, .out = b->out, .rows = 1, .n = x->dim[x->ndim - 1], .eps = d->attrs.f[0]};
-    k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
+    k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], d->n_in > 1 ? b->in[1] : NULL);
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
     wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
     if (d->op == WN_OP_LAYERNORM_DW) {
