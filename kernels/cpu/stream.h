@@ -73,10 +73,18 @@ static inline void wn__stream_ahead(const void *from, int64_t bytes)
         }                                                                                                              \
     } while (0)
 
-/* memcpy, streamed or not. */
+/* memcpy, streamed or not; what it reads itself, further on, is asked for ahead. */
 static inline void wn__stream_or_copy(int32_t streams, void *to, const void *from, int64_t bytes)
 {
-    if (streams) wn__stream(to, from, bytes);
-    else __builtin_memcpy(to, from, (size_t)bytes);
+    if (!streams) {
+        __builtin_memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    for (int64_t at = 0, n; at < bytes; at += n) {
+        n = 2048 - (int64_t)((uintptr_t)((char *)to + at) % 64);
+        if (n > bytes - at) n = bytes - at;
+        if (at + n + WN_STREAM_AHEAD <= bytes) wn__stream_ahead((const char *)from + at, n);
+        wn__stream((char *)to + at, (const char *)from + at, n);
+    }
 }
 #endif

@@ -2,9 +2,10 @@
 -- same run, a repetition of the one after a repetition of the other. Bytes are those of the definition: each input
 -- once, the output once. The limit is the faster of ordinary and non-temporal stores.
 --
---   luajit spec/bench/kernels.lua [--rows pattern] [--seconds a_row] [--best]
+--   luajit spec/bench/kernels.lua [--rows pattern] [--seconds a_row] [--shared]
 --
--- Numbers are medians; --best takes the best repetition of both sides, for a machine that others are using.
+-- Numbers are medians of elapsed seconds. --shared, for a machine that others are using: the best repetition of both
+-- sides, in processor seconds, which needs WANE_THREADS=1.
 -- Rows marked * are bound by arithmetic: their share says how far from memory's pace they are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
@@ -15,12 +16,14 @@ local record = require('wane.op').record
 local probe = common.probe()
 local threads = C.wn_threads()
 
-local only, budget, best = nil, 1.5, false
+local only, budget, shared = nil, 1.5, false
 for i = 1, #arg do
     if arg[i] == '--rows' then only = arg[i + 1] end
-    if arg[i] == '--best' then best = true end
+    if arg[i] == '--shared' then shared = true end
     if arg[i] == '--seconds' then budget = tonumber(arg[i + 1]) end
 end
+
+assert(not shared or threads == 1, '--shared counts processor seconds: set WANE_THREADS=1')
 
 local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
 local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1 }
@@ -229,7 +232,14 @@ end
 local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share', 'note' }
 -- One number for the repetitions: the median, or the best, which is the least (of times) or the greatest (of rates).
 local function typical(list, pick)
-    return best and pick(unpack(list)) or common.median(list)
+    return shared and pick(unpack(list)) or common.median(list)
+end
+
+-- What fn() says, or what it took: its processor seconds, by way of rate(seconds).
+local function timed(fn, rate)
+    local from = os.clock()
+    local said = fn()
+    return shared and rate(os.clock() - from) or said
 end
 
 local function measured(r)
@@ -238,10 +248,12 @@ local function measured(r)
     run()
     local seconds, plain, past, from = {}, {}, {}, C.wn_now()
     local function mix(past_caches)
-        return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
+        return timed(function()
+            return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
+        end, function(took) return PROBED / took * 1e-9 end)
     end
     while #seconds < 3 or (#seconds < 15 and C.wn_now() - from < budget) do
-        seconds[#seconds + 1] = run()
+        seconds[#seconds + 1] = timed(run, function(took) return took end)
         plain[#plain + 1] = mix(0)
         if writes > 0 then past[#past + 1] = mix(1) end
     end
