@@ -1,12 +1,12 @@
 -- Outputs larger than the caches go another way than small ones (kernels/cpu/stream.h), and no bit may show it: what an
 -- op gives for a large value must be what it gives for parts of that value small enough to go the ordinary way. Rows
--- of 1031 make parts of lines everywhere; 4400 of them are past the limit of 16 MiB, 2000 are not.
+-- of 1031 make parts of lines everywhere; 8400 of them are past the limit of 32 MiB, 4000 are not.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local fingerprint = require('wane.measure').fingerprint
 local record = require('wane.op').record
 
-local ROWS, WIDTH, FIRST = 4400, 1031, 2000
+local ROWS, WIDTH, FIRST = 8400, 1031, 4000
 
 describe('outputs past the caches', function()
     local x, y, mask, row, column, ids, mean, rstd, table_, places

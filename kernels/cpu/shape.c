@@ -73,58 +73,58 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
         }
 }
 
-#define COPIES(S, T)                                                                                                      \
-    static void copy_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                     \
-    {                                                                                                                     \
-        const struct copy *k = ctx;                                                                                       \
-        const T *in = (const T *)k->in + offset[0];                                                                       \
-        T *out = (T *)k->out;                                                                                             \
-        int64_t step = wn__walk_inner(&k->walk, 0);                                                                       \
-        if (step == 1) {                                                                                                  \
-            if (k->streams) wn__fetch(in + next_row(k, n), n < 1024 ? n * (int64_t)sizeof(T) : 4096);                     \
-            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T));                                         \
-        } else if (step == 0) {                                                                                           \
-            T value = in[0];                                                                                              \
-            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, value);                                                  \
-        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, in[(i - at) * step]);                                 \
-    }                                                                                                                     \
-    static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                      \
-    {                                                                                                                     \
-        const struct copy *k = ctx;                                                                                       \
-        wn__walk_range(&k->walk, begin, end, copy_row_##S, ctx);                                                          \
-        if (k->streams) wn__stream_end();                                                                                 \
-    }                                                                                                                     \
-    /* A tile of the plane (fast dim, last dim), n0 x n1 elements: turned in place of its own, then written row by row */ \
-    static void copy_tile_##S(const struct copy *k, int64_t in_at, int64_t out_at, int64_t n0, int64_t n1)                \
-    {                                                                                                                     \
-        const T *in = (const T *)k->in + in_at;                                                                           \
-        T *out = (T *)k->out + out_at, tile[SIDE * SIDE];                                                                 \
-        int64_t in_step = wn__walk_inner(&k->walk, 0), out_step = k->out_step[k->fast];                                   \
-        for (int64_t j0 = 0; j0 < n1; j0 += TILE)                                                                         \
-            for (int64_t i0 = 0; i0 < n0; i0 += TILE) {                                                                   \
-                const T *from = in + i0 + j0 * in_step;                                                                   \
-                T *to = tile + i0 * SIDE + j0;                                                                            \
-                int64_t rows = n0 - i0, columns = n1 - j0;                                                                \
-                for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j) * in_step * (int64_t)sizeof(T));        \
-                if (rows >= TILE && columns >= TILE) {                                                                    \
-                    turn_##S(to, from, in_step);                                                                          \
-                    continue;                                                                                             \
-                }                                                                                                         \
-                for (int64_t j = 0; j < columns && j < TILE; j++)                                                         \
-                    for (int64_t i = 0; i < rows && i < TILE; i++) to[i * SIDE + j] = from[i + j * in_step];              \
-            }                                                                                                             \
-        for (int64_t i = 0; i < n0; i++)                                                                                  \
-            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T));                 \
-    }                                                                                                                     \
-    static void transpose_part_##S(int64_t begin, int64_t end, void *ctx)                                                 \
-    {                                                                                                                     \
-        const struct copy *k = ctx;                                                                                       \
-        for (int64_t tile = begin; tile < end; tile++) {                                                                  \
-            int64_t in_at, out_at, n0, n1;                                                                                \
-            place_tile(k, tile, &in_at, &out_at, &n0, &n1);                                                               \
-            copy_tile_##S(k, in_at, out_at, n0, n1);                                                                      \
-        }                                                                                                                 \
-        if (k->streams) wn__stream_end();                                                                                 \
+#define COPIES(S, T)                                                                                                   \
+    static void copy_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                  \
+    {                                                                                                                  \
+        const struct copy *k = ctx;                                                                                    \
+        const T *in = (const T *)k->in + offset[0];                                                                    \
+        T *out = (T *)k->out;                                                                                          \
+        int64_t step = wn__walk_inner(&k->walk, 0);                                                                    \
+        if (step == 1) {                                                                                               \
+            if (k->streams) wn__fetch(in + next_row(k, n), n < 1024 ? n * (int64_t)sizeof(T) : 4096);                  \
+            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T));                                      \
+        } else if (step == 0) {                                                                                        \
+            T value = in[0];                                                                                           \
+            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, value);                                               \
+        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, in[(i - at) * step]);                              \
+    }                                                                                                                  \
+    static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                   \
+    {                                                                                                                  \
+        const struct copy *k = ctx;                                                                                    \
+        wn__walk_range(&k->walk, begin, end, copy_row_##S, ctx);                                                       \
+        if (k->streams) wn__stream_end();                                                                              \
+    }                                                                                                                  \
+    /* A tile of the plane (fast dim, last dim), n0 x n1 elements: turned on the side, then written by rows */         \
+    static void copy_tile_##S(const struct copy *k, int64_t in_at, int64_t out_at, int64_t n0, int64_t n1)             \
+    {                                                                                                                  \
+        const T *in = (const T *)k->in + in_at;                                                                        \
+        T *out = (T *)k->out + out_at, tile[SIDE * SIDE];                                                              \
+        int64_t in_step = wn__walk_inner(&k->walk, 0), out_step = k->out_step[k->fast];                                \
+        for (int64_t j0 = 0; j0 < n1; j0 += TILE)                                                                      \
+            for (int64_t i0 = 0; i0 < n0; i0 += TILE) {                                                                \
+                const T *from = in + i0 + j0 * in_step;                                                                \
+                T *to = tile + i0 * SIDE + j0;                                                                         \
+                int64_t rows = n0 - i0, columns = n1 - j0;                                                             \
+                for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j) * in_step * (int64_t)sizeof(T));     \
+                if (rows >= TILE && columns >= TILE) {                                                                 \
+                    turn_##S(to, from, in_step);                                                                       \
+                    continue;                                                                                          \
+                }                                                                                                      \
+                for (int64_t j = 0; j < columns && j < TILE; j++)                                                      \
+                    for (int64_t i = 0; i < rows && i < TILE; i++) to[i * SIDE + j] = from[i + j * in_step];           \
+            }                                                                                                          \
+        for (int64_t i = 0; i < n0; i++)                                                                               \
+            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T));              \
+    }                                                                                                                  \
+    static void transpose_part_##S(int64_t begin, int64_t end, void *ctx)                                              \
+    {                                                                                                                  \
+        const struct copy *k = ctx;                                                                                    \
+        for (int64_t tile = begin; tile < end; tile++) {                                                               \
+            int64_t in_at, out_at, n0, n1;                                                                             \
+            place_tile(k, tile, &in_at, &out_at, &n0, &n1);                                                            \
+            copy_tile_##S(k, in_at, out_at, n0, n1);                                                                   \
+        }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }
 
 static int64_t tiles_of(const struct copy *k)
