@@ -206,7 +206,8 @@ if not only or ('accumulate'):find(only) then
         end }
 end
 
--- Why a row stays below 80 %, where it does; found with perf annotate. Shown beside every row that matches.
+-- What a row below 80 % is thought to wait for. perf annotate showed it for exp, dropout, argmax, the columns and
+-- layernorm_dw; the others are read off their loops. Shown beside every row that matches.
 local reasons = {
     { '^exp$', 'arithmetic: about 30 instructions for 16 elements' },
     { '^sigmoid$', 'arithmetic: an exp and a division' }, { '^silu', 'arithmetic: an exp and a division' },
