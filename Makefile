@@ -20,6 +20,8 @@ LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
 OPT_release := -O2
 OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 KERNEL_OPT_release := -O3
+# Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/stream.h).
+KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
 $(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) -fno-math-errno -fno-trapping-math

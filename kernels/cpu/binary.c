@@ -78,13 +78,27 @@ struct binary {
     const char *a, *b;
     char *out;
     int64_t in_size, out_size; /* bytes an element */
+    int32_t streams;
 };
 
 static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct binary *k = ctx;
-    k->loop(k->out + at * k->out_size, k->a + offset[0] * k->in_size, k->b + offset[1] * k->in_size, n,
-            wn__walk_inner(&k->walk, 0), wn__walk_inner(&k->walk, 1));
+    const char *a = k->a + offset[0] * k->in_size, *b = k->b + offset[1] * k->in_size;
+    int64_t sa = wn__walk_inner(&k->walk, 0), sb = wn__walk_inner(&k->walk, 1);
+    if (!k->streams) {
+        k->loop(k->out + at * k->out_size, a, b, n, sa, sb);
+        return;
+    }
+    struct wn__stream_block block;
+    for (int64_t i = 0, stop; i < n; i = stop) {
+        stop = wn__stream_stop(at + i, at + n) - at;
+        const char *ai = a + i * sa * k->in_size, *bi = b + i * sb * k->in_size;
+        if (sa) wn__stream_ahead(ai, (stop - i) * k->in_size);
+        if (sb) wn__stream_ahead(bi, (stop - i) * k->in_size);
+        k->loop(block.bytes, ai, bi, stop - i, sa, sb);
+        wn__stream(k->out + (at + i) * k->out_size, block.bytes, (stop - i) * k->out_size);
+    }
 }
 
 /* The same of bf16, the loop being f32's. */
@@ -108,7 +122,9 @@ static void halves_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 
 static void binary_part(int64_t begin, int64_t end, void *ctx)
 {
-    wn__walk_range(&((struct binary *)ctx)->walk, begin, end, binary_row, ctx);
+    const struct binary *k = ctx;
+    wn__walk_range(&k->walk, begin, end, binary_row, ctx);
+    if (k->streams) wn__stream_end();
 }
 
 static void halves_part(int64_t begin, int64_t end, void *ctx)
@@ -129,6 +145,7 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
     int64_t grain = d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN;
     k.in_size = wn__dtype_size(d->in[0].dtype);
     k.out_size = wn__dtype_size(d->out.dtype);
+    k.streams = wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
     wn__walk_broadcast(&k.walk, &d->out, 2, in);
     wn__parallel_for(k.walk.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
     return WN_OK;
@@ -141,9 +158,29 @@ struct where {
     const uint8_t *condition;
     const void *a, *b;
     void *out;
+    int32_t streams;
 };
 
+/* Steps that are constants where it is called let the compiler vectorise. */
 #define WHERE(S, T)                                                                                                    \
+    static inline __attribute__((always_inline)) void where_loop_##S(                                                  \
+        const uint8_t *condition, const T *a, const T *b, T *out, int64_t n, int64_t sc, int64_t sa, int64_t sb)       \
+    {                                                                                                                  \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                            \
+        {                                                                                                              \
+            T x = a[i * sa], y = b[i * sb];                                                                            \
+            out[i] = condition[i * sc] ? x : y;                                                                        \
+        }                                                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void where_steps_##S(const uint8_t *condition, const T *a, const T *b, T *out, int64_t n,         \
+                                          int64_t sc, int64_t sa, int64_t sb)                                          \
+    {                                                                                                                  \
+        if (sc && sa && sb) where_loop_##S(condition, a, b, out, n, 1, 1, 1);                                          \
+        else if (sc && sa) where_loop_##S(condition, a, b, out, n, 1, 1, 0);                                           \
+        else if (sc && sb) where_loop_##S(condition, a, b, out, n, 1, 0, 1);                                           \
+        else if (sc) where_loop_##S(condition, a, b, out, n, 1, 0, 0);                                                 \
+        else where_loop_##S(condition, a, b, out, n, 0, sa, sb);                                                       \
+    }                                                                                                                  \
     static void where_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                 \
     {                                                                                                                  \
         const struct where *k = ctx;                                                                                   \
@@ -152,11 +189,24 @@ struct where {
         int64_t sc = wn__walk_inner(&k->walk, 0), sa = wn__walk_inner(&k->walk, 1);                                    \
         int64_t sb = wn__walk_inner(&k->walk, 2);                                                                      \
         T *out = (T *)k->out + at;                                                                                     \
-        for (int64_t i = 0; i < n; i++) out[i] = condition[i * sc] ? a[i * sa] : b[i * sb];                            \
+        if (!k->streams) {                                                                                             \
+            where_steps_##S(condition, a, b, out, n, sc, sa, sb);                                                      \
+            return;                                                                                                    \
+        }                                                                                                              \
+        T block[WN_STREAM_BLOCK];                                                                                      \
+        for (int64_t i = 0, stop; i < n; i = stop) {                                                                   \
+            stop = wn__stream_stop(at + i, at + n) - at;                                                               \
+            if (sa) wn__stream_ahead(a + i, (stop - i) * (int64_t)sizeof(T));                                          \
+            if (sb) wn__stream_ahead(b + i, (stop - i) * (int64_t)sizeof(T));                                          \
+            where_steps_##S(condition + i * sc, a + i * sa, b + i * sb, block, stop - i, sc, sa, sb);                  \
+            wn__stream(out + i, block, (stop - i) * (int64_t)sizeof(T));                                               \
+        }                                                                                                              \
     }                                                                                                                  \
     static void where_part_##S(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
-        wn__walk_range(&((struct where *)ctx)->walk, begin, end, where_row_##S, ctx);                                  \
+        const struct where *k = ctx;                                                                                   \
+        wn__walk_range(&k->walk, begin, end, where_row_##S, ctx);                                                      \
+        if (k->streams) wn__stream_end();                                                                              \
     }
 
 WHERE(f32, float)
@@ -176,6 +226,7 @@ static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *
     (void)stream;
     const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
     struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
+    k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[1], b->in[2]);
     wn__walk_broadcast(&k.walk, &d->out, 3, in);
     wn__parallel_for(k.walk.numel, WN_CPU_GRAIN, where_parts[d->out.dtype], &k);
     return WN_OK;

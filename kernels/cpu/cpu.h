@@ -9,6 +9,7 @@
 #include "../kernel.h"
 #include "../scalar.h"
 #include "parallel.h"
+#include "stream.h"
 
 /* NULL when the family has no kernel for the op with these element types. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
@@ -16,6 +17,7 @@ wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX: argmax.c */
 wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND: copies of bytes, so it lives in shape.c */
 wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d);
@@ -71,6 +73,9 @@ static inline int64_t wn__walk_inner(const struct wn__walk *w, int32_t operand)
 struct wn__axis {
     int64_t outer, n, inner;
 };
+/* How many of `width` columns, in `outer` stretches, are summed side by side, so that every thread gets some: at most
+ * `most`. A column's own sum is the same whatever its neighbours. */
+int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ---------------------------------------------------------------------------------- */
@@ -84,6 +89,8 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
         double lane[WN_LANES] = {0};                                                                                   \
         int64_t i = 0;                                                                                                 \
         for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
+            wn__stream_ahead(a + i, WN_LANES * (int64_t)sizeof(T));                                                    \
+            if (a != b) wn__stream_ahead(b + i, WN_LANES * (int64_t)sizeof(T));                                        \
             _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
             {                                                                                                          \
                 double x = (double)TAKE(a[i + j]), y = (double)TAKE(b[i + j]);                                         \

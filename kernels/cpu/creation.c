@@ -13,6 +13,7 @@ struct creation {
     double f0, f1;
     int64_t columns; /* eye */
     uint64_t seed, counter;
+    int32_t streams;
 };
 
 /* Quads [begin, end) of an array of n elements; z holds a quad's numbers. */
@@ -44,14 +45,17 @@ static void normal_quad(const uint32_t w[4], double z[4])
 #define MAKERS(S, T, TO)                                                                                               \
     static void full_##S(int64_t begin, int64_t end, void *ctx)                                                        \
     {                                                                                                                  \
-        T *out = ((struct creation *)ctx)->out, value = TO(((struct creation *)ctx)->f0);                              \
-        for (int64_t i = begin; i < end; i++) out[i] = value;                                                          \
+        const struct creation *k = ctx;                                                                                \
+        T *out = k->out, value = TO(k->f0);                                                                            \
+        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, value);                                                   \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     static void arange_##S(int64_t begin, int64_t end, void *ctx)                                                      \
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out;                                                                                               \
-        for (int64_t i = begin; i < end; i++) out[i] = TO(k->f0 + (double)i * k->f1);                                  \
+        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, TO(k->f0 + (double)i * k->f1));                           \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     static void eye_##S(int64_t begin, int64_t end, void *ctx)                                                         \
     {                                                                                                                  \
@@ -81,8 +85,11 @@ MAKERS(u8, uint8_t, wn_to_u8)
             wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
             int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;                                    \
             int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;                                          \
-            for (int64_t i = first; i < last; i++) out[at + i] = TO(low + width * wn_unit(word[i]));                   \
+            T own[4 * WN_QUADS], *to = k->streams ? own : out + at;                                                    \
+            for (int64_t i = first; i < last; i++) to[i] = TO(low + width * wn_unit(word[i]));                         \
+            if (k->streams) wn__stream(out + at + first, own + first, (last - first) * (int64_t)sizeof(T));            \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }
 
 BULK_UNIFORM(f32, float, (float))
@@ -106,7 +113,8 @@ static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FU
 static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct creation k = {b->out, d->attrs.f[0], d->attrs.f[1], 1, b->seed, b->counter};
+    struct creation k = {b->out, d->attrs.f[0], d->attrs.f[1], 1, b->seed, b->counter, 0};
+    k.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     if (d->op == WN_OP_EYE) k.columns = d->out.dim[d->out.ndim - 1];
     int64_t grain = d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH;
     wn__parallel_for(wn__numel(&d->out), grain, makers[d->op][d->out.dtype], &k);

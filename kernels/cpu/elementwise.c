@@ -18,7 +18,7 @@ static void run_halves(const struct wn__step *s, uint16_t *out, const uint16_t *
                        int64_t sa, int64_t sb)
 {
     float wide_a[WN_TILE], wide_b[WN_TILE], wide[WN_TILE];
-    struct wn__unary k = {wide_a, wide_b, wide, s->low, s->high};
+    struct wn__unary k = {.a = wide_a, .b = wide_b, .out = wide, .low = s->low, .high = s->high};
     for (int64_t i = 0; i < n; i += WN_TILE) {
         int64_t m = n - i < WN_TILE ? n - i : WN_TILE;
         wn__widen(wide_a, a + i * sa, sa ? m : 1);
@@ -37,7 +37,7 @@ void wn__step_run(const struct wn__step *s, void *out, const void *a, const void
     } else if (s->dtype == WN_BF16) {
         run_halves(s, out, a, b, n, sa, sb);
     } else if (s->unary != NULL) {
-        struct wn__unary k = {a, b, out, s->low, s->high};
+        struct wn__unary k = {.a = a, .b = b, .out = out, .low = s->low, .high = s->high};
         s->unary(0, n, &k);
     } else {
         s->binary(out, a, b, n, sa, sb);

@@ -10,6 +10,10 @@ struct wn__unary {
     const void *a, *b; /* the input; the residual of a derivative */
     void *out;
     double low, high; /* clamp */
+    /* of the family's own driver */
+    wn__parallel_body loop;
+    int64_t in_size, out_size; /* bytes an element */
+    int32_t streams;
 };
 /* A loop of binary.c: n elements, steps 0 or 1. */
 typedef void (*wn__row_loop)(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb);

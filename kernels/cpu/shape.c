@@ -4,7 +4,10 @@
 #include <string.h>
 #include "cpu.h"
 
-#define TILE 16 /* a transpose reads and writes TILE x TILE elements at a time, so that both sides use whole lines */
+/* A transpose goes by tiles of SIDE x SIDE, so that it reads and writes stretches of several lines, and within them by
+ * pieces of TILE x TILE: whole lines of both sides. Tiles of 16 alone reached half of it. */
+#define SIDE 64
+#define TILE 16
 
 static int64_t grain_bytes(int64_t size)
 {
@@ -27,32 +30,91 @@ struct copy {
     const void *in;
     void *out;
     int32_t fast; /* permute: which dim of out is contiguous in the input */
+    int32_t streams;
     int64_t out_step[WN_MAX_DIMS];
 };
+
+/* Where in the input a row stands that is copied soon, seen from one of n elements: short ones come 32 rows ahead. */
+static int64_t next_row(const struct copy *k, int64_t n)
+{
+    int32_t dim = k->walk.ndim - 2;
+    return dim < 0 ? n : k->walk.step[0][dim] * (n < 512 ? 32 : 1);
+}
+
+/* tile[i][j] = in[j][i], TILE x TILE; rows of in are `step` apart, of tile SIDE. Four by four where a shuffle can. */
+#define TURN(S, T)                                                                                                     \
+    static void turn_##S(T *tile, const T *in, int64_t step)                                                           \
+    {                                                                                                                  \
+        for (int j = 0; j < TILE; j++)                                                                                 \
+            for (int i = 0; i < TILE; i++) tile[i * SIDE + j] = in[i + j * step];                                      \
+    }
+
+TURN(8, uint8_t)
+TURN(16, uint16_t)
+TURN(64, uint64_t)
+
+typedef uint32_t quad __attribute__((vector_size(16)));
+
+static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
+{
+    for (int j = 0; j < TILE; j += 4)
+        for (int i = 0; i < TILE; i += 4) {
+            quad row[4], half[4], out[4];
+            for (int k = 0; k < 4; k++) memcpy(&row[k], in + i + (j + k) * step, sizeof(quad));
+            half[0] = __builtin_shuffle(row[0], row[2], (quad){0, 4, 1, 5});
+            half[1] = __builtin_shuffle(row[0], row[2], (quad){2, 6, 3, 7});
+            half[2] = __builtin_shuffle(row[1], row[3], (quad){0, 4, 1, 5});
+            half[3] = __builtin_shuffle(row[1], row[3], (quad){2, 6, 3, 7});
+            out[0] = __builtin_shuffle(half[0], half[2], (quad){0, 4, 1, 5});
+            out[1] = __builtin_shuffle(half[0], half[2], (quad){2, 6, 3, 7});
+            out[2] = __builtin_shuffle(half[1], half[3], (quad){0, 4, 1, 5});
+            out[3] = __builtin_shuffle(half[1], half[3], (quad){2, 6, 3, 7});
+            for (int k = 0; k < 4; k++) memcpy(tile + (i + k) * SIDE + j, &out[k], sizeof(quad));
+        }
+}
 
 #define COPIES(S, T)                                                                                                   \
     static void copy_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                  \
     {                                                                                                                  \
         const struct copy *k = ctx;                                                                                    \
         const T *in = (const T *)k->in + offset[0];                                                                    \
-        T *out = (T *)k->out + at;                                                                                     \
+        T *out = (T *)k->out;                                                                                          \
         int64_t step = wn__walk_inner(&k->walk, 0);                                                                    \
-        if (step == 1) memcpy(out, in, (size_t)n * sizeof(T));                                                         \
-        else                                                                                                           \
-            for (int64_t i = 0; i < n; i++) out[i] = in[i * step];                                                     \
+        if (step == 1) {                                                                                               \
+            if (k->streams) wn__fetch(in + next_row(k, n), n < 1024 ? n * (int64_t)sizeof(T) : 4096);                  \
+            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T));                                      \
+        } else if (step == 0) {                                                                                        \
+            T value = in[0];                                                                                           \
+            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, value);                                               \
+        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, in[(i - at) * step]);                              \
     }                                                                                                                  \
     static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \
-        wn__walk_range(&((struct copy *)ctx)->walk, begin, end, copy_row_##S, ctx);                                    \
+        const struct copy *k = ctx;                                                                                    \
+        wn__walk_range(&k->walk, begin, end, copy_row_##S, ctx);                                                       \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    /* A tile of the plane (fast dim, last dim); n0 x n1 elements, both steps 1 on one side */                         \
+    /* A tile of the plane (fast dim, last dim), n0 x n1 elements: turned on the side, then written by rows */         \
     static void copy_tile_##S(const struct copy *k, int64_t in_at, int64_t out_at, int64_t n0, int64_t n1)             \
     {                                                                                                                  \
         const T *in = (const T *)k->in + in_at;                                                                        \
-        T *out = (T *)k->out + out_at;                                                                                 \
+        T *out = (T *)k->out + out_at, tile[SIDE * SIDE];                                                              \
         int64_t in_step = wn__walk_inner(&k->walk, 0), out_step = k->out_step[k->fast];                                \
+        for (int64_t j0 = 0; j0 < n1; j0 += TILE)                                                                      \
+            for (int64_t i0 = 0; i0 < n0; i0 += TILE) {                                                                \
+                const T *from = in + i0 + j0 * in_step;                                                                \
+                T *to = tile + i0 * SIDE + j0;                                                                         \
+                int64_t rows = n0 - i0, columns = n1 - j0;                                                             \
+                for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j) * in_step * (int64_t)sizeof(T));     \
+                if (rows >= TILE && columns >= TILE) {                                                                 \
+                    turn_##S(to, from, in_step);                                                                       \
+                    continue;                                                                                          \
+                }                                                                                                      \
+                for (int64_t j = 0; j < columns && j < TILE; j++)                                                      \
+                    for (int64_t i = 0; i < rows && i < TILE; i++) to[i * SIDE + j] = from[i + j * in_step];           \
+            }                                                                                                          \
         for (int64_t i = 0; i < n0; i++)                                                                               \
-            for (int64_t j = 0; j < n1; j++) out[i * out_step + j] = in[i + j * in_step];                              \
+            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T));              \
     }                                                                                                                  \
     static void transpose_part_##S(int64_t begin, int64_t end, void *ctx)                                              \
     {                                                                                                                  \
@@ -62,13 +124,14 @@ struct copy {
             place_tile(k, tile, &in_at, &out_at, &n0, &n1);                                                            \
             copy_tile_##S(k, in_at, out_at, n0, n1);                                                                   \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }
 
 static int64_t tiles_of(const struct copy *k)
 {
     int64_t n = 1;
     for (int32_t i = 0; i < k->walk.ndim; i++)
-        n *= i == k->fast || i == k->walk.ndim - 1 ? (k->walk.dim[i] + TILE - 1) / TILE : k->walk.dim[i];
+        n *= i == k->fast || i == k->walk.ndim - 1 ? (k->walk.dim[i] + SIDE - 1) / SIDE : k->walk.dim[i];
     return n;
 }
 
@@ -77,11 +140,11 @@ static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64
     *in_at = *out_at = 0;
     for (int32_t i = k->walk.ndim - 1; i >= 0; i--) {
         int32_t cut = i == k->fast || i == k->walk.ndim - 1;
-        int64_t count = cut ? (k->walk.dim[i] + TILE - 1) / TILE : k->walk.dim[i];
-        int64_t index = tile % count * (cut ? TILE : 1), left = k->walk.dim[i] - index;
+        int64_t count = cut ? (k->walk.dim[i] + SIDE - 1) / SIDE : k->walk.dim[i];
+        int64_t index = tile % count * (cut ? SIDE : 1), left = k->walk.dim[i] - index;
         tile /= count;
-        if (i == k->fast) *n0 = left < TILE ? left : TILE;
-        else if (cut) *n1 = left < TILE ? left : TILE;
+        if (i == k->fast) *n0 = left < SIDE ? left : SIDE;
+        else if (cut) *n1 = left < SIDE ? left : SIDE;
         *in_at += index * k->walk.step[0][i];
         *out_at += index * k->out_step[i];
     }
@@ -108,6 +171,7 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
     static const wn__parallel_body tiles[] = {transpose_part_8, transpose_part_16, transpose_part_32,
                                               transpose_part_64};
     int32_t last = k->walk.ndim - 1, size = by_size(dtype);
+    k->streams = wn__streams(k->walk.numel * wn__dtype_size(dtype), k->out, k->in, NULL);
     k->fast = -1;
     if (wn__walk_inner(&k->walk, 0) > 1)
         for (int32_t i = 0; i < last; i++)
@@ -118,7 +182,7 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
         step *= k->walk.dim[i];
     }
     if (k->fast < 0) wn__parallel_for(k->walk.numel, WN_CPU_GRAIN, rows[size], k);
-    else if (k->walk.numel > 0) wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (TILE * TILE), tiles[size], k);
+    else if (k->walk.numel > 0) wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (SIDE * SIDE), tiles[size], k);
     return WN_OK;
 }
 
@@ -158,17 +222,26 @@ struct slabs {
     const char *in;
     char *out;
     int64_t in_step, out_step, n, before, after;
+    int32_t streams;
 };
+
+static void zeros(int32_t streams, char *out, int64_t bytes)
+{
+    if (streams) wn__stream_fill(out, 0, bytes);
+    else memset(out, 0, (size_t)bytes);
+}
 
 static void copy_slabs(int64_t begin, int64_t end, void *ctx)
 {
     const struct slabs *s = ctx;
     for (int64_t i = begin; i < end; i++) {
         char *out = s->out + i * s->out_step;
-        if (s->before) memset(out, 0, (size_t)s->before);
-        if (s->n) memcpy(out + s->before, s->in + i * s->in_step, (size_t)s->n);
-        if (s->after) memset(out + s->before + s->n, 0, (size_t)s->after);
+        if (s->streams && i + 1 < end) wn__fetch(s->in + (i + 1) * s->in_step, s->n < 4096 ? s->n : 4096);
+        if (s->before) zeros(s->streams, out, s->before);
+        if (s->n) wn__stream_or_copy(s->streams, out + s->before, s->in + i * s->in_step, s->n);
+        if (s->after) zeros(s->streams, out + s->before + s->n, s->after);
     }
+    if (s->streams) wn__stream_end();
 }
 
 static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -177,7 +250,8 @@ static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void 
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), length = d->out.dim[d->attrs.i[0]];
     const char *from = (const char *)b->in[0] + d->attrs.i[1] * row;
-    struct slabs s = {from, b->out, a.n * row, length * row, length * row, 0, 0};
+    struct slabs s = {from,         b->out, a.n * row, length * row,
+                      length * row, 0,      0,         wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
     wn__parallel_for(a.outer, grain_bytes(s.n), copy_slabs, &s);
     return WN_OK;
 }
@@ -187,7 +261,8 @@ static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     (void)stream;
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), full = d->out.dim[d->attrs.i[0]], start = d->attrs.i[1];
-    struct slabs s = {b->in[0], b->out, a.n * row, full * row, a.n * row, start * row, (full - start - a.n) * row};
+    struct slabs s = {b->in[0], b->out, a.n * row, full * row, a.n * row, start * row, (full - start - a.n) * row, 0};
+    s.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     wn__parallel_for(a.outer, grain_bytes(full * row), copy_slabs, &s);
     return WN_OK;
 }
@@ -199,7 +274,10 @@ static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *st
     int64_t row = whole.inner * wn__dtype_size(d->out.dtype), at = 0;
     for (int32_t i = 0; i < d->n_in; i++) {
         int64_t n = d->in[i].dim[d->attrs.i[0]];
-        struct slabs s = {b->in[i], (char *)b->out + at * row, n * row, whole.n * row, n * row, 0, 0};
+        struct slabs s = {b->in[i], (char *)b->out + at * row,
+                          n * row,  whole.n * row,
+                          n * row,  0,
+                          0,        wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
         wn__parallel_for(whole.outer, grain_bytes(s.n), copy_slabs, &s);
         at += n;
     }

@@ -16,19 +16,24 @@ struct rows {
     const void *a, *b; /* x; or dy, y */
     void *out;
     struct wn__axis axis;
+    int32_t streams;
 };
+
+#define ROW_MOST 4096 /* elements of a row that softmax works out in a place of its own, to stream it after */
 
 /* ---- the last dim: a row is contiguous ------------------------------------------------------------- */
 
 #define ROWS(S, T)                                                                                                     \
     static inline __attribute__((always_inline)) T row_max_##S(const T *x, int64_t n)                                  \
     {                                                                                                                  \
-        T lane[WN_LANES];                                                                                              \
-        for (int j = 0; j < WN_LANES; j++) lane[j] = (T)-INFINITY;                                                     \
+        T lane[4 * WN_LANES];                                                                                          \
+        for (int j = 0; j < 4 * WN_LANES; j++) lane[j] = (T)-INFINITY;                                                 \
         int64_t i = 0;                                                                                                 \
-        for (; i + WN_LANES <= n; i += WN_LANES)                                                                       \
-            _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++) lane[j] = wn_maximum_##S(x[i + j], lane[j]);        \
+        for (; i + 4 * WN_LANES <= n; i += 4 * WN_LANES)                                                               \
+            _Pragma("omp simd") for (int j = 0; j < 4 * WN_LANES; j++) lane[j] = wn_maximum_##S(x[i + j], lane[j]);    \
         for (int j = 0; i < n; i++, j++) lane[j] = wn_maximum_##S(x[i], lane[j]);                                      \
+        for (int w = 2 * WN_LANES; w >= WN_LANES; w /= 2)                                                              \
+            _Pragma("omp simd") for (int j = 0; j < w; j++) lane[j] = wn_maximum_##S(lane[j + w], lane[j]);            \
         T best = lane[0];                                                                                              \
         for (int j = 1; j < WN_LANES; j++) best = wn_maximum_##S(lane[j], best);                                       \
         return best;                                                                                                   \
@@ -51,11 +56,16 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *x = (const T *)k->a + r * n;                                                                      \
-            T *out = (T *)k->out + r * n, best = row_max_##S(x, n), sum;                                               \
+            T own[ROW_MOST], best = row_max_##S(x, n), sum;                                                            \
+            int32_t streams = k->streams && n <= ROW_MOST;                                                             \
+            T *out = streams ? own : (T *)k->out + r * n;                                                              \
+            wn__fetch(x + n, n < 1024 ? n * (int64_t)sizeof(T) : 4096);                                                \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_exp_##S(x[i] - best);                      \
             sum = (T)(1.0 / wn__row_sum_##S(out, n));                                                                  \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = out[i] * sum;                                 \
+            if (streams) wn__stream((T *)k->out + r * n, own, n * (int64_t)sizeof(T));                                 \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     WN_CLONES static void log_softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                  \
     {                                                                                                                  \
@@ -63,10 +73,12 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *x = (const T *)k->a + r * n;                                                                      \
-            T *out = (T *)k->out + r * n, best = row_max_##S(x, n);                                                    \
+            T best = row_max_##S(x, n);                                                                                \
             T log_sum = (T)log(row_exp_sum_##S(x, n, best));                                                           \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = (x[i] - best) - log_sum;                      \
+            int64_t at = r * n;                                                                                        \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL, (x[i - at] - best) - log_sum);                \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     WN_CLONES static void softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                 \
     {                                                                                                                  \
@@ -74,9 +86,12 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
-            T *out = (T *)k->out + r * n, dot = (T)wn__row_dot_##S(dy, y, n);                                          \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_softmax_grad_##S(dy[i], y[i], dot);        \
+            T dot = (T)wn__row_dot_##S(dy, y, n);                                                                      \
+            int64_t at = r * n;                                                                                        \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
+                           wn_softmax_grad_##S(dy[i - at], y[i - at], dot));                                           \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     WN_CLONES static void log_softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                             \
     {                                                                                                                  \
@@ -84,9 +99,12 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
-            T *out = (T *)k->out + r * n, sum = (T)wn__row_sum_##S(dy, n);                                             \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = wn_log_softmax_grad_##S(dy[i], y[i], sum);    \
+            T sum = (T)wn__row_sum_##S(dy, n);                                                                         \
+            int64_t at = r * n;                                                                                        \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
+                           wn_log_softmax_grad_##S(dy[i - at], y[i - at], sum));                                       \
         }                                                                                                              \
+        if (k->streams) wn__stream_end();                                                                              \
     }
 
 ROWS(f32, float)
@@ -150,7 +168,9 @@ static const wn__parallel_body loops[WN_OP_COUNT][2][2] = {FAMILY(SOFTMAX, softm
 static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct rows k = {b->in[0], d->n_in > 1 ? b->in[1] : NULL, b->out, wn__axis_of(&d->out, d->attrs.i[0])};
+    struct rows k = {.a = b->in[0], .out = b->out, .axis = wn__axis_of(&d->out, d->attrs.i[0])};
+    if (d->n_in > 1) k.b = b->in[1];
+    k.streams = wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
     int32_t columns = k.axis.inner != 1;
     int64_t units = k.axis.outer * (columns ? (k.axis.inner + BLOCK - 1) / BLOCK : 1);
     int64_t each = k.axis.n * (columns ? BLOCK : 1);
@@ -217,7 +237,12 @@ static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct nll_grad *g = ctx;
     size_t size = g->is_f32 ? sizeof(float) : sizeof(double);
-    memset((char *)g->out + (size_t)(begin * g->classes) * size, 0, (size_t)((end - begin) * g->classes) * size);
+    char *first = (char *)g->out + (size_t)(begin * g->classes) * size;
+    int64_t bytes = (end - begin) * g->classes * (int64_t)size;
+    if (wn__streams(bytes, first, NULL, NULL)) {
+        wn__stream_fill(first, 0, bytes);
+        wn__stream_end();
+    } else memset(first, 0, (size_t)bytes);
     for (int64_t i = begin; i < end; i++) {
         if (g->label[i] == g->ignored) continue;
         int64_t at = i * g->classes + g->label[i];

@@ -77,3 +77,11 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim)
     }
     return a;
 }
+
+int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most)
+{
+    int64_t parts = (width + most - 1) / most, threads = wn_cpu_threads();
+    if (outer < threads && parts < threads) parts = threads;
+    int64_t n = ((width + parts - 1) / (parts > 0 ? parts : 1) + 15) / 16 * 16;
+    return n < 64 ? 64 : n > most ? most : n;
+}

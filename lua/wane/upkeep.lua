@@ -26,7 +26,9 @@ end
 --- Values that hold bytes were made on a device; collects when they became too many.
 -- @param device number
 function upkeep.made(device)
-    if held(device) <= (soft[device] or upkeep.floor) then return end
+    local now, limit = held(device), soft[device] or upkeep.floor
+    if now < limit / 4 then soft[device] = math.max(upkeep.floor, 2 * now) end -- what was large is gone
+    if now <= limit then return end
     collectgarbage()
     soft[device] = math.max(upkeep.floor, 1.4 * held(device))
 end

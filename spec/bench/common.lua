@@ -8,10 +8,11 @@ ffi.cdef [[
 double probe_gflops(int threads);
 double probe_gflops_bf16(int threads);
 double probe_read(int threads, int64_t bytes);
+double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes);
 ]]
 
---- The machine probe, built where it runs. Returns a table of functions gflops(threads),
--- gflops_bf16(threads) (0 where there is no instruction for it), read(threads, bytes).
+--- The machine probe, built where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
+-- there is no instruction for it), read(threads, bytes) and mix(threads, reads, writes, in_place, past_caches, bytes).
 function common.probe()
     local path = os.tmpname()
     local flags = '-O3 -march=native -ffast-math -fopenmp -shared -fPIC'
@@ -19,8 +20,8 @@ function common.probe()
     assert(os.execute(command) == 0, 'the probe could not be built')
     local library = ffi.load(path)
     os.remove(path)
-    return { gflops = library.probe_gflops, gflops_bf16 = library.probe_gflops_bf16,
-        read = library.probe_read, library = library }
+    return { gflops = library.probe_gflops, gflops_bf16 = library.probe_gflops_bf16, read = library.probe_read,
+        mix = library.probe_mix, library = library }
 end
 
 --- Median of a list of numbers.

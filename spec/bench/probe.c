@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 #include <omp.h>
-#if defined(__AVX512BF16__)
+#include <sys/mman.h>
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -83,4 +84,85 @@ double probe_read(int threads, int64_t bytes)
     }
     free(data);
     return sum == 0.5 ? 0 : best;
+}
+
+/* ---- one mix of reads and writes ------------------------------------------------------------------ */
+
+#define MOST_STREAMS 8
+
+static inline __attribute__((always_inline)) void store(lanes *to, lanes value, int past_caches)
+{
+#if defined(__AVX512F__)
+    if (past_caches) _mm512_stream_ps((float *)to, (__m512)value);
+    else *to = value;
+#elif defined(__SSE2__)
+    if (past_caches)
+        for (int k = 0; k < 4; k++) _mm_stream_ps((float *)to + 4 * k, _mm_loadu_ps((const float *)&value + 4 * k));
+    else *to = value;
+#else
+    (void)past_caches;
+    *to = value;
+#endif
+}
+
+/* Lanes [begin, end) of `reads` arrays added up and stored into `writes` arrays. */
+static inline __attribute__((always_inline)) double sweep(lanes *const *in, lanes *const *out, int reads, int writes,
+                                                          int past_caches, int64_t begin, int64_t end)
+{
+    /* Not zeros: lines of zeros are written up to twice as fast on some machines. */
+    lanes total[4] = {(lanes){0} + 1.0f, (lanes){0} + 1.5f, (lanes){0} + 2.0f, (lanes){0} + 2.5f};
+    for (int64_t i = begin; i + 4 <= end; i += 4)
+        for (int j = 0; j < 4; j++) {
+            lanes sum = reads ? in[0][i + j] : total[j];
+            for (int k = 1; k < reads; k++) sum += in[k][i + j];
+            for (int k = 0; k < writes; k++) store(out[k] + i + j, sum, past_caches);
+            if (!writes) total[j] += sum;
+        }
+    return (double)(total[0][0] + total[1][0] + total[2][0] + total[3][0]);
+}
+
+/* The loops are compiled for each mix, so that no count is looked at inside. */
+static double sweep_of(lanes *const *in, lanes *const *out, int reads, int writes, int past_caches, int64_t begin,
+                       int64_t end)
+{
+#define MIX(R, W)                                                                                                      \
+    if (reads == R && writes == W)                                                                                     \
+        return past_caches ? sweep(in, out, R, W, 1, begin, end) : sweep(in, out, R, W, 0, begin, end);
+    MIX(0, 1) MIX(1, 0) MIX(1, 1) MIX(2, 0) MIX(2, 1) MIX(3, 0) MIX(3, 1) MIX(3, 2) MIX(4, 1) MIX(4, 3) MIX(1, 2)
+    MIX(1, 4)
+#undef MIX
+    return 0;
+}
+
+/* GB/s of one pass over `bytes` of memory: `reads` streams in and `writes` out, with non-temporal stores where
+ * `past_caches`. `in_place`: what is written are the first of the arrays read. 0: no memory, or no such mix. */
+double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes)
+{
+    static char *memory;
+    static int64_t size;
+    if (size < bytes) {
+        if (memory) munmap(memory, (size_t)size);
+        memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return memory = NULL, size = 0, 0;
+        madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+        memset(memory, 1, (size_t)bytes);
+        size = bytes;
+    }
+    /* Arrays a page and a line apart from a power of two, so that they do not meet in the same sets. */
+    int arrays = in_place ? reads : reads + writes;
+    int64_t n = (bytes / arrays - 8192) / 256 * 4;
+    lanes *array[MOST_STREAMS];
+    for (int k = 0; k < arrays; k++) array[k] = (lanes *)(memory + bytes / arrays / 64 * 64 * k + 4160 * (k & 1));
+    lanes *const *out = in_place ? array : array + reads;
+    double sum = 0, start = now();
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+    {
+        int64_t t = omp_get_thread_num(), team = omp_get_num_threads();
+        sum += sweep_of(array, out, reads, writes, past_caches, n / 4 * t / team * 4, n / 4 * (t + 1) / team * 4);
+#if defined(__SSE2__)
+        if (past_caches) _mm_sfence();
+#endif
+    }
+    double seconds = now() - start;
+    return sum == 0.5 ? 0 : (double)(reads + writes) * 64.0 * (double)n / seconds * 1e-9;
 }

@@ -19,6 +19,8 @@ local forms = {
     { '0-d', {}, {} },
     { 'long rows', { 3, 1030 }, { 1 }, false, 'forward only' },
     { 'long columns', { 1030, 3 }, { 0 }, false, 'forward only' },
+    { 'a long middle dim, few outputs', { 2, 6000, 3 }, { 1 }, false, 'forward only' },
+    { 'wide columns', { 21, 2100 }, { 0 }, false, 'forward only' },
 }
 
 local function reduction(name, f, options)
@@ -56,8 +58,18 @@ local sum = reduction('sum', array.sum, { whole = true })
 sum.cases[#sum.cases + 1] = { name = 'of nothing', inputs = { { 0, 3 } }, exact = true, grad = true,
     call = function(_, x) return x:sum(1) end, ref = function() return { shape = { 3 }, 0, 0, 0 } end }
 
+-- 700 numbers, two of them NaN, neither the first nor in the last stretch of a kernel's lanes.
+local with_nan = { 700, values = {} }
+for k = 1, 700 do with_nan.values[k] = (k == 600 or k == 650) and 0 / 0 or k % 37 end
+
 local function extreme(name, f)
     local r = reduction(name, f, { gen = 'distinct', exact = true, whole = true })
+    r.cases[#r.cases + 1] = { name = 'NaN goes through', inputs = { with_nan },
+        call = function(_, x) return record(name, { x }, attrs {}) end,
+        check = function(v) return v[1] ~= v[1], 'expected NaN, got ' .. tostring(v[1]) end }
+    r.cases[#r.cases + 1] = { name = 'long rows, none of them whole', inputs = { { 5, 777 } }, exact = true,
+        call = function(_, x) return record(name, { x }, attrs { 1 }) end,
+        ref = function(x) return array.fold(x, { 1 }, false, f) end }
     r.bad[#r.bad + 1] = { inputs = { { 3, 0 } }, error = name .. ': %(3, 0%) has no elements',
         call = function(_, x) return record(name, { x }, attrs { 1 }) end }
     return r
@@ -126,6 +138,12 @@ return {
             argmax_case('the first dim', { 3, 5, gen = 'distinct' }, 0),
             argmax_case('the middle dim, kept', { 2, 3, 4, gen = 'distinct' }, 1, true),
             argmax_case('the first of equals', { 2, 4, values = { 1, 7, 7, 0, 2, 2, 2, 2 } }, 1),
+            argmax_case('long rows', { 3, 1537, gen = 'distinct' }, 1),
+            argmax_case('wide columns', { 9, 1100, gen = 'distinct' }, 0),
+            argmax_case('equals far apart', { 2, 1200, dtype = 'i32', gen = 'int:30' }, 1),
+            { name = 'NaN counts as greatest', inputs = { with_nan }, dtype = 'i32', exact = true,
+                call = function(_, x) return record('argmax', { x }, attrs { 0 }) end,
+                ref = function() return { shape = {}, 599 } end },
             argmax_case('i32', { 6, dtype = 'i32', gen = 'int:40' }, 0),
             { name = 'as a method', inputs = { { 3, 5, gen = 'distinct' } }, dtype = 'i32', exact = true,
                 call = function(_, x) return x:argmax(-1) end,

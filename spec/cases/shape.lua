@@ -100,6 +100,8 @@ return {
     },
     permute = {
         cases = {
+            permute('past a tile', { 70, 133 }, 2, 1),
+            permute('past a tile, i32', { 33, 2, 81, dtype = 'i32', gen = 'int:99' }, 3, 2, 1),
             permute('swap', { 3, 4 }, 2, 1),
             permute('turn', { 2, 3, 4 }, 3, 1, 2),
             permute('heads', { 2, 3, 2, 4 }, 1, 3, 2, 4),

@@ -64,6 +64,12 @@ local function gather_grad(name, dy, ids, dim, full)
         end }
 end
 
+-- Forward only: finite differences of many elements take long.
+local function long(case)
+    case.grad = nil
+    return case
+end
+
 local function ids(n, ...) return { dtype = 'i32', gen = 'int:' .. n, ... } end
 
 return {
@@ -94,8 +100,13 @@ return {
             gather('columns', { 3, 5 }, ids(5, 3, 2), 2),
             gather('rows, more than there are', { 2, 4 }, ids(2, 6, 4), 1),
             gather('the middle', { 2, 3, 4 }, ids(3, 2, 2, 4), 2),
+            long(gather('long rows', { 3, 700 }, ids(700, 3, 1100), 2)),
         },
         bad = {
+            { inputs = { { 2, 5 }, { 2, 2, dtype = 'i32', values = { 0, 4, 1, 5 } } },
+                error = 'gather: index 5 at element 3 is outside 0%.%.4', call = function(wane, a, b)
+                    return wane.eval(record('gather', { a, b }, { i = { 1 } }))
+                end },
             { inputs = { { 2, 5 }, ids(5, 3, 3) }, error = 'gather: the ids are %(3, 3%)', call = function(_, a, b)
                 return record('gather', { a, b }, { i = { 1 } })
             end },
@@ -105,6 +116,7 @@ return {
         cases = {
             gather_grad('columns', { 3, 2 }, ids(5, 3, 2), 2, 5),
             gather_grad('rows, repeated', { 6, 4 }, ids(2, 6, 4), 1, 2),
+            gather_grad('long rows, repeated', { 2, 900 }, ids(600, 2, 900), 2, 600),
         },
         bad = {
             { inputs = { { 3, 2 }, ids(5, 3, 3) }, error = 'gather_grad: input 2 is %(3, 3%), expected %(3, 2%)' },

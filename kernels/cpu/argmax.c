@@ -1,0 +1,107 @@
+/* ARGMAX: where the greatest of a dim stands, 0-based: the first of equals, and NaN counts as greatest. A contiguous row
+ * goes by stretches, another dim by columns side by side; neither changes which element it is. */
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "extreme.h"
+
+#define COLUMNS 1024 /* side by side, at most: stretches of a page or more, as memory likes it */
+
+struct argmax {
+    const void *x;
+    int32_t *out;
+    struct wn__axis axis;
+    int64_t together; /* columns a block */
+};
+
+/* The first of the greatest; NaN counts as greatest. Along a contiguous row: the greatest of each stretch, then the
+ * place within the first stretch that has it. Else columns side by side. */
+#define STRETCH 512
+#define ARGMAX(S, T)                                                                                                   \
+    WN_CLONES static int64_t row_argmax_##S(const T *x, int64_t n)                                                     \
+    {                                                                                                                  \
+        int64_t first = 0;                                                                                             \
+        T best = x[0];                                                                                                 \
+        for (int64_t at = 0; at < n; at += STRETCH) {                                                                  \
+            T top = row_max_##S##_lanes(x + at, n - at < STRETCH ? n - at : STRETCH);                                  \
+            if (top > best || (top != top && best == best)) best = top, first = at;                                    \
+        }                                                                                                              \
+        while (x[first] != best && x[first] == x[first]) first++;                                                      \
+        return first;                                                                                                  \
+    }                                                                                                                  \
+    /* n columns `step` apart from row to row */                                                                       \
+    WN_CLONES static void columns_argmax_##S(const T *x, int64_t rows, int64_t step, int64_t n, int32_t *out)          \
+    {                                                                                                                  \
+        T best[COLUMNS];                                                                                               \
+        int32_t at[COLUMNS];                                                                                           \
+        for (int64_t j = 0; j < n; j++) best[j] = x[j], at[j] = 0;                                                     \
+        for (int64_t r = 1; r < rows; r++) {                                                                           \
+            const T *row = x + r * step;                                                                               \
+            if (r + 2 < rows) wn__fetch(row + 2 * step, n * (int64_t)sizeof(T));                                       \
+            _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                                        \
+            {                                                                                                          \
+                T value = row[j], top = best[j];                                                                       \
+                int32_t wins = (value > top) | ((value != value) & (top == top)), was = at[j];                         \
+                best[j] = wins ? value : top;                                                                          \
+                at[j] = wins ? (int32_t)r : was;                                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+        memcpy(out, at, (size_t)n * sizeof *out);                                                                      \
+    }                                                                                                                  \
+    /* Units [begin, end): rows, or blocks of columns */                                                               \
+    static void argmax_##S(int64_t begin, int64_t end, void *ctx)                                                      \
+    {                                                                                                                  \
+        const struct argmax *k = ctx;                                                                                  \
+        int64_t inner = k->axis.inner, n = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;          \
+        for (int64_t u = begin; u < end; u++) {                                                                        \
+            int64_t outer = u / blocks, column = u % blocks * most;                                                    \
+            const T *x = (const T *)k->x + outer * n * inner + column;                                                 \
+            if (inner == 1) k->out[u] = (int32_t)row_argmax_##S(x, n);                                                 \
+            else                                                                                                       \
+                columns_argmax_##S(x, n, inner, inner - column < most ? inner - column : most,                         \
+                                   k->out + outer * inner + column);                                                   \
+        }                                                                                                              \
+    }
+
+ARGMAX(f32, float)
+ARGMAX(f64, double)
+ARGMAX(i32, int32_t)
+ARGMAX(u8, uint8_t)
+
+/* Units as above. */
+static void argmax_bf16(int64_t begin, int64_t end, void *ctx)
+{
+    const struct argmax *k = ctx;
+    int64_t inner = k->axis.inner, n = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t outer = u / blocks, column = u % blocks * most, stop = column + most < inner ? column + most : inner;
+        for (; column < stop; column++) {
+            const uint16_t *x = (const uint16_t *)k->x + outer * n * inner + column;
+            int64_t best = 0;
+            for (int64_t i = 1; i < n; i++) {
+                float value = wn_from_bf16(x[i * inner]), top = wn_from_bf16(x[best * inner]);
+                if (value > top || (value != value && top == top)) best = i;
+            }
+            k->out[outer * inner + column] = (int32_t)best;
+        }
+    }
+}
+
+static const wn__parallel_body argmaxes[WN_DTYPE_COUNT] = {
+    [WN_F32] = argmax_f32, [WN_F64] = argmax_f64, [WN_BF16] = argmax_bf16, [WN_I32] = argmax_i32, [WN_U8] = argmax_u8};
+
+static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct argmax k = {.x = b->in[0], .out = b->out, .axis = wn__axis_of(&d->in[0], d->attrs.i[0])};
+    k.together = k.axis.inner == 1 ? 1 : wn__columns_together(k.axis.inner, k.axis.outer, COLUMNS);
+    int64_t blocks = (k.axis.inner + k.together - 1) / k.together;
+    int64_t grain = WN_CPU_GRAIN / (k.axis.n * k.together + 1) + 1;
+    wn__parallel_for(k.axis.outer * blocks, grain, argmaxes[d->in[0].dtype], &k);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d)
+{
+    return d->out.dtype == WN_I32 && argmaxes[d->in[0].dtype] ? argmax : NULL;
+}

@@ -1,0 +1,72 @@
+/* The copies of stream.h: whole lines by non-temporal stores where the processor has them (every x86-64 does), else
+ * the ordinary way. */
+#include "stream.h"
+#include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#define LINE 64
+
+/* Bytes from `to` to the next line, at most `bytes`. */
+static int64_t to_line(const void *to, int64_t bytes)
+{
+    int64_t left = (int64_t)(-(uintptr_t)to & (LINE - 1));
+    return left < bytes ? left : bytes;
+}
+
+#if defined(__SSE2__)
+/* Whole lines; out stands on one. A line read back from a block still on its way to the cache wants loads as wide as the
+ * stores were: 16 bytes at a time a fill reached 23 GB/s, 64 at a time 35. */
+__attribute__((target("avx512f"))) static void lines_avx512(char *out, const char *in, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));
+}
+
+static void lines_sse2(char *out, const char *in, int64_t n)
+{
+    for (int64_t i = 0; i < 4 * n; i++)
+        _mm_stream_si128((__m128i *)(void *)out + i, _mm_loadu_si128((const __m128i *)(const void *)in + i));
+}
+
+void wn__stream(void *to, const void *from, int64_t bytes)
+{
+    char *out = to;
+    const char *in = from;
+    int64_t head = to_line(to, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
+    if (head > 0) memcpy(out, in, (size_t)head);
+    if (__builtin_cpu_supports("avx512f")) lines_avx512(out + head, in + head, n);
+    else lines_sse2(out + head, in + head, n);
+    if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
+}
+
+void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
+{
+    char *out = to;
+    int64_t head = to_line(to, bytes), at = head;
+    __m128i value = _mm_set1_epi8((char)byte);
+    if (head > 0) memset(out, byte, (size_t)head);
+    for (; at + LINE <= bytes; at += LINE)
+        for (int32_t k = 0; k < 4; k++) _mm_stream_si128((__m128i *)(void *)(out + at) + k, value);
+    if (at < bytes) memset(out + at, byte, (size_t)(bytes - at));
+}
+
+void wn__stream_end(void)
+{
+    _mm_sfence();
+}
+#else
+void wn__stream(void *to, const void *from, int64_t bytes)
+{
+    memcpy(to, from, (size_t)bytes);
+}
+
+void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
+{
+    memset(to, byte, (size_t)bytes);
+}
+
+void wn__stream_end(void)
+{
+}
+#endif

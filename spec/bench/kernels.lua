@@ -1,0 +1,310 @@
+-- Every kernel that memory bounds against the machine's bandwidth for the same mix of reads and writes, measured in the
+-- same run, a repetition of the one after a repetition of the other. Bytes are those of the definition: each input
+-- once, the output once. The limit is the faster of ordinary and non-temporal stores.
+--
+--   luajit spec/bench/kernels.lua [--rows pattern] [--seconds a_row] [--shared]
+--
+-- Numbers are medians of elapsed seconds. --shared, for a machine that others are using: the best repetition of both
+-- sides, in processor seconds, which needs WANE_THREADS=1.
+-- Rows marked * are bound by arithmetic: their share says how far from memory's pace they are.
+local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local wane = require 'wane'
+local C = require('wane.ffi').C
+local within = require 'wane.within'
+local programs = require 'spec.support.programs'
+local record = require('wane.op').record
+local probe = common.probe()
+local threads = C.wn_threads()
+
+local only, budget, shared = nil, 1.5, false
+for i = 1, #arg do
+    if arg[i] == '--rows' then only = arg[i + 1] end
+    if arg[i] == '--shared' then shared = true end
+    if arg[i] == '--seconds' then budget = tonumber(arg[i + 1]) end
+end
+
+assert(not shared or threads == 1, '--shared counts processor seconds: set WANE_THREADS=1')
+
+local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
+local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1 }
+
+-- ---- values -------------------------------------------------------------------------------------------------------
+-- Made when first asked for, then kept: their pages are touched, and no row pays for them.
+local made = {}
+local function keep(name, make)
+    return function()
+        if not made[name] then
+            made[name] = make():retain()
+            wane.eval(made[name])
+        end
+        return made[name]
+    end
+end
+
+local function noise(...)
+    local dims = { ... }
+    return function() return wane.rand(dims) * 2 - 1 end
+end
+
+local N, D = 8192, 4096 -- 128 MiB in f32
+local x, y = keep('x', noise(N, D)), keep('y', noise(N, D))
+local big = keep('big', noise(2 * N, D)) -- for what only reads
+local row, column = keep('row', noise(D)), keep('column', noise(N, 1))
+local weight = keep('weight', noise(D))
+local mask = keep('mask', function() return x():gt(y()) end)
+local top = keep('top', function() return x():max(2) end)
+local dtop = keep('dtop', noise(N))
+local whole = keep('whole', function() return wane.randint(0, 100, { N, D }) end)
+local bytes_ = keep('bytes', function() return (big() * 100):to 'u8' end)
+local mean, rstd = keep('mean', noise(N)), keep('rstd', function() return wane.rand(N) + 0.5 end)
+local probabilities = keep('probabilities', function() return x():softmax(-1) end)
+local table_, spots = keep('table', noise(2 ^ 15, 1024)), keep('spots', function()
+    return wane.randint(0, 2 ^ 15, { 2 ^ 15 })
+end)
+local picks = keep('picks', function() return wane.randint(0, D, { N, D }) end)
+local logp, labels = keep('logp', noise(2 ^ 15, 2048)), keep('labels', function()
+    return wane.randint(0, 2048, { 2 ^ 15 })
+end)
+local number = keep('number', function() return wane.rand {} end)
+local heads = keep('heads', noise(512, 256, 6, 64))
+
+local function shaped(value, ...)
+    local dims = { ... }
+    return function() return value():reshape(unpack(dims)) end
+end
+
+-- ---- rows ---------------------------------------------------------------------------------------------------------
+-- { name, inputs, call, reads =, writes =, in_place =, bytes =, bound =, note = }; reads and writes are the probe's
+-- streams (1 and 1 unless given). bytes: when it is not each input and the output once. bound: arithmetic is.
+local rows = {}
+local function add(name, inputs, call, options)
+    if only and not name:find(only) then return end
+    local r = options or {}
+    r.name, r.inputs, r.call = name, inputs, call
+    rows[#rows + 1] = r
+end
+
+local two, reading = { reads = 2 }, { writes = 0 }
+local function with(base, more)
+    local out = {}
+    for k, v in pairs(base) do out[k] = v end
+    for k, v in pairs(more) do out[k] = v end
+    return out
+end
+
+local function op(name, attrs)
+    return function(...) return record(name, { ... }, attrs) end
+end
+local function dim(...) return { i = { ... }, n = select('#', ...) } end
+
+for _, name in ipairs { 'add', 'mul' } do
+    add(name, { x, y }, op(name), with(two, {}))
+    add(name .. ', a number', { x, number }, op(name))
+    add(name .. ', a row (D)', { x, row }, op(name))
+    add(name .. ', a column (N, 1)', { x, column }, op(name))
+end
+add('where, a mask', { mask, x, y }, op 'where', with(two, {}))
+local heavy = { gelu = true, tanh = true, silu = true, sigmoid = true, exp = true }
+for _, name in ipairs { 'relu', 'exp', 'sigmoid', 'silu', 'tanh', 'gelu' } do
+    add(name, { x }, op(name), { bound = heavy[name] })
+end
+for _, name in ipairs { 'relu', 'sigmoid', 'silu', 'tanh', 'gelu' } do
+    add(name .. '_grad', { x, y }, op(name .. '_grad'), with(two, { bound = name == 'silu' or name == 'gelu' }))
+end
+local function to(dtype) return function(v) return v:to(dtype) end end
+add('cast f32 to f64', { x }, to 'f64', { writes = 2 })
+add('cast f32 to i32', { x }, to 'i32')
+add('cast f32 to u8', { x }, to 'u8', { reads = 4 })
+add('cast i32 to f32', { whole }, to 'f32')
+add('cast u8 to f32', { bytes_ }, to 'f32', { writes = 4 })
+add('dropout', { x }, op('dropout', { f = { 0.1 } }), { bound = true })
+
+for _, name in ipairs { 'sum', 'max' } do
+    add(name .. ' of all', { big }, op(name), with(reading, {}))
+    add(name .. ' of rows', { big }, op(name, dim(1)), with(reading, {}))
+    add(name .. ' of short rows', { shaped(big, 2 ^ 20, 64) }, op(name, dim(1)), with(reading, {}))
+    add(name .. ' of columns', { big }, op(name, dim(0)), with(reading, {}))
+end
+add('mean of rows', { big }, op('mean', dim(1)), with(reading, {}))
+add('min of rows', { big }, op('min', dim(1)), with(reading, {}))
+add('argmax of rows', { big }, op('argmax', { i = { 1 } }), with(reading, {}))
+add('argmax of columns', { big }, op('argmax', { i = { 0 } }), with(reading, {}))
+add('extreme_grad of rows', { dtop, x, top }, op('extreme_grad', dim(1)))
+
+for _, name in ipairs { 'softmax', 'log_softmax' } do
+    add(name .. ', rows of 256', { shaped(x, 2 ^ 17, 256) }, op(name, dim(1)), { bound = name == 'softmax' })
+    add(name .. ', rows of 4096', { x }, op(name, dim(1)), { bound = true })
+    add(name .. ', rows of 32768', { shaped(x, 1024, 2 ^ 15) }, op(name, dim(1)), { bound = true })
+    add(name .. ', columns', { x }, op(name, dim(0)), { bound = true })
+    add(name .. '_grad', { x, probabilities }, op(name .. '_grad', dim(1)), with(two, {}))
+end
+add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, bytes = 2 ^ 15 * (64 + 4) })
+add('nll_grad', { number, labels }, op('nll_grad', { i = { -1, 2048 } }), { reads = 0 })
+
+add('row_mean', { big }, op 'row_mean', with(reading, {}))
+add('row_rstd', { x, mean }, op('row_rstd', { f = { 1e-5 } }), with(reading, {}))
+add('layernorm', { x, mean, rstd, weight, row }, op 'layernorm')
+add('layernorm_dx', { y, x, mean, rstd, weight }, op 'layernorm_dx', with(two, {}))
+add('layernorm_dw', { y, x, mean, rstd }, op 'layernorm_dw', { reads = 2, writes = 0 })
+
+add('embedding', { table_, spots }, op 'embedding')
+add('embedding_grad', { table_, spots }, op('embedding_grad', { i = { 2 ^ 15 } }))
+add('gather', { x, picks }, op('gather', { i = { 1 } }), with(two, {}))
+add('gather_grad', { x, picks }, op('gather_grad', { i = { 1, D } }), with(two, {}))
+
+add('permute (0, 2, 1, 3)', { heads }, op('permute', { i = { 0, 2, 1, 3 } }))
+add('permute (1, 0)', { x }, op('permute', { i = { 1, 0 } }))
+add('permute (0, 2, 1)', { shaped(x, 512, 256, 256) }, op('permute', { i = { 0, 2, 1 } }))
+add('narrow', { big }, op('narrow', { i = { 1, 100, D / 2 } }), { bytes = 2 * N * D / 2 * 8 })
+add('narrow_grad', { shaped(x, 2 * N, D / 2) }, op('narrow_grad', { i = { 1, 100, D } }), { writes = 2 })
+add('cat', { x, y }, op('cat', { i = { 1 } }))
+add('expand of a row', { row }, op('expand', { i = { 2 * N, D } }), { reads = 0 })
+add('expand of a column', { column }, op('expand', { i = { N, 2 * D } }), { reads = 0 })
+
+local function creation(name, options)
+    add(name, {}, function()
+        return record(name, {}, { i = { 2 * N, D }, n = 2, f = { 0, 1 }, dtype = 0 })
+    end, with({ reads = 0 }, options or {}))
+end
+creation 'full'
+creation('uniform', { bound = true })
+add('normal', {}, function() return wane.randn(N, D) end, { reads = 0, bound = true })
+
+-- ---- effects: programs of their own -------------------------------------------------------------------------------
+
+-- A step of an optimizer whose gradient stands; run() returns its seconds.
+local function stepping(name, make, options)
+    if only and not name:find(only) then return end
+    options.name, options.in_place, options.bytes = name, true, (options.reads + options.writes) * 4 * N * D
+    options.start = function()
+        local p = wane.nn.Parameter(x())
+        p:sum():backward()
+        local opt = make(wane.optim, { p })
+        return function()
+            local seconds
+            within('listen', function(program) seconds = programs.read(program).measured.seconds end, function()
+                opt:step()
+            end)
+            return seconds
+        end
+    end
+    rows[#rows + 1] = options
+end
+stepping('sgd', function(optim, p) return optim.SGD(p, { lr = 1e-3, weight_decay = 0.1 }) end,
+    { reads = 2, writes = 1 })
+stepping('momentum', function(optim, p) return optim.SGD(p, { lr = 1e-3, momentum = 0.9 }) end,
+    { reads = 3, writes = 2 })
+stepping('adam', function(optim, p) return optim.Adam(p, { lr = 1e-3 }) end, { reads = 4, writes = 3 })
+if not only or ('accumulate'):find(only) then
+    rows[#rows + 1] = { name = 'accumulate', reads = 3, writes = 2, bytes = 5 * 4 * N * D,
+        note = 'with the sum and the expand around it', start = function()
+            local p = wane.nn.Parameter(x())
+            p:sum():backward()
+            return function()
+                return programs.run({ mode = 'backward', roots = { p:sum() } }).measured.seconds
+            end
+        end }
+end
+
+-- What a row below 80 % is thought to wait for. perf annotate showed it for exp, dropout, argmax, the columns and
+-- layernorm_dw; the others are read off their loops. Shown beside every row that matches.
+local reasons = {
+    { '^exp$', 'arithmetic: about 30 instructions for 16 elements' },
+    { '^sigmoid$', 'arithmetic: an exp and a division' }, { '^silu', 'arithmetic: an exp and a division' },
+    { '^tanh$', 'arithmetic: two polynomials, an exp, a division' },
+    { '^gelu', 'arithmetic: two polynomials, a division' },
+    { '^dropout', 'arithmetic: Philox; its products become 64 x 64 bit ones' },
+    { '^uniform', 'arithmetic: Philox, then double' },
+    { '^normal', "arithmetic: libm's log, sin, cos in double, one at a time" },
+    { 'of short rows', 'joining 16 or 64 lanes costs as much as a row of 64' },
+    { '^sum of columns', 'stretches of a page 16 KiB apart, two conversions for 16 elements' },
+    { '^max of columns', 'stretches of a page 16 KiB apart' },
+    { '^argmax of columns', 'two compares, two blends, two loads and stores for 16 elements' },
+    { '^argmax of rows', 'a second look at one stretch a row' },
+    { '^extreme_grad', 'two passes over a row, the second from the second cache' },
+    { '^softmax,', 'arithmetic: an exp, sums in double, three passes over a row' },
+    { '^log_softmax,', 'arithmetic: an exp, sums in double, three passes over a row' },
+    { '^softmax_grad', 'two passes over a row, products in double' },
+    { '^log_softmax_grad', 'arithmetic: an exp, two passes over a row' },
+    { '^nll$', 'reads one line a row, by one thread' },
+    { '^nll_grad', 'lines of zeros are written twice as fast as others on this machine' },
+    { '^layernorm_dx', 'two passes over a row, the first in double' },
+    { '^layernorm_dw', 'arithmetic in double: 2 cycles an element' },
+    { '^embedding$', 'rows of a page at random places' },
+    { '^embedding_grad', 'zeroes the table, then reads and writes it: 4 transfers for the 2 counted' },
+    { '^gather$', '2 cycles an element: index, value, store' },
+    { '^gather_grad', 'a load, an add and a store an element, each waiting for the one before where they meet' },
+    { '^permute', 'strides of a power of two crowd the first cache; one TILE is 300 instructions' },
+    { '^narrow$', 'half of each row is skipped, which the prefetcher does not know' },
+}
+for _, r in ipairs(rows) do
+    for _, reason in ipairs(reasons) do
+        if r.name:find(reason[1]) then r.note = reason[2] end
+    end
+end
+
+-- ---- measuring ----------------------------------------------------------------------------------------------------
+local function size_of(t)
+    return t:numel() * SIZES[t.dtype]
+end
+
+-- The program of a row: the op, of which one row is the result, so that what it writes lies in the arena, whose
+-- pages were touched before. Returns a function that runs it and gives its seconds, and the bytes.
+local function prepared(r)
+    if r.start then return r.start(), r.bytes end
+    local bytes, inputs = 0, {}
+    for i, input in ipairs(r.inputs) do
+        inputs[i] = input()
+        bytes = bytes + size_of(inputs[i])
+    end
+    bytes = bytes + size_of(r.call(unpack(inputs)))
+    return function()
+        local out = r.call(unpack(inputs))
+        if out:numel() > 2 ^ 20 then out = out:narrow(1, 1, 1) end
+        return programs.run({ mode = 'eval', roots = { out } }).measured.seconds
+    end, r.bytes or bytes
+end
+
+local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share', 'note' }
+-- One number for the repetitions: the median, or the best, which is the least (of times) or the greatest (of rates).
+local function typical(list, pick)
+    return shared and pick(unpack(list)) or common.median(list)
+end
+
+-- What fn() says, or what it took: its processor seconds, by way of rate(seconds).
+local function timed(fn, rate)
+    local from = os.clock()
+    local said = fn()
+    return shared and rate(os.clock() - from) or said
+end
+
+local function measured(r)
+    local run, bytes = prepared(r)
+    local reads, writes = r.reads or 1, r.writes or 1
+    run()
+    local seconds, plain, past, from = {}, {}, {}, C.wn_now()
+    local function mix(past_caches)
+        return timed(function()
+            return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
+        end, function(took) return PROBED / took * 1e-9 end)
+    end
+    while #seconds < 3 or (#seconds < 15 and C.wn_now() - from < budget) do
+        seconds[#seconds + 1] = timed(run, function(took) return took end)
+        plain[#plain + 1] = mix(0)
+        if writes > 0 then past[#past + 1] = mix(1) end
+    end
+    local limit = typical(plain, math.max)
+    if writes > 0 then limit = math.max(limit, typical(past, math.max)) end
+    local time = typical(seconds, math.min)
+    local rate = bytes / time * 1e-9
+    return { r.name .. (r.bound and ' *' or ''), ('%.5f'):format(time), ('%.0f'):format(bytes * 1e-6),
+        ('%.1f'):format(rate), ('%.1f'):format(limit), ('%.0f %%'):format(100 * rate / limit), r.note or '' }
+end
+
+local lines = {}
+for i, r in ipairs(rows) do
+    lines[i] = measured(r)
+    io.stderr:write(table.concat(lines[i], '  '), '\n')
+    collectgarbage()
+end
+common.table(head, lines)

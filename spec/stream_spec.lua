@@ -1,0 +1,122 @@
+-- Outputs larger than the caches go another way than small ones (kernels/cpu/stream.h), and no bit may show it: what an
+-- op gives for a large value must be what it gives for parts of that value small enough to go the ordinary way. Rows
+-- of 1031 make parts of lines everywhere; 8400 of them are past the limit of 32 MiB, 4000 are not.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local fingerprint = require('wane.measure').fingerprint
+local record = require('wane.op').record
+
+local ROWS, WIDTH, FIRST = 8400, 1031, 4000
+
+describe('outputs past the caches', function()
+    local x, y, mask, row, column, ids, mean, rstd, table_, places
+
+    setup(function()
+        wane.manual_seed(11)
+        x, y = (wane.rand(ROWS, WIDTH) * 2 - 1):retain(), (wane.rand(ROWS, WIDTH) * 2 - 1):retain()
+        mask, row, column = x:gt(y):retain(), wane.rand(WIDTH):retain(), wane.rand(ROWS, 1):retain()
+        ids = wane.randint(0, WIDTH, { ROWS, WIDTH }):retain()
+        mean, rstd = wane.rand(ROWS):retain(), (wane.rand(ROWS) + 0.5):retain()
+        table_, places = wane.rand(900, WIDTH):retain(), wane.randint(0, 900, { ROWS }):retain()
+        wane.eval(x, y, mask, row, column, ids, mean, rstd, table_, places)
+    end)
+
+    teardown(function()
+        x, y, mask, row, column = nil, nil, nil, nil, nil
+        ids, mean, rstd, table_, places = nil, nil, nil, nil, nil
+    end)
+
+    -- The rows [from, from + n) of a value that has rows.
+    local function part(v, from, n)
+        if type(v) ~= 'table' or v.shape[1] ~= ROWS then return v end
+        return v:narrow(1, from, n)
+    end
+
+    -- fn of all rows against fn of the first and the last ones, which are computed apart.
+    local function same(fn, ...)
+        local inputs = { ... }
+        local whole = fn(unpack(inputs)):retain()
+        wane.eval(whole)
+        for _, from in ipairs { 1, ROWS - FIRST + 1 } do
+            local parts = {}
+            for i, v in ipairs(inputs) do parts[i] = part(v, from, FIRST):retain() end
+            wane.eval(unpack(parts))
+            local small = fn(unpack(parts)):retain()
+            local cut = whole:narrow(1, from, FIRST):retain()
+            wane.eval(small, cut)
+            assert.equal(fingerprint { small }, fingerprint { cut })
+        end
+    end
+
+    local function op(name, attrs)
+        return function(...) return record(name, { ... }, attrs) end
+    end
+    local along = { i = { 1 }, n = 1 }
+
+    it('of elementwise ops', function()
+        for _, name in ipairs { 'relu', 'gelu', 'exp', 'neg' } do same(op(name), x) end
+        for _, name in ipairs { 'add', 'mul', 'div', 'relu_grad', 'gelu_grad' } do same(op(name), x, y) end
+        for _, other in ipairs { row, column } do
+            same(op 'sub', x, other)
+            same(op 'sub', other, x)
+        end
+        for _, dtype in ipairs { 'f64', 'i32' } do
+            same(function(v) return (v * 1000):to(dtype):to 'f32' end, x)
+        end
+    end)
+
+    it('of where', function()
+        same(op 'where', mask, x, y)
+        same(op 'where', mask, x, column)
+        same(op 'where', mask, row, y)
+        same(function(m, v) return record('where', { m, wane.full({}, 0.5), v }) end, mask, x)
+    end)
+
+    it('of rows', function()
+        for _, name in ipairs { 'softmax', 'log_softmax' } do
+            same(op(name, along), x)
+            same(op(name .. '_grad', along), x, y)
+        end
+        same(op 'layernorm', x, mean, rstd, row, row)
+        same(op 'layernorm_dx', y, x, mean, rstd, row)
+        same(function(v, w) return record('extreme_grad', { w:sum(2), v, v:max(2) }, along) end, x, y)
+    end)
+
+    it('of picked and moved elements', function()
+        same(op('gather', along), x, ids)
+        same(op('gather_grad', { i = { 1, WIDTH } }), x, ids)
+        same(function(v) return record('embedding', { table_, v }) end, places)
+        same(function(v, w) return wane.cat({ v, w }, 2) end, x, y)
+        same(op('narrow', { i = { 1, 3, WIDTH - 4 } }), x)
+        same(op('narrow_grad', { i = { 1, 3, WIDTH + 20 } }), x)
+        same(function(v) return v:permute(2, 1):permute(2, 1) end, x)
+        same(function(v) return record('expand', { v }, { i = { v.shape[1], WIDTH } }) end, column)
+    end)
+
+    it('of a transpose', function()
+        local turned = x:permute(2, 1):retain()
+        wane.eval(turned)
+        for _, at in ipairs { 1, 17, WIDTH - 99 } do
+            local a, b = turned:narrow(1, at, 100):retain(), x:narrow(2, at, 100):permute(2, 1):retain()
+            wane.eval(a, b)
+            assert.equal(fingerprint { a }, fingerprint { b })
+        end
+    end)
+
+    it('of numbers drawn and made', function()
+        local function drawn(rows, fn)
+            wane.manual_seed(5)
+            local v = fn(rows):narrow(1, 1, FIRST):retain()
+            wane.eval(v)
+            return fingerprint { v }
+        end
+        for _, fn in ipairs {
+            function(n) return wane.rand(n, WIDTH) end,
+            function(n) return wane.full({ n, WIDTH }, 0.25) end,
+            function(n) return wane.arange(n * WIDTH):reshape(n, WIDTH) end,
+            function(n) return record('dropout', { x:narrow(1, 1, n) }, { f = { 0.3 } }) end,
+        } do
+            assert.equal(drawn(FIRST, fn), drawn(ROWS, fn))
+        end
+    end)
+end)
