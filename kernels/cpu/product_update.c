@@ -6,9 +6,13 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
+#include "stream.h"
 #include "update.h"
 
-#define WIDE 384 /* columns the optimizer's loop gets at once: 12 KiB of sums, and its cells come in long stretches */
+/* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long stretches. In
+ * turns with product and update apart, 20 layers: 0.92 of the time with SGD at 4096, 0.93 with Adam at 1024; with 384
+ * columns it was 1.05 and 1.4. */
+#define WIDE 4128
 
 struct job {
     const struct wn__gemm_kernel *kernel;
@@ -36,7 +40,7 @@ static void pack_strips(int64_t begin, int64_t end, void *ctx)
 }
 
 /* The optimizer over rows [row, row + m), columns [column, column + n). */
-static void use(const struct job *w, const float *sums, int64_t row, int64_t m, int64_t column, int64_t n)
+static void use(const struct job *w, const float *sums, int64_t wide, int64_t row, int64_t m, int64_t column, int64_t n)
 {
     for (int64_t i = 0; i < m; i++) {
         void *cell[3] = {NULL, NULL, NULL};
@@ -44,16 +48,25 @@ static void use(const struct job *w, const float *sums, int64_t row, int64_t m, 
         for (int32_t c = 0; c < 3; c++)
             if (u.cell[c] != NULL) cell[c] = (float *)u.cell[c] + (row + i) * w->n + column;
         u.cell = cell;
-        u.value = sums + i * WIDE;
+        u.value = sums + i * wide;
         w->loop(0, n, &u);
     }
+}
+
+/* Asks for one part of what `use` will need: rows one after the other, as memory likes it. */
+static void fetch(const struct job *w, int64_t row, int64_t m, int64_t column, int64_t n, int64_t part, int64_t parts)
+{
+    for (int64_t at = m * n * part / parts / 16 * 16, end = m * n * (part + 1) / parts; at < end; at += 16)
+        for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++)
+            wn__fetch_far((const float *)w->update.cell[c] + (row + at / n) * w->n + column + at % n, 0);
 }
 
 /* Groups [begin, end) of mr rows. */
 static void run_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
-    int64_t mr = w->kernel->mr, nr = w->kernel->nr;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr, wide = (w->n + nr - 1) / nr * nr;
+    if (wide > WIDE) wide = WIDE;
     float sums[WN_GEMM_MR_MAX * WIDE] __attribute__((aligned(64)));
     float rows[WN_GEMM_KC * WN_GEMM_MR_MAX] __attribute__((aligned(64)));
     for (int64_t group = begin; group < end; group++) {
@@ -61,10 +74,10 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
         const float *a = w->a + row * w->ai;
         for (int64_t k = 0; k < w->k; k++)
             for (int64_t i = 0; i < m; i++) rows[k * mr + i] = a[i * w->ai + k * w->ak];
-        for (int64_t column = 0; column < w->n; column += WIDE) {
-            int64_t n = w->n - column < WIDE ? w->n - column : WIDE;
+        for (int64_t column = 0; column < w->n; column += wide) {
+            int64_t n = w->n - column < wide ? w->n - column : wide;
             for (int64_t j = 0; j < n; j += nr) {
-                struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = WIDE, .first = 1};
+                struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = wide, .first = 1};
                 t.b = w->packed + (column + j) * w->k;
                 t.c = sums + j;
                 t.m = m;
@@ -73,9 +86,10 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
                 t.ahead_step = 64;
                 t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
                 t.ahead_near = 1;
+                fetch(w, row, m, column, n, j / nr, (n + nr - 1) / nr);
                 w->kernel->tile(&t);
             }
-            use(w, sums, row, m, column, n);
+            use(w, sums, wide, row, m, column, n);
         }
     }
 }
