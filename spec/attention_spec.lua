@@ -199,6 +199,27 @@ describe('tiled attention', function()
         assert.equal(before + 1, tonumber(C.wn_counter()))
     end)
 
+    it('takes no number where nothing is drawn, and a compiled step then draws as a recorded one', function()
+        local m = nn.Attention(8, 2, { dropout = 0.2 })
+        local x = wane.randn(1, 4, 8):retain()
+        wane.eval(x)
+        m:eval()
+        local before = C.wn_counter()
+        m(x):sum():item()
+        assert.equal(before, C.wn_counter())
+        m:train()
+        local plain = nn.Attention(8, 2)
+        local function step() return (plain(x) + m(x) + nn.Dropout(0.3)(x)):sum() end
+        local seen = {}
+        for _, fn in ipairs { step, wane.compile(step) } do
+            wane.manual_seed(6)
+            for k = 1, 4 do
+                local value = fn():item()
+                if seen[k] then assert.equal(seen[k], value) else seen[k] = value end
+            end
+        end
+    end)
+
     it('drops nothing in evaluation', function()
         local m = both(16, 2, { dropout = 0.5 })
         m:eval()

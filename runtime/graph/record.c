@@ -85,7 +85,7 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
         node->in[i] = in[i];
         wn__node_ref(in[i]);
     }
-    if (wn__op_flags(op) & WN_RANDOM) {
+    if (wn__op_draws(op, &node->attrs)) {
         node->seed = wn__here.seed;
         node->counter = wn__here.counter++;
     }

@@ -6,10 +6,10 @@
 static const int32_t operands[WN_OP_COUNT] = {
 #define ONE(NAME) [WN_OP_##NAME] = 1
 #define TWO(NAME) [WN_OP_##NAME] = 2
-    ONE(NEG),       ONE(ABS),       ONE(EXP),       ONE(LOG),          ONE(SQRT),       ONE(RSQRT),     ONE(RELU),
-    ONE(GELU),      ONE(SILU),      ONE(TANH),      ONE(SIGMOID),      ONE(CLAMP),      ONE(DROPOUT),   TWO(ADD),
-    TWO(SUB),       TWO(MUL),       TWO(DIV),       TWO(MAXIMUM),      TWO(MINIMUM),    TWO(ABS_GRAD),  TWO(RELU_GRAD),
-    TWO(GELU_GRAD), TWO(SILU_GRAD), TWO(TANH_GRAD), TWO(SIGMOID_GRAD), TWO(CLAMP_GRAD), TWO(SQRT_GRAD),
+    ONE(NEG),       ONE(ABS),       ONE(EXP),       ONE(LOG),       ONE(SQRT),         ONE(RSQRT),      ONE(RELU),
+    ONE(GELU),      ONE(SILU),      ONE(TANH),      ONE(SIGMOID),   ONE(CLAMP),        ONE(DROPOUT),    TWO(ADD),
+    TWO(SUB),       TWO(MUL),       TWO(DIV),       TWO(POW),       TWO(MAXIMUM),      TWO(MINIMUM),    TWO(ABS_GRAD),
+    TWO(RELU_GRAD), TWO(GELU_GRAD), TWO(SILU_GRAD), TWO(TANH_GRAD), TWO(SIGMOID_GRAD), TWO(CLAMP_GRAD), TWO(SQRT_GRAD),
 #undef ONE
 #undef TWO
 };

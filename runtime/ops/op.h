@@ -60,6 +60,8 @@ struct wn__rules {
 const struct wn__rules *wn__op_rules(int32_t op);
 const char *wn__op_name(int32_t op);
 int32_t wn__op_flags(int32_t op);
+/* Whether an application takes a number: a creation that draws always, dropping something only with a probability. */
+int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs);
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */

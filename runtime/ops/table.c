@@ -55,6 +55,11 @@ int32_t wn__op_flags(int32_t op)
     return known(op) ? rows[op].flags : 0;
 }
 
+int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)
+{
+    return (wn__op_flags(op) & WN_RANDOM) != 0 && (wn__op_least_inputs(op) == 0 || attrs->f[0] > 0);
+}
+
 int32_t wn__op_least_inputs(int32_t op)
 {
     return known(op) ? rows[op].least : 0;

@@ -119,7 +119,7 @@ static int32_t find_random(const struct assembly *a, const struct wn_node *n)
 {
     for (int64_t i = 0, k = 0; i < a->p->walk.count; i++) {
         const struct wn_node *m = a->p->walk.nodes[i];
-        if (!(wn__op_flags(m->op) & WN_RANDOM) || wn__node_is_leaf(m)) continue;
+        if (!wn__op_draws(m->op, &m->attrs) || wn__node_is_leaf(m)) continue;
         if (m->seed == n->seed && m->counter == n->counter) return (int32_t)k;
         k++;
     }
@@ -147,7 +147,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
         q->is_given = is_scalar_leaf(n) ? 2 : 1;
     }
     for (int32_t i = 0; i < n->n_in; i++) put_input(a, q, n->in[i]->local);
-    if (wn__op_flags(n->op) & WN_RANDOM) q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
+    if (wn__op_draws(n->op, &n->attrs)) q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {
         q->result = f->n_results;

@@ -67,6 +67,9 @@ local pow = arithmetic('pow', function(a, b) return a ^ b end, function(_, a, b)
 pow.cases[#pow.cases + 1] = { name = 'square of any number', inputs = { { 3, 5 } }, grad = true,
     call = function(_, a) return a ^ 2 end, ref = function(a) return array.map(function(x) return x * x end, a) end }
 
+pow.cases[#pow.cases + 1] = { name = 'the number itself', inputs = { { 3, 5 } }, exact = true, grad = true,
+    call = function(_, a) return a ^ 1 end, ref = function(a) return array.map(function(x) return x end, a) end }
+
 local where = function(wane, c, a, b) return wane.where(c, a, b) end
 local where_ref = function(c, a, b) return array.map(choose, c, a, b) end
 
