@@ -35,6 +35,7 @@ struct job {
 struct block {
     const uint16_t *a, *b;
     uint16_t *c;
+    const uint16_t *map_in;
     int64_t row0, row1, column0, column1;
 };
 
@@ -74,6 +75,15 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain};
 }
 
+/* The op over rows of c, columns [column, column + n), which are just made and near. */
+static void map_rows(const struct wn__gemm *p, const struct block *q, int64_t column, int64_t n)
+{
+    for (int64_t i = q->row0; p->map && i < q->row1; i++) {
+        int64_t at = i * p->n + column;
+        wn__step_run(p->map, q->c + at, q->c + at, q->map_in ? q->map_in + at : NULL, n, 1, 1, 0);
+    }
+}
+
 /* ---- swapped --------------------------------------------------------------------------------------- */
 
 /* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */
@@ -95,6 +105,7 @@ static void finish_swapped(const struct job *w, const struct block *q, const flo
     wn__gemm_best()->transpose(sums, wide, n, rows, turned, n);
     const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
     for (int64_t i = 0; i < rows; i++) round_row(turned + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
+    map_rows(p, q, column, n);
 }
 
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
@@ -252,6 +263,7 @@ static void run_general(const struct job *w, const struct block *q)
             part.column0 = column;
             part.column1 = least(column + wide, q->column1);
             run_block(w, &part, direct);
+            map_rows(p, &part, part.column0, part.column1 - part.column0);
         }
 }
 
@@ -275,7 +287,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
         wn__gemm_offsets(p, batch, offset);
         struct block q = {.a = (const uint16_t *)p->a + offset[0] * p->m * p->k,
                           .b = (const uint16_t *)p->b + offset[1] * p->n * p->k,
-                          .c = (uint16_t *)p->c + batch * p->m * p->n};
+                          .c = (uint16_t *)p->c + batch * p->m * p->n,
+                          .map_in = p->map_in ? (const uint16_t *)p->map_in + batch * p->m * p->n : NULL};
         part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
         part_of(p->n, COLUMN_UNIT, column_part, w->column_parts, &q.column0, &q.column1);
         if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
@@ -311,7 +324,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
     cut(&w);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
+    w.stream = !p->map && p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
     w.width = w.stream && kernel.per > 1 ? 32 : kernel.nr;
     int64_t tasks = p->batch * w.row_parts * w.column_parts;
     int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);

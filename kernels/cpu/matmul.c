@@ -159,7 +159,7 @@ static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *st
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)
 {
     struct wn__step step;
-    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64) return NULL;
+    if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
     return wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? map : NULL;
 }
 

@@ -128,7 +128,7 @@ static int32_t map_product(struct rewriting *w, int32_t i)
     int32_t n = wn__elementwise_operands(c->op), p = n > 0 && c->op != WN_OP_DROPOUT ? sole(w, i, 0, 1) : -1;
     if (p < 0) return 0;
     const struct wn__pnode *q = &w->f->node[p];
-    if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype != WN_F32 || !may_wait(w, p, i)) return 0;
+    if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype == WN_F64 || !may_wait(w, p, i)) return 0;
     int32_t is_flat = q->op == WN_OP_LINEAR || q->type.ndim == 2;
     if (wn__numel(&q->type) != wn__numel(&c->type) || (!is_flat && !wn__shape_equal(&q->type, &c->type))) return 0;
     if (n == 2 && !wn__type_equal(&w->f->node[input(w, i, 1)].type, &c->type)) return 0;
