@@ -14,23 +14,29 @@
 --   Peak of forward and backward in bytes, nodes recomputed, seconds
 --   what is recomputed               predicted     measured  differs         nodes  s a step           gradients
 --   -----------------------------  -----------  -----------  -------  -----  -----  --------  -------  -----------
---   nothing (save_all)             517,068,800  517,068,800        0  100 %      0    0.4172   +0.0 %  (reference)
---   each block: wane.checkpoint    174,906,880  174,906,880        0   34 %    150    0.5144  +23.3 %  equal
---   each block: every(1)           174,906,880  174,906,880        0   34 %    150    0.5248  +25.8 %  equal
---   attention: by type             296,667,136  296,667,136        0   57 %     84    0.4689  +12.4 %  equal
---   attention: wane.checkpoint     296,667,136  296,667,136        0   57 %     84    0.4684  +12.3 %  equal
---   MLP: by type                   391,239,680  391,239,680        0   76 %     12    0.4526   +8.5 %  equal
---   all but attention: by type     498,096,128  498,096,128        0   96 %     84    0.5174  +24.0 %  equal
---   softmax, dropout, gelu: by op  303,159,296  303,159,296        0   59 %     30    0.4399   +5.4 %  equal
+--   nothing (save_all)             504,487,424  504,487,424        0  100 %      0    0.4346   +0.0 %  (reference)
+--   each block: wane.checkpoint    162,325,504  162,325,504        0   32 %    144    0.6390  +47.0 %  equal
+--   each block: every(1)           162,325,504  162,325,504        0   32 %    144    0.6273  +44.4 %  equal
+--   attention: by type             296,667,136  296,667,136        0   59 %     84    0.5968  +37.3 %  equal
+--   attention: wane.checkpoint     296,667,136  296,667,136        0   59 %     84    0.5645  +29.9 %  equal
+--   MLP: by type                   378,658,304  378,658,304        0   75 %     12    0.4894  +12.6 %  equal
+--   all but attention: by type     485,514,752  485,514,752        0   96 %     72    0.5455  +25.5 %  equal
+--   softmax, dropout, gelu: by op  296,667,136  296,667,136        0   59 %     30    0.4685   +7.8 %  equal
 --
 --   saved for each extra millisecond of a step:
---     each block: wane.checkpoint    3.36 MiB
---     each block: every(1)           3.03 MiB
---     attention: by type             4.07 MiB
---     attention: wane.checkpoint     4.11 MiB
---     MLP: by type                   3.39 MiB
---     all but attention: by type     0.18 MiB
---     softmax, dropout, gelu: by op  9.00 MiB
+--     each block: wane.checkpoint    1.60 MiB
+--     each block: every(1)           1.69 MiB
+--     attention: by type             1.22 MiB
+--     attention: wane.checkpoint     1.52 MiB
+--     MLP: by type                   2.19 MiB
+--     all but attention: by type     0.16 MiB
+--     softmax, dropout, gelu: by op  5.84 MiB
+--
+--   The same with tiled attention, against the first row above
+--   what is recomputed             predicted     measured  differs        nodes  s a step
+--   ---------------------------  -----------  -----------  -------  ----  -----  --------  -------
+--   nothing (save_all)           353,426,176  353,426,176        0  70 %      0    0.4650   +7.0 %
+--   each block: wane.checkpoint  137,093,376  137,093,376        0  27 %     72    0.5192  +19.5 %
 --
 --   pictures: gptstack_memory.svg, gptstack_time.svg in examples/out (or --out)
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'

@@ -6,7 +6,7 @@
 --
 -- What it printed (2 cores of a shared machine, the CPU device):
 --
---   HeavyLayer 20 x 4096, batch 32, 2 threads, 22.96 GiB free
+--   HeavyLayer 20 x 4096, batch 32, 2 threads, 23.19 GiB free
 --   row                                    text, MB  PyTorch accounting          bytes
 --   -----------------------------  ----------------  ------------------  -------------  -----
 --   x20 before forward, off                 1299.06             1299.06  1,362,165,760  equal
@@ -48,10 +48,10 @@
 --
 --   arm, peak in bytes                PyTorch (accounting)  Wane predicted  Wane measured  differs     s  gradients
 --   --------------------------------  --------------------  --------------  -------------  -------  ----  -----------
---   off: backward                            2,706,244,608   2,686,582,784  2,686,582,784        0  3.35  (reference)
---   on: backward, regions of 4               2,706,244,608   2,686,582,784  2,686,582,784        0  2.73  equal
---   off: opt:step(loss)                      2,706,244,608   1,421,148,416  1,421,148,416        0  2.70  equal
---   on: opt:step(loss), regions of 4         2,706,244,608   1,414,856,960  1,414,856,960        0  1.48  equal
+--   off: backward                            2,706,244,608   2,686,582,784  2,686,582,784        0  0.25  (reference)
+--   on: backward, regions of 4               2,706,244,608   2,686,582,784  2,686,582,784        0  0.32  equal
+--   off: opt:step(loss)                      2,706,244,608   1,354,567,936  1,354,567,936        0  0.37  equal
+--   on: opt:step(loss), regions of 4         2,706,244,608   1,348,276,480  1,348,276,480        0  0.31  equal
 --
 --   gradients: bits of all gradients (where kept) and of all parameters after two SGD steps.
 --   Loss of the second step 537.409424
