@@ -106,8 +106,12 @@ demo:
 repl: all
 	$(Q)build/wane repl
 
+# BENCH: which of them, e.g. make bench BENCH=rival. rival meets the PyTorch of $PYTHON, and its results are put into
+# README.md and spec/bench/RESULTS.md.
+BENCH ?= overhead gemm attention onednn exact kernels rival
 bench: all
-	$(Q)set -e; for f in $(wildcard spec/bench/*.lua); do echo "== $$f"; $(LUAJIT) $$f; done
+	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done
+	$(Q)$(LUAJIT) spec/bench/publish.lua $(BENCH)
 
 # ---- checking it --------------------------------------------------------------------------------------------
 # The closing line is looked for: a spec that calls os.exit(0), or a crash, leaves none and fails the target.

@@ -47,14 +47,17 @@ local function scale(out, top, box, unit)
 end
 
 --- A bar chart with groups.
--- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}}, ... }, format='%.0f' }
+-- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}, aims={...}}, ... },
+-- format='%.0f' }; an aim is a black line across its bar, false where there is none
 -- @return SVG text
 function plot.bars(chart)
     local box = { left = 70, top = 60, right = math.max(360, 70 + 130 * #chart.groups * math.max(1,
         #chart.series / 4)), bottom = 320 }
     local top = 0
     for _, series in ipairs(chart.series) do
-        for _, value in ipairs(series.values) do top = math.max(top, value) end
+        for g, value in ipairs(series.values) do
+            top = math.max(top, value, series.aims and series.aims[g] or 0)
+        end
     end
     top = top > 0 and top * 1.1 or 1
     local out = open(box.right + 20, box.bottom + 50, chart.title)
@@ -70,6 +73,12 @@ function plot.bars(chart)
                 :format(x, box.bottom - height, bar * 0.94, height, colour)
             out[#out + 1] = words(x + bar * 0.47, box.bottom - height - 4, (chart.format or '%.0f'):format(value),
                 'text-anchor="middle" font-size="10"')
+            local aim = series.aims and series.aims[g]
+            if aim then
+                local y = box.bottom - (box.bottom - box.top) * aim / top
+                out[#out + 1] = ('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="2"/>')
+                    :format(x - bar * 0.03, y, x + bar * 0.97, y)
+            end
         end
         local legend = box.left + (s - 1) * (box.right - box.left) / #chart.series
         out[#out + 1] = ('<rect x="%.1f" y="34" width="10" height="10" fill="%s"/>'):format(legend, colour)

@@ -1,4 +1,6 @@
---- What the benches share: the tree on the path, the machine probe, medians, tables.
+--- What the benches share: the tree on the path, the machine probe, medians, tables, and results as data.
+-- Whatever a bench prints as a table is also written to build/bench/NAME.lua, a file that returns a table: from such
+-- files, never from text, spec/bench/publish.lua makes the tables and pictures of the documents.
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local ffi = require 'ffi'
@@ -9,6 +11,7 @@ double probe_gflops(int threads);
 double probe_gflops_bf16(int threads);
 double probe_read(int threads, int64_t bytes);
 double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes);
+int isatty(int file);
 ]]
 
 --- The machine probe, built where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
@@ -39,15 +42,74 @@ function common.resident()
     return pages * 4096
 end
 
---- Prints a Markdown table.
-function common.table(head, rows)
-    io.write('| ', table.concat(head, ' | '), ' |\n|', ('---|'):rep(#head), '\n')
-    for _, row in ipairs(rows) do
-        local cells = {}
-        for i = 1, #head do cells[i] = tostring(row[i]) end
-        io.write('| ', table.concat(cells, ' | '), ' |\n')
+-- ---- results as data ------------------------------------------------------------------------------------------
+local function first_match(path, pattern)
+    local file = io.open(path)
+    local text = file and file:read '*a' or ''
+    if file then file:close() end
+    return text:match(pattern)
+end
+
+--- The load averages of 1, 5 and 15 minutes, as text.
+function common.load_average()
+    return first_match('/proc/loadavg', '^%S+ %S+ %S+') or 'unknown'
+end
+
+--- The machine in words: processor, cores, memory.
+function common.machine()
+    local cores = first_match('/proc/self/status', 'Cpus_allowed_list:%s*(%S+)') or '?'
+    return { cpu = first_match('/proc/cpuinfo', 'model name%s*:%s*([^\n]+)') or 'unknown', cores = cores,
+        GiB = math.floor((first_match('/proc/meminfo', 'MemTotal:%s*(%d+)') or 0) / 2 ^ 20 + 0.5) }
+end
+
+--- A value of numbers, strings, booleans and tables as Lua text; keys in order, so that equal values are equal text.
+function common.serialize(value, indent)
+    if type(value) ~= 'table' then
+        return type(value) == 'number' and ('%.14g'):format(value) or type(value) == 'string' and ('%q'):format(value)
+            or tostring(value)
     end
-    io.write('\n')
+    indent = indent or ''
+    local inner, keys, lines = indent .. '    ', {}, {}
+    for key in pairs(value) do keys[#keys + 1] = key end
+    table.sort(keys, function(a, b)
+        if type(a) ~= type(b) then return type(a) == 'number' end
+        return a < b
+    end)
+    for _, key in ipairs(keys) do
+        local name = type(key) == 'string' and key .. ' = ' or ''
+        lines[#lines + 1] = inner .. name .. common.serialize(value[key], inner) .. ',\n'
+    end
+    return '{\n' .. table.concat(lines) .. indent .. '}'
+end
+
+local name = arg[0]:match '([^/]*)%.lua$' or 'bench'
+local began = common.load_average()
+common.data = { bench = name, arguments = table.concat(arg, ' '), tables = {} }
+--- Where the results go; false: nowhere.
+common.out = root .. '/build/bench/' .. name .. '.lua'
+
+--- Writes common.data, with the machine and its load, to common.out.
+function common.save()
+    common.data.machine, common.data.load = common.machine(), { start = began, finish = common.load_average() }
+    if not common.out then return end
+    assert(os.execute(('mkdir -p "%s"'):format(common.out:match '^(.*)/' or '.')) == 0)
+    local file = assert(io.open(common.out, 'w'))
+    file:write('-- What spec/bench/', name, '.lua measured, as data; written by it.\nreturn ',
+        common.serialize(common.data), '\n')
+    file:close()
+end
+
+--- Prints a Markdown table and adds it to the results.
+function common.table(head, rows)
+    table.insert(common.data.tables, { head = head, rows = rows })
+    common.save()
+    io.write(require('spec.bench.report').markdown(head, rows), '\n')
+    io.flush()
+end
+
+--- What is being done, on a terminal only; each takes the place of the one before, nil takes it away.
+function common.progress(text)
+    if ffi.C.isatty(2) == 1 then io.stderr:write('\r\27[K', text or '') end
 end
 
 return common

@@ -303,8 +303,9 @@ end
 
 local lines = {}
 for i, r in ipairs(rows) do
+    common.progress(('kernels: %d of %d, %s'):format(i, #rows, r.name))
     lines[i] = measured(r)
-    io.stderr:write(table.concat(lines[i], '  '), '\n')
     collectgarbage()
 end
+common.progress()
 common.table(head, lines)

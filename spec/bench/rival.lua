@@ -1,16 +1,29 @@
--- The same steps in Wane and in PyTorch, taking turns in one run, so that both meet the same machine. PyTorch runs
--- twice: tuned (huge pages, and freed memory is kept by malloc) and as shipped; all with the same number of threads.
--- Seconds are medians of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
+-- The same steps in Wane and in PyTorch, taking turns step by step in one run, so that both meet the same machine.
+-- PyTorch runs twice: tuned (huge pages, freed memory is kept by malloc, fused optimizers) and as shipped; all with the
+-- same number of threads. Seconds are medians of whole steps, recording included. Without PyTorch it prints Wane's
+-- columns and says so.
 --
---   luajit spec/bench/rival.lua [--small] [--steps N] [--rows N,N,...]       PYTHON=python3 unless set
+--   luajit spec/bench/rival.lua [--small] [--steps N] [--rows N,N,...] [--out FILE]       PYTHON=python3 unless set
 --
--- Bytes. "Ledger" is what Wane allocated at the peak of a step. "Process" is for both what a process of its own grew
--- by: the most that was resident (VmHWM, started anew by clear_refs) less what was resident (VmRSS) before the model
--- was built, over three steps. What PyTorch imports late (checkpoint, Adam) is loaded before.
--- PyTorch cannot say what its CPU tensors take, so that process runs with MALLOC_MMAP_THRESHOLD_=65536: what is freed
--- leaves it at once. Thread stacks, code read on demand and the libraries' scratch are in both.
+-- The results go to build/bench/rival.lua too (with --small only where --out says), and spec/bench/publish.lua makes
+-- the tables and the picture from that file.
+--
+-- Bytes. Wane's are the peak of its ledger, which must be the predicted one, or the run ends. PyTorch's are exact too:
+-- the most bytes alive at once, from the events of its allocator (torch_steps.py says how, and what is asserted).
+--
+-- The floor is the least time that the machine's own rates allow a step: the sum over passes of the greater of FLOPs /
+-- peak and bytes / bandwidth, with the best of the rates probed between the steps of the row.
+--   Linear layers, a pass each: forward 2 B n k FLOPs and W read; backward twice that (once for a first layer whose
+--   input needs no gradient), W read and dW written, or, when the update happens there (opt:step(loss)), W and the
+--   optimizer's state read and written. A separate update reads W, dW and state, and writes W and state. A region runs
+--   its forward again but for its last layer, whose output the backward does not read.
+--   GPT blocks, N tokens: 24 N d d FLOPs of products forward, attention 4 T T d a sequence, of which a causal one needs
+--   half; backward 2 times the products, 2.5 times attention (the scores are made again); a recomputed block runs its
+--   forward again but for the last product. Over the peak (of bf16 under autocast); norms, GELU, dropout and memory are
+--   not counted.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local common = dofile(here .. '/common.lua')
+local report = require 'spec.bench.report'
 local ffi = require 'ffi'
 local wane = require 'wane'
 local C = require('wane.ffi').C
@@ -18,12 +31,10 @@ local programs = require 'spec.support.programs'
 local within = require 'wane.within'
 
 local nn, optim = wane.nn, wane.optim
-local MiB = 2 ^ 20
 local LUAJIT = arg[-1] or 'luajit'
 local PYTHON = os.getenv 'PYTHON' or 'python3'
-local TUNED = 'GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
+local TUNED = 'FUSED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
     .. 'glibc.malloc.trim_threshold=17179869184'
-local LIVE = 'MALLOC_MMAP_THRESHOLD_=65536'
 
 ffi.cdef 'int usleep(unsigned);'
 
@@ -34,15 +45,18 @@ local function options()
         local name, value = arg[i]:match '^%-%-(%l+)$', arg[i + 1]
         if name == 'small' then
             out.small = true
-        elseif name == 'steps' or name == 'process' then
-            out[name] = tonumber(value) or error('--' .. name .. ' takes a number', 0)
+        elseif name == 'steps' then
+            out.steps = tonumber(value) or error('--steps takes a number', 0)
+            i = i + 1
+        elseif name == 'out' then
+            out.out = value or error('--out takes a file', 0)
             i = i + 1
         elseif name == 'rows' then
             out.rows = {}
             for n in (value or ''):gmatch '%d+' do out.rows[tonumber(n)] = true end
             i = i + 1
         else
-            error("unknown option '" .. arg[i] .. "'; known: --small, --steps N, --rows N,N,...", 0)
+            error("unknown option '" .. arg[i] .. "'; known: --small, --steps N, --rows N,N,..., --out FILE", 0)
         end
         i = i + 1
     end
@@ -50,6 +64,7 @@ local function options()
 end
 
 local chosen = options()
+common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
 local gpt = chosen.small and { 2, 32, 4, 16, 2 } or { 6, 384, 6, 256, 8 } -- blocks, d, heads, T, batch
@@ -64,15 +79,17 @@ local function chain(width, depth, outputs)
     return nn.Sequential(layers)
 end
 
--- Every layer with its ReLU is a unit of the regions.
-local function heavy_step(policy)
+-- Every layer with its ReLU is a unit of the regions. update: opt:step(loss) instead of backward.
+local function heavy_step(policy, update)
     return function()
         local layers = {}
         for i = 1, heavy[2] do layers[i] = nn.Sequential { nn.Linear(heavy[1], heavy[1]), nn.ReLU() } end
         local model, x = nn.Sequential(layers), wane.randn(heavy[3], heavy[1], { requires_grad = true })
-        return function()
-            model:zero_grad()
+        local opt = update and optim.SGD(model:parameters(), { lr = 1e-4 })
+        return model, function()
             x.grad = nil
+            if opt then return opt:step(model(x):sum()) end
+            model:zero_grad()
             model(x):sum():backward { policy = policy }
         end
     end
@@ -83,7 +100,7 @@ local function mlp_step(fused)
         local model = chain(mlp[1], mlp[2], 10)
         local x, labels = wane.randn(mlp[3], mlp[1]):retain(), wane.randint(10, { mlp[3] }):retain()
         local opt = optim.Adam(model:parameters(), { lr = 1e-3 })
-        return function()
+        return model, function()
             local loss = nn.cross_entropy(model(x), labels)
             if fused then return opt:step(loss) end
             opt:zero_grad()
@@ -103,52 +120,91 @@ function Block:forward(x)
     return x + self.mlp(self.ln2(x))
 end
 
-local function gpt_step(policy)
+local function gpt_step(policy, dtype)
     return function()
         local blocks = {}
         for i = 1, gpt[1] do blocks[i] = Block(gpt[2], gpt[3]) end
         local model, x = nn.Sequential(blocks), wane.randn(gpt[5], gpt[4], gpt[2]):retain()
-        return function()
+        local function loss() return (model(x) ^ 2):mean() end
+        return model, function()
             model:zero_grad()
-            local loss = (model(x) ^ 2):mean()
-            loss:backward { policy = policy }
+            wane.autocast(dtype or 'f32', loss):backward { policy = policy }
         end
     end
 end
 
+-- ---- floors: passes of { FLOPs, bytes } -------------------------------------------------------------------------
+-- what: input_grad, region (layers), update ('apart' or 'within'), state (numbers an optimizer keeps for a parameter).
+local function layers_floor(size, outputs, what)
+    local out, width, depth, batch = {}, size[1], size[2], size[3]
+    local state = what.state or 0
+    for i = 1, depth do
+        local n = i == depth and outputs or width
+        local flops, bytes = 2 * batch * n * width, 4 * n * width
+        local last_of_region = not what.region or i % what.region == 0 or i == depth
+        for _ = 1, last_of_region and 1 or 2 do out[#out + 1] = { flops, bytes } end
+        local written = what.update == 'within' and 1 + 2 * state or 1
+        out[#out + 1] = { (i > 1 or what.input_grad) and 2 * flops or flops, bytes * (1 + written) }
+        if what.update == 'apart' then out[#out + 1] = { 0, bytes * (3 + 2 * state) } end
+    end
+    return out
+end
+
+local function gpt_floor(recomputed)
+    local blocks, d, _, t, batch = unpack(gpt)
+    local products, attention, down = 24 * batch * t * d * d, 2 * batch * t * t * d, 8 * batch * t * d * d
+    local flops = 3 * products + 3.5 * attention + (recomputed and products + attention - down or 0)
+    return { { blocks * flops, 0 } }
+end
+
+local function floor_of(row, peak, bandwidth)
+    local seconds = 0
+    for _, pass in ipairs(row.floor) do
+        seconds = seconds + math.max(pass[1] / (peak * 1e9), pass[2] / (bandwidth * 1e9))
+    end
+    return seconds
+end
+
+-- ---- rows -------------------------------------------------------------------------------------------------------
 local function words(name, ...)
     return name .. ' ' .. table.concat({ ... }, ' ')
 end
 
-local heavy_name = ('heavy %d x %d, batch %d'):format(heavy[2], heavy[1], heavy[3])
-local mlp_name = ('%d x %d, batch %d, Adam'):format(mlp[2], mlp[1], mlp[3])
-local gpt_name = ('GPT stack %d blocks, d %d, T %d, batch %d'):format(gpt[1], gpt[2], gpt[4], gpt[5])
-local rows = { -- name, Wane's builder, PyTorch's
-    { heavy_name, heavy_step(), words('heavy', heavy[1], heavy[2], heavy[3], 0) },
-    { heavy_name .. ', regions of 4', heavy_step 'every(4)', words('heavy', heavy[1], heavy[2], heavy[3], 4) },
-    { mlp_name, mlp_step(false), words('mlp', unpack(mlp)) },
-    { mlp_name .. ', Wane: opt:step(loss)', mlp_step(true), words('mlp', unpack(mlp)) },
-    { gpt_name, gpt_step(), words('gpt', gpt[1], gpt[2], gpt[3], gpt[4], gpt[5], 0) },
-    { gpt_name .. ', each block recomputed', gpt_step 'every(1)', words('gpt', gpt[1], gpt[2], gpt[3], gpt[4],
-        gpt[5], 1) },
+local heavy_name = ('%d x (Linear %d, ReLU), batch %d'):format(heavy[2], heavy[1], heavy[3])
+local mlp_name = ('%d x (Linear %d, ReLU), batch %d, Adam'):format(mlp[2], mlp[1], mlp[3])
+local gpt_name = ('%d GPT blocks, d %d, T %d, batch %d'):format(gpt[1], gpt[2], gpt[4], gpt[5])
+local function heavy_words(...) return words('heavy', heavy[1], heavy[2], heavy[3], ...) end
+local function gpt_words(...) return words('gpt', gpt[1], gpt[2], gpt[3], gpt[4], gpt[5], ...) end
+
+-- aims: time and bytes over PyTorch's, floor over Wane's time. The short names stand below the bars of the picture.
+local rows = {
+    { name = heavy_name, short = 'heavy', step = heavy_step(), torch = heavy_words(0, 0),
+        floor = layers_floor(heavy, heavy[1], { input_grad = true }),
+        aims = { time = 0.5, floor = 0.8, bytes = 1 } },
+    { name = heavy_name .. ', regions of 4', short = 'heavy, regions', step = heavy_step 'every(4)',
+        torch = heavy_words(4, 0), floor = layers_floor(heavy, heavy[1], { input_grad = true, region = 4 }),
+        aims = { time = 0.5, floor = 0.8, bytes = 1 } },
+    { name = heavy_name .. ', SGD, `opt:step(loss)`', short = 'heavy, SGD', step = heavy_step(nil, true),
+        torch = heavy_words(0, 1), floor = layers_floor(heavy, heavy[1], { input_grad = true, update = 'within' }),
+        aims = { bytes = 0.55 } },
+    { name = mlp_name .. ', three lines', short = 'Adam, 3 lines', step = mlp_step(false),
+        torch = words('mlp', unpack(mlp)), floor = layers_floor(mlp, 10, { update = 'apart', state = 2 }),
+        aims = { bytes = 1 } },
+    { name = mlp_name .. ', `opt:step(loss)`', short = 'Adam, one plan', step = mlp_step(true),
+        torch = words('mlp', unpack(mlp)), floor = layers_floor(mlp, 10, { update = 'within', state = 2 }),
+        aims = { time = 0.4, floor = 0.8, bytes = 0.8 } },
+    { name = gpt_name, short = 'GPT', step = gpt_step(), torch = gpt_words(0, 0), floor = gpt_floor(false),
+        aims = { time = 0.7, floor = 0.75, bytes = 0.8 } },
+    { name = gpt_name .. ', each recomputed', short = 'GPT, recomputed', step = gpt_step 'every(1)',
+        torch = gpt_words(1, 0), floor = gpt_floor(true), aims = { time = 0.6, floor = 0.75, bytes = 1 } },
+    { name = gpt_name .. ', bf16', short = 'GPT, bf16', step = gpt_step(nil, 'bf16'), torch = gpt_words(0, 1),
+        floor = gpt_floor(false), bf16 = true, aims = { time = 0.7, floor = 0.75, bytes = 0.8 } },
+    { name = gpt_name .. ', bf16, each recomputed', short = 'bf16, recomputed', step = gpt_step('every(1)', 'bf16'),
+        torch = gpt_words(1, 1), floor = gpt_floor(true), bf16 = true,
+        aims = { time = 0.6, floor = 0.75, bytes = 1 } },
 }
 
 -- ---- processes ------------------------------------------------------------------------------------------------
-local function status(name)
-    for line in io.lines '/proc/self/status' do
-        local kb = line:match('^' .. name .. ':%s+(%d+)')
-        if kb then return tonumber(kb) * 1024 end
-    end
-    error('/proc/self/status has no ' .. name)
-end
-
-local function first_line(command)
-    local pipe = assert(io.popen(command, 'r'))
-    local line = pipe:read '*l'
-    pipe:close()
-    return line
-end
-
 local function is_installed()
     local find = 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
     return os.execute(("%s -c '%s' 2> /dev/null"):format(PYTHON, find)) == 0
@@ -158,27 +214,34 @@ local Rival = {} -- a PyTorch process that waits for commands
 Rival.__index = Rival
 
 local function rival(settings)
-    local fifo = os.tmpname()
+    local fifo, complaints = os.tmpname(), os.tmpname()
     os.remove(fifo)
     assert(os.execute('mkfifo ' .. fifo) == 0, 'mkfifo failed')
     local start = C.wn_now()
     -- A library setting meant for other programs would slow its products down.
-    local command = ('exec env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE THREADS=%d %s %s "%s/torch_steps.py" > %s')
-        :format(C.wn_threads(), settings, PYTHON, here, fifo)
-    local self = setmetatable({ input = assert(io.popen(command, 'w')), output = assert(io.open(fifo, 'r')) }, Rival)
+    local command = ('exec env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE THREADS=%d %s %s "%s/torch_steps.py" '
+        .. '> %s 2> %s'):format(C.wn_threads(), settings, PYTHON, here, fifo, complaints)
+    local self = setmetatable({ input = assert(io.popen(command, 'w')), output = assert(io.open(fifo, 'r')),
+        complaints = complaints }, Rival)
     os.remove(fifo)
     local ready = self.output:read '*l' -- written after the import
     self.started = C.wn_now() - start
-    self.version, self.threads = (ready or ''):match '^ready (%S+) (%d+)'
-    if not self.version then error('the PyTorch process did not start: ' .. command, 0) end
+    self.version, self.threads, self.libraries = (ready or ''):match '^ready (%S+) (%d+) (%S+)'
+    if not self.version then self:died 'did not start' end
     return self
+end
+
+-- What it wrote to its error stream is shown only now: its profiler speaks there whatever happens.
+function Rival:died(when)
+    local file = io.open(self.complaints)
+    error(('the PyTorch process %s:\n%s'):format(when, file and file:read '*a' or ''), 0)
 end
 
 function Rival:ask(command)
     self.input:write(command, '\n')
     self.input:flush()
     local line = self.output:read '*l'
-    if not line then error("the PyTorch process died at '" .. command .. "'", 0) end
+    if not line then self:died("died at '" .. command .. "'") end
     return tonumber(line) or line
 end
 
@@ -186,33 +249,14 @@ function Rival:close()
     self.input:write 'quit\n'
     self.input:close()
     self.output:close()
+    os.remove(self.complaints)
 end
 
 local function live_bytes(row)
-    local one = rival(LIVE)
-    one:ask('build ' .. row[3])
-    for _ = 1, 3 do one:ask 'step' end
-    local bytes = one:ask 'peak'
+    local one = rival 'FUSED=1'
+    local bytes = one:ask('live ' .. row.torch)
     one:close()
     return bytes
-end
-
--- The other side of --process: this script again, for one row.
-local function process_bytes(number)
-    local small = chosen.small and ' --small' or ''
-    local line = first_line(('"%s" "%s" --process %d%s'):format(LUAJIT, arg[0], number, small))
-    return assert(tonumber(line), 'the process of row ' .. number .. ' did not end')
-end
-
-if chosen.process then
-    local refs = assert(io.open('/proc/self/clear_refs', 'w'))
-    refs:write '5'
-    refs:close()
-    local base = status 'VmRSS'
-    local step = rows[chosen.process][2]()
-    for _ = 1, 3 do step() end
-    print(('%.0f'):format(status 'VmHWM' - base))
-    os.exit(0)
 end
 
 -- ---- taking turns ---------------------------------------------------------------------------------------------
@@ -229,43 +273,57 @@ local function timed_rival(one)
     return one:ask 'step'
 end
 
-local function ledger_of(step)
+-- The peak of a step, which is the greatest of its programs'. Predicted and measured are one number or the run ends.
+local function peak_of(row, step)
     local peak = 0
-    within('listen', function(p) peak = math.max(peak, programs.read(p).measured.peak) end, step)
+    within('listen', function(p)
+        local r = programs.read(p)
+        if r.predicted.peak ~= r.measured.peak then
+            error(('%s: predicted %.0f bytes, measured %.0f'):format(row.name, r.predicted.peak, r.measured.peak), 0)
+        end
+        peak = math.max(peak, r.measured.peak)
+    end, step)
     return peak
 end
 
-local function median(list) return #list > 0 and common.median(list) or nil end
+local function median(list) return list and #list > 0 and common.median(list) or nil end
 
-local function run(row, rivals, probe)
-    local step, times = row[2](), { {}, {}, {} }
-    for _, one in ipairs(rivals) do one:ask('build ' .. row[3]) end
-    local out = { gflops = probe.gflops(C.wn_threads()) }
-    out.bandwidth = probe.read(C.wn_threads(), chosen.small and 2 ^ 26 or 2 ^ 29)
-    for turn = 1, 2 + chosen.steps do -- two to warm up
-        local wane_seconds = timed_wane(step)
-        local theirs = {}
-        for i, one in ipairs(rivals) do theirs[i] = timed_rival(one) end
-        if turn > 2 then
-            table.insert(times[1], wane_seconds)
-            for i, s in ipairs(theirs) do table.insert(times[1 + i], s) end
-        end
-    end
-    out.ledger = ledger_of(step)
-    out.wane, out.tuned, out.shipped = median(times[1]), median(times[2]), median(times[3])
-    return out
+-- The best rates so far, probed once more: GFLOP/s of the row's dtype, GB/s of reading, or of reading and writing
+-- past the caches, whichever is greater.
+local function probe_again(probe, row, best)
+    local threads, bytes = C.wn_threads(), chosen.small and 2 ^ 24 or 2 ^ 28
+    ffi.C.usleep(30000)
+    best.gflops = math.max(best.gflops, (row.bf16 and probe.gflops_bf16 or probe.gflops)(threads))
+    best.bandwidth = math.max(best.bandwidth, probe.mix(threads, 1, 0, 0, 0, bytes),
+        probe.mix(threads, 1, 1, 0, 1, bytes))
 end
 
-local function number(format, value) return value and format:format(value) or '' end
+-- Both must have built the same network, which shows in the number of parameters.
+local function check_size(row, model, theirs)
+    local ours = 0
+    for _, p in ipairs(model:parameters()) do ours = ours + p:numel() end
+    if ours ~= theirs then
+        error(('%s: Wane has %d parameters, PyTorch %d'):format(row.name, ours, theirs), 0)
+    end
+end
+
+local function run(row, rivals, probe, where)
+    local model, step = row.step()
+    local times, best = { {}, {}, {} }, { gflops = 0, bandwidth = 0 }
+    for _, one in ipairs(rivals) do check_size(row, model, one:ask('build ' .. row.torch)) end
+    for turn = 1, 2 + chosen.steps do -- two to warm up
+        common.progress(('%s, step %d of %d: %s'):format(where, turn, 2 + chosen.steps, row.name))
+        probe_again(probe, row, best)
+        local seconds = { timed_wane(step) }
+        for i, one in ipairs(rivals) do seconds[1 + i] = timed_rival(one) end
+        for i, s in ipairs(turn > 2 and seconds or {}) do table.insert(times[i], s) end
+    end
+    return { name = row.name, short = row.short, aims = row.aims, wane = median(times[1]), tuned = median(times[2]),
+        shipped = median(times[3]), peak = peak_of(row, step), gflops = best.gflops, bandwidth = best.bandwidth,
+        floor = best.gflops > 0 and floor_of(row, best.gflops, best.bandwidth) or nil }
+end
 
 -- ---- report ---------------------------------------------------------------------------------------------------
-local function load_average()
-    local file = assert(io.open '/proc/loadavg')
-    local text = file:read '*l':match '^%S+ %S+ %S+'
-    file:close()
-    return text
-end
-
 local function wane_start()
     local start = C.wn_now()
     local root = common.root
@@ -274,48 +332,42 @@ local function wane_start()
     return C.wn_now() - start
 end
 
-local function main()
-    local probe, has_torch = common.probe(), is_installed()
-    local rivals = has_torch and { rival(TUNED), rival '' } or {}
-    local head = { 'step', 'Wane, s', 'Wane ledger, MiB', 'Wane process, MiB', 'probe, GFLOP/s', 'probe, GB/s' }
-    if has_torch then
-        head = { 'step', 'Wane, s', 'PyTorch tuned, s', 'Wane / tuned', 'as shipped, s', 'Wane ledger, MiB',
-            'Wane process, MiB', 'PyTorch process, MiB', 'probe, GFLOP/s', 'probe, GB/s' }
-    end
-    local beside = has_torch and (', taking turns; PyTorch %s with %s threads'):format(rivals[1].version,
-        rivals[1].threads) or ''
-    io.write(('%d threads; medians of %d steps%s; load average at the start %s\n\n'):format(C.wn_threads(),
-        chosen.steps, beside, load_average()))
-    local lines, done = {}, {}
+local function measure(data, rivals)
+    local probe, picked = common.probe(), {}
     for i, row in ipairs(rows) do
-        if not chosen.rows or chosen.rows[i] then
-            local r = run(row, rivals, probe)
-            collectgarbage()
-            collectgarbage()
-            wane.memory.trim()
-            lines[#lines + 1] = r
-            done[#done + 1] = i
-        end
+        if not chosen.rows or chosen.rows[i] then picked[#picked + 1] = row end
+    end
+    data.partial = #picked < #rows
+    for i, row in ipairs(picked) do
+        data.rows[i] = run(row, rivals, probe, ('rival %d of %d'):format(i, #picked))
+        collectgarbage()
+        collectgarbage()
+        wane.memory.trim()
     end
     for _, one in ipairs(rivals) do one:close() end
-    for k, r in ipairs(lines) do -- bytes last: these processes have the memory for themselves
-        local row = rows[done[k]]
-        local process, theirs = process_bytes(done[k]), has_torch and live_bytes(row) or nil
-        local all = { row[1], number('%.4f', r.wane), number('%.4f', r.tuned), number('%.2f', r.tuned and r.wane
-            / r.tuned), number('%.4f', r.shipped), number('%.1f', r.ledger / MiB), number('%.1f', process / MiB),
-            number('%.1f', theirs and theirs / MiB), number('%.0f', r.gflops), number('%.1f', r.bandwidth) }
-        lines[k] = has_torch and all or { all[1], all[2], all[6], all[7], all[9], all[10] }
+    for i, row in ipairs(rivals[1] and picked or {}) do -- last: these processes have the memory for themselves
+        common.progress(('rival, live bytes %d of %d: %s'):format(i, #picked, row.name))
+        data.rows[i].live = live_bytes(row)
     end
-    common.table(head, lines)
-    local starts = { { 'luajit, Wane and a first tensor', ('%.3f'):format(wane_start()) } }
-    for i, name in ipairs { 'python and PyTorch, tuned', 'python and PyTorch, as shipped' } do
-        if rivals[i] then starts[#starts + 1] = { name, ('%.3f'):format(rivals[i].started) } end
+    common.progress()
+end
+
+local function main()
+    local rivals = is_installed() and { rival(TUNED), rival '' } or {}
+    local data = common.data
+    data.rows, data.steps, data.threads, data.small = {}, chosen.steps, C.wn_threads(), chosen.small
+    data.starts = { wane = wane_start() }
+    if rivals[1] then
+        data.torch = { version = rivals[1].version, threads = tonumber(rivals[1].threads),
+            libraries = rivals[1].libraries:gsub('-', ' '):gsub(',', ', ') }
+        data.starts.tuned, data.starts.shipped = rivals[1].started, rivals[2].started
     end
-    common.table({ 'start of a process', 's' }, starts)
-    print('load average at the end ' .. load_average())
-    if not has_torch then
-        print(PYTHON .. ' has no PyTorch: the columns PyTorch tuned, Wane / tuned, as shipped and PyTorch process are '
-            .. 'absent')
+    measure(data, rivals)
+    common.save()
+    io.write(report.rival(data))
+    if not data.torch then
+        print(PYTHON .. ' has no PyTorch: the columns PyTorch tuned, Wane / tuned, as shipped, its bytes and the ratio '
+            .. 'of bytes are absent')
     end
 end
 

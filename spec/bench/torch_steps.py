@@ -1,35 +1,36 @@
 """Steps in PyTorch for spec/bench/rival.lua: one process, commands on standard input, so that two programs can take
-turns on one machine. Every answer is one line. Also the process that measures PyTorch's live bytes.
+turns on one machine. Every answer is one line.
 
-  build NAME A B C ...  heavy WIDTH DEPTH BATCH REGION | mlp WIDTH DEPTH BATCH | gpt BLOCKS D HEADS T BATCH RECOMPUTE
+  build NAME A B C ...  how many numbers its parameters are. heavy WIDTH DEPTH BATCH REGION UPDATE
+                        | mlp WIDTH DEPTH BATCH | gpt BLOCKS D HEADS T BATCH RECOMPUTE BF16
   step                  seconds of one step
-  peak                  bytes: the most resident since before the model was built, less what was resident then
+  live NAME A B C ...   bytes: the most that was alive at once while the model was made and took three steps
   quit
 
-Environment: THREADS. For live bytes run it with MALLOC_MMAP_THRESHOLD_=65536, so that what is freed leaves the process;
-otherwise the peak is that of the allocator's heap. "Tuned" steps run with
+Environment: THREADS; FUSED=1 for the fused optimizers, which PyTorch offers but does not choose. "Tuned" steps run with
   GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:glibc.malloc.trim_threshold=17179869184
+
+Live bytes are exact: the profiler reports every allocation and every release of PyTorch's CPU allocator, and it watches
+from before the first parameter is made, so that their running sum is what is alive. Two things are asserted in every
+such run: a case small enough for the head (check_live), and that after the steps the sum is, to the byte, the
+storage of the tensors that must be alive. What BLAS and oneDNN take for themselves is not in it.
 """
 import os
+import re
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-
-def status(name):
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-    return 0
+FUSED = True if os.environ.get("FUSED") == "1" else None
 
 
 class Chain(nn.Module):
-    """Linear + ReLU `depth` times, in regions of `region` layers (0: none)."""
+    """Linear + ReLU `depth` times, in regions of `region` layers (0: none); with `outputs` the last Linear is bare."""
 
     def __init__(self, width, depth, region, outputs=None):
         super().__init__()
@@ -86,77 +87,143 @@ class Stack(nn.Module):
         return x
 
 
-def build_heavy(width, depth, batch, region):
+def with_gradients(model, *others):
+    """What must be alive after a step."""
+    parameters = list(model.parameters())
+    return [*parameters, *others, *(p.grad for p in parameters + list(others) if p.grad is not None)]
+
+
+def build_heavy(width, depth, batch, region, update):
+    """update: with the three lines of SGD."""
     model, x = Chain(width, depth, region), torch.randn(batch, width, requires_grad=True)
+    opt = torch.optim.SGD(model.parameters(), lr=1e-4, fused=FUSED) if update else None
 
     def step():
         model.zero_grad(set_to_none=True)
         x.grad = None
         model(x).sum().backward()
+        if opt:
+            opt.step()
 
-    return step
+    return step, lambda: with_gradients(model, x)
 
 
 def build_mlp(width, depth, batch):
-    model = Chain(width, depth - 1, 0, outputs=10)
+    model = Chain(width, depth, 0, outputs=10)
     x, labels = torch.randn(batch, width), torch.randint(10, (batch,))
-    opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+    opt = torch.optim.Adam(model.parameters(), lr=1e-3, fused=FUSED)
 
     def step():
         opt.zero_grad(set_to_none=True)
         F.cross_entropy(model(x), labels).backward()
         opt.step()
 
-    return step
+    def alive():
+        return with_gradients(model, x, labels) + [t for state in opt.state.values() for t in state.values()]
+
+    return step, alive
 
 
-def build_gpt(blocks, d, heads, t, batch, recompute):
+def build_gpt(blocks, d, heads, t, batch, recompute, bf16):
     model, x = Stack(blocks, d, heads, recompute == 1), torch.randn(batch, t, d)
 
     def step():
         model.zero_grad(set_to_none=True)
-        model(x).pow(2).mean().backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16 == 1):
+            loss = model(x).pow(2).mean()
+        loss.backward()
 
-    return step
+    return step, lambda: with_gradients(model, x)
 
 
-def start_measuring():
-    """Resident bytes now; VmHWM starts anew."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return status("VmRSS")
+def watch(fn):
+    """Calls fn; (the most bytes alive at once, bytes alive at the end), of what was allocated in it."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        kept = fn()
+    events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak, live, kept
+
+
+def check_live():
+    """w, exp(w) and the gradient of w are n numbers each; the loss and its gradient one each; w, its gradient and the
+    loss are left. And of 3 arrays, the second goes before the third comes."""
+    n = 1000
+
+    def gradient():
+        w = torch.ones(n, requires_grad=True)
+        loss = w.exp().sum()
+        loss.backward()
+        return w, loss
+
+    def replaced():
+        a, b = torch.empty(n), torch.empty(3 * n)
+        del b
+        return a, torch.empty(2 * n)
+
+    for fn, expected in ((gradient, (12 * n + 8, 8 * n + 4)), (replaced, (16 * n, 12 * n))):
+        found = watch(fn)[:2]
+        assert found == expected, f"live bytes of {fn.__name__}: {found}, by hand {expected}"
+
+
+def live_bytes(build):
+    check_live()
+
+    def three_steps():
+        step, alive = build()
+        for _ in range(3):
+            step()
+        return alive()
+
+    peak, live, tensors = watch(three_steps)
+    expected = sum(t.untyped_storage().nbytes() for t in tensors)
+    assert live == expected, f"{live} bytes are alive after the steps, {expected} in the tensors that must be"
+    return peak
 
 
 def load_the_rest():
-    """What PyTorch imports at the first checkpoint and the first Adam is code, not the model's memory."""
+    """What PyTorch imports at the first checkpoint and the first Adam is not part of a step."""
     layer = nn.Linear(2, 2)
     opt = torch.optim.Adam(layer.parameters())
     checkpoint(layer, torch.randn(2, 2), use_reentrant=False).sum().backward()
     opt.step()
 
 
+def libraries():
+    """Who multiplies: the libraries' lines of PyTorch's own report, without spaces."""
+    found = re.findall(r"(Math Kernel Library|MKL-DNN|OpenBLAS)\D*([\d.]+)", torch.__config__.show())
+    names = {"Math Kernel Library": "MKL", "MKL-DNN": "oneDNN"}
+    return ",".join(f"{names.get(name, name)}-{version}" for name, version in found) or "unknown"
+
+
 builders = {"heavy": build_heavy, "mlp": build_mlp, "gpt": build_gpt}
+
+
+def maker(words):
+    return lambda: builders[words[0]](*[int(w) for w in words[1:]])
 
 
 def main():
     torch.set_num_threads(int(os.environ.get("THREADS", os.cpu_count())))
     torch.manual_seed(1)
-    print("ready", torch.__version__, torch.get_num_threads(), flush=True)
+    print("ready", torch.__version__, torch.get_num_threads(), libraries(), flush=True)
     load_the_rest()
-    base, step = start_measuring(), None
+    step = None
     for line in sys.stdin:
         words = line.split()
         if words[0] == "build":
             step = None  # the model before it is gone before the next is made
-            base = start_measuring()
-            step = builders[words[1]](*[int(w) for w in words[2:]])
-            print("built", flush=True)
+            step, alive = maker(words[1:])()
+            print(sum(t.numel() for t in alive() if isinstance(t, nn.Parameter)), flush=True)
         elif words[0] == "step":
             start = time.perf_counter()
             step()
             print(time.perf_counter() - start, flush=True)
-        elif words[0] == "peak":
-            print(status("VmHWM") - base, flush=True)
+        elif words[0] == "live":
+            print(live_bytes(maker(words[1:])), flush=True)
         else:
             break
 

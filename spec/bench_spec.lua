@@ -1,0 +1,185 @@
+-- The path from a bench's results to the documents: what publish.lua writes is what the data say, all of it and
+-- nothing else; results that lack columns never replace ones that have them; and the pages of this checkout are
+-- those of the data beside them (spec/bench/results.lua).
+local helper = require 'spec.helper'
+local report = require 'spec.bench.report'
+
+local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
+
+local function row(name, more)
+    local r = { name = name, short = name:sub(1, 8), aims = { bytes = 1 }, wane = 0.25, floor = 0.2, gflops = 500,
+        bandwidth = 48.5, peak = 3 * 2 ^ 20 }
+    for key, value in pairs(more or {}) do r[key] = value end
+    return r
+end
+
+-- A result with numbers that can be divided in the head.
+local function fixture(with_torch)
+    local more = with_torch and { tuned = 0.5, shipped = 1, live = 4 * 2 ^ 20 } or {}
+    local data = { bench = 'rival', steps = 7, threads = 2, partial = false, starts = { wane = 0.004 },
+        machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 }, load = { start = '0.1 0.2 0.3', finish = '1 2 3' },
+        rows = { row('first step', more), row('second step', more) } }
+    data.rows[1].aims = { time = 0.6, floor = 0.75, bytes = 0.8 }
+    if with_torch then
+        data.torch = { version = '9.9', threads = 2, libraries = 'MKL 1' }
+        data.starts.tuned, data.starts.shipped = 1.5, 1.25
+    end
+    return data
+end
+
+-- The data as a file of results (a few types, no cycles).
+local function text_of(value)
+    if type(value) == 'string' then return ('%q'):format(value) end
+    if type(value) ~= 'table' then return tostring(value) end
+    local out = {}
+    for key, item in pairs(value) do
+        out[#out + 1] = ('[%s] = %s'):format(text_of(key), text_of(item))
+    end
+    return '{ ' .. table.concat(out, ', ') .. ' }'
+end
+
+describe('spec/bench/publish.lua', function()
+    local folder
+
+    local function write(name, text)
+        local file = assert(io.open(folder .. '/' .. name, 'wb'))
+        file:write(text)
+        file:close()
+    end
+
+    local function read(name)
+        local file = assert(io.open(folder .. '/' .. name, 'rb'))
+        local text = file:read '*a'
+        file:close()
+        return text
+    end
+
+    local function publish(data, names)
+        write('build/bench/rival.lua', 'return ' .. text_of(data) .. '\n')
+        return helper.shell(('%s spec/bench/publish.lua --root %s %s'):format(LUAJIT, folder, names or ''))
+    end
+
+    local PAGE = 'before\n<!-- rival: from here on written by spec/bench/publish.lua -->\nold\n'
+        .. '<!-- rival: up to here -->\nafter\n'
+
+    before_each(function()
+        folder = helper.lines('mktemp -d')[1]
+        helper.lines(('mkdir -p %s/build/bench %s/spec/bench'):format(folder, folder))
+        write('README.md', PAGE)
+        write('spec/bench/RESULTS.md', PAGE)
+    end)
+    after_each(function() helper.lines('rm -r ' .. folder) end)
+
+    it('writes both pages, the picture and the data', function()
+        local data = fixture(true)
+        local out, code = publish(data)
+        assert.equal(0, code, out)
+        local page = read 'README.md'
+        assert.equal(report.replace(PAGE, 'rival', report.readme(data)), page)
+        assert.truthy(page:match '^before\n<!%-%-' and page:match '%-%->\nafter\n$' and not page:match 'old')
+        local function has(text, line) assert.truthy(text:find('\n' .. line .. '\n', 1, true), line) end
+        has(page, '| first step | 0.2500 | 0.5000 | 0.50 | 1.0000 | 80 % | 3.0 | 4.0 | 0.750 |')
+        has(read 'spec/bench/RESULTS.md', '| first step | 0.2500 | 0.5000 | 0.50 | <= 0.60 | 1.0000 | 0.2000 | 80 % '
+            .. '| >= 75 % | 3.0 | 4.0 | 0.750 | <= 0.80 | 500 | 48.5 |')
+        assert.equal(report.picture(data), read 'spec/bench/results.svg')
+        assert.equal(read 'build/bench/rival.lua', read 'spec/bench/results.lua')
+        publish(data)
+        assert.equal(page, read 'README.md') -- again: the same
+    end)
+
+    it('leaves out the columns of PyTorch where there was none', function()
+        local out, code = publish(fixture(false))
+        assert.equal(0, code, out)
+        assert.truthy(read('README.md'):find('\n| a step | Wane, s | floor / Wane | Wane\'s peak, MiB |\n', 1, true))
+        assert.truthy(read('README.md'):find('there was no PyTorch', 1, true))
+    end)
+
+    it('refuses results that lack what the published ones have, and says so', function()
+        publish(fixture(true))
+        local page, results = read 'README.md', read 'spec/bench/RESULTS.md'
+        local small, partial = fixture(true), fixture(true)
+        small.small, partial.partial = true, true
+        for word, data in pairs { PyTorch = fixture(false), small = small, rows = partial } do
+            local out, code = publish(data)
+            assert.equal(0, code, out)
+            assert.truthy(out:match '^not published' and out:find(word, 1, true), out)
+            assert.equal(page, read 'README.md')
+            assert.equal(results, read 'spec/bench/RESULTS.md')
+        end
+    end)
+
+    it('publishes only what ran', function()
+        assert.equal('', (publish(fixture(true), 'gemm kernels')))
+        assert.equal(PAGE, read 'README.md')
+        publish(fixture(true), 'gemm rival')
+        assert.not_equal(PAGE, read 'README.md')
+    end)
+
+    it('touches nothing when a page has no markers', function()
+        write('spec/bench/RESULTS.md', 'bare\n')
+        local out, code = publish(fixture(true))
+        assert.not_equal(0, code)
+        assert.truthy(out:match "no markers for 'rival'", out)
+        assert.equal(PAGE, read 'README.md')
+    end)
+end)
+
+describe('the picture', function()
+    it('has a bar for each number, as high as it is, and the aims as lines at their height', function()
+        local svg, heights, aims = report.picture(fixture(true)), {}, {}
+        for y, height in svg:gmatch '<rect x="[%d.]+" y="([%d.]+)" width="[%d.]+" height="([%d.]+)" fill="#' do
+            if tonumber(y) > 50 then heights[#heights + 1] = tonumber(height) end -- below the legend
+        end
+        for y in svg:gmatch 'y2="([%d.]+)" stroke="black"' do aims[#aims + 1] = 320 - tonumber(y) end
+        local full = 260 / 1.1 -- of a value of 1, the greatest aim
+        local function near(expected, list)
+            assert.equal(#expected, #list)
+            for i, value in ipairs(expected) do assert.truthy(math.abs(value * full - list[i]) < 0.11, i) end
+        end
+        near({ 0.5, 0.5, 0.75, 0.75 }, heights)
+        near({ 0.6, 0.8, 1 }, aims)
+    end)
+end)
+
+describe('the published results', function()
+    local data = dofile(helper.root .. '/spec/bench/results.lua')
+
+    it('are whole', function()
+        assert.is_nil(report.refusal(data))
+        assert.truthy(data.torch)
+        for _, r in ipairs(data.rows) do
+            assert.truthy(r.wane > 0 and r.tuned > 0 and r.shipped > 0 and r.peak > 0 and r.live > 0, r.name)
+        end
+    end)
+
+    it('stand in README.md, row for row', function()
+        local shown, found = report.marked(helper.read 'README.md', 'rival'), {}
+        for name in shown:gmatch '\n| ([^|]-) | [%d.]+ ' do found[#found + 1] = name end
+        local expected = {}
+        for i, r in ipairs(data.rows) do expected[i] = r.name end
+        assert.same(expected, found)
+        assert.equal('\n' .. report.readme(data) .. '\n', shown)
+    end)
+
+    it('stand in RESULTS.md and in the picture', function()
+        assert.equal('\n' .. report.rival(data) .. '\n', (report.marked(helper.read 'spec/bench/RESULTS.md', 'rival')))
+        assert.equal(report.picture(data), helper.read 'spec/bench/results.svg')
+    end)
+end)
+
+describe('the data of a bench', function()
+    it('are a file that gives back its rows, and can be published', function()
+        local path = os.tmpname()
+        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --steps 1 --rows 1,6 '
+            .. '--out %s'):format(LUAJIT, path))
+        assert.equal(0, code, out)
+        local data = dofile(path)
+        os.remove(path)
+        assert.equal(2, #data.rows)
+        assert.equal('rival', data.bench)
+        assert.truthy(data.rows[1].wane > 0 and data.rows[1].peak > 0 and data.rows[2].gflops > 0)
+        assert.truthy(data.machine.GiB > 0 and data.load.start:match '^[%d.]+ ')
+        assert.truthy(data.partial and data.small)
+        assert.equal(2, select(2, report.readme(data):gsub('batch', '')))
+    end)
+end)
