@@ -6,34 +6,10 @@
 -- of a plan.
 local helper = require 'spec.helper'
 
+local readme = require 'spec.support.readme'
+
 local text = helper.read 'README.md'
-local PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
-
--- The fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
-local function blocks_of(page)
-    local blocks, open, gap = {}, nil, false
-    for line in (page .. '\n'):gmatch '(.-)\n' do
-        local info = line:match '^```(.*)$'
-        if open and info == '' then
-            open.body, open = table.concat(open, '\n') .. '\n', nil
-            gap = false
-        elseif open then
-            open[#open + 1] = line
-        elseif info then
-            open = { info = info, after_text = gap }
-            blocks[#blocks + 1] = open
-        elseif line ~= '' then
-            gap = true
-        end
-    end
-    for i, block in ipairs(blocks) do
-        local below = blocks[i + 1]
-        if block.info:match '^lua' and below and below.info == 'text' then block.expected = below.body end
-    end
-    return blocks
-end
-
-local blocks = blocks_of(text)
+local blocks = readme.blocks_of(text)
 
 local function block_of(info)
     for _, block in ipairs(blocks) do
@@ -42,28 +18,8 @@ local function block_of(info)
     error('README.md has no block ' .. info)
 end
 
-local function quoted(s)
-    return "'" .. s:gsub("'", "'\\''") .. "'"
-end
-
--- Runs a Lua file from another folder; its output, without seconds, and its exit code.
-local function run_file(path, root)
-    local command = ("cd /tmp && WANE_THREADS=2 LUA_PATH=%s ${LUAJIT:-luajit} %s"):format(
-        quoted(root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;;'), quoted(path))
-    return helper.shell(command)
-end
-
+local run, run_file, PREAMBLE = readme.run, readme.run_file, readme.PREAMBLE
 local root = helper.lines('pwd -P')[1]
-
-local function run(source)
-    local path = os.tmpname()
-    local file = assert(io.open(path, 'wb'))
-    file:write(source)
-    file:close()
-    local out, code = run_file(path, root)
-    os.remove(path)
-    return out, code
-end
 
 local function masked(out)
     return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('(loss %d%.%d%d%d)%d*', '%1')
@@ -115,13 +71,8 @@ describe('README.md', function()
         if block.info == 'lua' or block.info == 'lua continues' then
             count = count + 1
             it(('snippet %d runs and prints what stands below it'):format(count), function()
-                local source, before = PREAMBLE .. block.body, ''
-                if block.info == 'lua continues' then
-                    local whole, found = first.body:gsub('local root = .-\npackage.path = [^\n]*\n', '')
-                    assert.equal(1, found)
-                    source, before = whole .. block.body, first.expected
-                end
-                local out, code = run(source)
+                local before = block.info == 'lua continues' and first.expected or ''
+                local out, code = run(readme.source(block, first))
                 assert.equal(0, code, out)
                 assert.equal(before, out:sub(1, #before))
                 assert.is_string(block.expected, 'block ' .. i .. ' has no output below it')

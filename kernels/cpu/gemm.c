@@ -11,17 +11,17 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
+#include "stream.h"
 
 #define SWAP_ROWS 64    /* rows of A up to which swapping pays */
 #define DIRECT_ROWS 192 /* rows of A from which it is read in place */
 #define TALL 512        /* rows of a block when A is read in place */
 #define BLOCK 49152     /* outputs of a block */
-#define SMALL 16384     /* multiply-adds not worth a thread */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_kernel *kernel;
-    int64_t row_parts, column_parts;
+    struct wn__gemm_cut cut;
     int32_t stream;
 };
 
@@ -29,8 +29,7 @@ struct job {
 struct block {
     const float *a, *b;
     float *c;
-    const float *map_in;
-    int64_t row0, row1, column0, column1;
+    int64_t batch, row0, row1, column0, column1;
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -43,15 +42,6 @@ const struct wn__gemm_kernel *wn__gemm_best(void)
     const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
     if (!kernel) kernel = wn__gemm_avx2();
     return kernel ? kernel : wn__gemm_plain();
-}
-
-/* The op over rows [row, row + m), columns [column, column + n) of c, which are just made and near. */
-static void map_part(const struct job *w, const struct block *q, int64_t row, int64_t m, int64_t column, int64_t n)
-{
-    for (int64_t i = row; i < row + m; i++) {
-        int64_t at = i * w->p->n + column;
-        wn__step_run(w->p->map, q->c + at, q->c + at, q->map_in ? q->map_in + at : NULL, n, 1, 1, 0);
-    }
 }
 
 const char *wn__gemm_name(void)
@@ -111,7 +101,7 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
         }
     }
     w->kernel->transpose(sums, wide, n, rows, q->c + q->row0 * p->n + column, p->n);
-    if (p->map) map_part(w, q, q->row0, rows, column, n);
+    wn__gemm_map(p, q->batch, q->row0, q->row0 + rows, column, n);
 }
 
 static void run_swapped(const struct job *w, const struct block *q)
@@ -215,7 +205,7 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
             t.m = least(rows - i, mr);
             look_ahead(w, &ahead, i / mr, &t);
             w->kernel->tile(&t);
-            if (p->map && k + kc == p->k) map_part(w, q, q->row0 + i, t.m, column, t.n);
+            if (last) wn__gemm_map(p, q->batch, q->row0 + i, q->row0 + i + t.m, column, t.n);
         }
     }
 }
@@ -255,51 +245,25 @@ static void run_general(const struct job *w, const struct block *q)
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
 
-/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
-static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
-{
-    int64_t units = (n + unit - 1) / unit;
-    *begin = units * part / parts * unit;
-    *end = least(units * (part + 1) / parts * unit, n);
-}
-
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
     for (int64_t task = begin; task < end; task++) {
-        int64_t parts = w->row_parts * w->column_parts, batch = task / parts, offset[2];
-        int64_t row_part = task % parts / w->column_parts, column_part = task % w->column_parts;
-        wn__gemm_offsets(p, batch, offset);
-        struct block q = {.a = (const float *)p->a + offset[0] * p->m * p->k,
-                          .b = (const float *)p->b + offset[1] * p->n * p->k,
-                          .c = (float *)p->c + batch * p->m * p->n,
-                          .map_in = p->map_in ? (const float *)p->map_in + batch * p->m * p->n : NULL};
-        part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
-        part_of(p->n, w->kernel->nr, column_part, w->column_parts, &q.column0, &q.column1);
-        if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
+        struct wn__gemm_part t;
+        if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
+        struct block q = {.a = (const float *)p->a + t.offset[0] * p->m * p->k,
+                          .b = (const float *)p->b + t.offset[1] * p->n * p->k,
+                          .c = (float *)p->c + t.batch * p->m * p->n,
+                          .batch = t.batch,
+                          .row0 = t.row0,
+                          .row1 = t.row1,
+                          .column0 = t.column0,
+                          .column1 = t.column1};
         if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else run_general(w, &q);
     }
-#if defined(__x86_64__)
-    if (w->stream) __builtin_ia32_sfence();
-#endif
-}
-
-/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
-static void cut(struct job *w)
-{
-    const struct wn__gemm *p = w->p;
-    int64_t threads = wn_cpu_threads();
-    int64_t rows = (p->m + w->kernel->mr - 1) / w->kernel->mr, columns = (p->n + w->kernel->nr - 1) / w->kernel->nr;
-    w->row_parts = w->column_parts = 1;
-    if (p->batch % threads == 0 || p->m * p->n * p->k < SMALL) return;
-    int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
-    int64_t *first = p->m > p->n ? &w->row_parts : &w->column_parts;
-    int64_t *second = p->m > p->n ? &w->column_parts : &w->row_parts;
-    int64_t most = p->m > p->n ? rows : columns, rest = p->m > p->n ? columns : rows;
-    *first = least(want, most);
-    *second = least((want + *first - 1) / *first, rest);
+    if (w->stream) wn__stream_end();
 }
 
 int32_t wn__gemm_f32(const struct wn__gemm *p)
@@ -307,12 +271,10 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
     struct job w = {.p = p, .kernel = wn__gemm_best()};
-    cut(&w);
+    w.cut = wn__gemm_cut(p, w.kernel->mr, w.kernel->nr);
     /* Written once and larger than the caches: do not read it in first. Whole lines only. */
     w.stream =
         !p->map && p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;
-    int64_t tasks = p->batch * w.row_parts * w.column_parts;
-    int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
-    wn__parallel_for(tasks, SMALL / (flops + 1) + 1, run_tasks, &w);
+    wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

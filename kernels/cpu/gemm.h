@@ -27,6 +27,27 @@ struct wn__gemm {
 /* Where matrix `batch` starts in a and in b, in matrices. */
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 int32_t wn__gemm_f32(const struct wn__gemm *p);
+
+/* ---- what the f32 and the bf16 driver share (gemm_cut.c) --------------------------------------------- */
+
+#define WN_GEMM_SMALL 16384 /* multiply-adds not worth a thread */
+
+/* A batch cut into tasks: each matrix into row_parts x column_parts, at multiples of the two units. */
+struct wn__gemm_cut {
+    int64_t row_unit, column_unit, row_parts, column_parts;
+    int64_t tasks, grain; /* of parallel_for */
+};
+struct wn__gemm_part {
+    int64_t batch, offset[2]; /* the matrix; where a and b stand, in matrices */
+    int64_t row0, row1, column0, column1;
+};
+/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
+struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit);
+/* What task number `task` makes; 0: nothing. */
+int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task,
+                      struct wn__gemm_part *out);
+/* p's elementwise op, if it has one, over rows [row0, row1), columns [column, column + n) of a matrix just made. */
+void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
 int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 
 #define WN_GEMM_A_FLOATS 8192 /* packed rows of A, or partial sums */

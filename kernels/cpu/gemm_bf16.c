@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
+#include "stream.h"
 
 #define STEPS WN_GEMM_KC /* words of k a packed strip holds */
 #define SUMS 49152       /* f32 sums of a block */
@@ -20,12 +21,11 @@
 #define TALL 512        /* rows of a block when A is read in place */
 #define COLUMN_UNIT 96  /* columns are cut at multiples: two strips, three cache lines of c */
 #define STREAM_K 32     /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
-#define SMALL 16384     /* multiply-adds not worth a thread */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_bf16_kernel *kernel;
-    int64_t row_parts, column_parts;
+    struct wn__gemm_cut cut;
     int32_t in_place; /* words of k lie whole in memory, where k runs along it */
     int32_t stream;
     int64_t width; /* of a strip, at most */
@@ -35,8 +35,7 @@ struct job {
 struct block {
     const uint16_t *a, *b;
     uint16_t *c;
-    const uint16_t *map_in;
-    int64_t row0, row1, column0, column1;
+    int64_t batch, row0, row1, column0, column1;
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -75,15 +74,6 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain};
 }
 
-/* The op over rows of c, columns [column, column + n), which are just made and near. */
-static void map_rows(const struct wn__gemm *p, const struct block *q, int64_t column, int64_t n)
-{
-    for (int64_t i = q->row0; p->map && i < q->row1; i++) {
-        int64_t at = i * p->n + column;
-        wn__step_run(p->map, q->c + at, q->c + at, q->map_in ? q->map_in + at : NULL, n, 1, 1, 0);
-    }
-}
-
 /* ---- swapped --------------------------------------------------------------------------------------- */
 
 /* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */
@@ -105,7 +95,7 @@ static void finish_swapped(const struct job *w, const struct block *q, const flo
     wn__gemm_best()->transpose(sums, wide, n, rows, turned, n);
     const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
     for (int64_t i = 0; i < rows; i++) round_row(turned + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
-    map_rows(p, q, column, n);
+    wn__gemm_map(p, q->batch, q->row0, q->row1, column, n);
 }
 
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
@@ -263,57 +253,31 @@ static void run_general(const struct job *w, const struct block *q)
             part.column0 = column;
             part.column1 = least(column + wide, q->column1);
             run_block(w, &part, direct);
-            map_rows(p, &part, part.column0, part.column1 - part.column0);
+            wn__gemm_map(p, q->batch, part.row0, part.row1, part.column0, part.column1 - part.column0);
         }
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
-
-/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
-static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
-{
-    int64_t units = (n + unit - 1) / unit;
-    *begin = units * part / parts * unit;
-    *end = least(units * (part + 1) / parts * unit, n);
-}
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
     for (int64_t task = begin; task < end; task++) {
-        int64_t parts = w->row_parts * w->column_parts, batch = task / parts, offset[2];
-        int64_t row_part = task % parts / w->column_parts, column_part = task % w->column_parts;
-        wn__gemm_offsets(p, batch, offset);
-        struct block q = {.a = (const uint16_t *)p->a + offset[0] * p->m * p->k,
-                          .b = (const uint16_t *)p->b + offset[1] * p->n * p->k,
-                          .c = (uint16_t *)p->c + batch * p->m * p->n,
-                          .map_in = p->map_in ? (const uint16_t *)p->map_in + batch * p->m * p->n : NULL};
-        part_of(p->m, w->kernel->mr, row_part, w->row_parts, &q.row0, &q.row1);
-        part_of(p->n, COLUMN_UNIT, column_part, w->column_parts, &q.column0, &q.column1);
-        if (q.row0 >= q.row1 || q.column0 >= q.column1) continue;
+        struct wn__gemm_part t;
+        if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
+        struct block q = {.a = (const uint16_t *)p->a + t.offset[0] * p->m * p->k,
+                          .b = (const uint16_t *)p->b + t.offset[1] * p->n * p->k,
+                          .c = (uint16_t *)p->c + t.batch * p->m * p->n,
+                          .batch = t.batch,
+                          .row0 = t.row0,
+                          .row1 = t.row1,
+                          .column0 = t.column0,
+                          .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else run_general(w, &q);
     }
-#if defined(__x86_64__)
-    if (w->stream) __builtin_ia32_sfence();
-#endif
-}
-
-/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
-static void cut(struct job *w)
-{
-    const struct wn__gemm *p = w->p;
-    int64_t threads = wn_cpu_threads();
-    int64_t rows = (p->m + w->kernel->mr - 1) / w->kernel->mr, columns = (p->n + COLUMN_UNIT - 1) / COLUMN_UNIT;
-    w->row_parts = w->column_parts = 1;
-    if (p->batch % threads == 0 || p->m * p->n * p->k < SMALL) return;
-    int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
-    int64_t *first = p->m > p->n ? &w->row_parts : &w->column_parts;
-    int64_t *second = p->m > p->n ? &w->column_parts : &w->row_parts;
-    int64_t most = p->m > p->n ? rows : columns, rest = p->m > p->n ? columns : rows;
-    *first = least(want, most);
-    *second = least((want + *first - 1) / *first, rest);
+    if (w->stream) wn__stream_end();
 }
 
 int32_t wn__gemm_bf16(const struct wn__gemm *p)
@@ -322,12 +286,10 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     if (numel == 0) return WN_OK;
     struct wn__gemm_bf16_kernel kernel = kernel_here();
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
-    cut(&w);
+    w.cut = wn__gemm_cut(p, kernel.mr, COLUMN_UNIT);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
     w.stream = !p->map && p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
     w.width = w.stream && kernel.per > 1 ? 32 : kernel.nr;
-    int64_t tasks = p->batch * w.row_parts * w.column_parts;
-    int64_t flops = p->m * p->n * (p->k + 1) / (w.row_parts * w.column_parts);
-    wn__parallel_for(tasks, SMALL / (flops + 1) + 1, run_tasks, &w);
+    wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

@@ -5,6 +5,7 @@
 
 #define MR 4
 #define NR 16
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
 
 static inline float multiply_add(float a, float b, float c)
 {

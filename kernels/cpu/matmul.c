@@ -94,8 +94,7 @@ static void rows_f64(int64_t begin, int64_t end, void *ctx)
                 for (int64_t j = 0; j < p->n; j++) c[j] += a[k * p->ak] * b[k * p->bk + j];
         }
         for (int64_t j = 0; bias && j < p->n; j++) c[j] += bias[j];
-        const double *map_in = p->map_in ? (const double *)p->map_in + r * p->n : NULL;
-        if (p->map) wn__step_run(p->map, c, c, map_in, p->n, 1, 1, 0);
+        wn__gemm_map(p, batch, i, i + 1, 0, p->n);
     }
 }
 

@@ -21,7 +21,6 @@ struct job {
     int64_t m, n, k, ai, ak, bj, bk;
     struct wn__update update;
     wn__parallel_body loop;
-    int32_t n_cells;
 };
 
 static void pack_strips(int64_t begin, int64_t end, void *ctx)
@@ -117,6 +116,8 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
 }
 
 _Static_assert(WIDE % WN_GEMM_NR_MAX == 0, "strips lie within the sums");
+_Static_assert(WN_GEMM_NR_MAX == WN_PRODUCT_UPDATE_STRIP, "the workspace is sized by it");
+_Static_assert(WN_GEMM_KC >= WN_PRODUCT_UPDATE_ROWS, "a tile takes all of k");
 
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d)
 {

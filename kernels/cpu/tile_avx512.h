@@ -15,6 +15,7 @@
 
 #define MR 8
 #define NR 48
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
 #define ISA __attribute__((target(TILE_ISA)))
 #define ISA_INLINE static inline __attribute__((always_inline, target(TILE_ISA)))
 

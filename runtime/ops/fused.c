@@ -205,11 +205,12 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
 }
 
-/* Room for b, packed once for all threads: strips of 48 columns, (strip, k, 48) f32. */
+/* Room for b, packed once for all threads: (strips, k, columns of a strip) f32. */
 static int64_t workspace_product_update(const struct wn_desc *d, int32_t target)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
-    return target == WN_TARGET_CPU ? (n + 47) / 48 * 48 * k * (int64_t)sizeof(float) : 0;
+    int64_t strips = (n + WN_PRODUCT_UPDATE_STRIP - 1) / WN_PRODUCT_UPDATE_STRIP;
+    return target == WN_TARGET_CPU ? strips * WN_PRODUCT_UPDATE_STRIP * k * (int64_t)sizeof(float) : 0;
 }
 
 const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL,

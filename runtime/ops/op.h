@@ -81,6 +81,10 @@ int32_t wn__elementwise_operands(int32_t op);
 /* Whether it takes numbers of its own (attrs.f): a chain has room for one such step. */
 int32_t wn__elementwise_has_numbers(int32_t op);
 
+/* A product that goes straight into an update: rows of a batch it is summed over at most, since its partial sums never
+ * leave, and columns a strip of its packed factor has. Kernels of the CPU are held to both. */
+enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
+
 static inline struct wn__chain wn__chain_get(const struct wn_attrs *a)
 {
     struct wn__chain c = {.n = a->n};

@@ -16,11 +16,7 @@
 #include <string.h>
 #include "form.h"
 
-enum {
-    MOST_INPUTS = 8,
-    LITTLE = 16,
-    DEEPEST_PRODUCT = 128 /* k a product is summed over without its partial sums leaving */
-};
+enum { MOST_INPUTS = 8, LITTLE = 16 /* of a value's bytes: a part that does not count */ };
 
 struct window {
     int32_t n, node[MOST_INPUTS];
@@ -258,7 +254,7 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
     const struct wn__pnode *q = &f->node[p];
     if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
     const struct wn_type *a = &f->node[input(w, p, 0)].type, *b = &f->node[input(w, p, 1)].type;
-    if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > DEEPEST_PRODUCT) return 0;
+    if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > WN_PRODUCT_UPDATE_ROWS) return 0;
     if (!wn__shape_equal(&q->type, &c->type) || !may_update(w, c->cell[0], p)) return 0;
     struct wn_attrs attrs = q->attrs;
     attrs.n = 3;

@@ -109,8 +109,8 @@ return {
     {
         name = 'the op over a product is done before its last stretch',
         file = 'kernels/cpu/gemm.c',
-        old = 'if (p->map && k + kc == p->k) map_part(w, q, q->row0 + i',
-        new = 'if (p->map && k == 0) map_part(w, q, q->row0 + i',
+        old = 'if (last) wn__gemm_map(p, q->batch, q->row0 + i',
+        new = 'if (k == 0) wn__gemm_map(p, q->batch, q->row0 + i',
         spec = 'spec/op_spec.lua',
         filter = 'linear_map',
     },

@@ -1,55 +1,65 @@
--- Writes what README.md's Lua blocks print now into the text blocks below them, for when a change of Wane changes
--- bytes. Look at the difference before committing it: spec/readme_spec.lua then holds the page to it.
---
---   luajit spec/support/readme.lua
-local function read(path)
-    local file = assert(io.open(path, 'rb'))
-    local text = file:read '*a'
-    file:close()
-    return text
+--- README.md's Lua blocks: found, made whole, run. For spec/readme_spec.lua, and for refresh.lua, which writes what they
+-- print now.
+local helper = require 'spec.helper'
+
+local readme = {}
+
+--- What stands before a block of its own.
+readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
+
+-- The fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
+function readme.blocks_of(page)
+    local blocks, open, gap = {}, nil, false
+    for line in (page .. '\n'):gmatch '(.-)\n' do
+        local info = line:match '^```(.*)$'
+        if open and info == '' then
+            open.body, open = table.concat(open, '\n') .. '\n', nil
+            gap = false
+        elseif open then
+            open[#open + 1] = line
+        elseif info then
+            open = { info = info, after_text = gap }
+            blocks[#blocks + 1] = open
+        elseif line ~= '' then
+            gap = true
+        end
+    end
+    for i, block in ipairs(blocks) do
+        local below = blocks[i + 1]
+        if block.info:match '^lua' and below and below.info == 'text' then block.expected = below.body end
+    end
+    return blocks
 end
 
-local function write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
+local function quoted(s)
+    return "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
-local PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
-local page = read 'README.md'
-local first = page:match '```lua file=[^\n]*\n(.-)\n```\n'
-local bare_first = first:gsub('local root = .-\npackage.path = [^\n]*\n', '')
+-- Runs a Lua file from another folder; its output, without seconds, and its exit code.
+function readme.run_file(path, folder)
+    local command = ("cd /tmp && WANE_THREADS=2 LUA_PATH=%s ${LUAJIT:-luajit} %s"):format(
+        quoted(folder .. '/lua/?.lua;' .. folder .. '/lua/?/init.lua;;'), quoted(path))
+    return helper.shell(command)
+end
 
-local function output(source)
+local root = helper.lines('pwd -P')[1]
+
+function readme.run(source)
     local path = os.tmpname()
-    write(path, source)
-    local pipe = io.popen(('WANE_THREADS=2 LUA_PATH="lua/?.lua;lua/?/init.lua;;" luajit %s 2>&1'):format(path))
-    local text = pipe:read '*a'
-    pipe:close()
+    local file = assert(io.open(path, 'wb'))
+    file:write(source)
+    file:close()
+    local out, code = readme.run_file(path, root)
     os.remove(path)
-    return text
+    return out, code
 end
 
-local before = output(bare_first)
-local parts, at = {}, 1
-while true do
-    local start, body_at, info = page:find('```lua([^\n]*)\n', at)
-    if not start then break end
-    local body_end, after = page:find('\n```\n', body_at, true)
-    local body = page:sub(body_at + 1, body_end - 1)
-    local fence, text_at = page:find('\n```[^\n]*\n', after)
-    local text
-    if fence and page:sub(fence, text_at) == '\n```text\n' then
-        if info:find('file=', 1, true) then text = before
-        elseif info == ' continues' then text = output(bare_first .. '\n' .. body .. '\n'):sub(#before + 1)
-        elseif info == '' then text = output(PREAMBLE .. body .. '\n') end
-    end
-    if text then
-        parts[#parts + 1] = page:sub(at, text_at) .. text
-        at = page:find('```\n', text_at, true)
-    else
-        parts[#parts + 1] = page:sub(at, after)
-        at = after + 1
-    end
+--- What block `block` is as a whole script; `first` is the block of the first script.
+function readme.source(block, first)
+    if block.info ~= 'lua continues' then return readme.PREAMBLE .. block.body end
+    local whole, found = first.body:gsub('local root = .-\npackage.path = [^\n]*\n', '')
+    assert(found == 1, 'the first script says where Wane is')
+    return whole .. block.body
 end
-write('README.md', table.concat(parts) .. page:sub(at))
+
+return readme

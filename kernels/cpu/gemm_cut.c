@@ -1,0 +1,56 @@
+/* What the drivers of products share, whatever the element type: how a batch is cut into tasks, and the elementwise op
+ * over what a task just made. Work is cut over outputs, never over k, so the cut changes no bit. */
+#include <stddef.h>
+#include "gemm.h"
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit)
+{
+    struct wn__gemm_cut cut = {row_unit, column_unit, 1, 1, p->batch, 1};
+    int64_t threads = wn_cpu_threads();
+    int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
+    if (p->batch % threads != 0 && p->m * p->n * p->k >= WN_GEMM_SMALL) {
+        int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
+        int64_t *first = p->m > p->n ? &cut.row_parts : &cut.column_parts;
+        int64_t *second = p->m > p->n ? &cut.column_parts : &cut.row_parts;
+        *first = least(want, p->m > p->n ? rows : columns);
+        *second = least((want + *first - 1) / *first, p->m > p->n ? columns : rows);
+    }
+    int64_t parts = cut.row_parts * cut.column_parts;
+    cut.tasks = p->batch * parts;
+    cut.grain = WN_GEMM_SMALL / (p->m * p->n * (p->k + 1) / parts + 1) + 1;
+    return cut;
+}
+
+/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
+static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
+{
+    int64_t units = (n + unit - 1) / unit;
+    *begin = units * part / parts * unit;
+    *end = least(units * (part + 1) / parts * unit, n);
+}
+
+int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task, struct wn__gemm_part *out)
+{
+    int64_t parts = cut->row_parts * cut->column_parts, part = task % parts;
+    out->batch = task / parts;
+    wn__gemm_offsets(p, out->batch, out->offset);
+    part_of(p->m, cut->row_unit, part / cut->column_parts, cut->row_parts, &out->row0, &out->row1);
+    part_of(p->n, cut->column_unit, part % cut->column_parts, cut->column_parts, &out->column0, &out->column1);
+    return out->row0 < out->row1 && out->column0 < out->column1;
+}
+
+void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
+{
+    if (p->map == NULL) return;
+    int64_t size = wn__dtype_size(p->map->dtype);
+    for (int64_t i = row0; i < row1; i++) {
+        int64_t at = ((batch * p->m + i) * p->n + column) * size;
+        char *c = (char *)p->c + at;
+        wn__step_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, n, 1, 1, 0);
+    }
+}
