@@ -1,5 +1,5 @@
---- README.md's Lua blocks: found, made whole, run. For spec/readme_spec.lua, and for refresh.lua, which writes what they
--- print now.
+--- README.md's Lua blocks: found, made whole, run. For spec/readme_spec.lua, and for refresh.lua, which writes what
+-- they print now.
 local helper = require 'spec.helper'
 
 local readme = {}
