@@ -17,11 +17,12 @@ local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
 
 local function build()
     local path = os.tmpname()
-    local files = 'spec/support/products.c kernels/cpu/gemm*.c kernels/cpu/matmul.c kernels/cpu/walk.c '
-        .. 'kernels/cpu/parallel.c runtime/base/type.c runtime/base/status.c'
+    local files = 'spec/support/products.c kernels/cpu/gemm*.c kernels/cpu/walk.c '
+        .. 'kernels/cpu/stream.c kernels/cpu/parallel.c '
+        .. 'runtime/base/type.c runtime/base/status.c'
     local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
         .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
-        .. '-o %s %s -lm')
+        .. '-Wl,-z,defs -o %s %s -lm')
         :format(path, files))
     assert(code == 0, text)
     local library = ffi.load(path)

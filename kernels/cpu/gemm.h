@@ -24,11 +24,11 @@ struct wn__gemm {
     struct wn__walk walk;       /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
-/* Where matrix `batch` starts in a and in b, in matrices. */
-void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 int32_t wn__gemm_f32(const struct wn__gemm *p);
 
 /* ---- what the f32 and the bf16 driver share (gemm_cut.c) --------------------------------------------- */
+/* Where matrix `batch` starts in a and in b, in matrices. */
+void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 
 #define WN_GEMM_SMALL 16384 /* multiply-adds not worth a thread */
 

@@ -44,6 +44,17 @@ int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, 
     return out->row0 < out->row1 && out->column0 < out->column1;
 }
 
+void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2])
+{
+    offset[0] = offset[1] = 0;
+    for (int32_t i = p->walk.ndim - 1; i >= 0; i--) {
+        int64_t at = batch % p->walk.dim[i];
+        batch /= p->walk.dim[i];
+        offset[0] += at * p->walk.step[0][i];
+        offset[1] += at * p->walk.step[1][i];
+    }
+}
+
 void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
 {
     if (p->map == NULL) return;

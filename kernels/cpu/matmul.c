@@ -59,17 +59,6 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
     else wn__walk_broadcast(&p->walk, &out, 2, lead);
 }
 
-void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2])
-{
-    offset[0] = offset[1] = 0;
-    for (int32_t i = p->walk.ndim - 1; i >= 0; i--) {
-        int64_t at = batch % p->walk.dim[i];
-        batch /= p->walk.dim[i];
-        offset[0] += at * p->walk.step[0][i];
-        offset[1] += at * p->walk.step[1][i];
-    }
-}
-
 /* ---- f64 ----------------------------------------------------------------------------------------- */
 
 static void rows_f64(int64_t begin, int64_t end, void *ctx)
