@@ -26,7 +26,7 @@ CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=h
           -Wall -Wextra -Werror $(OPT_$(MODE))
 $(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) -fno-math-errno -fno-trapping-math
 LDFLAGS := -shared -fopenmp -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
-LDLIBS := -lm
+LDLIBS := -lm -ldl
 
 # LuaRocks hands these over; without it they follow from PREFIX.
 LUADIR ?= $(PREFIX)/share/lua/5.1

@@ -1,7 +1,8 @@
 /* The contract of a kernel: what a device's kernels are given, and what they must not do.
  *
  * A kernel computes one op application. It allocates nothing, synchronises nothing, knows no graph and
- * keeps no state; its scratch is the workspace the plan gave it (ops' workspace rule, >= that many bytes).
+ * keeps no state; its scratch is the workspace the plan gave it (ops' workspace rule, >= that many bytes, or what
+ * was asked for when the plan was loaded). Where a library computes, what it made of the node then comes along.
  * It yields the same bits for the same description, inputs, seed, counter and thread count, whatever else
  * ran before. `out` may be the same address as an input for ops flagged INPLACE, never overlapping
  * otherwise. All buffers are dense, row-major, 256-byte aligned. */
@@ -11,11 +12,17 @@
 #include "../runtime/base/status.h"
 #include "../runtime/base/type.h"
 
+/* What a library made of a node when a plan was loaded. The plan lets it go. */
+struct wn_made {
+    void (*let_go)(struct wn_made *m);
+};
+
 struct wn_buffers {
     void *out;             /* effects: NULL */
     const void *const *in; /* (n_in) */
     void *const *cell;     /* (up to 3) cells an effect writes */
     void *workspace;
+    struct wn_made *made;   /* NULL: the kernel computes by itself */
     uint64_t seed, counter; /* RANDOM ops */
 };
 

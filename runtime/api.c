@@ -10,7 +10,7 @@
 #include "api.h"
 
 static char warning[512];
-static char notice[256];
+static char notice[320];
 static int32_t forked;
 
 void wn__warn(const char *format, ...)
@@ -68,6 +68,16 @@ static int32_t read_device(void)
     return wn__fail(WN_DEVICE, "WANE_DEVICE=%s: there is no such device here; use auto, cpu or meta", name);
 }
 
+static void note(const char *format, ...)
+{
+    size_t n = strlen(notice);
+    if (n > 0) n += (size_t)snprintf(notice + n, sizeof notice - n, "; ");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(notice + n, sizeof notice - n, format, args);
+    va_end(args);
+}
+
 /* A thread count that makes no sense is not worth stopping for: the kernels fell back, and this says so. */
 static void read_threads(void)
 {
@@ -75,9 +85,20 @@ static void read_threads(void)
     char *end;
     long n = text == NULL || text[0] == 0 ? 1 : strtol(text, &end, 10);
     if (text == NULL || text[0] == 0 || (*end == 0 && n >= 1 && n <= 64)) return;
-    snprintf(notice, sizeof notice,
-             "WANE_THREADS=%.32s makes no sense (1 to 64); what this process may use is used: %d", text,
-             wn__device(0)->threads);
+    note("WANE_THREADS=%.32s makes no sense (1 to 64); what this process may use is used: %d", text,
+         wn__device(0)->threads);
+}
+
+/* Nor is this. */
+static int32_t read_onednn(void)
+{
+    static const char *const words[] = {[WN_ONEDNN_AUTO] = "auto", [WN_ONEDNN_OFF] = "off", [WN_ONEDNN_ON] = "on"};
+    const char *text = getenv("WANE_ONEDNN");
+    if (text == NULL || text[0] == 0) return WN_ONEDNN_AUTO;
+    for (int32_t i = 0; i < (int32_t)(sizeof words / sizeof words[0]); i++)
+        if (strcmp(text, words[i]) == 0) return i;
+    note("WANE_ONEDNN=%.32s makes no sense (off, auto or on); auto is used", text);
+    return WN_ONEDNN_AUTO;
 }
 
 int32_t wn_start(void)
@@ -89,7 +110,7 @@ int32_t wn_start(void)
     WN_TRY(read_switch("WANE_POISON", &poison));
     WN_TRY(read_switch("WANE_TRACE", &trace));
     WN_TRY(read_switch("WANE_SYNC", &sync));
-    WN_TRY(wn__device_start());
+    WN_TRY(wn__device_start(read_onednn()));
     WN_TRY(read_device());
     read_threads();
     pthread_atfork(NULL, NULL, note_fork);
@@ -124,6 +145,11 @@ const char *wn_notice(void)
 const char *wn_kernels(void)
 {
     return wn__device(0)->kernels;
+}
+
+const char *wn_onednn(void)
+{
+    return wn__cpu_onednn();
 }
 
 int32_t wn_threads(void)
@@ -289,6 +315,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
     if (strcmp(option, "plans") == 0) return wn__cache_count();
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();
+    if (strcmp(option, "onednn") == 0) return wn__cpu_onednn_ready();
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
     return -1;
 }

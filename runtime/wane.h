@@ -24,6 +24,7 @@ WN_API const char *wn_version(void);
 WN_API const char *wn_notice(void); /* what a start had to work around, one line, or "" */
 WN_API const char *wn_warning(void); /* takes the oldest pending warning, or "" */
 WN_API const char *wn_kernels(void); /* which CPU kernels this processor gets, in words */
+WN_API const char *wn_onednn(void); /* what of oneDNN is here and what it computes, in words */
 WN_API int32_t wn_threads(void);
 WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
 WN_API int32_t wn_interrupted(void);     /* what wn_interrupt or a signal set last */

@@ -68,37 +68,6 @@ describe('wane', function()
             or cpu:find 'avx2' and 'AVX2' or 'plain C: this processor has neither AVX2 with FMA nor AVX-512'
         assert.equal(want, text:match '\nkernels    ([^\n]*)\n')
     end)
-
-    describe('on oneDNN', function()
-        local dir
-        setup(function() dir = helper.lines('mktemp -d')[1] end)
-        teardown(function() helper.shell('rm -r ' .. dir) end)
-
-        -- The line when libdnnl.so.3, found first, is made of this C text.
-        local function line_with(source)
-            local made, code = helper.shell(
-                ("cd %s && printf '%%s' '%s' > x.c && gcc -shared -fPIC -o libdnnl.so.3 x.c"):format(dir, source))
-            assert.equal(0, code, made)
-            local text = helper.shell(('LD_LIBRARY_PATH=%s build/wane version'):format(dir))
-            return text:match '\noneDNN     ([^\n]*)\n'
-        end
-
-        it('says its version and that own kernels are used', function()
-            assert.equal('3.2.1 is there and not used: own kernels are as fast',
-                line_with 'static int v[] = {3, 2, 1}; const int *dnnl_version(void) { return v; }')
-        end)
-
-        it('says when it cannot be used', function()
-            assert.equal('libdnnl.so.3 is there and unusable: own kernels are used', line_with 'int nothing;')
-        end)
-
-        it('says when it is not found', function()
-            -- A file that is no library stands for none at all, whatever this machine has.
-            local text = helper.shell(('for n in 1 2 3; do echo no > %s/libdnnl.so.$n; done; '
-                .. 'LD_LIBRARY_PATH=%s build/wane version'):format(dir, dir))
-            assert.equal('not found: own kernels are used', text:match '\noneDNN     ([^\n]*)\n')
-        end)
-    end)
 end)
 
 describe('wane run', function()

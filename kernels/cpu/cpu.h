@@ -31,6 +31,9 @@ wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d); /* products with an op
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
+/* A product that is a library's by wn__library_product: as wn_device's prepare has it. */
+int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
+
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 
 /* Loops marked so are compiled for three levels of x86-64 and picked when the library is loaded. Formulas

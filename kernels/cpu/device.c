@@ -1,10 +1,12 @@
 /* The CPU as a device: anonymous pages (huge where the kernel gives them), never handed back while a loop
  * runs - that is memory/'s doing - and kernels called directly. */
 #include "../../runtime/device/device.h"
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "cpu.h"
 #include "gemm.h"
+#include "onednn.h"
 #include "parallel.h"
 
 #define HUGE_PAGE (2 << 20)
@@ -69,6 +71,12 @@ static wn_kernel_fn cpu_kernel(struct wn_device *d, const struct wn_desc *desc)
     return wn_cpu_kernel(desc);
 }
 
+static int32_t cpu_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    *out = NULL;
+    return wn__library_product(desc, &d->target) ? wn__cpu_prepare_product(desc, bytes, out) : WN_OK;
+}
+
 static int32_t cpu_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
 {
     (void)d;
@@ -89,11 +97,57 @@ struct wn_device wn__device_cpu = {.name = "cpu",
                                    .get = cpu_get,
                                    .fill = cpu_fill,
                                    .kernel = cpu_kernel,
+                                   .prepare = cpu_prepare,
                                    .launch = cpu_launch,
                                    .sync = cpu_sync};
 
-void wn__cpu_start(void)
+/* Own tiles do not use AMX, oneDNN does. */
+static int32_t has_amx(void)
 {
+#if defined(__x86_64__) && defined(__GNUC__)
+    return __builtin_cpu_supports("amx-bf16") != 0;
+#else
+    return 0;
+#endif
+}
+
+/* Products up to 4096 x 4096 x 4096 take up to 1.7 MiB a thread; those that want more give each thread a whole copy of
+ * the result (2.6.3 and 3.2, AVX-512: 600 MiB with 64 threads for 3072 x 768 x 2048). */
+#define SCRATCH_A_THREAD (2 << 20)
+
+static int32_t onednn_wish;
+
+static void start_onednn(int32_t wish)
+{
+    struct wn__target *t = &wn__device_cpu.target;
+    onednn_wish = wish;
+    t->library = 0;
+    if (wish == WN_ONEDNN_OFF || (wish == WN_ONEDNN_AUTO && !has_amx()) || !wn__onednn_open(NULL)) return;
+    t->library = 1 << WN_BF16 | (wish == WN_ONEDNN_ON ? 1 << WN_F32 : 0);
+    t->library_scratch = (int64_t)SCRATCH_A_THREAD * wn_cpu_threads();
+}
+
+const char *wn__cpu_onednn(void)
+{
+    static char line[192];
+    int32_t library = wn__device_cpu.target.library;
+    const char *what = library >> WN_F32 & 1 ? "makes large products of f32 and bf16"
+                       : library             ? "makes large products of bf16, with AMX"
+                                             : "is there and not used: without AMX own kernels are as fast";
+    if (onednn_wish == WN_ONEDNN_OFF) return "off: own kernels are used";
+    if (wn__onednn_open(NULL)) snprintf(line, sizeof line, "%s %s", wn__onednn_text(), what);
+    else snprintf(line, sizeof line, "%s: own kernels are used", wn__onednn_text());
+    return line;
+}
+
+int32_t wn__cpu_onednn_ready(void)
+{
+    return wn__onednn_ready();
+}
+
+void wn__cpu_start(int32_t onednn)
+{
+    start_onednn(onednn);
     wn__device_cpu.threads = wn_cpu_threads();
     wn__device_cpu.kernels = wn__gemm_name();
 }

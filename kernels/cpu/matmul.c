@@ -1,9 +1,12 @@
 /* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm_bf16.c; f64:
- * plain loops, the reference. Work is cut over outputs, never over k; so the thread count cannot change a bit. */
+ * plain loops, the reference. Work is cut over outputs, never over k; so the thread count cannot change a bit.
+ * Large ones may be oneDNN's instead (onednn.h): then an elementwise op goes over the whole result, and a product has
+ * the same bits with the op and without it. */
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
 #include "gemm.h"
+#include "onednn.h"
 
 static void walk_one(struct wn__walk *w)
 {
@@ -93,10 +96,26 @@ static int32_t run_f64(struct wn__gemm *p)
     return WN_OK;
 }
 
+/* ---- by oneDNN ----------------------------------------------------------------------------------- */
+
+static void map_rows(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__gemm *p = ctx;
+    for (int64_t r = begin; r < end; r++) wn__gemm_map(p, r / p->m, r % p->m, r % p->m + 1, 0, p->n);
+}
+
+static int32_t run_made(struct wn__gemm *p, const struct wn_buffers *b)
+{
+    WN_TRY(wn__onednn_run(b->made, p, b->workspace));
+    if (p->map != NULL) wn__parallel_for(p->batch * p->m, WN_CPU_GRAIN_MATH / (p->n + 1) + 1, map_rows, p);
+    return WN_OK;
+}
+
 /* ---- the two ops --------------------------------------------------------------------------------- */
 
-static int32_t run(struct wn__gemm *p, int32_t dtype)
+static int32_t run(struct wn__gemm *p, int32_t dtype, const struct wn_buffers *b)
 {
+    if (b->made != NULL) return run_made(p, b);
     if (dtype == WN_F32) return wn__gemm_f32(p);
     return dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
 }
@@ -106,7 +125,7 @@ static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_matmul(&p, d, b);
-    return run(&p, d->out.dtype);
+    return run(&p, d->out.dtype, b);
 }
 
 static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -114,7 +133,7 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_linear(&p, d, b);
-    return run(&p, d->out.dtype);
+    return run(&p, d->out.dtype, b);
 }
 
 /* ---- with an elementwise op over the product --------------------------------------------------------- */
@@ -123,11 +142,18 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
 static struct wn_desc plain_product(const struct wn_desc *d)
 {
     struct wn_desc p = *d;
-    if (d->op == WN_OP_LINEAR_MAP || d->in[0].ndim > 2 || d->in[1].ndim > 2) return p;
+    if (d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP || d->in[0].ndim > 2 || d->in[1].ndim > 2) return p;
     p.out = (struct wn_type){.dtype = d->out.dtype, .ndim = 2};
     p.out.dim[0] = d->in[0].dim[d->attrs.i[0] != 0];
     p.out.dim[1] = d->in[1].dim[d->attrs.i[1] == 0];
     return p;
+}
+
+static void product_under(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
+{
+    struct wn_desc plain = plain_product(d);
+    if (d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP) product_of_linear(p, &plain, b);
+    else product_of_matmul(p, &plain, b);
 }
 
 static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -135,13 +161,11 @@ static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *st
     (void)stream;
     struct wn__gemm p;
     struct wn__step step;
-    struct wn_desc plain = plain_product(d);
-    if (d->op == WN_OP_LINEAR_MAP) product_of_linear(&p, &plain, b);
-    else product_of_matmul(&p, &plain, b);
+    product_under(&p, d, b);
     wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
     p.map = &step;
     p.map_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
-    return run(&p, d->out.dtype);
+    return run(&p, d->out.dtype, b);
 }
 
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)
@@ -159,4 +183,13 @@ wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)
     case WN_OP_LINEAR: return linear;
     default: return NULL;
     }
+}
+
+int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
+{
+    const void *nowhere[4] = {NULL};
+    struct wn_buffers b = {.in = nowhere};
+    struct wn__gemm p;
+    product_under(&p, d, &b);
+    return wn__onednn_make(&p, d->out.dtype, d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP, bytes, out);
 }

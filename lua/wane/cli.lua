@@ -144,18 +144,6 @@ function commands.plan(args)
     return 0
 end
 
--- oneDNN is looked for here alone, so that who installed it learns what came of it.
-local function onednn(binding)
-    local library, name = binding.open_library({ 'libdnnl.so.3', 'libdnnl.so.2', 'libdnnl.so.1' }, [[
-    struct wane_dnnl_version { int major, minor, patch; };
-    const struct wane_dnnl_version *dnnl_version(void);
-    ]])
-    if not library then return 'not found: own kernels are used' end
-    local fine, v = pcall(function() return library.dnnl_version() end)
-    if not fine then return name .. ' is there and unusable: own kernels are used' end
-    return ('%d.%d.%d is there and not used: own kernels are as fast'):format(v.major, v.minor, v.patch)
-end
-
 function commands.version()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
@@ -165,7 +153,7 @@ function commands.version()
     print(('devices    %s'):format(table.concat(devices, ', ')))
     print(('threads    %d'):format(C.wn_threads()))
     print(('kernels    %s'):format(text(C.wn_kernels())))
-    print(('oneDNN     %s'):format(onednn(binding)))
+    print(('oneDNN     %s'):format(text(C.wn_onednn())))
     print(('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch))
     local notice = text(C.wn_notice())
     if notice ~= nil and notice ~= '' then print(('notice     %s'):format(notice)) end

@@ -5,10 +5,14 @@
 #define WN_DEVICE_H
 #include <stdint.h>
 #include "../../kernels/kernel.h"
+#include "../ops/op.h"
+
+/* Whether oneDNN may compute products: where it should win, never, wherever it can. */
+enum wn__onednn { WN_ONEDNN_AUTO, WN_ONEDNN_OFF, WN_ONEDNN_ON };
 
 struct wn_device {
     const char *name;
-    int32_t target;                                                   /* enum wn_target: whose workspace rules hold */
+    struct wn__target target;                                         /* what workspace rules are asked for */
     int32_t threads;                                                  /* part of a plan's key: sums may depend on it */
     const char *kernels;                                              /* which ones this processor gets, in words */
     int32_t real;                                                     /* 0: shapes and bytes only (meta) */
@@ -20,16 +24,22 @@ struct wn_device {
     int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
     /* Picks the kernel when a plan is loaded; NULL with WN_UNSUPPORTED set when the device has none. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
+    /* Makes ready what a library computes, when a plan is loaded. bytes: the node's workspace by the rule; becomes what is
+     * taken, at most that. *out: NULL when the kernel computes by itself. */
+    int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
     int32_t (*sync)(struct wn_device *d);
 };
 
-int32_t wn__device_start(void); /* makes the registry; idempotent */
+/* Makes the registry; idempotent. onednn: enum wn__onednn. */
+int32_t wn__device_start(int32_t onednn);
 int32_t wn__device_count(void); /* hidden ones too, after the listed ones */
 struct wn_device *wn__device(int32_t id);
 int32_t wn__device_listed(void);
 
 /* What the registry is made of. */
 extern struct wn_device wn__device_cpu, wn__device_meta, wn__device_mirror;
-void wn__cpu_start(void);
+void wn__cpu_start(int32_t onednn);
+const char *wn__cpu_onednn(void);   /* what of oneDNN is here and what it computes, one line */
+int32_t wn__cpu_onednn_ready(void); /* how many products it has ready */
 #endif

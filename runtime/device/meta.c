@@ -1,6 +1,7 @@
 /* The meta device: shapes, bytes and costs, no storage. Every run is planned, checked and accounted as on a
  * real device; addresses are numbers that nobody follows and kernels are not launched. */
 #include "device.h"
+#include <stddef.h>
 
 static int32_t meta_alloc(struct wn_device *d, int64_t bytes, void **out)
 {
@@ -47,6 +48,16 @@ static wn_kernel_fn meta_kernel(struct wn_device *d, const struct wn_desc *desc)
     return meta_nothing;
 }
 
+/* As many bytes as the CPU's would take. */
+static int32_t meta_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    (void)d;
+    WN_TRY(wn__device_cpu.prepare(&wn__device_cpu, desc, bytes, out));
+    if (*out != NULL) (*out)->let_go(*out);
+    *out = NULL;
+    return WN_OK;
+}
+
 static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
 {
     (void)d, (void)fn, (void)desc, (void)b;
@@ -66,5 +77,6 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .get = meta_get,
                                     .fill = meta_fill,
                                     .kernel = meta_kernel,
+                                    .prepare = meta_prepare,
                                     .launch = meta_launch,
                                     .sync = meta_sync};

@@ -49,6 +49,12 @@ static wn_kernel_fn mirror_kernel(struct wn_device *d, const struct wn_desc *des
     return wn__device_cpu.kernel(&wn__device_cpu, desc);
 }
 
+static int32_t mirror_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    (void)d;
+    return wn__device_cpu.prepare(&wn__device_cpu, desc, bytes, out);
+}
+
 static int32_t mirror_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
                              const struct wn_buffers *b)
 {
@@ -80,5 +86,6 @@ struct wn_device wn__device_mirror = {.name = "mirror",
                                       .get = mirror_get,
                                       .fill = mirror_fill,
                                       .kernel = mirror_kernel,
+                                      .prepare = mirror_prepare,
                                       .launch = mirror_launch,
                                       .sync = mirror_sync};

@@ -4,10 +4,11 @@
 
 static struct wn_device *const table[] = {&wn__device_cpu, &wn__device_meta, &wn__device_mirror};
 
-int32_t wn__device_start(void)
+int32_t wn__device_start(int32_t onednn)
 {
-    wn__cpu_start();
+    wn__cpu_start(onednn);
     wn__device_mirror.threads = wn__device_meta.threads = wn__device_cpu.threads;
+    wn__device_mirror.target = wn__device_meta.target = wn__device_cpu.target;
     return WN_OK;
 }
 

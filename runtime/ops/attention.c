@@ -99,9 +99,9 @@ static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* bf16: the gradients of keys and values are summed in f32, and rounded when they are whole. */
-static int64_t workspace_attention_grad(const struct wn_desc *d, int32_t target)
+static int64_t workspace_attention_grad(const struct wn_desc *d, const struct wn__target *t)
 {
-    (void)target;
+    (void)t;
     if (d->out.dtype != WN_BF16) return 0;
     int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
     return d->out.dim[0] * d->out.dim[1] * (d->out.dim[2] / (heads + 2 * kv_heads) * 2 * kv_heads) *

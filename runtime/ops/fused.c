@@ -111,8 +111,8 @@ static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, NULL};
-const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, NULL};
+const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, wn__workspace_product};
+const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, wn__workspace_product};
 
 /* ---- the gradient of a layer norm, and the residual's beside it --------------------------------------- */
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
@@ -148,9 +148,9 @@ static void cost_cross_entropy(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* The logarithm of each row's label's probability waits here to be summed in order. */
-static int64_t workspace_cross_entropy(const struct wn_desc *d, int32_t target)
+static int64_t workspace_cross_entropy(const struct wn_desc *d, const struct wn__target *t)
 {
-    (void)target;
+    (void)t;
     return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
 }
 
@@ -206,11 +206,11 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* Room for b, packed once for all threads: (strips, k, columns of a strip) f32. */
-static int64_t workspace_product_update(const struct wn_desc *d, int32_t target)
+static int64_t workspace_product_update(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
     int64_t strips = (n + WN_PRODUCT_UPDATE_STRIP - 1) / WN_PRODUCT_UPDATE_STRIP;
-    return target == WN_TARGET_CPU ? strips * WN_PRODUCT_UPDATE_STRIP * k * (int64_t)sizeof(float) : 0;
+    return t->kind == WN_TARGET_CPU ? strips * WN_PRODUCT_UPDATE_STRIP * k * (int64_t)sizeof(float) : 0;
 }
 
 const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL,

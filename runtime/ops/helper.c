@@ -188,11 +188,11 @@ static int64_t f32_copy(const struct wn_type *t)
     return t->dtype == WN_BF16 ? wn__padded(wn__numel(t) * 4) : 0;
 }
 
-int64_t wn__workspace_f32_copies(const struct wn_desc *d, int32_t target)
+int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t bytes = f32_copy(&d->out);
     for (int32_t i = 0; i < d->n_in; i++) bytes += f32_copy(&d->in[i]);
-    return target == WN_TARGET_CPU ? bytes : 0;
+    return t->kind == WN_TARGET_CPU ? bytes : 0;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

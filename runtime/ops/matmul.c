@@ -6,15 +6,6 @@
  * values of the step. Linear is one node, rounded once; its weight is (N, K). */
 #include "helper.h"
 
-/* ---- scratch: the formula, in one place ------------------------------------------------------------ */
-/* The CPU kernels pack into fixed buffers on the thread's stack (gemm.h): a product of any size asks for nothing. */
-static int64_t workspace_product(const struct wn_desc *d, int32_t target)
-{
-    (void)d;
-    (void)target;
-    return 0;
-}
-
 /* ---- matmul ---------------------------------------------------------------------------------------- */
 struct product {
     int64_t m, k, n, kb; /* op(a) is (m, k), op(b) is (kb, n) */
@@ -107,7 +98,7 @@ static void grad_matmul(struct wn__grad *g)
     g->dx[1] = wn__emit_sum_to(g->e, db, tb_type);
 }
 
-const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul, workspace_product};
+const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul, wn__workspace_product};
 
 /* ---- linear: x (..., K), W (N, K), b (N) ----------------------------------------------------------- */
 static int32_t shape_linear(struct wn_desc *d)
@@ -153,4 +144,62 @@ static void grad_linear(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear, workspace_product};
+const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear, wn__workspace_product};
+
+/* ---- products a library makes, where there is one ---------------------------------------------------- */
+/* The least it is asked for, in multiply-adds, and the least rows, columns and steps. A call shows below 64 x 64 x 64
+ * (oneDNN 2.6 over own kernels, AVX-512, one thread: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192
+ * on; spec/bench/onednn.lua), and scratch is to be small beside what a product reads. */
+#define LIBRARY_LEAST 4194304.0
+#define LIBRARY_LEAST_DIM 16
+
+static int64_t leading(const struct wn_type *t)
+{
+    int64_t n = 1;
+    for (int32_t i = 0; i < t->ndim - 2; i++) n *= t->dim[i];
+    return n;
+}
+
+/* Products in a row, each of its own a and b; or of one b, which are one product of more rows. Not those that read a
+ * matrix again and again, nor what an update may take in whole (plan/rewrite.c): with the update or without, its bits
+ * are the same. */
+static int32_t library_batch(const struct wn_desc *d, const struct product *p)
+{
+    const struct wn_type *a = &d->in[0], *b = &d->in[1];
+    int64_t na = leading(a), nb = leading(b);
+    if (a->ndim == 2 && b->ndim == 2) return d->out.dtype != WN_F32 || p->k > WN_PRODUCT_UPDATE_ROWS;
+    if (nb == 1 && a->ndim >= b->ndim) return d->attrs.i[0] == 0 || na == 1;
+    if (a->ndim != b->ndim) return 0;
+    for (int32_t i = 0; i < a->ndim - 2; i++)
+        if (a->dim[i] != b->dim[i]) return 0;
+    return 1;
+}
+
+int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t)
+{
+    struct product p;
+    double batch = 1;
+    if ((t->library >> d->out.dtype & 1) == 0 || d->in[0].dtype != d->out.dtype) return 0;
+    switch (d->op) {
+    case WN_OP_LINEAR:
+    case WN_OP_LINEAR_MAP:
+        p = (struct product){.k = d->in[1].dim[1], .n = d->in[1].dim[0]};
+        p.m = p.k > 0 ? wn__numel(&d->in[0]) / p.k : 0;
+        break;
+    case WN_OP_MATMUL:
+    case WN_OP_MATMUL_MAP:
+        p = sizes(d);
+        if (!library_batch(d, &p)) return 0;
+        batch = (double)leading(&d->in[0]);
+        break;
+    default: return 0;
+    }
+    if (p.m < LIBRARY_LEAST_DIM || p.n < LIBRARY_LEAST_DIM || p.k < LIBRARY_LEAST_DIM) return 0;
+    return batch * (double)p.m * (double)p.n * (double)p.k >= LIBRARY_LEAST;
+}
+
+/* The CPU's own kernels pack into fixed buffers on the thread's stack (gemm.h): a product of any size asks for nothing. */
+int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t)
+{
+    return wn__library_product(d, t) ? t->library_scratch : 0;
+}

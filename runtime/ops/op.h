@@ -30,9 +30,16 @@ struct wn_cost {
 };
 typedef void (*wn__cost_rule)(const struct wn_desc *d, struct wn_cost *cost);
 
-/* Scratch a kernel needs on `target`, in bytes: pure, a function of the description only. */
-enum wn_target { WN_TARGET_CPU, WN_TARGET_CUDA };
-typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, int32_t target);
+/* What a plan is made for. Which algorithm computes a node follows from its description and this, and nothing else. */
+enum wn_target_kind { WN_TARGET_CPU, WN_TARGET_CUDA };
+struct wn__target {
+    int32_t kind;
+    int32_t library;         /* bit 1 << dtype: large products of that type are a library's (ops/matmul.c) */
+    int64_t library_scratch; /* bytes one of them may take at most */
+};
+
+/* Scratch a kernel needs on the target, in bytes: pure. A library may turn out to need less (wn_device's prepare). */
+typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
 
 /* One application being differentiated. The rule fills dx[i] for every i that wants(g, i); a dx left NULL
  * there counts as zero. dx[i] must have the type of in[i]. */
@@ -84,6 +91,9 @@ int32_t wn__elementwise_has_numbers(int32_t op);
 /* A product that goes straight into an update: rows of a batch it is summed over at most, since its partial sums never
  * leave, and columns a strip of its packed factor has. Kernels of the CPU are held to both. */
 enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
+
+/* Whether this product, or the product under the op of a MATMUL_MAP or LINEAR_MAP, is a library's on this target. */
+int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t);
 
 static inline struct wn__chain wn__chain_get(const struct wn_attrs *a)
 {

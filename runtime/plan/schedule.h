@@ -31,6 +31,7 @@ struct wn__instr {
     int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
     int64_t work_offset, work_bytes;
     wn_kernel_fn kernel;
+    struct wn_made *made; /* what a library computes it with, or NULL */
 };
 
 struct wn__schedule {

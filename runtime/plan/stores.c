@@ -165,7 +165,7 @@ static void put_run(struct finish *x, int32_t i)
     const struct wn__rules *rules = wn__op_rules(p->op);
     n->inplace = x->inplace[i];
     n->recompute = it->phase == WN_PHASE_RECOMPUTE;
-    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, wn__device(x->f->device)->target));
+    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, &wn__device(x->f->device)->target));
     int32_t at = x->s->n - 1;
     for (int32_t k = 0; k < p->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
@@ -257,6 +257,8 @@ int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out)
 void wn__schedule_unref(struct wn__schedule *s)
 {
     if (s == NULL || --s->refs > 0) return;
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->instr[i].made != NULL) s->instr[i].made->let_go(s->instr[i].made);
     struct wn__pool pool = s->pool;
     wn__pool_release(&pool);
 }

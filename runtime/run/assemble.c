@@ -337,6 +337,7 @@ static int32_t write_key2(struct assembly *a)
     struct wn__bytes b = {0};
     wn__bytes_int(&b, f->device);
     wn__bytes_int(&b, f->threads);
+    wn__bytes_int(&b, wn__device(f->device)->target.library);
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__pnode *q = &f->node[i];

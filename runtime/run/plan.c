@@ -15,6 +15,8 @@ static int32_t load_kernels(const struct wn__form *f, struct wn__schedule *s)
         if (n->kernel == NULL)
             return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
                             wn__op_name(desc.op), wn__type_text(&desc.out), d->name);
+        WN_TRY(d->prepare(d, &desc, &n->work_bytes, &n->made));
+        n->work_bytes = wn__padded(n->work_bytes);
     }
     return WN_OK;
 }

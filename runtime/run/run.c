@@ -151,7 +151,7 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     struct wn_device *d = wn__device(p->device);
     const void **in = b->in;
     void *cell[3] = {NULL, NULL, NULL};
-    struct wn_buffers buffers = {.in = in, .cell = cell};
+    struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     for (int32_t k = 0; k < q->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = store_address(b, &p->schedule->store[n->cell[k]]);

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Sees to what a target needs: deps.sh demo|test|check. What is there is not installed again, and when nothing
 # is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
-# Without apt, or without the right to use it, the names are printed and this fails.
+# Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN.
 level=${1:-check}
 missing=
+optional=
 
 need() { # package, then the command that succeeds when it is there
     package=$1
@@ -11,6 +12,7 @@ need() { # package, then the command that succeeds when it is there
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 
+has_onednn() { luajit -e 'local f = require "ffi"; return pcall(f.load, "libdnnl.so.3") or f.load "libdnnl.so.2"'; }
 has_headers() { echo '#include <stdio.h>' | gcc -E -xc - >/dev/null; }
 has_omp() { echo '#include <omp.h>' | gcc -fopenmp -E -xc - >/dev/null; }
 has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
@@ -36,9 +38,11 @@ case $level in
         exit 2
         ;;
 esac
-[ -n "$missing" ] || exit 0
+[ "$level" = demo ] || has_onednn >/dev/null 2>&1 || optional=libdnnl2
+[ -n "$missing$optional" ] || exit 0
 
 fail() {
+    [ -n "$missing" ] || exit 0
     echo "wane: needed and not here:$missing" >&2
     echo "wane: $1" >&2
     exit 1
@@ -56,8 +60,10 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 lock='-o DPkg::Lock::Timeout=300'
-echo "wane: $sudo${sudo:+ }apt-get install -y --no-install-recommends$missing"
 ls "${WANE_APT_LISTS:-/var/lib/apt/lists}"/*Packages* >/dev/null 2>&1 || $sudo apt-get $lock update -q || fail "apt-get update failed"
+[ -n "$optional" ] && apt-cache show "$optional" >/dev/null 2>&1 && missing="$missing $optional"
+[ -n "$missing" ] || exit 0
+echo "wane: $sudo${sudo:+ }apt-get install -y --no-install-recommends$missing"
 # shellcheck disable=SC2086
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get $lock install -y -q --no-install-recommends $missing ||
-    fail "apt-get could not install them"
+    [ "$missing" = " $optional" ] || fail "apt-get could not install them"

@@ -1,4 +1,4 @@
-/* Preloaded by foreign_spec: counts, while armed, the bytes that anyone asks malloc, calloc, realloc and mmap for
+/* Preloaded by foreign_spec: counts, while armed, the bytes that anyone asks malloc and its kin and mmap for
  * in pieces above 64 KiB. A run must ask for none: its bytes were taken before its first kernel. */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -46,6 +46,21 @@ void *realloc(void *p, size_t n)
 {
     count(n);
     return __libc_realloc(p, n);
+}
+
+extern void *__libc_memalign(size_t, size_t);
+
+void *aligned_alloc(size_t alignment, size_t n)
+{
+    count(n);
+    return __libc_memalign(alignment, n);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t n)
+{
+    count(n);
+    *out = __libc_memalign(alignment, n);
+    return *out != NULL ? 0 : 12; /* ENOMEM */
 }
 
 void *mmap(void *at, size_t n, int protection, int flags, int file, off_t offset)
