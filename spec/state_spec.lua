@@ -283,6 +283,7 @@ describe('a gradient', function()
     end)
 
     it('of a model goes with zero_grad of the model, and with the model', function()
+        collect() -- what specs before left
         local base = gradient_bytes()
         local model = programs.mlp(16, 2, 0)
         model(wane.ones(2, 16)):sum():backward()

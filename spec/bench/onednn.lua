@@ -1,11 +1,12 @@
--- The own products against oneDNN's, where there is a oneDNN: the measurement behind not using it.
--- `luajit spec/bench/onednn.lua [library [threads]]`; both take turns in one process, short ones, and
--- share libgomp. Rates are of the best turn, ratios the median of what turns beside each other gave.
+-- The own products against oneDNN's, where there is a oneDNN: the measurement behind not using it without AMX.
+-- `luajit spec/bench/onednn.lua [library [threads [small]]]`, small: where it begins to be worth a call. Both take
+-- turns in one process, short ones, and share libgomp. Rates are of the best turn, ratios the median of what turns
+-- beside each other gave.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local ffi = require 'ffi'
 
 ffi.cdef [[
-int onednn_open(const char *name);
+const char *onednn_open(const char *name, int *usable);
 int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                  int turn, double out[][4]);
 ]]
@@ -13,12 +14,12 @@ int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int
 local function build()
     local path, root = os.tmpname(), common.root
     local files = {}
-    for _, name in ipairs { 'spec/bench/onednn.c', 'kernels/cpu/gemm*.c', 'kernels/cpu/matmul.c', 'kernels/cpu/walk.c',
-        'kernels/cpu/parallel.c', 'runtime/base/type.c', 'runtime/base/status.c' } do
+    for _, name in ipairs { 'spec/bench/onednn.c', 'kernels/cpu/onednn.c', 'kernels/cpu/gemm*.c',
+        'kernels/cpu/walk.c', 'kernels/cpu/stream.c', 'kernels/cpu/parallel.c', 'runtime/base/*.c' } do
         files[#files + 1] = root .. '/' .. name
     end
-    local command = ('gcc -std=gnu11 -w -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off -march=native '
-        .. '-fopenmp -shared -fPIC -o %s %s -lm -ldl'):format(path, table.concat(files, ' '))
+    local command = ('gcc -std=gnu11 -D_GNU_SOURCE -w -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off '
+        .. '-march=native -fopenmp -shared -fPIC -Wl,-z,defs -o %s %s -lm -ldl'):format(path, table.concat(files, ' '))
     assert(os.execute(command) == 0, 'the bench could not be built')
     local library = ffi.load(path)
     os.remove(path)
@@ -26,12 +27,10 @@ local function build()
 end
 
 local C = build()
-local version, name = 0, nil
-for _, try in ipairs(arg[1] and { arg[1] } or { 'libdnnl.so.3', 'libdnnl.so.2' }) do
-    if version == 0 then version, name = C.onednn_open(try), try end
-end
-if version <= 0 then
-    print(version == 0 and 'oneDNN: not found' or 'oneDNN: ' .. name .. ' is unusable')
+local usable = ffi.new 'int[1]'
+local version = ffi.string(C.onednn_open(arg[1], usable))
+if usable[0] == 0 then
+    print('oneDNN: ' .. version)
     return
 end
 
@@ -46,15 +45,19 @@ local function attention(heads, length, depth)
     shapes[#shapes + 1] = { 'P V', heads, length, depth, length, 0, 0 }
     shapes[#shapes + 1] = { 'P^T dY', heads, length, depth, length, 1, 0 }
 end
-layer(2048, 1536, 384)
-layer(2048, 384, 1536)
-layer(2048, 1152, 384)
-layer(1024, 1024, 1024)
-layer(1024, 2304, 768)
-layer(2048, 3072, 768)
-layer(32, 4096, 4096)
-attention(96, 256, 64)
-attention(12, 1024, 64)
+if arg[3] == 'small' then
+    for _, n in ipairs { 32, 64, 96, 128, 192, 256, 384, 512 } do layer(n, n, n) end
+else
+    layer(2048, 1536, 384)
+    layer(2048, 384, 1536)
+    layer(2048, 1152, 384)
+    layer(1024, 1024, 1024)
+    layer(1024, 2304, 768)
+    layer(2048, 3072, 768)
+    layer(32, 4096, 4096)
+    attention(96, 256, 64)
+    attention(12, 1024, 64)
+end
 
 local TURNS = 33
 local out = ffi.new('double[?][4]', TURNS)
@@ -86,7 +89,7 @@ for _, threads in ipairs(arg[2] and { tonumber(arg[2]) } or { 1, 2 }) do
             rows[#rows + 1] = row
         end
         common.table({ ('%s, threads: %d'):format(bf16 == 1 and 'bf16' or 'f32', threads), 'own, GFLOP/s',
-            ('oneDNN %d.%d'):format(math.floor(version / 1000), version % 1000), 'oneDNN / own',
+            'oneDNN ' .. version, 'oneDNN / own',
             'own, share of the peak', 'its scratch, KiB' }, rows)
         io.stdout:flush()
     end
