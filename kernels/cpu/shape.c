@@ -89,8 +89,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
         T *out = (T *)k->out;                                                                                          \
         int64_t step = wn__walk_inner(&k->walk, 0);                                                                    \
         if (step == 1) {                                                                                               \
-            if (k->streams) wn__fetch(in + next_row(k, n), n < 1024 ? n * (int64_t)sizeof(T) : 4096);                  \
-            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T));                                      \
+            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T), in + next_row(k, n));                 \
         } else if (step == 0) {                                                                                        \
             T value = in[0];                                                                                           \
             WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, value);                                               \
@@ -122,7 +121,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
                     for (int64_t i = 0; i < rows && i < TILE; i++) to[i * SIDE + j] = from[i + j * in_step];           \
             }                                                                                                          \
         for (int64_t i = 0; i < n0; i++)                                                                               \
-            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T));              \
+            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T), NULL);        \
     }                                                                                                                  \
     static void transpose_part_##S(int64_t begin, int64_t end, void *ctx)                                              \
     {                                                                                                                  \
@@ -278,9 +277,9 @@ static void copy_slabs(int64_t begin, int64_t end, void *ctx)
     const struct slabs *s = ctx;
     for (int64_t i = begin; i < end; i++) {
         char *out = s->out + i * s->out_step;
-        if (s->streams && i + 1 < end) wn__fetch(s->in + (i + 1) * s->in_step, s->n < 4096 ? s->n : 4096);
         if (s->before) zeros(s->streams, out, s->before);
-        if (s->n) wn__stream_or_copy(s->streams, out + s->before, s->in + i * s->in_step, s->n);
+        if (s->n)
+            wn__stream_or_copy(s->streams, out + s->before, s->in + i * s->in_step, s->n, s->in + (i + 1) * s->in_step);
         if (s->after) zeros(s->streams, out + s->before + s->n, s->after);
     }
     if (s->streams) wn__stream_end();

@@ -238,7 +238,7 @@ local reasons = {
     { '^layernorm_dx', 'two passes over a row, sums in double' },
     { '^layernorm_dw', 'two conversions and two sums in double for 16 elements' },
     { '^embedding$', 'rows of a page at random places' },
-    { '^embedding_grad', 'zeroes the table, then reads and writes it: 4 transfers for the 2 counted' },
+    { '^embedding_grad', 'rows of a page at random places, added line by line' },
     { '^gather$', '2 cycles an element: index, value, store' },
     { '^gather_grad', 'a load, an add and a store an element, each waiting for the one before where they meet' },
     { '^permute', 'strides of a power of two crowd the first cache; one TILE is 300 instructions' },
