@@ -93,13 +93,29 @@ describe('outputs past the caches', function()
         same(function(v) return record('expand', { v }, { i = { v.shape[1], WIDTH } }) end, column)
     end)
 
-    it('of a transpose', function()
-        local turned = x:permute(2, 1):retain()
-        wane.eval(turned)
-        for _, at in ipairs { 1, 17, WIDTH - 99 } do
-            local a, b = turned:narrow(1, at, 100):retain(), x:narrow(2, at, 100):permute(2, 1):retain()
-            wane.eval(a, b)
-            assert.equal(fingerprint { a }, fingerprint { b })
+    it('of a transpose, with parts of lines and of whole ones', function()
+        for _, v in ipairs { x, wane.rand(8416, 1040):retain() } do
+            local turned = v:permute(2, 1):retain()
+            wane.eval(v, turned)
+            for _, at in ipairs { 1, 17, WIDTH - 99 } do
+                local a, b = turned:narrow(1, at, 100):retain(), v:narrow(2, at, 100):permute(2, 1):retain()
+                wane.eval(a, b)
+                assert.equal(fingerprint { a }, fingerprint { b })
+            end
+        end
+    end)
+
+    -- The table's size alone says whether it streams: rows that nobody reads change nothing in the others.
+    it('of the gradient of a table, with parts of lines and of whole ones', function()
+        for _, width in ipairs { WIDTH, 1024 } do
+            local dy, at = wane.rand(12000, width):retain(), wane.randint(0, 900, { 12000 }):retain()
+            wane.eval(dy, at)
+            local large = record('embedding_grad', { dy, at }, { i = { 8400 } }):retain()
+            local small = record('embedding_grad', { dy, at }, { i = { 900 } }):retain()
+            local head, rest = large:narrow(1, 1, 900):retain(), large:narrow(1, 901, 7500):abs():max()
+            wane.eval(large, small, head)
+            assert.equal(fingerprint { small }, fingerprint { head })
+            assert.equal(0, rest:item())
         end
     end)
 

@@ -5,7 +5,8 @@
 #include "../scalar.h"
 #include "extreme.h"
 
-#define COLUMNS 1024 /* side by side, at most: stretches of a page or more, as memory likes it */
+#define COLUMNS 2048 /* side by side, at most: stretches of pages, as memory likes it */
+#define ROWS 4       /* looked at before the best and its place go back to the first cache */
 
 struct argmax {
     const void *x;
@@ -29,23 +30,38 @@ struct argmax {
         while (x[first] != best && x[first] == x[first]) first++;                                                      \
         return first;                                                                                                  \
     }                                                                                                                  \
+    static inline __attribute__((always_inline)) void better_##S(T value, int64_t r, T *best, int32_t *at)             \
+    {                                                                                                                  \
+        T top = *best;                                                                                                 \
+        int32_t wins = (value > top) | ((value != value) & (top == top)), was = *at;                                   \
+        *best = wins ? value : top;                                                                                    \
+        *at = wins ? (int32_t)r : was;                                                                                 \
+    }                                                                                                                  \
+    /* 16 columns, ROWS rows from row r; what comes next is asked for */                                               \
+    static inline                                                                                                      \
+        __attribute__((always_inline)) void argmax_tile_##S(const T *x, int64_t step, int64_t r, T *best, int32_t *at) \
+    {                                                                                                                  \
+        T top[16];                                                                                                     \
+        int32_t place[16];                                                                                             \
+        for (int j = 0; j < 16; j++) top[j] = best[j], place[j] = at[j];                                               \
+        for (int64_t k = 0; k < ROWS; k++) {                                                                           \
+            const T *row = x + k * step;                                                                               \
+            wn__fetch_far(row, ROWS *step *(int64_t)sizeof(T));                                                        \
+            _Pragma("omp simd") for (int j = 0; j < 16; j++) better_##S(row[j], r + k, &top[j], &place[j]);            \
+        }                                                                                                              \
+        for (int j = 0; j < 16; j++) best[j] = top[j], at[j] = place[j];                                               \
+    }                                                                                                                  \
     /* n columns `step` apart from row to row */                                                                       \
     WN_CLONES static void columns_argmax_##S(const T *x, int64_t rows, int64_t step, int64_t n, int32_t *out)          \
     {                                                                                                                  \
         T best[COLUMNS];                                                                                               \
         int32_t at[COLUMNS];                                                                                           \
+        int64_t r = 1, whole = n / 16 * 16;                                                                            \
         for (int64_t j = 0; j < n; j++) best[j] = x[j], at[j] = 0;                                                     \
-        for (int64_t r = 1; r < rows; r++) {                                                                           \
-            const T *row = x + r * step;                                                                               \
-            if (r + 2 < rows) wn__fetch(row + 2 * step, n * (int64_t)sizeof(T));                                       \
-            _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                                        \
-            {                                                                                                          \
-                T value = row[j], top = best[j];                                                                       \
-                int32_t wins = (value > top) | ((value != value) & (top == top)), was = at[j];                         \
-                best[j] = wins ? value : top;                                                                          \
-                at[j] = wins ? (int32_t)r : was;                                                                       \
-            }                                                                                                          \
-        }                                                                                                              \
+        for (; r + ROWS <= rows; r += ROWS)                                                                            \
+            for (int64_t j = 0; j < whole; j += 16) argmax_tile_##S(x + r * step + j, step, r, best + j, at + j);      \
+        for (int64_t i = 1; i < rows; i++)                                                                             \
+            for (int64_t j = i < r ? whole : 0; j < n; j++) better_##S(x[i * step + j], i, &best[j], &at[j]);          \
         memcpy(out, at, (size_t)n * sizeof *out);                                                                      \
     }                                                                                                                  \
     /* Units [begin, end): rows, or blocks of columns */                                                               \

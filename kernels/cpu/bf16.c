@@ -65,7 +65,6 @@ static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, vo
     struct wn_buffers copies = *b;
     char *next = b->workspace;
     copies.in = at;
-    copies.workspace = NULL;
     for (int32_t i = 0; i < d->n_in; i++) {
         at[i] = b->in[i];
         if (d->in[i].dtype != WN_BF16) continue;
@@ -75,6 +74,7 @@ static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, vo
         next += copy_bytes(&d->in[i]);
     }
     if (d->out.dtype == WN_BF16) copies.out = next;
+    copies.workspace = d->out.dtype == WN_BF16 ? next + copy_bytes(&d->out) : next; /* what the f32 kernel asks for */
     WN_TRY(wn_cpu_kernel(&wide)(&wide, &copies, stream));
     if (d->out.dtype != WN_BF16) return WN_OK;
     struct conversion c = {.wide = copies.out, .to = b->out};

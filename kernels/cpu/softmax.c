@@ -101,7 +101,7 @@ struct rows {
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
             T sum = (T)wn__row_sum_##S(dy, n);                                                                         \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->b,                                    \
                            wn_log_softmax_grad_##S(dy[i - at], y[i - at], sum));                                       \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \

@@ -23,21 +23,52 @@ __attribute__((target("avx512f"))) static void lines_avx512(char *out, const cha
     for (int64_t i = 0; i < n; i++) _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));
 }
 
+static void line_sse2(char *out, const char *in)
+{
+    for (int64_t k = 0; k < 4; k++)
+        _mm_stream_si128((__m128i *)(void *)out + k, _mm_loadu_si128((const __m128i *)(const void *)in + k));
+}
+
 static void lines_sse2(char *out, const char *in, int64_t n)
 {
-    for (int64_t i = 0; i < 4 * n; i++)
-        _mm_stream_si128((__m128i *)(void *)out + i, _mm_loadu_si128((const __m128i *)(const void *)in + i));
+    for (int64_t i = 0; i < n; i++) line_sse2(out + i * LINE, in + i * LINE);
+}
+
+__attribute__((target("avx512f"))) static void fetching_avx512(char *out, const char *in, int64_t n, const char *ahead)
+{
+    for (int64_t i = 0; i < n; i++) {
+        wn__fetch_line(ahead, i * LINE);
+        _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));
+    }
+}
+
+static void fetching_sse2(char *out, const char *in, int64_t n, const char *ahead)
+{
+    for (int64_t i = 0; i < n; i++) {
+        wn__fetch_line(ahead, i * LINE);
+        line_sse2(out + i * LINE, in + i * LINE);
+    }
+}
+
+/* ahead: NULL, or what to ask for meanwhile */
+static void stream(char *out, const char *in, int64_t bytes, const char *ahead)
+{
+    int64_t head = to_line(out, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
+    if (head > 0) memcpy(out, in, (size_t)head);
+    int32_t wide = __builtin_cpu_supports("avx512f") != 0;
+    if (ahead == NULL) (wide ? lines_avx512 : lines_sse2)(out + head, in + head, n);
+    else (wide ? fetching_avx512 : fetching_sse2)(out + head, in + head, n, ahead);
+    if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
-    char *out = to;
-    const char *in = from;
-    int64_t head = to_line(to, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
-    if (head > 0) memcpy(out, in, (size_t)head);
-    if (__builtin_cpu_supports("avx512f")) lines_avx512(out + head, in + head, n);
-    else lines_sse2(out + head, in + head, n);
-    if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
+    stream(to, from, bytes, NULL);
+}
+
+void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
+{
+    stream(to, from, bytes, ahead);
 }
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
@@ -58,6 +89,12 @@ void wn__stream_end(void)
 #else
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
+    memcpy(to, from, (size_t)bytes);
+}
+
+void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
+{
+    (void)ahead;
     memcpy(to, from, (size_t)bytes);
 }
 

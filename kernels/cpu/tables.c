@@ -7,6 +7,9 @@
 #include <string.h>
 #include "bf16.h"
 #include "cpu.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 /* Whether all of n indices lie in 0 .. size - 1. */
 WN_CLONES static int32_t ids_fit(const int32_t *ids, int64_t n, int64_t size)
@@ -36,14 +39,16 @@ struct embedding {
     char *out;            /* (n, D); the gradient: (V, D) */
     int64_t n, rows, row; /* row: bytes, or D in the gradient */
     int32_t streams;
+    /* The gradient: row v's indices stand at place[first[v]] .. place[first[v + 1] - 1] of ids, in order. */
+    int32_t *first, *place; /* (V + 1), (n) */
 };
 
 static void embed(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
     for (int64_t i = begin; i < end; i++) {
-        if (e->streams && i + 1 < end) wn__fetch(e->table + e->ids[i + 1] * e->row, e->row < 8192 ? e->row : 8192);
-        wn__stream_or_copy(e->streams, e->out + i * e->row, e->table + e->ids[i] * e->row, e->row);
+        const char *next = e->table + e->ids[i + 1 < end ? i + 1 : i] * e->row;
+        wn__stream_or_copy(e->streams, e->out + i * e->row, e->table + e->ids[i] * e->row, e->row, next);
     }
     if (e->streams) wn__stream_end();
 }
@@ -51,7 +56,7 @@ static void embed(int64_t begin, int64_t end, void *ctx)
 static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->in[0].dim[0], 0, 0};
+    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->in[0].dim[0], 0, 0, NULL, NULL};
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.row = d->in[0].dim[1] * wn__dtype_size(d->out.dtype);
     WN_TRY(check_ids("embedding", e.ids, e.n, e.rows));
@@ -59,38 +64,110 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
     return WN_OK;
 }
 
-/* Columns [begin, end) of every row of the table. */
+/* Lists the places of every row's indices: counted, then put behind each other. */
+static void list_places(struct embedding *e)
+{
+    memset(e->first, 0, (size_t)(e->rows + 1) * sizeof *e->first);
+    for (int64_t i = 0; i < e->n; i++) e->first[e->ids[i] + 1]++;
+    for (int64_t v = 0; v < e->rows; v++) e->first[v + 1] += e->first[v];
+    for (int64_t i = 0; i < e->n; i++) e->place[e->first[e->ids[i]]++] = (int32_t)i; /* first[v] is where v ends now */
+    memmove(e->first + 1, e->first, (size_t)e->rows * sizeof *e->first);
+    e->first[0] = 0;
+}
+
+/* The first row whose share of the work - one for the row, one for each addition - begins at `at` or later. */
+static int64_t row_at(const struct embedding *e, int64_t at)
+{
+    int64_t low = 0, high = e->rows;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (middle + e->first[middle] < at) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Shares [begin, end) of the work: rows of the table, each written once. What is added after the next addition is asked
+ * for, line by line. Zeroing the table and then reading and writing the rows that are met took 1.4 times as long. */
 #define EMBED_GRAD(S, T)                                                                                               \
+    static inline __attribute__((always_inline)) void add_row_##S(T *to, const T *from, const T *ahead, int64_t m)     \
+    {                                                                                                                  \
+        int64_t j = 0;                                                                                                 \
+        for (; j + 16 <= m; j += 16) {                                                                                 \
+            wn__fetch(ahead + j, 16 * (int64_t)sizeof(T));                                                             \
+            _Pragma("omp simd") for (int i = 0; i < 16; i++) to[j + i] += from[j + i];                                 \
+        }                                                                                                              \
+        for (; j < m; j++) to[j] += from[j];                                                                           \
+    }                                                                                                                  \
     WN_CLONES static void embed_grad_##S(int64_t begin, int64_t end, void *ctx)                                        \
     {                                                                                                                  \
         const struct embedding *e = ctx;                                                                               \
         const T *dy = (const T *)e->table;                                                                             \
-        T *out = (T *)e->out;                                                                                          \
-        for (int64_t v = 0; v < e->rows; v++) {                                                                        \
-            T *to = out + v * e->row + begin;                                                                          \
-            if (e->streams) wn__stream_fill(to, 0, (end - begin) * (int64_t)sizeof(T));                                \
-            else memset(to, 0, (size_t)(end - begin) * sizeof(T));                                                     \
-        }                                                                                                              \
+        int64_t width = e->row, last = e->n - 1, stop_row = row_at(e, end);                                            \
+        T block[WN_STREAM_BLOCK];                                                                                      \
+        for (int64_t v = row_at(e, begin); v < stop_row; v++)                                                          \
+            for (int64_t at = 0, m; at < width; at += m) {                                                             \
+                m = width - at < WN_STREAM_BLOCK ? width - at : WN_STREAM_BLOCK;                                       \
+                T *out = (T *)e->out + v * width + at, *to = e->streams ? block : out;                                 \
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) to[j] = 0;                                         \
+                for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {                                              \
+                    int64_t ahead = e->place[k + 2 < last ? k + 2 : last];                                             \
+                    add_row_##S(to, dy + e->place[k] * width + at, dy + ahead * width + at, m);                        \
+                }                                                                                                      \
+                if (e->streams) wn__stream(out, block, m *(int64_t)sizeof(T));                                         \
+            }                                                                                                          \
         if (e->streams) wn__stream_end();                                                                              \
-        for (int64_t i = 0; i < e->n; i++) {                                                                           \
-            const T *from = dy + i * e->row;                                                                           \
-            T *to = out + e->ids[i] * e->row;                                                                          \
-            if (i + 1 < e->n) wn__fetch(out + e->ids[i + 1] * e->row + begin, (end - begin) * (int64_t)sizeof(T));     \
-            for (int64_t j = begin; j < end; j++) to[j] += from[j];                                                    \
-        }                                                                                                              \
     }
 
 EMBED_GRAD(f32, float)
 EMBED_GRAD(f64, double)
 
+#if defined(__SSE2__)
+/* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and writing
+ * take turns line by line. By way of a block it took 1.2 times as long. */
+__attribute__((target("avx512f"))) static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
+{
+    const struct embedding *e = ctx;
+    const float *dy = (const float *)(const void *)e->table;
+    float *out = (float *)(void *)e->out;
+    int64_t width = e->row, last = e->n - 1, stop = row_at(e, end);
+    for (int64_t v = row_at(e, begin); v < stop; v++)
+        for (int64_t at = 0; at < width; at += 16) {
+            __m512 sum = _mm512_setzero_ps();
+            for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
+                __builtin_prefetch(dy + e->place[k + 2 < last ? k + 2 : last] * width + at);
+                sum = _mm512_add_ps(sum, _mm512_loadu_ps(dy + e->place[k] * width + at));
+            }
+            _mm512_stream_ps(out + v * width + at, sum);
+        }
+    wn__stream_end();
+}
+
+static int32_t by_lines(const struct embedding *e)
+{
+    return e->streams && e->row % 16 == 0 && (uintptr_t)e->out % 64 == 0 && __builtin_cpu_supports("avx512f");
+}
+#else
+static const wn__parallel_body embed_grad_lines = embed_grad_f32;
+static int32_t by_lines(const struct embedding *e)
+{
+    return (void)e, 0;
+}
+#endif
+
 static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->out.dim[0], d->out.dim[1], 0};
+    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->out.dim[0], d->out.dim[1],
+                          0,        NULL,     NULL};
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
+    e.first = b->workspace;
+    e.place = e.first + e.rows + 1;
     WN_TRY(check_ids("embedding_grad", e.ids, e.n, e.rows));
-    int64_t work = WN_CPU_GRAIN / (e.n + e.rows + 1);
-    wn__parallel_for(e.row, work > 16 ? work : 16, d->out.dtype == WN_F32 ? embed_grad_f32 : embed_grad_f64, &e);
+    list_places(&e);
+    int64_t grain = WN_CPU_GRAIN / (e.row + 1) + 1;
+    wn__parallel_body body = d->out.dtype == WN_F64 ? embed_grad_f64 : by_lines(&e) ? embed_grad_lines : embed_grad_f32;
+    wn__parallel_for(e.row ? e.n + e.rows : 0, grain, body, &e);
     return WN_OK;
 }
 
@@ -158,8 +235,8 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
         for (int64_t r = begin; r < end; r++) {                                                                        \
             int64_t o = r / g->n, j = r % g->n;                                                                        \
             if (g->whole)                                                                                              \
-                wn__stream_or_copy(g->streams, out + r * inner, x + picked_at(g, o, j, 0),                             \
-                                   inner * (int64_t)sizeof(T));                                                        \
+                wn__stream_or_copy(g->streams, out + r * inner, x + picked_at(g, o, j, 0), inner * (int64_t)sizeof(T), \
+                                   NULL);                                                                              \
             else                                                                                                       \
                 for (int64_t i = 0; i < inner; i++) out[r * inner + i] = x[picked_at(g, o, j, i)];                     \
         }                                                                                                              \

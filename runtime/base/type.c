@@ -43,23 +43,6 @@ int32_t wn__dtype_is_float(int32_t dtype)
     return known(dtype) && dtypes[dtype].is_float;
 }
 
-int64_t wn__numel(const struct wn_type *t)
-{
-    int64_t n = 1;
-    for (int32_t k = 0; k < t->ndim; k++) n *= t->dim[k];
-    return n;
-}
-
-int64_t wn__bytes(const struct wn_type *t)
-{
-    return wn__numel(t) * wn__dtype_size(t->dtype);
-}
-
-int64_t wn__padded(int64_t bytes)
-{
-    return (bytes + WN_GRANULE - 1) / WN_GRANULE * WN_GRANULE;
-}
-
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b)
 {
     if (a->ndim != b->ndim) return 0;

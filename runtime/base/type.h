@@ -36,9 +36,20 @@ int64_t wn__dtype_size(int32_t dtype); /* bytes of one element */
 const char *wn__dtype_name(int32_t dtype);
 int32_t wn__dtype_is_float(int32_t dtype);
 
-int64_t wn__numel(const struct wn_type *t);
-int64_t wn__bytes(const struct wn_type *t); /* numel x size, not rounded */
-int64_t wn__padded(int64_t bytes);          /* up to WN_GRANULE; 0 stays 0 */
+static inline int64_t wn__numel(const struct wn_type *t)
+{
+    int64_t n = 1;
+    for (int32_t k = 0; k < t->ndim; k++) n *= t->dim[k];
+    return n;
+}
+static inline int64_t wn__bytes(const struct wn_type *t) /* not rounded */
+{
+    return wn__numel(t) * wn__dtype_size(t->dtype);
+}
+static inline int64_t wn__padded(int64_t bytes) /* up to WN_GRANULE; 0 stays 0 */
+{
+    return (bytes + WN_GRANULE - 1) / WN_GRANULE * WN_GRANULE;
+}
 int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b);
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);
 

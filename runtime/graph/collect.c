@@ -58,17 +58,29 @@ static int by_record(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* Walks come out of the stack in nearly descending order, for which reversing first makes the sort cheap. */
+/* Sorts by moving nodes one place at a time, as long as `moves` last. Whether it got done. */
+static int32_t walk_insert(struct wn_node **nodes, int64_t n, int64_t moves)
+{
+    for (int64_t i = 1; i < n; i++) {
+        struct wn_node *node = nodes[i];
+        int64_t k = i;
+        for (; k > 0 && nodes[k - 1]->seq > node->seq && moves > 0; k--, moves--) nodes[k] = nodes[k - 1];
+        nodes[k] = node;
+        if (moves == 0) return 0;
+    }
+    return 1;
+}
+
+/* Walks come out of the queue in nearly descending order: reversed, nodes are a few places off at most where the
+ * graph is a chain of layers, which a merge sort would not notice. */
 static void walk_sort(struct wn_node **nodes, int64_t n)
 {
-    int32_t sorted = 1;
     for (int64_t i = 0, j = n - 1; i < j; i++, j--) {
         struct wn_node *t = nodes[i];
         nodes[i] = nodes[j];
         nodes[j] = t;
     }
-    for (int64_t i = 1; i < n && sorted; i++) sorted = nodes[i - 1]->seq < nodes[i]->seq;
-    if (!sorted) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
+    if (!walk_insert(nodes, n, 8 * n + 1)) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
 }
 
 /* Whether the walk ends at n: its value is there, or comes from outside. */

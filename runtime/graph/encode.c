@@ -12,10 +12,9 @@ void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n)
     b->count += n;
 }
 
-/* Small numbers, which nearly all are, take one byte. */
-void wn__bytes_int(struct wn__bytes *b, int64_t v)
+void wn__bytes_wide(struct wn__bytes *b, int64_t v)
 {
-    if (v >= 0 && v < 250) {
+    if (v >= 0 && v < WN_BYTES_SMALL) {
         uint8_t small = (uint8_t)v;
         wn__bytes_put(b, &small, 1);
     } else {

@@ -10,8 +10,15 @@ struct wn__bytes {
     int64_t count, capacity;
     int32_t code; /* first failure; later writes do nothing */
 };
+enum { WN_BYTES_SMALL = 250 };
 void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n);
-void wn__bytes_int(struct wn__bytes *b, int64_t v);
+void wn__bytes_wide(struct wn__bytes *b, int64_t v); /* of any size */
+/* Small numbers, which nearly all are, take one byte. */
+static inline void wn__bytes_int(struct wn__bytes *b, int64_t v)
+{
+    if (v >= 0 && v < WN_BYTES_SMALL && b->count < b->capacity) b->data[b->count++] = (uint8_t)v;
+    else wn__bytes_wide(b, v);
+}
 void wn__bytes_type(struct wn__bytes *b, const struct wn_type *t);
 void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a);
 uint64_t wn__bytes_hash(const uint8_t *data, int64_t n);

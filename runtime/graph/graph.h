@@ -18,28 +18,31 @@ struct wn__hyper {
 
 struct wn_cell;
 
+/* What counting, walking and freeing look at stands first, in one or two cache lines: nodes wait for the collector of
+ * the caller, so those of many steps lie about and most are met outside the caches. */
 struct wn_node {
-    int64_t seq; /* record order */
-    int32_t refs, op, device, scope, region, line, depth, n_in;
+    int32_t refs, op, n_in;
+    int32_t local;              /* programs: its number there */
+    int64_t seq;                /* record order */
+    int64_t stamp;              /* walks: seen in this walk */
+    struct wn_node *forward_of; /* while a program is being made: for which forward node a pass emitted it */
+    struct wn_cell *cell;       /* CELL: what it reads, */
+    struct wn__buffer *held;    /* the value, when it is an input or a result of one dim or more */
+    struct wn__hyper *hyper;    /* CONST of 8 */
+    uint8_t needs_grad, is_held, retain, warned, issued, phase;
+    uint8_t spent;      /* its backward ran, */
+    uint8_t over_spent; /* or it is built on one whose did: no gradient can flow there any more */
+    uint8_t stale;      /* a state below it changed before it was computed: it can only raise */
+    int32_t device, scope, region, line, depth;
+    int32_t root;     /* while a program is being made: whose pass emitted it */
+    int64_t version;  /* CELL: which version of it is read */
+    const char *name; /* interned, or NULL */
     struct wn_type type;
     struct wn_attrs attrs;
-    uint64_t seed, counter;  /* RANDOM */
-    struct wn_cell *cell;    /* CELL: what it reads, */
-    int64_t version;         /* at which version */
-    struct wn__buffer *held; /* the value, when it is an input or a result of one dim or more */
-    struct wn__hyper *hyper; /* CONST of 8 */
-    double number;           /* CONST, and a 0-d result */
-    const char *name;        /* interned, or NULL */
-    uint8_t needs_grad, is_held, retain, warned, issued, phase;
-    uint8_t spent;              /* its backward ran, */
-    uint8_t over_spent;         /* or it is built on one whose did: no gradient can flow there any more */
-    uint8_t stale;              /* a state below it changed before it was computed: it can only raise */
-    int32_t root;               /* while a program is being made: whose pass emitted it, */
-    struct wn_node *forward_of; /* and for which forward node */
-    int64_t stamp;              /* walks: seen in this walk, */
-    int64_t wanted;             /* passes: its gradient is asked for in this one */
-    int32_t local;              /* programs: its number there */
-    struct wn_node *grad;       /* passes: its gradient so far */
+    uint64_t seed, counter; /* RANDOM */
+    double number;          /* CONST, and a 0-d result */
+    int64_t wanted;         /* passes: its gradient is asked for in this one */
+    struct wn_node *grad;   /* passes: its gradient so far */
     struct wn_node *in[];
 };
 

@@ -67,6 +67,7 @@ void wn__handle_drain(void)
         int32_t id = queue_head;
         struct handle h = table[id];
         queue_head = h.next;
+        if (h.next >= 0) __builtin_prefetch(table[h.next].what, 1); /* the next one's count, out of the caches */
         table[id] = (struct handle){NULL, WN_HANDLE_FREE, free_head, 0};
         free_head = id;
         handle_let_go(h.kind, h.what);

@@ -58,7 +58,21 @@ static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* zeroed first, then read and written */
 }
 
-const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_scatter, NULL, wn__workspace_f32_copies};
+/* Each row of the table is written once: on the CPU the places of every row's indices are listed first. */
+static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost->flops = (double)wn__numel(&d->in[0]);
+    cost->bytes = wn__all_bytes(d);
+}
+
+static int64_t workspace_embedding_grad(const struct wn_desc *d, int32_t target)
+{
+    int64_t lists = (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
+    return wn__workspace_f32_copies(d, target) + (target == WN_TARGET_CPU ? lists : 0);
+}
+
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, NULL,
+                                                   workspace_embedding_grad};
 
 /* ---- gather: out[.., k, ..] = x[.., ids[.., k, ..], ..] along one dim ------------------------------ */
 static int32_t same_but(const struct wn_type *a, const struct wn_type *b, int64_t dim)

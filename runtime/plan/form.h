@@ -56,7 +56,7 @@ struct wn__form {
     int32_t n, n_effects;             /* effects are the last n_effects nodes */
     int32_t *in;
     struct wn_type *in_type;
-    int32_t n_in;
+    int32_t n_in, most_in; /* of all nodes; of one */
     struct wn__pcell *cell;
     int32_t n_cells;
     struct wn__pslab *slab;

@@ -384,6 +384,8 @@ static int32_t build(struct assembly *a)
     a->f->n_effects = a->at - before_effects;
     WN_TRY(keep_regions(a));
     WN_TRY(wn__form_rewrite(a->f));
+    for (int32_t i = 0; i < a->f->n; i++)
+        if (a->f->node[i].n_in > a->f->most_in) a->f->most_in = a->f->node[i].n_in;
     WN_TRY(wn__form_blocks(a->f));
     return write_key2(a);
 }

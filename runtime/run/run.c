@@ -68,10 +68,7 @@ static int32_t check_limit(struct wn_program *p)
 /* Room for the addresses of any instruction's inputs: nothing may be asked for once an effect ran. */
 static int32_t take_inputs(const struct wn_program *p, const void ***out)
 {
-    int64_t most = 1;
-    for (int32_t i = 0; i < p->form->n; i++)
-        if (p->form->node[i].n_in > most) most = p->form->node[i].n_in;
-    *out = wn__alloc(most * (int64_t)sizeof **out);
+    *out = wn__alloc((p->form->most_in + 1) * (int64_t)sizeof **out);
     return *out == NULL ? WN_OOM : WN_OK;
 }
 

@@ -106,6 +106,8 @@ return {
             permute('turn', { 2, 3, 4 }, 3, 1, 2),
             permute('heads', { 2, 3, 2, 4 }, 1, 3, 2, 4),
             permute('large', { 33, 65 }, 2, 1),
+            permute('by whole lines', { 48, 288 }, 2, 1),
+            permute('by whole lines, i32, among others', { 3, 32, 2, 16, dtype = 'i32', gen = 'int:99' }, 4, 3, 1, 2),
             permute('no elements', { 0, 4 }, 2, 1),
             permute('i32', { 3, 4, dtype = 'i32', gen = 'int:90' }, 2, 1),
             { name = 'transpose', inputs = { { 2, 3, 4 } }, grad = true, exact = true,

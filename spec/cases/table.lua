@@ -90,6 +90,8 @@ return {
             embedding_grad('a list', { 4, 3 }, ids(7, 4), 7),
             embedding_grad('repeated', { 2, 6, 5 }, ids(3, 2, 6), 3),
             embedding_grad('no ids', { 0, 3 }, ids(7, 0), 7),
+            embedding_grad('rows of whole lines', { 40, 32 }, ids(6, 40), 9),
+            embedding_grad('rows of more than a block', { 5, 520 }, ids(3, 5), 3),
         },
         bad = {
             { inputs = { { 4, 3 }, ids(7, 5) }, error = 'embedding_grad: dy is %(4, 3%) and the ids are %(5%)' },

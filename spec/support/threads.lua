@@ -14,6 +14,10 @@ local wide = wane.randn(257, 1031):retain()
 print('rows', fingerprint { wane.eval(wide:sum(2)) }, fingerprint { wane.eval(wide:sum(1)) })
 print('softmax', fingerprint { wane.eval(wide:softmax(-1)) })
 
+local spots = wane.randint(0, 40, { 257 }):retain()
+local into = require('wane.op').record('embedding_grad', { wide, spots }, { i = { 60 } })
+print('table', fingerprint { wane.eval(into) })
+
 local half = wide:to 'bf16'
 local mixed = half:gelu() * half + half:softmax(-1) + half:matmul(half, { transpose_a = true }):sum()
 print('bf16', fingerprint { wane.eval(mixed:to 'f32') }, fingerprint { wane.eval(half:sum(1):to 'f32') })

@@ -110,6 +110,12 @@ function Optimizer.class(class)
     end
 end
 
+local filling -- the block whose numbers are being set; LuaJIT does not compile functions that make functions
+
+local function set(i, v)
+    binding.check(C.wn_hyper_set(filling, i, v))
+end
+
 -- The block for parameters that make their t-th step now, filled.
 local function block(self, t, blocks)
     local b = blocks[t]
@@ -122,7 +128,7 @@ local function block(self, t, blocks)
         b = { id = id, ref = binding.Ref(id) }
         self._blocks[late] = b
     end
-    local function set(i, v) binding.check(C.wn_hyper_set(b.id, i, v)) end
+    filling = b.id
     self._class.fill(self._settings, set, t)
     blocks[t] = b
     return b
