@@ -17,7 +17,7 @@
 
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
-#define SWAP_SUMS 8192    /* 16384 and 32768: the same */
+#define SWAP_SUMS 8192    /* 32768: the same */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
 #define TALL 512          /* rows of a block when A is read in place */
 #define BLOCK 49152       /* outputs of a block */

@@ -60,7 +60,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 #define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
 #define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
 #define WN_GEMM_FAR_STEPS_BF16 2
-#define WN_GEMM_ALONG 160 /* words touched ahead along a row; 64, 128, 256, 384: 0-3 % less */
+#define WN_GEMM_ALONG 160 /* words touched ahead along a row; 256: 0-3 % less */
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 

@@ -16,7 +16,7 @@
 #define A_WORDS 16384    /* packed rows of A */
 #define B_WORDS WN_GEMM_B_FLOATS
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
-#define SWAP_SUMS 8192    /* 16384 and 32768: the same */
+#define SWAP_SUMS 8192    /* 32768: the same */
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
 #define TALL 512          /* rows of a block when A is read in place */
