@@ -1,9 +1,11 @@
 /* The f32 product's driver: cuts a batch of products into blocks, one a task, and feeds the tile of this machine.
- * Three ways through a block; an output's chain over k is the same in all of them (gemm.h):
+ * Four ways through a block; an output's chain over k is the same in all of them (gemm.h):
  *   general   strips of B packed once for all rows; A is read in place, or packed where that is cheaper;
  *   in place  B's rows lie along the columns: the first tile of a strip packs it while it computes;
  *   swapped   few rows, and B's rows lie along k (a layer's forward): c' = B a', so that only A, the small one, is
- *             packed, and B is read once, where it lies. Partial sums wait in a buffer and turn at the end.
+ *             packed, and B is read once, whole rows of it, where it lies. Partial sums wait in a buffer and turn at
+ *             the end;
+ *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm_few.c.
  * The first two go block by block: all of k for as many outputs as the second cache holds, then the next ones. (k
  * outside instead, over all outputs, writes and reads c once a stretch: 1.2 to 1.5 times slower where k is 384 to 3072
  * and the caches are shared with others.)
@@ -13,10 +15,12 @@
 #include "gemm.h"
 #include "stream.h"
 
-#define SWAP_ROWS 64    /* rows of A up to which swapping pays */
-#define DIRECT_ROWS 192 /* rows of A from which it is read in place */
-#define TALL 512        /* rows of a block when A is read in place */
-#define BLOCK 49152     /* outputs of a block */
+#define SWAP_ROWS 64      /* rows of A up to which swapping pays */
+#define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
+#define SWAP_SUMS 8192    /* 32768: the same */
+#define DIRECT_ROWS 192   /* rows of A from which it is read in place */
+#define TALL 512          /* rows of a block when A is read in place */
+#define BLOCK 49152       /* outputs of a block */
 
 struct job {
     const struct wn__gemm *p;
@@ -74,28 +78,26 @@ static void pack_swapped(const struct job *w, const struct block *q, int64_t k, 
 /* Columns [column, column + n) of c, all rows of the block: (n, rows) sums, turned into c. */
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
-    float packed[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
-    float sums[WN_GEMM_A_FLOATS] __attribute__((aligned(64)));
+    float packed[SWAP_PACKED] __attribute__((aligned(64)));
+    float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0, wide = (rows + width - 1) / width * width;
-    int64_t step = least(WN_GEMM_KC, WN_GEMM_B_FLOATS / wide / 16 * 16), mr = w->kernel->mr;
+    int64_t step = SWAP_PACKED / wide / 16 * 16, mr = w->kernel->mr;
     for (int64_t k = 0; k < p->k; k += step) {
         int64_t kc = least(p->k - k, step);
         pack_swapped(w, q, k, kc, width, packed);
         struct wn__gemm_tile t = {.kc = kc, .ai = p->bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
-        t.ahead_near = 1;
-        t.ahead_step = kc / 4; /* bytes: 16 touches along the kc floats of a row */
-        t.ahead_row = p->bj * (int64_t)sizeof(float);
         for (int64_t i = 0; i < n; i += mr) {
             t.m = least(n - i, mr);
             t.a = q->b + (column + i) * p->bj + k;
-            t.ahead = (const char *)(t.a + mr * p->bj);
-            if (i + mr >= n) t.ahead = (const char *)(q->b + column * p->bj + k + kc);
+            const float *next = t.a + mr * p->bj;
+            if (i + mr >= n) next = k + kc < p->k ? q->b + column * p->bj + k + kc : q->b + (column + n) * p->bj;
+            wn__gemm_along(&t, next);
             t.row_bias = p->bias && k + kc == p->k ? (const float *)p->bias + column + i : NULL;
             for (int64_t row = 0; row < rows; row += width) {
                 t.b = packed + row * kc;
                 t.c = sums + i * wide + row;
-                t.n = least(rows - row, width);
+                t.n = width; /* zeros beyond the rows */
                 w->kernel->tile(&t);
             }
         }
@@ -108,12 +110,12 @@ static void run_swapped(const struct job *w, const struct block *q)
 {
     int64_t rows = q->row1 - q->row0, strips = (rows + w->kernel->nr - 1) / w->kernel->nr;
     int64_t width = ((rows + strips - 1) / strips + 15) / 16 * 16;
-    int64_t step = WN_GEMM_A_FLOATS / (strips * width) / w->kernel->mr * w->kernel->mr;
+    int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
     for (int64_t column = q->column0; column < q->column1; column += step)
         run_swapped_part(w, q, column, least(q->column1 - column, step), width);
 }
 
-/* ---- general and in place ---------------------------------------------------------------------------- */
+/* ---- packing A ------------------------------------------------------------------------------------------ */
 
 /* Two groups of 8 rows that lie along memory: a whole cache line of each step is read once. */
 static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
@@ -124,7 +126,7 @@ static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
     }
 }
 
-/* Rows in groups of mr: (group, kc, mr), zeros beyond m. */
+/* Rows in groups of mr: (group, kc, mr); nothing is written beyond m. */
 static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t kc, float *out)
 {
     const struct wn__gemm *p = w->p;
@@ -140,6 +142,34 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
                 for (int64_t j = 0; j < m; j++) to[k * mr + j] = from[i + k * p->ak + j];
     }
 }
+
+/* ---- few rows: gemm_few.c ----------------------------------------------------------------------------------- */
+
+static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
+{
+    const struct job *w = f->job;
+    const struct wn__gemm *p = w->p;
+    const float *a = (const float *)p->a + t->offset[0] * p->m * p->k + t->row0 * p->ai + k * p->ak;
+    int64_t rows = t->row1 - t->row0, full = rows / f->mr * f->mr;
+    if (full < rows) memset(to + full * kc, 0, (size_t)(f->mr * kc) * sizeof *to);
+    pack_a(w, a, rows, kc, to);
+}
+
+static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, int64_t kc, float *to)
+{
+    for (int64_t k = 0; k < kc; k++, b += f->p->bk, to += f->nr) {
+        memcpy(to, b, (size_t)n * sizeof *to);
+        if (n < f->nr) memset(to + n, 0, (size_t)(f->nr - n) * sizeof *to);
+    }
+}
+
+static void store_few(const float *sums, const void *bias, int64_t n, void *c)
+{
+    const float *add = bias;
+    for (int64_t j = 0; j < n; j++) ((float *)c)[j] = add ? sums[j] + add[j] : sums[j];
+}
+
+/* ---- general and in place ---------------------------------------------------------------------------- */
 
 /* What a stretch's tiles touch while they compute. */
 struct ahead {
@@ -249,6 +279,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
+    const struct wn__gemm_few few = {
+        p, w, w->kernel->mr, w->kernel->nr, 1, sizeof(float), w->kernel->carry, pack_few_a, pack_few_b, store_few};
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -261,6 +293,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        else if (p->bk != 1 && w->kernel->carry && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();

@@ -5,7 +5,7 @@
  * cut, the thread count and the path; so bits do not depend on any of them, and the AVX2 and AVX-512 tiles agree.
  * bf16: the same of pairs of k where the processor multiplies pairs; its bits are those of that instruction there, and
  * of the f32 chain elsewhere.
- * All packing is into fixed buffers on the thread's stack (56 KiB, bf16 280 KiB): a product needs no workspace. */
+ * All packing is into fixed buffers on the thread's stack (up to 320 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
@@ -48,6 +48,10 @@ int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, 
                       struct wn__gemm_part *out);
 /* p's elementwise op, if it has one, over rows [row0, row1), columns [column, column + n) of a matrix just made. */
 void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
+struct wn__gemm_tile;
+/* Lets a tile whose rows of a lie along memory touch them WN_GEMM_ALONG words before it needs them, then those of
+ * the tile after it, which begin at `next`. */
+void wn__gemm_along(struct wn__gemm_tile *t, const float *next);
 int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 
 #define WN_GEMM_A_FLOATS 8192 /* packed rows of A, or partial sums */
@@ -56,6 +60,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 #define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
 #define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
 #define WN_GEMM_FAR_STEPS_BF16 2
+#define WN_GEMM_ALONG 160 /* words touched ahead along a row; 256: 0-3 % less */
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 
@@ -77,9 +82,26 @@ struct wn__gemm_tile {
     int64_t ahead_step;    /* ... ahead + k / steps * ahead_row + k % steps * ahead_step bytes, where steps */
     int64_t ahead_row;     /* ... is one of the two above */
     int32_t ahead_near;    /* into the first cache, else the second */
-    uint16_t *half;        /* bf16 only: NULL, or (m, n), rows half_ld apart: where the sums go, rounded, and ... */
+    const char
+        *ahead_then;    /* NULL, or: all rows of a are touched side by side (wn__gemm_along): at ahead + k / 8 * 32 + */
+    int64_t ahead_turn; /* ... k % 8 * ahead_row; from this step on (a multiple of 8) at ahead_then + ... instead */
+    uint16_t *half;     /* bf16 only: NULL, or (m, n), rows half_ld apart: where the sums go, rounded, and ... */
     int64_t half_ld;
     const uint16_t *half_bias; /* ... (n) added before, or NULL; c is then only read */
+};
+
+/* sums (mr, nr) += a (kc, mr)^T b (kc, nr), all dense and packed, while rows of the next strip are packed. */
+struct wn__gemm_carry {
+    int64_t kc;
+    const float *a, *b;
+    float *sums;
+    int32_t first;     /* start at zero instead of sums */
+    int32_t every;     /* 1, 2 or 4 steps take one row along ... */
+    int64_t rows;      /* ... up to this many; every * rows <= kc */
+    const float *from; /* where they lie, next_n columns, rows bk apart ... */
+    int64_t bk, next_n;
+    float *next;        /* ... and go, (rows, nr), zeros beyond next_n */
+    const float *ahead; /* rows that are to be packed later: touched */
 };
 
 struct wn__gemm_kernel {
@@ -87,7 +109,27 @@ struct wn__gemm_kernel {
     void (*tile)(const struct wn__gemm_tile *t);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
+    void (*carry)(const struct wn__gemm_carry *t); /* or NULL */
 };
+
+/* ---- few rows (gemm_few.c) ------------------------------------------------------------------------------ */
+#define WN_GEMM_FEW 64 /* rows of A up to which it pays to read B once, as it lies */
+
+/* What the way of few rows needs to know of the element. Steps are words. */
+struct wn__gemm_few {
+    const struct wn__gemm *p;
+    const void *job;           /* of whoever asks */
+    int64_t mr, nr, per, size; /* steps of k in a word; bytes of an element */
+    void (*carry)(const struct wn__gemm_carry *t);
+    /* Rows of A in groups: (group, steps, mr), from step k on. */
+    void (*pack_a)(const struct wn__gemm_few *w, const struct wn__gemm_part *part, int64_t k, int64_t steps, float *to);
+    /* n columns of B: (steps, nr), zeros beyond n. */
+    void (*pack_b)(const struct wn__gemm_few *w, const float *b, int64_t n, int64_t steps, float *to);
+    void (*store)(const float *sums, const void *bias, int64_t n, void *c); /* bias: (n) or NULL */
+};
+
+/* part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0. */
+void wn__gemm_few(const struct wn__gemm_few *w, const struct wn__gemm_part *part);
 
 const struct wn__gemm_kernel *wn__gemm_best(void); /* what this machine runs fastest */
 const struct wn__gemm_kernel *wn__gemm_plain(void);
@@ -104,6 +146,7 @@ struct wn__gemm_bf16_kernel {
     /* Strips of `width` rows of x, each (steps, width) words: word (s, i) is x(i, k) = x[i * xi + k * xk] for the k of
      * step s; zeros for i beyond rows and beyond k. One of xi, xk is 1. */
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
+    void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */

@@ -123,7 +123,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx2(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL};
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
 }
 #else

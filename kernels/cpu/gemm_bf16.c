@@ -1,7 +1,7 @@
 /* The bf16 product's driver, with the f32 one's ways (gemm.c) over words of 32 bits: a pair of k where this machine
  * multiplies pairs, else a float converted while it is packed, for the f32 tile.
  *
- * Sums are f32 over all of k, in a buffer on the thread's stack (280 KiB with the packed operands), and rounded to
+ * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
  * `swapped` is gemm.c's: few rows, B's rows along k. An output's chain over k depends on k alone; bits depend on
@@ -15,12 +15,13 @@
 #define SUMS 49152       /* f32 sums of a block */
 #define A_WORDS 16384    /* packed rows of A */
 #define B_WORDS WN_GEMM_B_FLOATS
-#define SWAP_SUMS 8192
-#define SWAP_ROWS 64    /* rows of A up to which swapping pays */
-#define DIRECT_ROWS 192 /* rows of A from which it is read in place */
-#define TALL 512        /* rows of a block when A is read in place */
-#define COLUMN_UNIT 96  /* columns are cut at multiples: two strips, three cache lines of c */
-#define STREAM_K 32     /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
+#define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
+#define SWAP_SUMS 8192    /* 32768: the same */
+#define SWAP_ROWS 64      /* rows of A up to which swapping pays */
+#define DIRECT_ROWS 192   /* rows of A from which it is read in place */
+#define TALL 512          /* rows of a block when A is read in place */
+#define COLUMN_UNIT 96    /* columns are cut at multiples: two strips, three cache lines of c */
+#define STREAM_K 32       /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
 
 struct job {
     const struct wn__gemm *p;
@@ -71,7 +72,7 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
     if (own) return *own;
     const struct wn__gemm_kernel *f32 = wn__gemm_best();
-    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain};
+    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL};
 }
 
 /* ---- swapped --------------------------------------------------------------------------------------- */
@@ -100,28 +101,26 @@ static void finish_swapped(const struct job *w, const struct block *q, const flo
 
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
-    float packed[B_WORDS] __attribute__((aligned(64)));
+    float packed[SWAP_PACKED] __attribute__((aligned(64)));
     float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0, wide = up(rows, width), words = p->k / w->kernel->per;
-    int64_t step = least(STEPS, B_WORDS / wide / 16 * 16), mr = w->kernel->mr, bj = p->bj / w->kernel->per;
+    int64_t step = SWAP_PACKED / wide / 16 * 16, mr = w->kernel->mr, bj = p->bj / w->kernel->per;
     const float *b = (const float *)(const void *)(q->b + column * p->bj);
     for (int64_t k = 0; k < words; k += step) {
         int64_t kc = least(words - k, step);
         pack_swapped(w, q, k, kc, width, packed);
         struct wn__gemm_tile t = {.kc = kc, .ai = bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
-        t.ahead_near = 1;
-        t.ahead_step = kc / 4; /* bytes: 16 touches along the kc words of a row */
-        t.ahead_row = bj * (int64_t)sizeof(float);
         for (int64_t i = 0; i < n; i += mr) {
             t.m = least(n - i, mr);
             t.a = b + i * bj + k;
-            t.ahead = (const char *)(t.a + mr * bj);
-            if (i + mr >= n) t.ahead = (const char *)(b + k + kc);
+            const float *next = t.a + mr * bj;
+            if (i + mr >= n) next = k + kc < words ? b + k + kc : b + n * bj;
+            wn__gemm_along(&t, next);
             for (int64_t row = 0; row < rows; row += width) {
                 t.b = packed + row * kc;
                 t.c = sums + i * wide + row;
-                t.n = least(rows - row, width);
+                t.n = width; /* zeros beyond the rows */
                 w->kernel->tile(&t);
             }
         }
@@ -136,6 +135,27 @@ static void run_swapped(const struct job *w, const struct block *q)
     int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
     for (int64_t column = q->column0; column < q->column1; column += step)
         run_swapped_part(w, q, column, least(q->column1 - column, step), width);
+}
+
+/* ---- few rows: gemm_few.c ----------------------------------------------------------------------------------- */
+
+static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
+{
+    const struct wn__gemm *p = f->p;
+    const struct job *w = f->job;
+    const uint16_t *a = (const uint16_t *)p->a + t->offset[0] * p->m * p->k + t->row0 * p->ai + k * f->per * p->ak;
+    w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, kc * f->per, f->mr, to);
+}
+
+static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, int64_t kc, float *to)
+{
+    const struct job *w = f->job;
+    w->kernel->pack((const uint16_t *)(const void *)b, 1, f->p->bk, n, kc * f->per, f->nr, to);
+}
+
+static void store_few(const float *sums, const void *bias, int64_t n, void *c)
+{
+    round_row(sums, bias, n, c);
 }
 
 /* ---- general ------------------------------------------------------------------------------------------- */
@@ -263,6 +283,9 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
+    const struct wn__gemm_few few = {
+        p,          w,          w->kernel->mr, w->kernel->nr, w->kernel->per, sizeof(uint16_t), w->kernel->carry,
+        pack_few_a, pack_few_b, store_few};
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -275,6 +298,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        else if (w->in_place && p->bk != 1 && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();

@@ -97,7 +97,7 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
 {
-    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack};
+    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry};
     return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
 }
 #else

@@ -65,3 +65,14 @@ void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t
         wn__step_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, n, 1, 1, 0);
     }
 }
+
+void wn__gemm_along(struct wn__gemm_tile *t, const float *next)
+{
+    int64_t turn = (t->kc - WN_GEMM_ALONG) / 8 * 8;
+    t->ahead_near = 1;
+    t->ahead_row = t->ai * (int64_t)sizeof(float);
+    t->ahead_step = 0;
+    t->ahead_turn = turn > 0 ? turn : 0;
+    t->ahead = (const char *)(turn > 0 ? t->a + WN_GEMM_ALONG : next);
+    t->ahead_then = (const char *)next;
+}

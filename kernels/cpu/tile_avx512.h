@@ -126,21 +126,38 @@ ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16
 #endif
 }
 
-/* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used. */
+/* One step of k: rows of a at `at`, b packed. */
+ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
+                        __m512 acc[MR][3])
+{
+    __m512 x[3];
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(b + 16 * v);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        __m512 y = _mm512_set1_ps(row[i][at]);
+        __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+    }
+}
+
+/* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used; packed:
+ * and the rows of a lie side by side, so that one pointer walks them (eight do not fit the registers). */
 ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t copy, const int32_t near,
-                        const int32_t whole)
+                        const int32_t whole, const int32_t packed)
 {
     __m512 acc[MR][3];
     __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
     const float *row[MR]; /* rows beyond m repeat the last one and are not stored */
 #pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) row[i] = t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
+    for (int32_t i = 0; i < MR; i++) row[i] = packed ? t->a + i : t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
     load_tile(t, vectors, whole, acc);
     const float *b = t->b;
     float *to = t->copy;
     const char *ahead_row = t->ahead;
     /* In locals, since the compiler cannot know that storing the copy leaves the request alone. */
-    const int64_t kc = t->kc, ak = t->ak, bk = t->bk, ahead_step = t->ahead_step;
+    const int64_t kc = t->kc, ak = packed ? MR : t->ak, bk = t->bk, ahead_step = t->ahead_step;
     const int64_t group = near ? WN_GEMM_NEAR_STEPS : TILE_FAR_STEPS;
     int64_t at = 0;
     for (int64_t k0 = 0; k0 < kc; k0 += group, ahead_row += t->ahead_row) {
@@ -174,11 +191,38 @@ ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, co
     store_tile(t, vectors, whole, acc);
 }
 
+/* A whole tile whose rows of a lie along memory: 8 steps at once, and in each a line of one row is touched, so every
+ * line twice. The rows are read as they stand in memory, side by side, WN_GEMM_ALONG words behind what is touched. */
+ISA_INLINE void along_of(const struct wn__gemm_tile *t, const int32_t vectors)
+{
+    __m512 acc[MR][3];
+    const float *row[MR];
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) row[i] = t->a + i * t->ai;
+    load_tile(t, vectors, 1, acc);
+    const char *ahead = t->ahead;
+    const float *b = t->b;
+    const int64_t bk = t->bk, ahead_row = t->ahead_row, turn = t->kc - t->ahead_turn;
+    int64_t k = 0, left = t->kc;
+    for (; left >= 8; left -= 8, ahead += 32) {
+        if (left == turn) ahead = t->ahead_then;
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < 8; q++, k++, b += bk) {
+            _mm_prefetch(ahead + q * ahead_row, _MM_HINT_T0);
+            step_of(vectors, row, k, b, acc);
+        }
+    }
+    for (; left > 0; left--, k++, b += bk) step_of(vectors, row, k, b, acc);
+    store_tile(t, vectors, 1, acc);
+}
+
 #define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
     ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
     {                                                                                                                  \
-        if (t->m == MR && t->n == 16 * VECTORS) tile_of(t, VECTORS, COPY, NEAR, 1);                                    \
-        else tile_of(t, VECTORS, COPY, NEAR, 0);                                                                       \
+        int32_t whole = t->m == MR && t->n == 16 * VECTORS;                                                            \
+        if (whole && t->ai == 1 && t->ak == MR) tile_of(t, VECTORS, COPY, NEAR, 1, 1);                                 \
+        else if (whole) tile_of(t, VECTORS, COPY, NEAR, 1, 0);                                                         \
+        else tile_of(t, VECTORS, COPY, NEAR, 0, 0);                                                                    \
     }
 TILE(far_1, 1, 0, 0)
 TILE(far_2, 2, 0, 0)
@@ -190,11 +234,99 @@ TILE(copy_1, 1, 1, 0)
 TILE(copy_2, 2, 1, 0)
 TILE(copy_3, 3, 1, 0)
 
+#define ALONG(NAME, VECTORS)                                                                                           \
+    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    {                                                                                                                  \
+        along_of(t, VECTORS);                                                                                          \
+    }
+ALONG(along_1, 1)
+ALONG(along_2, 2)
+ALONG(along_3, 3)
+
 static void tile(const struct wn__gemm_tile *t)
 {
+    static void (*const along[3])(const struct wn__gemm_tile *) = {along_1, along_2, along_3};
     static void (*const of[3][3])(const struct wn__gemm_tile *) = {
         {far_1, far_2, far_3}, {near_1, near_2, near_3}, {copy_1, copy_2, copy_3}};
-    of[t->copy ? 2 : t->ahead_near ? 1 : 0][(t->n - 1) / 16](t);
+    if (t->ahead_then && t->m == MR && t->n % 16 == 0) along[t->n / 16 - 1](t);
+    else of[t->copy ? 2 : t->ahead_near ? 1 : 0][(t->n - 1) / 16](t);
+}
+
+/* ---- a tile that packs the next strip -------------------------------------------------------------------------- */
+
+/* One step of k: a (8), b (48). */
+ISA_INLINE void carry_step(const float *a, const float *b, __m512 acc[MR][3])
+{
+    __m512 x[3];
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < 3; v++) x[v] = _mm512_load_ps(b + 16 * v);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        __m512 y = _mm512_set1_ps(a[i]);
+        __asm__("" : "+v"(y)); /* as in tile_of */
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < 3; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+    }
+}
+
+/* Vector v of a row of the next strip, and a line of what is packed after it. */
+ISA_INLINE void carry_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *ahead, int32_t v)
+{
+    _mm512_store_ps(to + 16 * v, load_in_place(from, bk, v, mask));
+#if defined(TILE_HALF) /* two rows of 96 bytes, which lie in two lines each */
+    const uint16_t *even = (const uint16_t *)(const void *)ahead;
+    if (v != 1) _mm_prefetch((const char *)(even + 16 * v), _MM_HINT_T1);
+    if (v != 1) _mm_prefetch((const char *)(even + bk + 16 * v), _MM_HINT_T1);
+#else
+    _mm_prefetch((const char *)(ahead + 16 * v), _MM_HINT_T1);
+#endif
+}
+
+/* every: steps of k a row of the next strip takes. */
+ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every)
+{
+    __m512 acc[MR][3];
+    const __mmask16 mask[3] = {lanes(t->next_n, 0), lanes(t->next_n, 1), lanes(t->next_n, 2)};
+    const float *a = t->a, *b = t->b, *from = t->from, *ahead = t->ahead;
+    float *to = t->next;
+    const char *sums = (const char *)(t->sums + MR * NR);
+    const int64_t bk = t->bk;
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < 3; v++)
+            acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * NR + 16 * v);
+    for (int64_t rows = t->rows; rows > 0; rows--, from += bk, ahead += bk, to += NR, sums += 64) {
+#pragma GCC unroll 4
+        for (int32_t q = 0; q < every; q++, a += MR, b += NR) {
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < 3; v++)
+                if (v % every == q) carry_copy(from, bk, mask[v], to, ahead, v);
+            if (q == every - 1) _mm_prefetch(sums, _MM_HINT_T0);
+            carry_step(a, b, acc);
+        }
+    }
+    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) carry_step(a, b, acc);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < 3; v++) _mm512_store_ps(t->sums + i * NR + 16 * v, acc[i][v]);
+}
+
+#define CARRY(NAME, EVERY)                                                                                             \
+    ISA static void NAME(const struct wn__gemm_carry *t)                                                               \
+    {                                                                                                                  \
+        carry_of(t, EVERY);                                                                                            \
+    }
+CARRY(carry_1, 1)
+CARRY(carry_2, 2)
+CARRY(carry_4, 4)
+
+static void carry(const struct wn__gemm_carry *t)
+{
+    if (t->every == 4) carry_4(t);
+    else if (t->every == 2) carry_2(t);
+    else carry_1(t);
 }
 
 /* 16 x 16 in registers: pairs, quads, then halves of rows change places. */

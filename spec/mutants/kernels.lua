@@ -109,6 +109,20 @@ return {
         spec = 'spec/product_spec.lua',
     },
     {
+        name = 'sums of few rows begin anew at every stretch of k',
+        file = 'kernels/cpu/gemm_few.c',
+        old = '.first = at.k == 0',
+        new = '.first = 1',
+        spec = 'spec/product_spec.lua',
+    },
+    {
+        name = 'few rows multiply a strip before its last rows are packed',
+        file = 'kernels/cpu/gemm_few.c',
+        old = 'if (done < rows) f->w->pack_b',
+        new = 'if (done < rows - KC) f->w->pack_b',
+        spec = 'spec/product_spec.lua',
+    },
+    {
         name = 'bf16 products are cut off instead of rounded',
         file = 'kernels/cpu/tile_avx512.h',
         old = '            __m256i h = (__m256i)_mm512_cvtneps_pbh(acc[i][v]);',
