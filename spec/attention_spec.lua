@@ -2,6 +2,7 @@
 -- and dropout: values, gradients and masks of both forms of nn.Attention; memory; bits under policies, threads and
 -- devices; and what says which form it needs.
 local helper = require 'spec.helper'
+local ffi = require 'ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local wane = helper.wane
@@ -60,6 +61,7 @@ describe('both forms of nn.Attention agree', function()
         { 'looking everywhere', 32, 4, { causal = false, bias = false }, { 2, 24 } },
         { 'with dropout', 48, 2, { dropout = 0.3 }, { 2, 21 } },
         { 'with dropout over several tiles', 24, 2, { dropout = 0.2, kv_heads = 1 }, { 1, 230 } },
+        { 'with rows longer than the backward holds', 8, 1, { dropout = 0.1 }, { 1, 1122 } },
         { 'with rotated positions', 32, 4, { rope = true, kv_heads = 2 }, { 2, 17 } },
         { 'with one position', 16, 2, { rope = 100, dropout = 0.5 }, { 3, 1 } },
         { 'all of it', 60, 6, { rope = true, kv_heads = 3, dropout = 0.1, causal = false }, { 2, 26 } },
@@ -257,6 +259,36 @@ describe('tiled attention', function()
         assert(why:find "'attention' is not in this version" and why:find 'tiled = false', why)
         fine, why = peak(false)
         assert(fine, why)
+    end)
+end)
+
+describe('what tiles are worked with', function()
+    local library
+    setup(function()
+        ffi.cdef 'int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p);'
+        local path = os.tmpname()
+        local files = 'spec/support/attention.c kernels/cpu/attention_tile.c kernels/cpu/attention_avx512.c '
+            .. 'kernels/cpu/gemm*.c kernels/cpu/walk.c kernels/cpu/stream.c kernels/cpu/parallel.c '
+            .. 'runtime/base/type.c runtime/base/status.c'
+        local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared -ffp-contract=off '
+            .. '-fno-math-errno -fno-trapping-math -Wl,-z,defs -o %s %s -lm'):format(path, files))
+        assert(code == 0, text)
+        library = ffi.load(path)
+        os.remove(path)
+    end)
+
+    it('gives the same bits with AVX-512 and in portable C', function()
+        for _, keys in ipairs { 1, 3, 8, 23, 64, 120 } do
+            for _, width in ipairs { 16, 48, 64, 96 } do
+                for _, diagonal in ipairs { -1000, -40, -8, 0, 24 } do
+                    for k, p in ipairs { 0, 0.3, 1 } do
+                        local time = 200 + (keys + k) % 4
+                        assert.equal(0, tonumber(library.attention_differ(time, keys, width, diagonal, p)),
+                            ('keys %d, width %d, diagonal %d, p %g, time %d'):format(keys, width, diagonal, p, time))
+                    end
+                end
+            end
+        end
     end)
 end)
 

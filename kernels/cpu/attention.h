@@ -1,6 +1,6 @@
 /* Attention on the CPU: what its files share. attention.c reads the description and picks a way; attention_plain.c is
- * the readable one, for f64 and heads of any size; attention_tile.c holds the pieces of the tiled one, which
- * attention_forward.c and attention_grad.c are made of.
+ * the readable one, for f64 and heads of any size; attention_tile.c and, for AVX-512, attention_avx512.c hold the
+ * pieces of the tiled one, which attention_forward.c and attention_grad.c are made of.
  *
  * No way keeps more than a tile of the (T, T) weights, and that on the thread's stack. A result is one chain of steps
  * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head, inside they go in order. */
@@ -8,7 +8,6 @@
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
 #include "cpu.h"
-#include "gemm.h"
 
 struct wn__attention {
     int64_t batch, time, heads, kv_heads, size; /* size: of a head */
@@ -31,6 +30,7 @@ void wn__attention_plain_grad(const struct wn__attention *k);
 void wn__attention_forward(const struct wn__attention *k);
 void wn__attention_grad(const struct wn__attention *k);
 #define WN_ATTENTION_SIZE 256
+#define WN_ATTENTION_LOG2E 1.4426950408889634
 
 /* First element of query head h; of key head g (values: kv_heads size later). */
 static inline int64_t wn__attention_query(const struct wn__attention *k, int64_t b, int64_t t, int64_t h)
@@ -53,14 +53,40 @@ static inline int64_t wn__attention_sum(const struct wn__attention *k, int64_t b
     return (b * k->time + t) * k->sums_row + k->sums_first + g * k->size;
 }
 
+/* The weight of query i, key j of head h: an element of (B, H, T, T). */
+static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return (uint64_t)(((b * k->heads + h) * k->time + i) * k->time + j);
+}
+
 /* bf16 only: the sums of one key head, rounded into out. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
 
-/* ---- tiles (attention_tile.c) -------------------------------------------------------------------------- */
+/* ---- tiles ---------------------------------------------------------------------------------------------- */
 /* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side
- * by side, and the products take it as it lies: see gemm.h for a and b. */
+ * by side, and the products take it as it lies. */
 
-/* c (m, n) = a b, or += when not first. b is 64-byte aligned, bk a multiple of 16, rows readable to one too. */
+/* Memory that is needed soon, touched a few rows at a time while products run: up to four stretches of rows, each of
+ * `bytes`. */
+struct wn__attention_ahead {
+    struct {
+        const char *at;
+        int64_t step, rows;
+    } list[4];
+    int64_t bytes;
+    int32_t n, i; /* how many; the first with rows left */
+};
+static inline void wn__attention_expect(struct wn__attention_ahead *a, const void *base, int64_t at, int64_t step,
+                                        int64_t rows, int32_t dtype)
+{
+    const int64_t bytes = dtype == WN_BF16 ? 2 : 4;
+    a->list[a->n].at = (const char *)base + at * bytes;
+    a->list[a->n].step = step * bytes;
+    a->list[a->n++].rows = rows;
+}
+
+/* c (m, n) = a b, or += when not first; a(i, k) = a[i * ai + k * ak], one of ai, ak is 1. b is 64-byte aligned, bk a
+ * multiple of 16, rows readable to one too. Every output is one chain of k steps, acc = a b + acc. */
 struct wn__attention_product {
     int64_t m, n, k;
     const float *a;
@@ -69,9 +95,56 @@ struct wn__attention_product {
     int64_t bk;
     float *c;
     int64_t ldc;
+    const float *back;                 /* NULL, or (n): what the columns of c are multiplied with first */
+    struct wn__attention_ahead *ahead; /* or NULL */
     int32_t first;
 };
-void wn__attention_multiply(const struct wn__gemm_kernel *g, const struct wn__attention_product *p);
+
+/* s (keys, width), rows ld apart, all multiples of 16 but keys. Row j is for the columns from j + diagonal on: those of
+ * queries that see its key. */
+struct wn__attention_tile {
+    float *s;
+    uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
+    int64_t ld, keys, width, diagonal;
+};
+#define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
+#define WN_ATTENTION_KEPT WN_ATTENTION_DRAWN
+#define WN_ATTENTION_EVERY (-((int64_t)1 << 40)) /* a diagonal that hides nothing */
+
+/* How many rows the 16 columns from c see between them. */
+static inline int64_t wn__attention_seen(const struct wn__attention_tile *t, int64_t c)
+{
+    int64_t rows = c + 16 - t->diagonal;
+    return rows < 0 ? 0 : rows < t->keys ? rows : t->keys;
+}
+
+/* What the tiles are worked with: attention_avx512.c, or attention_tile.c on any machine, with the same bits. All but
+ * the product leave alone what wn__attention_seen does not count. */
+struct wn__attention_kernel {
+    void (*multiply)(const struct wn__attention_product *p);
+    /* s = 2^(s - best), 0 where not kept; best and sum (of all, kept or not) brought up to date; back =
+     * 2^(best before - best now). All (width). */
+    void (*softmax)(const struct wn__attention_tile *t, float *best, float *sum, float *back);
+    /* s times factor (width) is the weights p, ds (keys, ld) the gradient of those that are kept. After: ds =
+     * p (ds, 0 where not kept, - shared), s = p, 0 where not kept. */
+    void (*weigh)(const struct wn__attention_tile *t, float *ds, const float *factor, const float *shared);
+    /* kept, for row 0 of column 0 being this element of the (B, H, T, T) weights. */
+    void (*draw)(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element);
+};
+const struct wn__attention_kernel *wn__attention_best(void);
+const struct wn__attention_kernel *wn__attention_portable(void);
+const struct wn__attention_kernel *wn__attention_avx512(void); /* NULL when this machine has none */
+
+/* The products of a tile of weights, less what lies beyond the diagonal. */
+void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                          const struct wn__attention_tile *t); /* c is the tile */
+void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                             const struct wn__attention_tile *t); /* b is the tile */
+void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                                const struct wn__attention_tile *t); /* a is the tile */
+
+/* -inf where a row is not for a column, as far as wn__attention_seen counts. */
+void wn__attention_mask(const struct wn__attention_tile *t);
 
 /* Rows [0, n) of `size` elements from element `at`, rows `from_row` apart, times factor: into to (rows, ldt), f32.
  * Zeros right of them and below. */
@@ -81,24 +154,19 @@ struct wn__attention_rows {
     float factor;
 };
 void wn__attention_load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to);
+/* n rows of qkv from element `at` as f32, rows *step apart: where they lie, or widened into buffer (n, wide). */
+const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
+                               int64_t *step);
 /* Back: from (n, ld) into out from element `at`, rows `to_row` apart. */
 void wn__attention_store(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
                          int64_t to_row);
 
-/* A tile of scores: s (keys, width), rows ld apart, width a multiple of 16. Row j is key0 + j, column c query0 + c. */
-struct wn__attention_tile {
-    float *s;
-    int64_t ld, keys, width, key0, query0;
-};
-/* -inf where the key comes after the query. */
-void wn__attention_mask(const struct wn__attention_tile *t);
-/* s = exp(s - best), best and sum brought up to date; back = exp(best before - best now). All (width). */
-void wn__attention_softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back);
-/* 0 or 1 / (1 - p) for each weight of the tile of (b, h), into factor (keys, ld). */
-void wn__attention_draw(const struct wn__attention *k, const struct wn__gemm_kernel *g,
-                        const struct wn__attention_tile *t, int64_t b, int64_t h, float *factor);
+/* What the weights that dropout leaves are multiplied with. */
+static inline float wn__attention_kept_factor(const struct wn__attention *k)
+{
+    return k->p > 0 && wn_dropout_threshold(k->p) > 0 ? (float)wn_dropout_scale_f64(k->p) : 1.0f;
+}
 
-#define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
 /* Keys a tile holds: most, and fewer where a row of weights does not begin with a whole draw of four words. */
 static inline int64_t wn__attention_keys(const struct wn__attention *k, int64_t floats, int64_t most)
 {

@@ -1,38 +1,58 @@
 /* Tiled attention, forward: a task is a stretch of queries of one head, cut into strips as wide as the product's tile.
  * Its keys and values come by in tiles; each strip keeps its running maximum, sum and result (Milakov and Gimelshein,
- * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). What lies beyond the
- * diagonal is skipped by tile and strip, so a strip computes less than its own width too much. */
+ * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). Queries are multiplied with
+ * the scale and with log2 e, so that weights are powers of two. What lies beyond the diagonal is skipped by vectors of
+ * 16 queries. */
 #include <math.h>
-#include "../scalar.h"
 #include "attention.h"
+#include "gemm.h"
 
-/* Keys, values: 32 KiB each; queries, result: 48 KiB each; a strip's weights and their dropout: 24 KiB each. With heads
- * of 64 that is 128 keys and 192 queries; 210 KiB of the thread's stack in all. */
+/* Keys, values: 32 KiB each, for bf16 only; queries, result: 48 KiB each; a strip's weights: 24 KiB. With heads of 64
+ * that is 128 keys and 192 queries; 186 KiB of the thread's stack in all. */
 #define KEY_FLOATS 8192
 #define QUERY_FLOATS 12288
 #define QUERIES 192
-#define STRIP_FLOATS (WN_ATTENTION_DRAWN * WN_GEMM_NR_MAX)
+#define STRIP 48 /* queries: three vectors, the widest tile of products */
 
 struct forward {
     const struct wn__attention *k;
-    const struct wn__gemm_kernel *kernel;
+    const struct wn__attention_kernel *kernel;
     int64_t wide;                 /* floats of a row in a tile: the head's size up to a multiple of 16 */
     int64_t queries, keys, tiles; /* of a tile; tiles of queries a head */
+};
+
+/* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
+struct stretch {
+    int64_t b, h, first, n, all;
 };
 
 /* One task's buffers; strip c of query and result at c * wide. */
 struct work {
     float key[KEY_FLOATS], value[KEY_FLOATS];
-    float query[QUERY_FLOATS];  /* strips (size, strip), times the scale */
+    float query[QUERY_FLOATS];  /* strips (size, strip), times scale and log2 e */
     float result[QUERY_FLOATS]; /* strips (size, strip) */
-    float weight[STRIP_FLOATS], factor[STRIP_FLOATS];
+    float weight[WN_ATTENTION_DRAWN * STRIP];
     float best[QUERIES], sum[QUERIES];
-    int64_t b, h, first, n, all; /* queries first .. first + n - 1, padded to `all` */
+    uint16_t kept[STRIP / 16 * WN_ATTENTION_KEPT];
+    struct stretch at;
 } __attribute__((aligned(64)));
+
+/* A tile of keys, as it lies or widened. */
+struct keys {
+    const float *key, *value;
+    int64_t step, key0, n;
+    struct wn__attention_ahead ahead; /* what comes after */
+};
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Queries of the strip that begins at query c of `all`. */
+static int64_t strip_width(int64_t all, int64_t c)
+{
+    return all - c == 64 ? 32 : least(all - c, STRIP); /* 32 + 32 rather than 48 + 16 */
 }
 
 WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
@@ -41,80 +61,124 @@ WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const fl
         _Pragma("omp simd") for (int64_t c = 0; c < width; c++) x[r * width + c] *= factor[c];
 }
 
-WN_CLONES static void multiply(float *restrict x, const float *restrict y, int64_t n)
-{
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) x[i] *= y[i];
-}
-
 static void load_queries(const struct forward *f, struct work *w)
 {
     const struct wn__attention *k = f->k;
+    float factor = (float)(k->scale * WN_ATTENTION_LOG2E);
     struct wn__attention_rows rows = {
-        k->qkv, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, w->all, f->wide, (float)k->scale};
+        k->qkv, wn__attention_query(k, w->at.b, w->at.first, w->at.h), k->row, w->at.n, w->at.all, f->wide, factor};
     wn__attention_load(k, &rows, w->result);
-    for (int64_t c = 0; c < w->all; c += f->kernel->nr) {
-        int64_t width = least(w->all - c, f->kernel->nr), at = c * f->wide;
-        f->kernel->transpose(w->result + at, f->wide, width, k->size, w->query + at, width);
+    for (int64_t c = 0, width; c < w->at.all; c += width) {
+        width = strip_width(w->at.all, c);
+        wn__gemm_best()->transpose(w->result + c * f->wide, f->wide, width, k->size, w->query + c * f->wide, width);
     }
-    for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
+    for (int64_t c = 0; c < w->at.all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
 }
 
-/* The strip from query c against the keys key0 .. key0 + keys - 1, which are loaded. */
-static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_t key0, int64_t keys)
+/* The strip of `width` queries from query c against a tile of keys. */
+static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_t width, struct keys *keys)
 {
     const struct wn__attention *k = f->k;
-    int64_t width = least(w->all - c, f->kernel->nr), at = c * f->wide;
-    if (k->causal) keys = least(keys, w->first + least(c + width, w->n) - key0);
-    if (keys <= 0) return;
-    struct wn__attention_tile t = {w->weight, width, keys, width, key0, w->first + c};
-    struct wn__attention_product scores = {keys,          width, k->size,   w->key, f->wide, 1,
-                                           w->query + at, width, w->weight, width,  1};
-    float back[WN_GEMM_NR_MAX];
-    wn__attention_multiply(f->kernel, &scores);
-    if (k->causal && key0 + keys - 1 > w->first + c) wn__attention_mask(&t);
-    wn__attention_softmax(&t, w->best + c, w->sum + c, back);
-    if (k->p > 0) {
-        wn__attention_draw(k, f->kernel, &t, w->b, w->h, w->factor);
-        multiply(w->weight, w->factor, keys * width);
+    const int64_t at = c * f->wide, query0 = w->at.first + c;
+    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY};
+    if (k->causal) {
+        t.keys = least(keys->n, w->at.first + least(c + width, w->at.n) - keys->key0);
+        t.diagonal = keys->key0 - query0;
     }
-    if (key0 > 0) scale_rows(w->result + at, k->size, width, back);
-    struct wn__attention_product product = {k->size,   width, keys,           w->value, 1,        f->wide,
-                                            w->weight, width, w->result + at, width,    key0 == 0};
-    wn__attention_multiply(f->kernel, &product);
+    if (t.keys <= 0) return;
+    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,   1, w->query + at,
+                                           width,  w->weight, width,   NULL,      &keys->ahead, 1};
+    float back[STRIP];
+    wn__attention_scores(f->kernel, &scores, &t);
+    if (k->causal) wn__attention_mask(&t);
+    if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
+    f->kernel->softmax(&t, w->best + c, w->sum + c, back);
+    struct wn__attention_product product = {k->size,    width,        t.keys,         keys->value,    1,
+                                            keys->step, w->weight,    width,          w->result + at, width,
+                                            back,       &keys->ahead, keys->key0 == 0};
+    wn__attention_over_keys(f->kernel, &product, &t);
 }
 
 static void finish(const struct forward *f, struct work *w)
 {
     const struct wn__attention *k = f->k;
-    for (int64_t c = 0; c < w->all; c++) w->sum[c] = 1.0f / w->sum[c];
-    for (int64_t c = 0; c < w->all; c += f->kernel->nr) {
-        int64_t width = least(w->all - c, f->kernel->nr), at = c * f->wide;
+    float factor = wn__attention_kept_factor(k);
+    for (int64_t c = 0; c < w->at.all; c++) w->sum[c] = factor / w->sum[c];
+    for (int64_t c = 0, width; c < w->at.all; c += width) {
+        int64_t at = c * f->wide;
+        width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        f->kernel->transpose(w->result + at, width, k->size, width, w->query + at, f->wide);
+        wn__gemm_best()->transpose(w->result + at, width, k->size, width, w->query + at, f->wide);
     }
-    wn__attention_store(k, w->query, f->wide, w->n, wn__attention_result(k, w->b, w->first, w->h), k->out_row);
+    wn__attention_store(k, w->query, f->wide, w->at.n, wn__attention_result(k, w->at.b, w->at.first, w->at.h),
+                        k->out_row);
+}
+
+static struct stretch stretch_of(const struct forward *f, int64_t task)
+{
+    const struct wn__attention *k = f->k;
+    /* Under a causal mask late queries see more: last, first, last but one, ... leaves every half alike. */
+    int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
+    struct stretch s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
+    s.n = least(k->time - s.first, f->queries);
+    s.all = (s.n + 15) / 16 * 16;
+    return s;
+}
+
+static int64_t keys_seen(const struct wn__attention *k, const struct stretch *s)
+{
+    return k->causal ? s->first + s->n : k->time;
+}
+
+static void expect_keys(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0)
+{
+    const struct wn__attention *k = f->k;
+    int64_t at = wn__attention_key(k, s->b, key0, s->h / (k->heads / k->kv_heads));
+    int64_t n = least(keys_seen(k, s) - key0, f->keys);
+    wn__attention_expect(a, k->qkv, at, k->row, n, k->dtype);
+    wn__attention_expect(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
+}
+
+/* What is needed after the keys from key0 on: the next keys; or the rows of the result, and the next task's queries and
+ * first keys. Heads of 256 positions gain 10 %, of 1024 3 %. */
+static struct wn__attention_ahead expect(const struct forward *f, const struct stretch *s, int64_t key0, int64_t next,
+                                         int64_t end)
+{
+    const struct wn__attention *k = f->k;
+    struct wn__attention_ahead a = {.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    if (key0 + f->keys < keys_seen(k, s)) {
+        expect_keys(f, &a, s, key0 + f->keys);
+        return a;
+    }
+    wn__attention_expect(&a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
+    if (next < end) {
+        struct stretch to = stretch_of(f, next);
+        wn__attention_expect(&a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
+        expect_keys(f, &a, &to, 0);
+    }
+    return a;
 }
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct forward *f = ctx;
     const struct wn__attention *k = f->k;
+    const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
     struct work w;
     for (int64_t task = begin; task < end; task++) {
-        w.b = task / f->tiles / k->heads;
-        w.h = task / f->tiles % k->heads;
-        w.first = task % f->tiles * f->queries;
-        w.n = least(k->time - w.first, f->queries);
-        w.all = (w.n + 15) / 16 * 16;
+        w.at = stretch_of(f, task);
         load_queries(f, &w);
-        int64_t stop = k->causal ? w.first + w.n : k->time, group = k->heads / k->kv_heads;
-        for (int64_t key0 = 0; key0 < stop; key0 += f->keys) {
-            int64_t keys = least(stop - key0, f->keys), at = wn__attention_key(k, w.b, key0, w.h / group);
-            struct wn__attention_rows rows = {k->qkv, at, k->row, keys, keys, f->wide, 1};
-            wn__attention_load(k, &rows, w.key);
-            rows.at += k->kv_heads * k->size;
-            wn__attention_load(k, &rows, w.value);
-            for (int64_t c = 0; c < w.all; c += f->kernel->nr) run_strip(f, &w, c, key0, keys);
+        struct keys keys;
+        for (keys.key0 = 0; keys.key0 < keys_seen(k, &w.at); keys.key0 += f->keys) {
+            int64_t at = wn__attention_key(k, w.at.b, keys.key0, w.at.h / group);
+            keys.n = least(keys_seen(k, &w.at) - keys.key0, f->keys);
+            keys.key = wn__attention_see(k, at, keys.n, f->wide, w.key, &keys.step);
+            keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w.value, &keys.step);
+            keys.ahead = expect(f, &w.at, keys.key0, task + 1, end);
+            for (int64_t c = 0, width; c < w.at.all; c += width) {
+                width = strip_width(w.at.all, c);
+                run_strip(f, &w, c, width, &keys);
+            }
         }
         finish(f, &w);
     }
@@ -122,7 +186,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 
 void wn__attention_forward(const struct wn__attention *k)
 {
-    struct forward f = {.k = k, .kernel = wn__gemm_best(), .wide = (k->size + 15) / 16 * 16};
+    struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
     int64_t most = least(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
     f.tiles = (k->time + most - 1) / most;
     f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */

@@ -1,88 +1,74 @@
 /* Tiled attention, backward: a task is one key head, so that the gradients of its keys and values are summed in order:
  * query heads of its group, then tiles of queries, then tiles of keys. For each tile of queries the keys come by
- * twice: once for the maximum and sum of each query, once for the weights p and their gradient
+ * twice: once for the weights, each tile's under the maximum seen so far, and the sums; once for the weights p and
+ * their gradient
  *     ds = p (dropout(dy v) - dy y),   dq += ds k,   dk += ds q,   dv += dropout(p) dy.
- * Nothing of the forward is kept but its result. */
+ * Between the two a strip of weights stays in the second cache, where making it again would be a seventh of the work;
+ * of longer rows the rest is made again. Nothing of the forward is kept but its result. */
 #include <math.h>
 #include <string.h>
-#include "../scalar.h"
 #include "attention.h"
+#include "gemm.h"
 
-/* Keys, values: 16 KiB each; eight more tiles of 24 KiB. With heads of 64 that is 64 keys and 96 queries; 226 KiB of
- * the thread's stack in all. */
+/* Keys, values: 16 KiB each, for bf16 only; queries and what is like them: 24 KiB each. With heads of 64 that is 64
+ * keys and 96 queries. Weights of 1024 keys are held for 96 queries, 408 KiB; 615 KiB of the thread's stack in all. */
 #define KEY_FLOATS 4096
 #define KEYS 64
 #define QUERY_FLOATS 6144
 #define QUERIES 96
+#define HELD_FLOATS (1024 * QUERIES)
+#define BEST_FLOATS 4096
 
 struct grad {
     const struct wn__attention *k;
-    const struct wn__gemm_kernel *kernel;
+    const struct wn__attention_kernel *kernel;
     int64_t wide, queries, keys; /* floats of a row in a tile; queries and keys of a tile */
 };
 
 struct work {
-    float key[KEY_FLOATS], value[KEY_FLOATS];              /* (keys, wide) */
-    float query[QUERY_FLOATS], dy[QUERY_FLOATS];           /* (queries, wide); queries times the scale */
-    float query_turned[QUERY_FLOATS];                      /* (size, all) */
-    float dy_turned[QUERY_FLOATS];                         /* (size, all) */
-    float dq[QUERY_FLOATS];                                /* (size, all) */
-    float weight[KEYS * QUERIES], dweight[KEYS * QUERIES]; /* (keys, all) */
-    float factor[KEYS * QUERIES];
+    float key[KEY_FLOATS], value[KEY_FLOATS];
+    float query[QUERY_FLOATS], dy[QUERY_FLOATS]; /* (queries, wide); times the scale; times dropout's factor */
+    float query_turned[QUERY_FLOATS];            /* (size, all), times scale and log2 e */
+    float dy_turned[QUERY_FLOATS];               /* (size, all) */
+    float dq[QUERY_FLOATS];                      /* (size, all) */
+    float weight[HELD_FLOATS + KEYS * QUERIES];  /* (keys, all): `held` keys, and a tile of those that are not */
+    float ds[KEYS * QUERIES];                    /* (keys, all) */
+    float then[BEST_FLOATS];                     /* (held tiles, all): the maximum a tile's weights are under */
     float best[QUERIES], sum[QUERIES], shared[QUERIES];
+    uint16_t kept[QUERIES / 16 * WN_ATTENTION_KEPT];
     int64_t b, g, h, first, n, all; /* key head g, query head h, queries first .. first + n - 1 padded to `all` */
+    int64_t held, stop;             /* keys whose weights are held; keys that are seen */
+    struct wn__attention_ahead ahead;
 } __attribute__((aligned(64)));
-
-/* A tile of keys, and the first column of queries that sees any of them (a multiple of 16). */
-struct stretch {
-    int64_t key0, keys, column;
-};
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-/* weight: scores -> p with dropout; dweight: dy v -> ds. Sixteen queries at a time. */
-WN_CLONES static void weigh(struct work *w, const struct stretch *s, int32_t drops)
+/* shared = dy y, row by row; in w->dy and w->dq. */
+WN_CLONES static void share(struct work *w, int64_t wide, int64_t size)
 {
-    for (int64_t c = s->column; c < w->all; c += 16) {
-        const float *best = w->best + c, *inverse = w->sum + c, *shared = w->shared + c;
-        for (int64_t j = 0; j < s->keys; j++) {
-            int64_t at = j * w->all + c;
-            float *restrict weight = w->weight + at, *restrict dweight = w->dweight + at;
-            const float *restrict factor = w->factor + at;
-            if (drops) {
-                _Pragma("omp simd") for (int64_t i = 0; i < 16; i++)
-                {
-                    float p = wn_exp_below_f32(weight[i] - best[i]) * inverse[i];
-                    dweight[i] = p * (dweight[i] * factor[i] - shared[i]);
-                    weight[i] = p * factor[i];
-                }
-            } else {
-                _Pragma("omp simd") for (int64_t i = 0; i < 16; i++)
-                {
-                    float p = wn_exp_below_f32(weight[i] - best[i]) * inverse[i];
-                    dweight[i] = p * (dweight[i] - shared[i]);
-                    weight[i] = p;
-                }
-            }
-        }
-    }
+    for (int64_t c = 0; c < w->all; c++)
+        w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, w->dq + c * wide, size);
 }
 
-/* Keys from key0 on: their number, and which queries of the tile see them. */
-static struct stretch stretch_at(const struct grad *r, const struct work *w, int64_t key0, int64_t stop)
+/* What the weights of a tile are multiplied with: 2^(best then - best) / sum. */
+WN_CLONES static void find_factors(const struct work *w, const float *then, float *factor)
 {
-    struct stretch s = {key0, least(stop - key0, r->keys), 0};
-    if (r->k->causal && key0 > w->first) s.column = (key0 - w->first) / 16 * 16;
-    return s;
+    _Pragma("omp simd") for (int64_t c = 0; c < w->all; c++) factor[c] =
+        wn_exp2_below_f32(then[c] - w->best[c]) * w->sum[c];
 }
 
-static void load_rows(const struct grad *r, const void *from, int64_t at, int64_t from_row, int64_t n, int64_t rows,
+WN_CLONES static void multiply(float *x, int64_t n, float factor)
+{
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static void load_rows(const struct grad *r, const struct work *w, const void *from, int64_t at, int64_t from_row,
                       float factor, float *to)
 {
-    struct wn__attention_rows load = {from, at, from_row, n, rows, r->wide, factor};
+    struct wn__attention_rows load = {from, at, from_row, w->n, w->all, r->wide, factor};
     wn__attention_load(r->k, &load, to);
 }
 
@@ -90,77 +76,112 @@ static void load_rows(const struct grad *r, const void *from, int64_t at, int64_
 static void load_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
-    int64_t at = wn__attention_result(k, w->b, w->first, w->h);
-    load_rows(r, k->qkv, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, w->all, (float)k->scale, w->query);
-    load_rows(r, k->dy, at, k->out_row, w->n, w->all, 1, w->dy);
-    load_rows(r, k->y, at, k->out_row, w->n, w->all, 1, w->dq);
-    for (int64_t c = 0; c < w->all; c++) {
-        w->shared[c] = (float)wn__row_dot_f32(w->dy + c * r->wide, w->dq + c * r->wide, k->size);
-        w->best[c] = -INFINITY;
-        w->sum[c] = 0;
+    void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__gemm_best()->transpose;
+    int64_t query = wn__attention_query(k, w->b, w->first, w->h), at = wn__attention_result(k, w->b, w->first, w->h);
+    float scale = (float)(k->scale * WN_ATTENTION_LOG2E), factor = wn__attention_kept_factor(k);
+    load_rows(r, w, k->qkv, query, k->row, scale, w->query);
+    transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
+    load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
+    load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
+    load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
+    share(w, r->wide, k->size);
+    for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
+    if (factor != 1) load_rows(r, w, k->dy, at, k->out_row, factor, w->dy);
+    transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
+    memset(w->dq, 0, (size_t)(k->size * w->all) * sizeof *w->dq);
+    w->held = least(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
+    w->stop = k->causal ? w->first + w->n : k->time;
+}
+
+/* The tile of weights of the keys from key0 on; its columns begin with the first vector that sees any of them. */
+static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, int64_t key0, int64_t *column)
+{
+    int64_t ahead = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = ahead > 0 ? ahead / 16 * 16 : 0;
+    *column = c;
+    return (struct wn__attention_tile){
+        w->weight + least(key0, w->held) * w->all + c, NULL, w->all, least(w->stop - key0, r->keys), w->all - c,
+        r->k->causal ? ahead - c : WN_ATTENTION_EVERY};
+}
+
+/* Keys from key0 on: their weights, under the greatest score so far. */
+static void weights(const struct grad *r, struct work *w, int64_t key0, float *best, float *sum)
+{
+    const struct wn__attention *k = r->k;
+    int64_t c, step;
+    struct wn__attention_tile t = tile_of(r, w, key0, &c);
+    float back[QUERIES];
+    const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
+    struct wn__attention_product product = {t.keys, t.width, k->size, key,  step, 1, w->query_turned + c,
+                                            w->all, t.s,     t.ld,    NULL, NULL, 1};
+    wn__attention_scores(r->kernel, &product, &t);
+    if (k->causal) wn__attention_mask(&t);
+    r->kernel->softmax(&t, best + c, sum + c, back);
+}
+
+/* What is needed after the last keys: the next tile of queries of the head, or the first of the next head. */
+static void expect(const struct grad *r, struct work *w)
+{
+    const struct wn__attention *k = r->k;
+    int64_t first = w->first + r->queries, h = w->h;
+    if (first >= k->time) first = 0, h++;
+    w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    if (h == k->heads) return;
+    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, w->b, first, h);
+    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, w->b, first, h), k->row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
+}
+
+static void gradients(const struct grad *r, struct work *w, int64_t key0)
+{
+    const struct wn__attention *k = r->k;
+    int64_t values = k->kv_heads * k->size, c, step, all = w->all, at = wn__attention_key(k, w->b, key0, w->g);
+    struct wn__attention_tile t = tile_of(r, w, key0, &c);
+    const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
+    const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
+    float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
+    struct wn__attention_product product = {t.keys, t.width, k->size, value, step, 1, w->dy_turned + c,
+                                            all,    ds,      all,     NULL,  NULL, 1};
+    wn__attention_scores(r->kernel, &product, &t);
+    if (k->p > 0) {
+        t.kept = w->kept;
+        r->kernel->draw(k, &t, wn__attention_weight(k, w->b, w->h, w->first + c, key0));
     }
-    r->kernel->transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
-    r->kernel->transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
-    memset(w->dq, 0, sizeof w->dq);
-}
-
-/* The scores of a tile, into weight. */
-static struct wn__attention_tile scores(const struct grad *r, struct work *w, const struct stretch *s)
-{
-    const struct wn__attention *k = r->k;
-    struct wn__attention_tile t = {w->weight + s->column, w->all,  s->keys,
-                                   w->all - s->column,    s->key0, w->first + s->column};
-    load_rows(r, k->qkv, wn__attention_key(k, w->b, s->key0, w->g), k->row, s->keys, s->keys, 1, w->key);
-    struct wn__attention_product product = {s->keys, t.width, k->size, w->key, r->wide, 1, w->query_turned + s->column,
-                                            w->all,  t.s,     t.ld,    1};
-    wn__attention_multiply(r->kernel, &product);
-    if (k->causal && s->key0 + s->keys - 1 > t.query0) wn__attention_mask(&t);
-    return t;
-}
-
-static void run_stretch(const struct grad *r, struct work *w, const struct stretch *s)
-{
-    const struct wn__attention *k = r->k;
-    int64_t values = k->kv_heads * k->size, c = s->column, all = w->all;
-    struct wn__attention_tile t = scores(r, w, s);
-    load_rows(r, k->qkv, wn__attention_key(k, w->b, s->key0, w->g) + values, k->row, s->keys, s->keys, 1, w->value);
-    struct wn__attention_product product = {s->keys,          t.width, k->size,        w->value, r->wide, 1,
-                                            w->dy_turned + c, all,     w->dweight + c, all,      1};
-    wn__attention_multiply(r->kernel, &product);
-    if (k->p > 0) wn__attention_draw(k, r->kernel, &t, w->b, w->h, w->factor + c);
-    weigh(w, s, k->p > 0);
-    product = (struct wn__attention_product){k->size,        t.width, s->keys,   w->key, 1, r->wide,
-                                             w->dweight + c, all,     w->dq + c, all,    0};
-    wn__attention_multiply(r->kernel, &product);
-    float *sums = (float *)k->sums + wn__attention_sum(k, w->b, s->key0, w->g);
-    product = (struct wn__attention_product){
-        s->keys, k->size, w->n - c, w->dweight + c, all, 1, w->query + c * r->wide, r->wide, sums, k->sums_row, 0};
-    wn__attention_multiply(r->kernel, &product);
-    product.a = w->weight + c;
+    const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
+    find_factors(w, then, factor);
+    r->kernel->weigh(&t, ds, factor + c, w->shared + c);
+    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step, ds,
+                                             all,     w->dq + c, all,    NULL, &w->ahead, 0};
+    wn__attention_over_keys(r->kernel, &product, &t);
+    product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
+                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0};
+    wn__attention_over_queries(r->kernel, &product, &t);
+    product.a = t.s;
     product.b = w->dy + c * r->wide;
     product.c = sums + values;
-    wn__attention_multiply(r->kernel, &product);
+    wn__attention_over_queries(r->kernel, &product, &t);
 }
 
 static void run_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
-    int64_t stop = k->causal ? w->first + w->n : k->time;
-    float back[QUERIES];
     load_queries(r, w);
-    for (int64_t key0 = 0; key0 < stop; key0 += r->keys) {
-        struct stretch s = stretch_at(r, w, key0, stop);
-        struct wn__attention_tile t = scores(r, w, &s);
-        wn__attention_softmax(&t, w->best + s.column, w->sum + s.column, back);
+    for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
+        weights(r, w, key0, w->best, w->sum);
+        if (key0 < w->held) memcpy(w->then + key0 / r->keys * w->all, w->best, (size_t)w->all * sizeof *w->best);
     }
     for (int64_t c = 0; c < w->all; c++) w->sum[c] = 1.0f / w->sum[c];
-    for (int64_t key0 = 0; key0 < stop; key0 += r->keys) {
-        struct stretch s = stretch_at(r, w, key0, stop);
-        run_stretch(r, w, &s);
+    w->ahead.i = w->ahead.n = 0;
+    for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
+        float best[QUERIES], sum[QUERIES] = {0};
+        memcpy(best, w->best, sizeof best);
+        if (key0 >= w->held) weights(r, w, key0, best, sum);
+        if (key0 + r->keys >= w->stop) expect(r, w);
+        gradients(r, w, key0);
     }
     /* dq is turned where the queries were, which are done with. */
-    for (int64_t i = 0; i < k->size * w->all; i++) w->dq[i] *= (float)k->scale;
-    r->kernel->transpose(w->dq, w->all, k->size, w->all, w->query, r->wide);
+    multiply(w->dq, k->size * w->all, (float)k->scale);
+    wn__gemm_best()->transpose(w->dq, w->all, k->size, w->all, w->query, r->wide);
     wn__attention_store(k, w->query, r->wide, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row);
 }
 
@@ -190,7 +211,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 
 void wn__attention_grad(const struct wn__attention *k)
 {
-    struct grad r = {.k = k, .kernel = wn__gemm_best(), .wide = (k->size + 15) / 16 * 16};
+    struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
     r.queries = least(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
     r.keys = wn__attention_keys(k, KEY_FLOATS, KEYS);
     wn__parallel_for(k->batch * k->kv_heads, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1, run_tasks, &r);

@@ -1,11 +1,14 @@
-/* The pieces of tiled attention: rows in and out of f32 tiles, a product of tiles, and what stands between the
- * products - mask, softmax, dropout. Queries lie across, so every loop here runs over queries side by side: no sum or
- * maximum ever crosses a vector's lanes, and their order over keys is the order of the keys, four at a time. */
+/* The pieces of tiled attention: rows in and out of f32 tiles, products up to the diagonal, and in portable C what
+ * stands between them - softmax, dropout. Queries lie across, so every loop here runs over queries side by side: no sum
+ * or maximum ever crosses a vector's lanes, and their order over keys is the order of the keys, four at a time. */
 #include "attention.h"
 #include <math.h>
 #include <string.h>
-#include "../scalar.h"
 #include "draw.h"
+#include "gemm.h"
+
+#define LANES 16
+#define EACH_LANE _Pragma("omp simd") for (int32_t i = 0; i < LANES; i++)
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -36,6 +39,17 @@ void wn__attention_load(const struct wn__attention *k, const struct wn__attentio
     load(k, r, to);
 }
 
+const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
+                               int64_t *step)
+{
+    *step = k->row;
+    if (k->dtype == WN_F32) return (const float *)k->qkv + at;
+    struct wn__attention_rows rows = {k->qkv, at, k->row, n, n, wide, 1};
+    load(k, &rows, buffer);
+    *step = wide;
+    return buffer;
+}
+
 void wn__attention_store(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
                          int64_t to_row)
 {
@@ -60,15 +74,96 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
     }
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------- */
+/* ---- up to the diagonal ------------------------------------------------------------------------------------ */
 
-/* Columns in strips as equal as vectors allow: 64 as 32 + 32 keeps more sums in flight than 48 + 16. */
-void wn__attention_multiply(const struct wn__gemm_kernel *g, const struct wn__attention_product *p)
+/* Rows `row` .. row + rows - 1 of a tile are for the same vectors of columns, from `column` on; 0 rows: no more. */
+struct piece {
+    int64_t row, rows, column;
+};
+
+static struct piece piece_from(const struct wn__attention_tile *t, int64_t row)
 {
-    int64_t strips = (p->n + g->nr - 1) / g->nr, width = ((p->n + strips - 1) / strips + 15) / 16 * 16;
+    int64_t past = row + t->diagonal;
+    struct piece s = {row, past < 0 ? 16 - past : 16 - past % 16, past < 0 ? 0 : past / 16 * 16};
+    s.rows = s.column < t->width ? least(s.rows, t->keys - row) : 0;
+    return s;
+}
+
+void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                          const struct wn__attention_tile *t)
+{
+    struct wn__attention_product part = *p;
+    for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        part.m = s.rows;
+        part.n = p->n - s.column;
+        part.a = p->a + s.row * p->ai;
+        part.b = p->b + s.column;
+        part.c = p->c + s.row * p->ldc + s.column;
+        g->multiply(&part);
+    }
+}
+
+void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                             const struct wn__attention_tile *t)
+{
+    struct wn__attention_product part = *p;
+    for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        part.k = s.rows;
+        part.n = p->n - s.column;
+        part.a = p->a + s.row * p->ak;
+        part.b = p->b + s.row * p->bk + s.column;
+        part.c = p->c + s.column;
+        part.back = s.row == 0 && p->back ? p->back + s.column : NULL;
+        part.first = s.row == 0 && p->first;
+        g->multiply(&part);
+    }
+}
+
+void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
+                                const struct wn__attention_tile *t)
+{
+    struct wn__attention_product part = *p;
+    for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        part.m = s.rows;
+        part.k = p->k - s.column;
+        part.a = p->a + s.row * p->ai + s.column * p->ak;
+        part.b = p->b + s.column * p->bk;
+        part.c = p->c + s.row * p->ldc;
+        if (part.k > 0) g->multiply(&part);
+    }
+}
+
+WN_CLONES static void mask(const struct wn__attention_tile *t, int64_t row, int64_t rows, int64_t column)
+{
+    for (int64_t j = row; j < row + rows; j++) {
+        int32_t hidden = (int32_t)(j + t->diagonal - column);
+        float *s = t->s + j * t->ld + column;
+        EACH_LANE s[i] = i < hidden ? -INFINITY : s[i];
+    }
+}
+
+void wn__attention_mask(const struct wn__attention_tile *t)
+{
+    int64_t first = t->diagonal < 0 ? least(-t->diagonal, t->keys) : 0; /* rows before hide nothing */
+    for (struct piece s = piece_from(t, first); s.rows > 0; s = piece_from(t, s.row + s.rows))
+        mask(t, s.row, s.rows, s.column);
+}
+
+/* ---- products, portable ------------------------------------------------------------------------------------ */
+
+WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
+{
+    for (int64_t r = 0; r < m; r++) _Pragma("omp simd") for (int64_t c = 0; c < n; c++) x[r * ld + c] *= factor[c];
+}
+
+/* By the tile of the large products. */
+static void multiply(const struct wn__attention_product *p)
+{
+    const struct wn__gemm_kernel *g = wn__gemm_best();
     struct wn__gemm_tile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .ahead_near = 1};
-    for (int64_t column = 0; column < p->n; column += width) {
-        t.n = least(p->n - column, width);
+    if (p->back) scale_columns(p->c, p->m, p->n, p->ldc, p->back);
+    for (int64_t column = 0; column < p->n; column += g->nr) {
+        t.n = least(p->n - column, g->nr);
         for (int64_t k = 0; k < p->k; k += WN_GEMM_KC) {
             t.kc = least(p->k - k, WN_GEMM_KC);
             t.b = p->b + k * p->bk + column;
@@ -77,29 +172,18 @@ void wn__attention_multiply(const struct wn__gemm_kernel *g, const struct wn__at
                 t.m = least(p->m - i, g->mr);
                 t.a = p->a + i * p->ai + k * p->ak;
                 t.c = p->c + i * p->ldc + column;
-                t.ahead = (const char *)t.a; /* all is near: touching the next rows costs 3 % */
+                t.ahead = (const char *)t.a;
                 g->tile(&t);
             }
         }
     }
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------------------- */
-
-void wn__attention_mask(const struct wn__attention_tile *t)
-{
-    for (int64_t j = 0; j < t->keys; j++) {
-        int64_t hidden = least(t->key0 + j - t->query0, t->width);
-        for (int64_t c = 0; c < hidden; c++) t->s[j * t->ld + c] = -INFINITY;
-    }
-}
-
-#define LANES 16
-#define EACH_LANE _Pragma("omp simd") for (int64_t i = 0; i < LANES; i++)
+/* ---- softmax, portable ------------------------------------------------------------------------------------- */
 
 static inline __attribute__((always_inline)) float greater(float a, float b)
 {
-    return a > b ? a : b; /* a NaN need not win here: exp(NaN - best) is one */
+    return a > b ? a : b; /* a NaN need not win here: 2^(NaN - best) is one */
 }
 
 /* 16 queries: s (keys, ld) from their first column on. */
@@ -118,8 +202,8 @@ static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_
         float *restrict a = s + j * ld, *restrict b = a + ld, *restrict c = b + ld, *restrict d = c + ld;
         EACH_LANE
         {
-            float p = wn_exp_below_f32(a[i] - top[i]), q = wn_exp_below_f32(b[i] - top[i]);
-            float r = wn_exp_below_f32(c[i] - top[i]), t = wn_exp_below_f32(d[i] - top[i]);
+            float p = wn_exp2_below_f32(a[i] - top[i]), q = wn_exp2_below_f32(b[i] - top[i]);
+            float r = wn_exp2_below_f32(c[i] - top[i]), t = wn_exp2_below_f32(d[i] - top[i]);
             a[i] = p, b[i] = q, c[i] = r, d[i] = t;
             part[i] += (p + q) + (r + t);
         }
@@ -128,54 +212,85 @@ static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_
         float *a = s + j * ld;
         EACH_LANE
         {
-            a[i] = wn_exp_below_f32(a[i] - top[i]);
+            a[i] = wn_exp2_below_f32(a[i] - top[i]);
             part[i] += a[i];
         }
     }
     EACH_LANE
     {
-        back[i] = wn_exp_below_f32(best[i] - top[i]);
+        back[i] = wn_exp2_below_f32(best[i] - top[i]);
         sum[i] = fmaf(sum[i], back[i], part[i]);
         best[i] = top[i];
     }
 }
 
+/* 0 where row j of 16 columns is not kept. */
+static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
+{
+    for (int64_t j = 0; j < keys; j++, x += ld) {
+        uint32_t bits = kept[j];
+        EACH_LANE x[i] = bits >> i & 1 ? x[i] : 0.0f;
+    }
+}
+
 WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
-    for (int64_t c = 0; c < t->width; c += LANES) softmax_lanes(t->s + c, t->ld, t->keys, best + c, sum + c, back + c);
-}
-
-void wn__attention_softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
-{
-    softmax(t, best, sum, back);
-}
-
-/* ---- dropout ----------------------------------------------------------------------------------------------- */
-
-/* Weights of query i, keys key0 ..: one draw of 64 or 128 words, some before the first weight when its row of the
- * mask does not begin at a multiple of four. */
-WN_CLONES static void draw_query(const struct wn__attention *k, uint64_t element, int64_t keys, float *factor)
-{
-    uint32_t word[4 * WN_QUADS], last = (uint32_t)(wn_dropout_threshold(k->p) - 1);
-    const uint32_t *from = word + (element & 3);
-    float scale = wn_dropout_scale_f32(k->p);
-    if ((int64_t)(element & 3) + keys <= 2 * WN_QUADS)
-        wn__draw_quads(k->seed, k->counter, element >> 2, WN_QUADS / 2, word);
-    else wn__draw(k->seed, k->counter, element >> 2, word);
-    _Pragma("omp simd") for (int64_t j = 0; j < keys; j++) factor[j] = from[j] <= last ? scale : 0.0f;
-}
-
-void wn__attention_draw(const struct wn__attention *k, const struct wn__gemm_kernel *g,
-                        const struct wn__attention_tile *t, int64_t b, int64_t h, float *factor)
-{
-    float rows[16 * WN_ATTENTION_DRAWN] = {0};
-    int64_t none = wn_dropout_threshold(k->p) == 0; /* p is 1: nothing stays */
-    for (int64_t c = 0; c < t->width; c += 16) {
-        int64_t n = least(16, k->time - t->query0 - c); /* columns beyond are no queries: any factor does */
-        for (int64_t i = 0; i < n && !none; i++) {
-            int64_t query = (b * k->heads + h) * k->time + t->query0 + c + i;
-            draw_query(k, (uint64_t)(query * k->time + t->key0), t->keys, rows + i * WN_ATTENTION_DRAWN);
-        }
-        g->transpose(rows, WN_ATTENTION_DRAWN, 16, t->keys, factor + c, t->ld);
+    for (int64_t c = 0; c < t->width; c += LANES) {
+        int64_t keys = wn__attention_seen(t, c);
+        softmax_lanes(t->s + c, t->ld, keys, best + c, sum + c, back + c);
+        if (t->kept) drop(t->s + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
     }
+}
+
+WN_CLONES static void weigh(const struct wn__attention_tile *t, float *ds, const float *factor, const float *shared)
+{
+    for (int64_t c = 0; c < t->width; c += LANES) {
+        int64_t keys = wn__attention_seen(t, c);
+        if (t->kept) drop(ds + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
+        for (int64_t j = 0; j < keys; j++) {
+            float *restrict s = t->s + j * t->ld + c, *restrict d = ds + j * t->ld + c;
+            EACH_LANE
+            {
+                s[i] *= factor[c + i];
+                d[i] = s[i] * (d[i] - shared[c + i]);
+            }
+        }
+        if (t->kept) drop(t->s + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
+    }
+}
+
+/* ---- dropout, portable ------------------------------------------------------------------------------------- */
+
+/* One query: bit i of kept[j], keys on from its element. One draw, some words of which are before the first
+ * weight when its row of the mask does not begin at a multiple of four. */
+WN_CLONES static void draw_query(const struct wn__attention *k, uint64_t element, int64_t keys, int32_t i,
+                                 uint16_t *kept)
+{
+    uint32_t word[4 * WN_QUADS];
+    const uint32_t *from = word + (element & 3);
+    uint64_t threshold = wn_dropout_threshold(k->p);
+    wn__draw(k->seed, k->counter, element >> 2, word);
+    for (int64_t j = 0; j < keys; j++) kept[j] |= (uint16_t)((from[j] < threshold) << i);
+}
+
+static void draw(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element)
+{
+    for (int64_t c = 0; c < t->width; c += 16) {
+        uint16_t *kept = t->kept + c / 16 * WN_ATTENTION_KEPT;
+        int64_t keys = wn__attention_seen(t, c);
+        for (int64_t j = 0; j < keys; j++) kept[j] = 0;
+        for (int32_t i = 0; i < 16; i++) draw_query(k, element + (uint64_t)((c + i) * k->time), keys, i, kept);
+    }
+}
+
+const struct wn__attention_kernel *wn__attention_portable(void)
+{
+    static const struct wn__attention_kernel kernel = {multiply, softmax, weigh, draw};
+    return &kernel;
+}
+
+const struct wn__attention_kernel *wn__attention_best(void)
+{
+    const struct wn__attention_kernel *kernel = wn__attention_avx512();
+    return kernel ? kernel : wn__attention_portable();
 }

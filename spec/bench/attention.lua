@@ -1,7 +1,7 @@
 -- Tiled attention, forward and backward, against the machine's own peak, probed in the same run, and against the same
 -- attention composed of products, softmax and dropout: the least times of rounds taken in turns. FLOPs are those of the
--- products a user would count: 4 T T hd a head forward, 10 backward, half of both under a causal mask. (The backward
--- computes 12: it makes the scores twice.)
+-- products a user would count: 4 T T hd a head forward, 10 backward, half of both under a causal mask. (Of keys
+-- beyond the first 1024 the backward computes 12: it makes their scores twice.)
 --
 --   luajit spec/bench/attention.lua [rounds]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')

@@ -1,0 +1,89 @@
+/* The two ways of working with a tile of attention's weights beside each other, for attention_spec: AVX-512 hides the
+ * portable one where it is there. Built by the spec from the kernels' own files. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../kernels/cpu/attention.h"
+#include "../../kernels/cpu/elementwise.h"
+
+/* No product here has an op over it. */
+void wn__step_run(const struct wn__step *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
+                  int64_t at)
+{
+    (void)s, (void)out, (void)a, (void)b, (void)n, (void)sa, (void)sb, (void)at;
+    abort();
+}
+
+#define KEYS 128
+#define WIDTH 96
+#define SIZE 40
+
+/* What one of them makes of a tile; everything in it is compared. */
+struct results {
+    float s[KEYS * WIDTH], ds[KEYS * WIDTH], c[SIZE * WIDTH], best[WIDTH], sum[WIDTH], back[WIDTH];
+    uint16_t kept[WIDTH / 16 * WN_ATTENTION_KEPT];
+} __attribute__((aligned(64)));
+
+static uint32_t state;
+
+static void fill(float *x, int64_t n, float size)
+{
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = size * ((float)(state >> 8) / 8388608.0f - 1);
+    }
+}
+
+static void work(const struct wn__attention_kernel *g, const struct wn__attention *k, struct wn__attention_tile t,
+                 struct results *r)
+{
+    static float a[KEYS * SIZE], b[SIZE * WIDTH] __attribute__((aligned(64)));
+    float factor[WIDTH], shared[WIDTH];
+    state = 7;
+    memset(r, 0, sizeof *r);
+    fill(a, KEYS * SIZE, 4);
+    fill(b, SIZE * WIDTH, 4);
+    fill(r->c, SIZE * WIDTH, 1);
+    fill(r->ds, KEYS * WIDTH, 1);
+    fill(factor, WIDTH, 1);
+    fill(shared, WIDTH, 1);
+    for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? 10 : -INFINITY, r->sum[c] = c % 3;
+    t.s = r->s;
+    t.ld = WIDTH;
+    struct wn__attention_product p = {
+        .m = t.keys, .n = t.width, .k = SIZE, .a = a, .ai = SIZE, .ak = 1, .b = b, .bk = WIDTH, .c = r->s};
+    p.ldc = WIDTH;
+    p.first = 1;
+    wn__attention_scores(g, &p, &t);
+    wn__attention_mask(&t);
+    if (k->p > 0) {
+        t.kept = r->kept;
+        g->draw(k, &t, wn__attention_weight(k, 1, 1, 5, 11));
+    }
+    struct wn__attention_tile all = t;
+    all.kept = t.keys % 2 ? t.kept : NULL;
+    g->softmax(&all, r->best, r->sum, r->back);
+    g->weigh(&t, r->ds, factor, shared);
+    p = (struct wn__attention_product){
+        .m = SIZE, .n = t.width, .k = t.keys, .a = a, .ai = 1, .ak = SIZE, .b = r->s, .bk = WIDTH, .c = r->c};
+    p.ldc = WIDTH;
+    p.back = r->back;
+    wn__attention_over_keys(g, &p, &t);
+}
+
+/* How many bytes differ; 0 where the machine has but one way. */
+__attribute__((visibility("default"))) int64_t attention_differ(int64_t time, int64_t keys, int64_t width,
+                                                                int64_t diagonal, double p)
+{
+    static struct results one, other;
+    struct wn__attention k = {.batch = 2, .time = time, .heads = 2, .kv_heads = 2, .size = SIZE, .p = p};
+    struct wn__attention_tile t = {.keys = keys, .width = width, .diagonal = diagonal};
+    k.seed = 0x123456789abcdefu;
+    k.counter = 3;
+    if (!wn__attention_avx512()) return 0;
+    work(wn__attention_portable(), &k, t, &one);
+    work(wn__attention_avx512(), &k, t, &other);
+    int64_t differ = 0;
+    for (size_t i = 0; i < sizeof one; i++) differ += ((const char *)&one)[i] != ((const char *)&other)[i];
+    return differ;
+}
