@@ -275,15 +275,17 @@ describe('wane.sweep', function()
             local path = script('pids.lua', ([[
     local file = io.open('%s/pids', 'a') file:write(require('wane.ffi').C.wn_process(), '\n') file:close()]])
                 :format(folder), ("grid = { policy = { 'save_all', 'sqrt', 'every(2)' } }, out = '%s'"):format(out),
-                "print('end of', require('wane.ffi').C.wn_process())")
-            local text = run(path)
-            local seen, count = {}, 0
-            for pid in read(folder .. '/pids'):gmatch '%d+' do
+                ("io.open('%s/pids', 'a'):write('end ', require('wane.ffi').C.wn_process(), '\\n')"):format(folder))
+            assert.equal('', (run(path)))
+            local seen, lines = {}, {}
+            for line in read(folder .. '/pids'):gmatch '[^\n]+' do
+                lines[#lines + 1] = line
+                local pid = line:match '%d+'
                 assert.is_nil(seen[pid])
-                seen[pid], count = true, count + 1
+                seen[pid] = true
             end
-            assert.equal(3, count)
-            assert.is_nil(seen[text:match '^end of\t(%d+)\n$'], text)
+            assert.equal(4, #lines)
+            assert.matches('^end', lines[4])
         end)
 
         it('in time: a limit ends one from outside', function()
@@ -317,6 +319,14 @@ describe('wane.sweep', function()
             local path = script('stdin.lua', '', "grid = { policy = { 'save_all', 'sqrt' } }", 'print(#s:measured())')
             local text = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua' ${LUAJIT:-luajit} -", read(path))
             assert.equal('2\n', text)
+        end)
+
+        it('at a prompt, in that one process', function()
+            local out = helper.shell('build/wane repl', "function build() local m, x = nn.Linear(4, 4), "
+                .. "wane.randn(2, 4):retain(); n = (n or 0) + 1; return function() return m(x):sum() end end\n"
+                .. "s = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } } }\n"
+                .. '#s:run():measured()\nn\n')
+            assert.equal('2\n2\n', out)
         end)
 
         it('of two sweeps in a script', function()
