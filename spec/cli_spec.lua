@@ -296,6 +296,19 @@ describe('wane new, then plan, measure and sweep', function()
         assert.matches('0 measured, 3 failed', text)
     end)
 
+    it('fails when gradients differ, and shows what was measured all the same', function()
+        local bad = script [[
+            local wane = require 'wane'
+            return { grid = { policy = { 'save_all', 'sqrt' } }, build = function()
+                local own, m = require('wane.ffi').C.wn_process(), wane.nn.Linear(4, 4)
+                return function() return m(wane.ones(2, 4)):sum() * own end, m
+            end }]]
+        local text, code = helper.shell('build/wane sweep ' .. bad)
+        assert.matches('2 points: 2 measured', text)
+        assert.matches('wane: [^\n]*gradients of %(policy=save_all%) and %(policy=sqrt%) differ', text)
+        assert.equal(1, code)
+    end)
+
     it('refuse command lines that make no sense, naming what is near', function()
         for words, said in pairs {
             ['sweep NAME --polcy sqrt'] = "did you mean 'policy'", ['sweep NAME --dept 2'] = "did you mean 'depth'",

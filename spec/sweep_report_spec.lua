@@ -134,7 +134,7 @@ describe('a sweep', function()
             assert.matches('threads +%d', html)
             assert.matches('a &lt; b &amp; &quot;c&quot;<br>second line', html)
             assert.equal(2, select(2, html:gsub('<svg', '')))
-            assert.matches('Once more', html)
+            assert.matches('How to reproduce', html)
         end)
 
         local chromium = helper.shell 'command -v chromium':match '^(%S+)'

@@ -23,6 +23,8 @@ local C, raise = binding.C, errors.raise
 
 local sweep = {}
 
+local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])' or '@'
+
 --- A sweep. Fields: `points` (list of grid.points), `axes` (names of the grid's keys, in order), `settings`.
 local Sweep = {}
 Sweep.__index = Sweep
@@ -69,8 +71,13 @@ local function script_of(t, settings)
         texts[#texts + 1] = source:match '^@' and (system.read(source:sub(2)) or '') or source
     end
     add(debug.getinfo(t.build, 'S').source)
-    local where = (errors.where(2) or ''):match '^(.*):%d+$'
-    if where and system.read(where) then add('@' .. where) end
+    local level = 3
+    local info = debug.getinfo(level, 'S')
+    while info and (info.what == 'C' or info.source:sub(1, #here) == here) do
+        level = level + 1
+        info = debug.getinfo(level, 'S')
+    end
+    if info then add(info.source) end
     local defaults = {}
     for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
     return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = settings.repeats,
@@ -82,8 +89,8 @@ end
 -- trains); `grid` { key = { values }, policy = { policies }, budget = { bytes } }, every key but these two in p;
 -- `order` of the keys, the last fastest (by name); `defaults` for p; `repeats` = 3 measured steps after `warmup` = 1;
 -- `fused` = false, whether opt:step(loss) is measured; `seed` = 0; `out` a file for rows (JSON lines), `resume` true or
--- 'force'; `limit` seconds a point; `isolate` = true, whether a point gets a process of its own; `verbose` = false;
--- `title` of reports
+-- 'force' (points that have a row there, failed ones too, are not run again); `limit` seconds a point; `isolate` =
+-- true, whether a point gets a process of its own; `verbose` = false; `title` of reports
 -- @return Sweep
 function sweep.sweep(t)
     if type(t) ~= 'table' then

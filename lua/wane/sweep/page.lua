@@ -75,7 +75,7 @@ function page.html(r)
     for _, svg in ipairs(r.pictures) do add('<div class="wide">' .. svg .. '</div>') end
     add('<h2>Machine</h2>', ('<pre>%s</pre>'):format(escape(table.concat(r.machine, '\n'))))
     if r.command then
-        add('<h2>Once more</h2>', ('<pre>%s</pre>'):format(escape(r.command)))
+        add('<h2>How to reproduce</h2>', ('<pre>%s</pre>'):format(escape(r.command)))
         if r.file then add(('<p>The rows, one JSON object a line: %s</p>'):format(escape(r.file))) end
     end
     add('<script>\n' .. SCRIPT .. '</script>', '</body>', '</html>')

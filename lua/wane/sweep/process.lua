@@ -7,6 +7,7 @@
 -- @module wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local json = require 'wane.json'
 local point = require 'wane.sweep.point'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
@@ -109,8 +110,10 @@ function process.run(settings, q, role, alive)
     local log = os.tmpname()
     local before = store.size(role.out)
     local fine, result = pcall(function() return wait((start(role, log)), settings.limit, alive) end)
-    local rows = fine and store.read(role.out, before) or {}
-    local row = rows[#rows]
+    local row
+    for _, written in ipairs(fine and store.read(role.out, before) or {}) do
+        if json.encode(written.point) == q.key then row = written end
+    end
     if fine and row == nil and result ~= 'interrupt' then
         row = result == 'limit' and point.failed(settings, q, 'limit', ('longer than the limit of %g s')
             :format(settings.limit)) or reason(settings, q, result, log)
