@@ -302,35 +302,6 @@ local function terminal_bars(title, unit, values)
     print('')
 end
 
--- Numbered points, and their names beside.
-local function scatter(chart)
-    local left, top, right, bottom = 70, 60, 620, 320
-    local most_x, most_y = 0, 0
-    for _, p in ipairs(chart.points) do most_x, most_y = math.max(most_x, p.x), math.max(most_y, p.y) end
-    most_x, most_y = most_x * 1.1, most_y * 1.1
-    local out = { ('<svg xmlns="http://www.w3.org/2000/svg" width="860" height="380" viewBox="0 0 860 380" '
-        .. 'font-family="sans-serif" font-size="12"><rect width="860" height="380" fill="white"/>'),
-        ('<text x="345" y="22" text-anchor="middle" font-size="15">%s</text>'):format(chart.title) }
-    for i = 0, 5 do
-        local x, y = left + (right - left) * i / 5, bottom - (bottom - top) * i / 5
-        out[#out + 1] = ('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#dddddd"/>'):format(left, y, right, y)
-        out[#out + 1] = ('<text x="%d" y="%.1f" text-anchor="end">%.3g</text>'):format(left - 6, y + 4,
-            most_y * i / 5)
-        out[#out + 1] = ('<text x="%.1f" y="%d" text-anchor="middle">%.3g</text>'):format(x, bottom + 18,
-            most_x * i / 5)
-    end
-    for i, p in ipairs(chart.points) do
-        local x, y = left + (right - left) * p.x / most_x, bottom - (bottom - top) * p.y / most_y
-        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="#3366aa"/><text x="%.1f" y="%.1f">%d</text>')
-            :format(x, y, x + 7, y - 5, i)
-        out[#out + 1] = ('<text x="640" y="%d">%d  %s</text>'):format(top + 18 * i, i, p.name)
-    end
-    out[#out + 1] = ('<text x="345" y="%d" text-anchor="middle">%s</text>'):format(bottom + 40, chart.x)
-    out[#out + 1] = ('<text x="14" y="190" text-anchor="middle" transform="rotate(-90 14 190)">%s</text></svg>\n')
-        :format(chart.y)
-    return table.concat(out, '\n')
-end
-
 local function draw(results, size, folder)
     local names, forward, peak, seconds, points = {}, {}, {}, {}, {}
     for i, r in ipairs(results) do
@@ -348,8 +319,8 @@ local function draw(results, size, folder)
             values = forward } } })
     plot.write(folder .. '/deepmlp_time.svg', plot.bars { title = ('%d iterations, '):format(size.steps) .. shape,
         unit = 'seconds', format = '%.3g', groups = names, series = { { name = 'seconds', values = seconds } } })
-    plot.write(folder .. '/deepmlp_tradeoff.svg', scatter { title = 'peak against time, ' .. shape, points = points,
-        x = 'peak, MB', y = ('seconds of %d iterations'):format(size.steps) })
+    plot.write(folder .. '/deepmlp_tradeoff.svg', plot.scatter { title = 'peak against time, ' .. shape,
+        points = points, x = 'peak, MB', y = ('seconds of %d iterations'):format(size.steps) })
 end
 
 -- ---- starting -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* The outside of the library: handles in, statuses out. Together with api_program.c and api_look.c the only
+/* The outside of the library: handles in, statuses out. Together with the other api_*.c files the only
  * place where the public API meets the rooms behind it. Every entry first lets go of what finalizers enqueued. */
 #include <stdarg.h>
 #include <stdio.h>

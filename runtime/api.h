@@ -1,4 +1,4 @@
-/* What the three files of the API share. */
+/* What the files of the API share. */
 #ifndef WN_API_H
 #define WN_API_H
 #include "base/alloc.h"

@@ -135,6 +135,14 @@ int32_t wn_verify(int32_t program)
     return p == NULL ? WN_VALUE : wn__verify(p->form, p->schedule);
 }
 
+void wn_digest(uint64_t *state, const void *bytes, int64_t n)
+{
+    const uint8_t *at = bytes;
+    uint64_t h = *state;
+    for (int64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+    *state = h;
+}
+
 /* The fields a spec may spoil. `step` counts from 0. */
 int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value)
 {

@@ -249,3 +249,21 @@ int32_t wn_result(int32_t program, int32_t i)
     wn__node_ref(p->result[i]);
     return wn__api_value(WN_OK, p->result[i]);
 }
+
+/* Gradients of a transient program are among them as long as the program lives. */
+int32_t wn_program_cell(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return -WN_VALUE;
+    if (p->cell == NULL || i < 0 || i >= p->form->n_cells)
+        return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, p->cell[i]);
+    if (id >= 0) wn__cell_ref(p->cell[i]);
+    return id;
+}
+
+int32_t wn_program_cells(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_cells;
+}

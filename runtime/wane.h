@@ -34,6 +34,18 @@ WN_API double wn_now(void); /* monotonic seconds */
 struct wn_oom { int64_t bytes, live, peak, reserved, limit, least; };
 WN_API void wn_oom_last(struct wn_oom *out); /* of the last WN_OOM */
 
+/* ---- other processes: what a sweep runs its points in -------------------------------------------------- */
+struct wn_ended { int32_t ended, code, signal; };
+/* argv, set ("NAME=value" beside the environment): up to a NULL. Its output is added to a file. Id, or -(status). */
+WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output);
+WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out); /* ended 0: not yet, or interrupted */
+WN_API int32_t wn_kill(int32_t pid);      /* it and what it started */
+WN_API int32_t wn_follow(int32_t parent); /* from now on this process ends with that one; WN_IO: it is gone */
+WN_API int32_t wn_process(void);
+WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is none */
+/* FNV-1a of 64 bits over the bytes, going on from *state; it starts as 0xcbf29ce484222325. */
+WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
+
 /* ---- the op table ------------------------------------------------------------------------------------ */
 struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; };
 WN_API int32_t wn_op_count(void);
@@ -141,6 +153,8 @@ WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* anoth
 WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers; effects run again */
 WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i's result */
 WN_API int32_t wn_results(int32_t program); /* how many */
+WN_API int32_t wn_program_cells(int32_t program);
+WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
 struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;

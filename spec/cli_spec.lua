@@ -31,7 +31,7 @@ describe('wane', function()
 
     it('refuses an unknown command with code 2', function()
         local text, code = helper.shell('build/wane rnu x.lua')
-        assert.matches("^wane: unknown command 'rnu'\nusage:", text)
+        assert.matches("^wane: unknown command 'rnu'; did you mean 'run'%?\nusage:", text)
         assert.equal(2, code)
     end)
 
@@ -153,7 +153,7 @@ describe('wane plan', function()
 
     it('refuses a policy that does not exist, naming those near it', function()
         local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --policy recompute_al')
-        assert.equal(1, code, text)
+        assert.equal(2, code, text)
         assert.matches('recompute_all', text)
         assert.not_matches('stack traceback', text)
     end)
@@ -164,9 +164,135 @@ describe('wane plan', function()
         assert.equal(2, code)
     end)
 
+    it('refuses an option that neither it nor the script knows, naming those near it', function()
+        local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --widht 16')
+        assert.equal("wane: --widht: neither the command nor the script has such an option; did you mean 'width'?\n",
+            text)
+        assert.equal(2, code)
+    end)
+
     it('refuses an option without its value', function()
         local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --budget')
         assert.equal('wane: --budget: a value is missing\n', text)
         assert.equal(2, code)
+    end)
+end)
+
+describe('wane new, then plan, measure and sweep', function()
+    local dir, name
+
+    setup(function()
+        dir = helper.lines('mktemp -d')[1]
+        name = dir .. '/x.lua'
+    end)
+    teardown(function() helper.shell('rm -r ' .. dir) end)
+
+    local function wane(words)
+        return helper.shell('build/wane ' .. words:gsub('NAME', name):gsub('DIR', dir))
+    end
+
+    local function read(path)
+        local file = assert(io.open(path:gsub('DIR', dir), 'rb'))
+        local text = file:read '*a'
+        file:close()
+        return text
+    end
+
+    it('write a script that runs, and no other over it', function()
+        local text, code = wane 'new NAME'
+        assert.equal('', text)
+        assert.equal(0, code)
+        assert.is_true(select(2, read(name):gsub('\n', '')) <= 32)
+        assert.is_truthy(read(name):find('wane run ' .. name, 1, true))
+        text, code = wane 'run NAME'
+        assert.matches('^loss 2%.%d+\n$', text)
+        assert.equal(0, code)
+        text, code = wane 'new NAME'
+        assert.matches('there is such a file already', text)
+        assert.equal(2, code)
+        assert.equal(2, select(2, wane 'new'))
+        assert.equal(1, select(2, wane 'new DIR/no/such/x.lua'))
+    end)
+
+    it('plan it', function()
+        local text, code = wane 'plan NAME --depth 3 --policy sqrt'
+        assert.matches('^plan on cpu: peak', text)
+        assert.equal(0, code)
+    end)
+
+    it('measure it', function()
+        local text, code = wane 'measure NAME --depth 3 --policy sqrt --steps 2 --warmup 0'
+        assert.matches('^2 steps %(0 warmup, trained%), median', text)
+        assert.matches('\npeak +[%d,]+ +[%d,]+ +0\n', text)
+        assert.equal(0, code)
+        local fused = wane 'measure NAME --depth 3 --policy sqrt --steps 2 --fused'
+        local function peak(t) return tonumber((t:match '\npeak +([%d,]+)':gsub(',', ''))) end
+        assert.is_true(peak(fused) < peak(text))
+        text, code = wane 'measure NAME --budget 1GiB --policy sqrt'
+        assert.matches('give one of them', text)
+        assert.equal(2, code)
+    end)
+
+    it("sweep it: axes of the command line in place of the script's, and every kind of report", function()
+        local text, code = wane("sweep NAME --policy save_all,'segments(2)' --depth 2,4 --batch 32 --repeats 1 "
+            .. '--order policy,depth,batch --out DIR/a.jsonl --report DIR/a.html --csv DIR/a.csv --svg DIR/a.svg')
+        assert.equal(0, code, text)
+        assert.matches('^policy +depth  batch', text)
+        assert.matches('\nsave_all +2     32.-\nsave_all +4     32.-\nsegments%(2%) +2     32', text)
+        assert.matches('wrote [^\n]*a.html\nwrote [^\n]*a.csv\nwrote [^\n]*a.svg\n$', text)
+        assert.equal(4, select(2, read 'DIR/a.jsonl':gsub('\n', '')))
+        assert.equal(5, select(2, read 'DIR/a.csv':gsub('\n', '')))
+        assert.matches('^<svg', read 'DIR/a.svg')
+        assert.is_truthy(read 'DIR/a.html':find('--order policy,depth,batch', 1, true)) -- how to do it again
+        text, code = wane "sweep NAME --policy save_all --depth 2,4,6 --batch 32 --repeats 1 --out DIR/a.jsonl"
+        assert.matches('is there already, with 4 rows; resume = true %(%-%-resume%)', text)
+        assert.equal(1, code)
+        text, code = wane "sweep NAME --policy save_all --depth 2,4,6 --batch 32 --repeats 1 --out DIR/a.jsonl --resume"
+        assert.equal(0, code, text)
+        assert.equal(5, select(2, read 'DIR/a.jsonl':gsub('\n', ''))) -- two of the three were there
+    end)
+
+    it("sweep the script's own grid when none is given, failures and all", function()
+        local text, code = wane 'sweep NAME --depth 2 --batch 8 --repeats 1 --budget 1KiB --policy save_all'
+        assert.equal(0, code, text)
+        assert.matches('2 points: 1 measured, 1 failed', text)
+        assert.matches('\nfailed: batch=8 depth=2 policy=budget%(1KiB%): ', text)
+        text, code = wane 'sweep NAME --batch 8 --repeats 1'
+        assert.equal(0, code, text)
+        assert.matches('\n6 points: 6 measured', text)
+        text, code = wane 'sweep NAME --batch nothing --repeats 1 --depth 2'
+        assert.equal(1, code, text)
+        assert.matches('0 measured, 3 failed', text)
+    end)
+
+    it('fails when gradients differ, and shows what was measured all the same', function()
+        local bad = script [[
+            local wane = require 'wane'
+            return { grid = { policy = { 'save_all', 'sqrt' } }, build = function()
+                local own, m = require('wane.ffi').C.wn_process(), wane.nn.Linear(4, 4)
+                return function() return m(wane.ones(2, 4)):sum() * own end, m
+            end }]]
+        local text, code = helper.shell('build/wane sweep ' .. bad)
+        assert.matches('2 points: 2 measured', text)
+        assert.matches('wane: [^\n]*gradients of %(policy=save_all%) and %(policy=sqrt%) differ', text)
+        assert.equal(1, code)
+    end)
+
+    it('refuse command lines that make no sense, naming what is near', function()
+        for words, said in pairs {
+            ['sweep NAME --polcy sqrt'] = "did you mean 'policy'", ['sweep NAME --dept 2'] = "did you mean 'depth'",
+            ['sweep NAME --policy save_all,sqr'] = "did you mean 'sqrt'", ['sweep NAME --order depht'] = "'depth'",
+            ['sweep NAME --policy save_all,'] = 'a value is missing', ['sweep NAME --budget much'] = 'not a size',
+            ['sweep NAME --repeats many'] = 'takes a number', ['sweep NAME --repeats 0'] = 'whole number from 1',
+            ['sweep NAME --resume'] = '%-%-out', ['sweep NAME --resume=no --out DIR/b'] = "true, false or 'force'",
+            ['sweep NAME other.lua'] = 'takes one script', ['sweep'] = 'a script is missing',
+            ['measure NAME --stps 3'] = "did you mean 'steps'", ['measure NAME --policy sqr'] = "did you mean 'sqrt'",
+            ['measure'] = 'a script is missing', ['swep NAME'] = "did you mean 'sweep'",
+        } do
+            local text, code = wane(words)
+            assert.matches(said, text, words)
+            assert.equal(2, code, words)
+            assert.not_matches('stack traceback', text)
+        end
     end)
 end)

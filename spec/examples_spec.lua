@@ -132,6 +132,28 @@ describe('examples/mechanism.lua', function()
     end)
 end)
 
+describe('examples/sweep.lua', function()
+    it('runs small: twelve points, equal bits in each depth, fewer bytes where more is recomputed', function()
+        local to = folder()
+        local rows, peaks = rows_of(example('sweep', '--small --out "' .. to .. '"'), 'depth  policy'), {}
+        table.remove(rows) -- the line that counts them
+        assert.equal(12, #rows)
+        for i, cells in ipairs(rows) do
+            table.remove(cells, 1) -- what stands before numbers to the right
+            assert.equal(i <= 6 and '4' or '9', cells[1])
+            assert.equal(cells[3], cells[4])
+            assert.equal(8, #cells[8])
+            assert.equal(rows[i <= 6 and 1 or 7][8], cells[8])
+            peaks[i] = bytes(cells[4])
+        end
+        for _, first in ipairs { 1, 7 } do
+            for i = first + 1, first + 5 do assert.is_true(peaks[i] < peaks[first]) end
+        end
+        assert_picture(to .. '/sweep.svg', 20)
+        assert.equal(0, os.execute(('test -s %s/sweep.csv -a -s %s/sweep.html'):format(to, to)))
+    end)
+end)
+
 describe('spec/bench/rival.lua', function()
     it('runs without PyTorch and says what is absent', function()
         local out, code = helper.shell('PYTHON=/nonexistent ' .. LUAJIT .. ' spec/bench/rival.lua --small --steps 1')

@@ -96,7 +96,29 @@ describe('wane.measure', function()
         assert.is_true(print_of { a } ~= print_of { wane.eval(a * (1 + 2 ^ -23)) })
         assert.is_true(print_of { wane.eval(wane.zeros(2)) } ~= print_of { wane.eval(wane.zeros(2) * -1) })
         assert.is_true(require('wane.measure').threads() >= 1)
-        assert.has_error(function() print_of { wane.eval(wane.randint(3, { 4 })) } end)
+        assert.equal(print_of { wane.tensor({ 0, 1, 2 }, { dtype = 'i32' }) }, print_of {
+            wane.tensor({ 0 }, { dtype = 'i32' }), wane.tensor({ 1, 2 }, { dtype = 'i32' }) })
+        assert.is_true(print_of { wane.tensor({ 0, 1 }, { dtype = 'i32' }) }
+            ~= print_of { wane.tensor({ 1, 0 }, { dtype = 'i32' }) })
+        -- FNV-1a as published
+        assert.equal('cbf29ce484222325', print_of {})
+        assert.equal('af63dc4c8601ec8c', print_of { 'a' })
+        assert.equal('85944171f73967e8', print_of { 'foo', 'bar' })
+    end)
+
+    it('tells gradients apart by one bit, and leaves none behind', function()
+        local gradients = require('wane.measure').gradients
+        local model, fn = make()
+        local all = gradients(fn, 'save_all')
+        for _, p in ipairs { 'recompute_all', 'sqrt', 'every(4)' } do assert.equal(all, gradients(fn, p)) end
+        for _, p in ipairs(model:parameters()) do assert.is_nil(p.grad) end
+        fn():backward()
+        assert.equal(all, gradients(fn)) -- those that are there have no part in it
+        local list = {}
+        for i, p in ipairs(model:parameters()) do list[i] = p.grad end
+        assert.equal(#all, #require('wane.measure').fingerprint(list))
+        assert.is_true(all ~= gradients(function() return fn() * (1 + 2 ^ -23) end))
+        assert.is_nil(gradients(function() return wane.ones(2):sum() end))
     end)
 
     it('runs a step that trains by itself', function()

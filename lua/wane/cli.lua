@@ -1,4 +1,4 @@
---- The `wane` command: run, repl, plan, version.
+--- The `wane` command: run, repl, new, plan, measure, sweep, version.
 --
 -- A thin layer: every command is what a script could do itself. The launcher runs this very file; a script that
 -- describes itself as a table (`return wane.main{ build = ... }`) comes back through `cli.main`.
@@ -17,8 +17,15 @@ if is_command then package.loaded['wane.cli'] = cli end
 local usage = [[
 usage: wane run script.lua [arguments]      runs a script with Wane on its path
        wane repl [-i script.lua]            a prompt; the script's locals become names
+       wane new script.lua                  writes a script to start from, for the next three
        wane plan script.lua [options]       what a script's step would need; nothing is computed
             --budget 2GiB  --policy 'segments(4)'  --target h200  --explain  --NAME VALUE (for the script)
+       wane measure script.lua [options]    what it takes: bytes predicted and measured, seconds
+            --policy sqrt  --budget 2GiB  --steps 5  --warmup 1  --fused  --NAME VALUE
+       wane sweep script.lua [options]      that under every combination of values, a process each
+            --policy save_all,sqrt,'segments(4)'  --budget 1GiB,2GiB  --NAME V1,V2  --order NAME,policy
+            --out runs/a.jsonl  --resume  --report a.html  --csv a.csv  --svg a.svg
+            --repeats 3  --warmup 1  --limit SECONDS  --fused  --verbose  --title TEXT
        wane version                         devices, threads, libraries]]
 
 -- An error of the command line itself: told apart from failures of scripts by its exit code.
@@ -53,6 +60,57 @@ local function parse(args, flags)
     return out
 end
 
+-- Refuses options that neither the command nor the script knows. A script that names no defaults and no grid may read
+-- any.
+local function check_names(options, own, t)
+    local known, says = {}, next(t.defaults or {}) ~= nil or next(t.grid or {}) ~= nil
+    for _, part in ipairs { own, t.defaults or {}, t.grid or {} } do
+        for name in pairs(part) do known[name] = true end
+    end
+    for name in pairs(options) do
+        if says and not known[name] then
+            misuse("--%s: neither the command nor the script has such an option; %s", name,
+                require('wane.errors').near(name, known))
+        end
+    end
+end
+
+-- A number that the command line gave, or nil.
+local function number_of(options, name)
+    if options[name] == nil then return nil end
+    return tonumber(options[name]) or misuse("--%s takes a number, got '%s'", name, tostring(options[name]))
+end
+
+-- A policy that the command line names; one that this version lacks is told later, as a failure.
+local function check_policy(text)
+    local errors = require 'wane.errors'
+    local fine, why = pcall(require('wane.policy').of, text)
+    if not fine and not (errors.is(why) and why.code == 'unsupported') then
+        misuse('--policy: %s', errors.is(why) and why.message or tostring(why))
+    end
+    return text
+end
+
+local function check_budget(text)
+    local fine, why = pcall(require('wane.bytes').parse, text, '--budget')
+    if not fine then misuse('%s', why.message) end
+    return text
+end
+
+-- 'a,segments(4),b' -> { 'a', 'segments(4)', 'b' }: a comma within brackets is part of a word.
+local function split(text)
+    local out, depth, from = {}, 0, 1
+    for at, c in (text .. ','):gmatch '()([(){},])' do
+        if c == ',' and depth == 0 then
+            out[#out + 1] = text:sub(from, at - 1):match '^%s*(.-)%s*$'
+            from = at + 1
+        elseif c ~= ',' then
+            depth = depth + ((c == '(' or c == '{') and 1 or -1)
+        end
+    end
+    return out
+end
+
 local function load_script(path)
     if path == nil then misuse('a script is missing\n%s', usage) end
     local file = io.open(path, 'rb')
@@ -73,9 +131,11 @@ local function call_script(path, args)
 end
 
 --- What a script's description (`wane.main{ build = function(p) ... end }`) comes to.
--- Under `wane plan` the table itself, and nothing runs. Run directly: built with its defaults, then run once.
--- @param t table: `build` function(p) -> fn, model, optimizer; `defaults` table for p (optional)
--- @return t under `wane plan`, else what fn returned
+-- Under `wane plan`, `measure` and `sweep` the table itself, and nothing runs. Run directly: built with its defaults,
+-- then run once.
+-- @param t table: `build` function(p) -> fn, model, optimizer; `defaults` table for p (optional); `grid` and `order`
+-- for `wane sweep` (optional)
+-- @return t when a command asks, else what fn returned
 function cli.main(t)
     if type(t) ~= 'table' or type(t.build) ~= 'function' then
         require('wane.errors').raise(nil, 'value',
@@ -109,27 +169,38 @@ function commands.repl(args)
     return 0
 end
 
--- Options the script's build function gets: everything that is not the command's own, defaults first.
-local function script_options(t, options)
-    local p = {}
-    for k, v in pairs(t.defaults or {}) do p[k] = v end
-    for k, v in pairs(options) do
-        if k ~= 'budget' and k ~= 'target' and k ~= 'explain' then p[k] = tonumber(v) or v end
-    end
-    return p
-end
-
-function commands.plan(args)
-    local given = parse(args, { explain = true })
-    local wane = require 'wane'
-    cli.asking = 'plan'
+-- What a script describes: the table it returns.
+local function describe(given, command)
+    if given.positional[2] then misuse("%s takes one script, got '%s' too", command, given.positional[2]) end
+    cli.asking = command
     local t = call_script(given.positional[1], {})
     cli.asking = nil
     if type(t) ~= 'table' or type(t.build) ~= 'function' then
         misuse('%s: expected it to return { build = function(p) ... return fn, model, optimizer end }',
             given.positional[1])
     end
-    local fn = t.build(script_options(t, given.options))
+    return t
+end
+
+-- What the script's build function gets: everything that is not the command's own, defaults first.
+local function script_options(t, options, own)
+    check_names(options, own, t)
+    local p = {}
+    for k, v in pairs(t.defaults or {}) do p[k] = v end
+    for k, v in pairs(options) do
+        if not own[k] then p[k] = tonumber(v) or v end
+    end
+    return p
+end
+
+local plan_options = { budget = true, policy = true, target = true, explain = true }
+
+function commands.plan(args)
+    local given = parse(args, { explain = true })
+    local wane = require 'wane'
+    local t = describe(given, 'plan')
+    if given.options.policy then check_policy(given.options.policy) end
+    local fn = t.build(script_options(t, given.options, plan_options))
     local plan, why = wane.plan(fn, {
         policy = given.options.policy,
         budget = given.options.budget,
@@ -144,19 +215,106 @@ function commands.plan(args)
     return 0
 end
 
-function commands.version()
+local measure_options = { policy = true, budget = true, steps = true, warmup = true, fused = true }
+
+function commands.measure(args)
+    local given = parse(args, { fused = true })
+    local options = given.options
+    local t = describe(given, 'measure')
+    if options.policy and options.budget then misuse '--policy and --budget: give one of them' end
+    local policy = options.policy and check_policy(options.policy)
+        or options.budget and ('budget(%s)'):format(check_budget(options.budget)) or nil
+    local steps, warmup = number_of(options, 'steps'), number_of(options, 'warmup')
+    local fn, _, optimizer = t.build(script_options(t, options, measure_options))
+    if options.fused and not optimizer then misuse '--fused measures opt:step(loss): the script has no optimizer' end
+    print(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused, steps = steps,
+        warmup = warmup }))
+    return 0
+end
+
+local sweep_options = { policy = true, budget = true, out = true, resume = true, report = true, csv = true, svg = true,
+    repeats = true, warmup = true, limit = true, fused = true, verbose = true, order = true, title = true }
+
+-- The script's grid with the axes of the command line in place of its own.
+local function grid_of(t, options)
+    local grid = {}
+    for key, list in pairs(t.grid or {}) do grid[key] = list end
+    for key, text in pairs(options) do
+        if key == 'policy' or key == 'budget' or not sweep_options[key] then
+            local list = split(tostring(text))
+            for i, word in ipairs(list) do
+                if word == '' then misuse('--%s: a value is missing in %q', key, text) end
+                if key == 'policy' then check_policy(word) end
+                if key == 'budget' then check_budget(word) end
+                list[i] = key ~= 'policy' and key ~= 'budget' and tonumber(word) or word
+            end
+            grid[key] = list
+        end
+    end
+    if next(grid) == nil then misuse 'sweep: there is no grid; the script names none, give --policy or --NAME' end
+    return grid
+end
+
+function commands.sweep(args)
+    local given = parse(args, { resume = true, fused = true, verbose = true })
+    local options = given.options
+    local t = describe(given, 'sweep')
+    check_names(options, sweep_options, t)
+    if options.resume and not options.out then misuse '--resume: give the file to go on with, --out' end
+    local is_made, sweep = pcall(require('wane').sweep, {
+        build = t.build, defaults = t.defaults, grid = grid_of(t, options), out = options.out, resume = options.resume,
+        order = options.order and split(options.order) or t.order, repeats = number_of(options, 'repeats'),
+        warmup = number_of(options, 'warmup'), limit = number_of(options, 'limit'), fused = options.fused,
+        verbose = options.verbose, title = options.title or given.positional[1]:match '([^/]+)%.lua$',
+    })
+    if not is_made then misuse('%s', require('wane.errors').is(sweep) and sweep.message or tostring(sweep)) end
+    local fine, why = pcall(sweep.run, sweep)
+    if #sweep:rows() > 0 then print(sweep) end
+    if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then print('\n' .. sweep:plot()) end
+    for _, output in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
+        if output[2] then print('wrote ' .. sweep[output[1]](sweep, output[2])) end
+    end
+    if not fine then error(why, 0) end
+    return #sweep:measured() > 0 and 0 or 1
+end
+
+function commands.new(args)
+    local path = args[1]
+    if path == nil then misuse('new: the name of the script is missing\n%s', usage) end
+    if args[2] then misuse("new takes one name, got '%s' too", args[2]) end
+    local there = io.open(path, 'rb')
+    if there then
+        there:close()
+        misuse('%s: there is such a file already', path)
+    end
+    local file, why = io.open(path, 'wb')
+    if not file then error(('%s: cannot be written (%s)'):format(path, why), 0) end
+    file:write((require('wane.starter'):gsub('FILE', (path:gsub('%%', '%%%%')))))
+    file:close()
+    return 0
+end
+
+--- What this machine has, as `wane version` prints it: a list of lines.
+function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
     local devices = {}
     for d = 0, C.wn_device_count() - 1 do devices[#devices + 1] = text(C.wn_device_name(d)) end
-    print(('wane %s'):format(text(C.wn_version())))
-    print(('devices    %s'):format(table.concat(devices, ', ')))
-    print(('threads    %d'):format(C.wn_threads()))
-    print(('kernels    %s'):format(text(C.wn_kernels())))
-    print(('oneDNN     %s'):format(text(C.wn_onednn())))
-    print(('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch))
+    local lines = {
+        ('wane %s'):format(text(C.wn_version())),
+        ('devices    %s'):format(table.concat(devices, ', ')),
+        ('threads    %d'):format(C.wn_threads()),
+        ('kernels    %s'):format(text(C.wn_kernels())),
+        ('oneDNN     %s'):format(text(C.wn_onednn())),
+        ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),
+    }
     local notice = text(C.wn_notice())
-    if notice ~= nil and notice ~= '' then print(('notice     %s'):format(notice)) end
+    if notice ~= nil and notice ~= '' then lines[#lines + 1] = ('notice     %s'):format(notice) end
+    return lines
+end
+
+function commands.version()
+    for _, line in ipairs(cli.machine()) do print(line) end
     return 0
 end
 
@@ -180,7 +338,13 @@ function cli.command(args)
     for i = 2, #args do rest[#rest + 1] = args[i] end
     local command = commands[args[1] or 'help']
     if command == nil then
-        io.stderr:write(("wane: unknown command '%s'\n%s\n"):format(args[1], usage))
+        local names = {}
+        for name in pairs(commands) do
+            if name:match '^%a' then names[#names + 1] = name end
+        end
+        table.sort(names)
+        io.stderr:write(("wane: unknown command '%s'; %s\n%s\n"):format(args[1],
+            require('wane.errors').near(args[1], names), usage))
         return 2
     end
     local ok, result = xpcall(command, with_trace, rest)

@@ -88,6 +88,14 @@ local function number_of(loss)
     return loss:item()
 end
 
+-- The request as one whose gradients go into cells of the program's own.
+local function quietly(request, policy)
+    local copy = { transient = request.mode == 'backward' }
+    for key, value in pairs(request) do copy[key] = value end
+    if policy ~= nil then copy.policy = policy end
+    return copy
+end
+
 -- One step that leaves nothing behind.
 local function quiet(fn, opts)
     local request = plan.request_of(fn, 'wane.measure')
@@ -96,11 +104,8 @@ local function quiet(fn, opts)
             .. 'let it train',
             request.mode)
     end
-    local copy = { transient = request.mode == 'backward' }
-    for key, value in pairs(request) do copy[key] = value end
-    if opts.policy ~= nil then copy.policy = opts.policy end
     local row = new_row()
-    local p = program.open(copy):plan():run()
+    local p = program.open(quietly(request, opts.policy)):plan():run()
     require('wane.module').new_epoch()
     take(row, p)
     row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
@@ -184,25 +189,67 @@ function measure.threads()
     return C.wn_threads()
 end
 
---- A fingerprint of the bits of f32 tensors: equal bits, equal text. Reads one tensor at a time.
--- @param list tensors that hold values (parameters, gradients, results)
--- @return 16 hexadecimal digits
+-- FNV-1a of 64 bits over bytes, one piece after the other.
+local function new_digest()
+    return binding.new('uint64_t[1]', 0xcbf29ce484222325ULL)
+end
+
+local function text_of(digest)
+    return bit.tohex(digest[0], 16)
+end
+
+--- A fingerprint of the bits of tensors: equal bits, equal text. Reads one tensor at a time.
+-- @param list tensors that hold values (parameters, gradients, results), or strings
+-- @return 16 hexadecimal digits: FNV-1a of 64 bits
 function measure.fingerprint(list)
-    local a, b = 17, 29
+    local digest = new_digest()
     for _, t in ipairs(list) do
-        if t.dtype ~= 'f32' then
-            raise(nil, 'dtype', 'measure.fingerprint: expected f32 tensors, got %s', tensor.describe(t))
-        end
-        local n = t:numel()
-        local floats = binding.array('f32', n)
-        t:copy_to(floats)
-        local words = binding.cast('int32_t *', floats)
-        for i = 0, n - 1 do
-            a = bit.bxor(bit.rol(a, 5), words[i])
-            b = bit.tobit(b * 31 + words[i])
+        if type(t) == 'string' then
+            C.wn_digest(digest, t, #t)
+        else
+            local n = t:numel()
+            local elements = binding.array(t.dtype, n)
+            t:copy_to(elements)
+            C.wn_digest(digest, elements, n * binding.element_bytes[t.dtype])
         end
     end
-    return bit.tohex(a) .. bit.tohex(b)
+    return text_of(digest)
+end
+
+-- Goes on with what a state cell holds.
+local function digest_cell(digest, cell)
+    local info = binding.new('struct wn_info')
+    check(C.wn_info(cell, info))
+    local n = binding.element_bytes[tensor.dtype_name[info.type.dtype]]
+    for i = 0, info.type.ndim - 1 do n = n * tonumber(info.type.dim[i]) end
+    local buffer = binding.array('u8', n)
+    check(C.wn_read(cell, buffer, n))
+    C.wn_digest(digest, buffer, n)
+end
+
+-- The cells of a program that ran, those of one kind: the order is that of the graph, whatever the policy.
+local function digest_of_kind(p, kind)
+    local digest, info = new_digest(), binding.new('struct wn_info')
+    for i = 0, C.wn_program_cells(p.handle) - 1 do
+        local cell = binding.Ref(binding.id(C.wn_program_cell(p.handle, i)))
+        check(C.wn_info(cell.id, info))
+        if info.cell_kind == kind then digest_cell(digest, cell.id) end
+    end
+    return text_of(digest)
+end
+
+--- A fingerprint of all gradients of a step, which leaves none behind: the bits that no lossless policy may change.
+-- @param fn function() that records and returns the loss
+-- @param policy what decides (optional)
+-- @return 16 hexadecimal digits; nil when the function returns no loss that needs a gradient
+function measure.gradients(fn, policy)
+    local request = plan.request_of(fn, 'measure.gradients')
+    if request.mode ~= 'backward' then return nil end
+    local p = program.open(quietly(request, policy)):plan():run()
+    require('wane.module').new_epoch()
+    local text = digest_of_kind(p, C.WN_KIND_GRADIENT)
+    p:close()
+    return text
 end
 
 --- wane.check: not in this version.

@@ -1,4 +1,5 @@
---- Pictures as SVG text, in plain Lua: bars, and a staircase of bytes over instructions.
+--- Pictures as SVG text, in plain Lua: bars, stacked bars, a staircase of bytes over instructions, points. And points
+-- as lines of characters, for a terminal.
 -- A picture is one self-contained <svg> element; no fonts, scripts or files are loaded. Colours are those of
 -- one palette, dark enough to read on white.
 -- @module wane.plot
@@ -8,12 +9,13 @@ local plot = {}
 
 local palette = { '#3366aa', '#cc6633', '#448844', '#884488', '#aa9922', '#336688', '#aa3344', '#666666' }
 
-local function escape(text)
+--- Text as it stands in XML and HTML.
+function plot.escape(text)
     return (tostring(text):gsub('[&<>"]', { ['&'] = '&amp;', ['<'] = '&lt;', ['>'] = '&gt;', ['"'] = '&quot;' }))
 end
 
 local function words(x, y, text, extra)
-    return ('<text x="%.1f" y="%.1f" %s>%s</text>'):format(x, y, extra or '', escape(text))
+    return ('<text x="%.1f" y="%.1f" %s>%s</text>'):format(x, y, extra or '', plot.escape(text))
 end
 
 local function open(width, height, title)
@@ -124,6 +126,235 @@ function plot.steps(chart)
         out[#out + 1] = words(x + 3, box.bottom + 16, mark.name)
     end
     out[#out + 1] = '</svg>\n'
+    return table.concat(out, '\n')
+end
+
+-- ---- stacked bars -----------------------------------------------------------------------------------------------
+local function widest(names)
+    local most = 0
+    for _, name in ipairs(names) do most = math.max(most, #tostring(name)) end
+    return most
+end
+
+--- Lying bars, one a group, each of parts one after the other.
+-- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}}, ... }, format='%.1f' }
+-- @return SVG text
+function plot.stacks(chart)
+    local row, top = 22, 0
+    local box = { left = 20 + 6.5 * widest(chart.groups), top = 60, bottom = 60 + row * #chart.groups }
+    box.right = box.left + 560
+    local sums = {}
+    for g = 1, #chart.groups do
+        sums[g] = 0
+        for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
+        top = math.max(top, sums[g])
+    end
+    top = top > 0 and top or 1
+    local out = open(box.right + 90, box.bottom + 20, chart.title)
+    for g, name in ipairs(chart.groups) do
+        local y, x = box.top + (g - 1) * row, box.left
+        out[#out + 1] = words(box.left - 8, y + 13, name, 'text-anchor="end"')
+        for s, series in ipairs(chart.series) do
+            local width = (box.right - box.left) * series.values[g] / top
+            if width > 0 then
+                local value = (chart.format or '%.1f'):format(series.values[g])
+                out[#out + 1] = ('<rect x="%.1f" y="%.1f" width="%.1f" height="16" fill="%s"><title>%s</title></rect>')
+                    :format(x, y, width, palette[(s - 1) % #palette + 1], plot.escape(('%s: %s %s'):format(series.name,
+                        value, chart.unit or '')))
+            end
+            x = x + width
+        end
+        out[#out + 1] = words(x + 6, y + 13, (chart.format or '%.1f'):format(sums[g]) .. ' ' .. (chart.unit or ''))
+    end
+    local x = 20
+    for s, series in ipairs(chart.series) do
+        out[#out + 1] = ('<rect x="%.1f" y="34" width="10" height="10" fill="%s"/>'):format(x,
+            palette[(s - 1) % #palette + 1])
+        out[#out + 1] = words(x + 14, 43, series.name)
+        x = x + 30 + 7 * #series.name
+    end
+    out[#out + 1] = '</svg>\n'
+    return table.concat(out, '\n')
+end
+
+-- ---- points -----------------------------------------------------------------------------------------------------
+-- What a scale shows of numbers: from 0 when they come near it, else with a margin.
+local function range_of(points, axis)
+    local low, high = math.huge, -math.huge
+    for _, p in ipairs(points) do low, high = math.min(low, p[axis]), math.max(high, p[axis]) end
+    if low > high then low, high = 0, 1 end
+    if low > 0 and low < 0.6 * high then return 0, 1.08 * high end
+    local margin = high > low and 0.08 * (high - low) or math.max(math.abs(high), 1) * 0.1
+    return low - margin, high + margin
+end
+
+local function ticks_of(low, high)
+    local step, list = step_of(high - low, 5), {}
+    for k = math.ceil(low / step), math.floor(high / step) do list[#list + 1] = k * step end
+    return list
+end
+
+-- Corners of the staircase under which nothing lies: from the top over each point of a front to the right end.
+local function stairs_of(chart, front, top, right)
+    local list, y = {}, top
+    for _, i in ipairs(front) do
+        local p = chart.points[i]
+        list[#list + 1] = { p.x, y }
+        list[#list + 1] = { p.x, p.y }
+        y = p.y
+    end
+    if #list > 0 then list[#list + 1] = { right, y } end
+    return list
+end
+
+-- A place for a number beside a point that covers neither a point nor a number placed before.
+local function place_of(taken, x, y, width)
+    local tries = { { 7, -5 }, { 7, 14 }, { -7 - width, -5 }, { -7 - width, 14 }, { -width / 2, -9 },
+        { -width / 2, 19 } }
+    for _, try in ipairs(tries) do
+        local left, base, is_free = x + try[1], y + try[2], true
+        for _, t in ipairs(taken) do
+            if left < t[3] and left + width > t[1] and base - 10 < t[4] and base > t[2] then is_free = false end
+        end
+        if is_free then
+            taken[#taken + 1] = { left, base - 10, left + width, base }
+            return left, base
+        end
+    end
+    return x + 7, y - 5
+end
+
+local function grid_lines(out, chart, box, at_x, at_y)
+    for _, v in ipairs(ticks_of(box.low_x, box.high_x)) do
+        out[#out + 1] = ('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#dddddd"/>'):format(at_x(v), box.top,
+            at_x(v), box.bottom)
+        out[#out + 1] = words(at_x(v), box.bottom + 18, ('%g'):format(v), 'text-anchor="middle"')
+    end
+    for _, v in ipairs(ticks_of(box.low_y, box.high_y)) do
+        out[#out + 1] = ('<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#dddddd"/>'):format(box.left, at_y(v),
+            box.right, at_y(v))
+        out[#out + 1] = words(box.left - 6, at_y(v) + 4, ('%g'):format(v), 'text-anchor="end"')
+    end
+    out[#out + 1] = words((box.left + box.right) / 2, box.bottom + 40, chart.x, 'text-anchor="middle"')
+    out[#out + 1] = words(14, (box.top + box.bottom) / 2, chart.y,
+        ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format((box.top + box.bottom) / 2))
+end
+
+local function colour_of(p)
+    return palette[((p.group or 1) - 1) % #palette + 1]
+end
+
+--- Numbered points, their names beside the picture; those of a front are joined by a staircase.
+-- @param chart { title=, x=, y= (words of the axes), points={ {x=, y=, name=, group= (number of a colour)}, ... },
+-- fronts={ { numbers of points, by x }, ... } (optional) }
+-- @return SVG text
+function plot.scatter(chart)
+    local names = {}
+    for i, p in ipairs(chart.points) do names[i] = p.name end
+    local box = { left = 70, top = 50, right = 620 }
+    box.bottom = math.max(320, box.top + 18 * #chart.points)
+    box.low_x, box.high_x = range_of(chart.points, 'x')
+    box.low_y, box.high_y = range_of(chart.points, 'y')
+    local function at_x(v) return box.left + (box.right - box.left) * (v - box.low_x) / (box.high_x - box.low_x) end
+    local function at_y(v) return box.bottom - (box.bottom - box.top) * (v - box.low_y) / (box.high_y - box.low_y) end
+    local out = open(box.right + 60 + 6.5 * widest(names), box.bottom + 60, chart.title)
+    grid_lines(out, chart, box, at_x, at_y)
+    for _, front in ipairs(chart.fronts or {}) do
+        local stairs = {}
+        for i, corner in ipairs(stairs_of(chart, front, box.high_y, box.high_x)) do
+            stairs[i] = ('%s%.1f %.1f'):format(i == 1 and 'M' or 'L', at_x(corner[1]), at_y(corner[2]))
+        end
+        out[#out + 1] = ('<path d="%s" fill="none" stroke="%s" stroke-dasharray="5 3"/>')
+            :format(table.concat(stairs, ' '), colour_of(chart.points[front[1]]))
+    end
+    local taken = {}
+    for i, p in ipairs(chart.points) do
+        local x, y = at_x(p.x), at_y(p.y)
+        taken[i] = { x - 5, y - 5, x + 5, y + 5 }
+        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="%s"><title>%s</title></circle>'):format(x, y,
+            colour_of(p), plot.escape(('%s: %g, %g'):format(p.name, p.x, p.y)))
+    end
+    for i, p in ipairs(chart.points) do
+        local left, base = place_of(taken, at_x(p.x), at_y(p.y), 7 * #tostring(i))
+        out[#out + 1] = words(left, base, i)
+        out[#out + 1] = words(box.right + 20, box.top + 18 * i - 6, ('%d  %s'):format(i, p.name))
+    end
+    out[#out + 1] = '</svg>\n'
+    return table.concat(out, '\n')
+end
+
+-- ---- points made of characters -------------------------------------------------------------------------------------
+local MARKS = '123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
+
+-- A canvas of columns x rows of characters, each of 2 x 4 dots (braille), or of one (a full stop).
+local function new_canvas(columns, rows, is_braille)
+    local dots, marks = {}, {}
+    local weight = { [0] = { [0] = 1, 8 }, { [0] = 2, 16 }, { [0] = 4, 32 }, { [0] = 64, 128 } }
+    local canvas = { wide = columns * 2, high = rows * 4 }
+    function canvas.dot(x, y)
+        x, y = math.floor(x), math.floor(y)
+        if x < 0 or y < 0 or x >= canvas.wide or y >= canvas.high then return end
+        local at = math.floor(y / 4) * columns + math.floor(x / 2)
+        dots[at] = bit.bor(dots[at] or 0, weight[y % 4][x % 2])
+    end
+    function canvas.mark(x, y, c)
+        local column = math.min(columns - 1, math.max(0, math.floor(x / 2)))
+        local at = math.min(rows - 1, math.max(0, math.floor(y / 4))) * columns + column
+        marks[at] = marks[at] and '*' or c
+    end
+    function canvas.line(row)
+        local out = {}
+        for column = 0, columns - 1 do
+            local at = row * columns + column
+            local n = dots[at]
+            local drawn = n and (is_braille and '\226' .. string.char(160 + math.floor(n / 64), 128 + n % 64) or '.')
+            out[#out + 1] = marks[at] or drawn or ' '
+        end
+        return table.concat(out)
+    end
+    return canvas
+end
+
+-- Dots from corner to corner: each stretch goes along one axis.
+local function draw_stairs(canvas, corners, at_x, at_y)
+    for i = 2, #corners do
+        local x0, y0 = at_x(corners[i - 1][1]), at_y(corners[i - 1][2])
+        local x1, y1 = at_x(corners[i][1]), at_y(corners[i][2])
+        local n = math.max(1, math.ceil(math.max(math.abs(x1 - x0), math.abs(y1 - y0))))
+        for k = 0, n do canvas.dot(x0 + (x1 - x0) * k / n, y0 + (y1 - y0) * k / n) end
+    end
+end
+
+--- The same as plot.scatter, of characters: points are marks that a list below names, * where several meet.
+-- @param chart as for plot.scatter
+-- @param opts { braille = false, columns = 60, rows = 16 }: braille draws the staircase finer, for UTF-8 terminals
+-- @return text
+function plot.terminal_scatter(chart, opts)
+    opts = opts or {}
+    local columns, rows = opts.columns or 60, opts.rows or 16
+    local canvas = new_canvas(columns, rows, opts.braille)
+    local low_x, high_x = range_of(chart.points, 'x')
+    local low_y, high_y = range_of(chart.points, 'y')
+    local function at_x(v) return (canvas.wide - 1) * (v - low_x) / (high_x - low_x) end
+    local function at_y(v) return (canvas.high - 1) * (high_y - v) / (high_y - low_y) end
+    for _, front in ipairs(chart.fronts or {}) do
+        draw_stairs(canvas, stairs_of(chart, front, high_y, high_x), at_x, at_y)
+    end
+    local names = {}
+    for i, p in ipairs(chart.points) do
+        local c = i <= #MARKS and MARKS:sub(i, i) or '*'
+        canvas.mark(at_x(p.x), at_y(p.y), c)
+        names[i] = ('  %s  %s'):format(c, p.name)
+    end
+    local out = { chart.title or '', chart.y }
+    for row = 0, rows - 1 do
+        local label = row == 0 and ('%.3g'):format(high_y) or row == rows - 1 and ('%.3g'):format(low_y) or ''
+        out[#out + 1] = (('%8s |'):format(label) .. canvas.line(row)):gsub('%s+$', '')
+    end
+    out[#out + 1] = (' '):rep(9) .. '+' .. ('-'):rep(columns)
+    local left, right = ('%.3g'):format(low_x), ('%.3g'):format(high_x)
+    out[#out + 1] = (' '):rep(10) .. left .. (' '):rep(columns - #left - #right) .. right .. '  ' .. chart.x
+    for _, name in ipairs(names) do out[#out + 1] = name end
     return table.concat(out, '\n')
 end
 

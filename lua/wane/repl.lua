@@ -5,27 +5,22 @@
 -- neither colours nor a line editor. A line editor is used where the system has one and never needed.
 -- @module wane.repl
 
-local binding = require 'wane.ffi'
 local history = require 'wane.repl.history'
 local interrupt = require 'wane.repl.interrupt'
 local plain = require 'wane.repl.plain'
 local readline = require 'wane.repl.readline'
 local session = require 'wane.repl.session'
+local system = require 'wane.system'
 
-local repl = {}
-
-local variable = os.getenv
+local repl = {
+    is_on = false, -- whether this process is a prompt
+}
 
 --- A prompt's state, without input or output: session.new.
 -- @param write function(text) that shows something
 -- @param options see session.new
 -- @return a session with the method `feed`
 repl.session = session.new
-
-local function is_terminal(fd)
-    local process = binding.open_library({}, 'int isatty(int fd);')
-    return process ~= nil and process.isatty(fd) == 1
-end
 
 local function duration(seconds)
     if seconds < 1e-3 then return ('%.0f us'):format(seconds * 1e6) end
@@ -78,8 +73,9 @@ end
 -- @param options table: `script` file to run first (optional); `reader` 'readline', 'libedit' or 'plain': which
 -- line editor (default: the first that is there)
 function repl.run(options)
-    local has_prompt = is_terminal(0)
-    local is_rich = has_prompt and is_terminal(1) and (variable 'TERM' or 'dumb') ~= 'dumb'
+    local has_prompt = system.is_terminal(0)
+    local is_rich = has_prompt and system.is_rich(1)
+    repl.is_on = true
     io.stdout:setvbuf 'line'
     local s = session.new(function(text) io.stdout:write(text) end, {
         protect = has_prompt and interrupt.pcall or nil, ran = is_rich and show_cost or nil,

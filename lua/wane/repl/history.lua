@@ -4,7 +4,7 @@
 -- and the prompt works without it. Only a session at a terminal reads or writes it.
 -- @module wane.repl.history
 
-local binding = require 'wane.ffi'
+local system = require 'wane.system'
 
 local history = {}
 
@@ -18,14 +18,6 @@ function history.path()
     local home = variable 'HOME'
     if home and home:match '^/' then return home .. '/.local/state/wane/history' end
     return nil
-end
-
-local function make_folders(path)
-    local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
-    if process == nil then return end
-    for at in path:gmatch '()/' do
-        if at > 1 then process.mkdir(path:sub(1, at - 1), 448) end -- 0700: what was typed is nobody else's
-    end
 end
 
 local function write(path, lines)
@@ -60,7 +52,7 @@ function history.append(path, line)
     if path == nil then return false end
     local file = io.open(path, 'a')
     if not file then
-        make_folders(path)
+        system.make_folders(path, 448) -- 0700: what was typed is nobody else's
         file = io.open(path, 'a')
     end
     if not file then return false end

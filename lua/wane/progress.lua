@@ -1,0 +1,69 @@
+--- How far a long piece of work is, on the error stream.
+--
+-- At a terminal one line that is rewritten; at a dumb one a line for each piece; elsewhere nothing, or those lines when
+-- they were asked for. No line is longer than a terminal of 80 columns shows.
+-- @module wane.progress
+local binding = require 'wane.ffi'
+local system = require 'wane.system'
+
+local C = binding.C
+
+local progress = {}
+
+local COLUMNS = 79
+
+local Progress = {}
+Progress.__index = Progress
+
+local function duration(seconds)
+    if seconds < 100 then return ('%.0f s'):format(seconds) end
+    if seconds < 6000 then return ('%.0f min'):format(seconds / 60) end
+    return ('%.1f h'):format(seconds / 3600)
+end
+
+--- Work of a number of pieces.
+-- @param total pieces
+-- @param is_verbose lines where there is no terminal too
+-- @return an object with the methods `at`, `done`, `finish`
+function progress.new(total, is_verbose)
+    local is_rich = system.is_rich(2)
+    local is_plain = not is_rich and (is_verbose or system.is_terminal(2))
+    return setmetatable({ total = total, count = 0, start = C.wn_now(), is_rich = is_rich, is_plain = is_plain },
+        Progress)
+end
+
+local function rate_of(self)
+    if self.count == 0 then return '' end
+    local each = (C.wn_now() - self.start) / self.count
+    local rate = each < 1 and ('%.1f a second'):format(1 / each) or ('%.1f s each'):format(each)
+    return ('  %s, %s left'):format(rate, duration(each * (self.total - self.count)))
+end
+
+--- A piece is under way.
+-- @param what its name
+function Progress:at(what)
+    if not self.is_rich then return end
+    local head = ('%d/%d%s  '):format(self.count, self.total, rate_of(self))
+    io.stderr:write('\r\27[K', head, what:sub(1, math.max(0, COLUMNS - #head)))
+    io.stderr:flush()
+end
+
+--- A piece is done.
+-- @param words what came of it, in a line
+function Progress:done(words)
+    self.count = self.count + 1
+    if self.is_plain then io.stderr:write(('%d/%d  %s\n'):format(self.count, self.total, words)) end
+end
+
+--- A line that stays, beside the count.
+function Progress:say(words)
+    if self.is_rich then io.stderr:write '\r\27[K' end
+    io.stderr:write(words, '\n')
+end
+
+--- The work is over, or stopped: clears the line.
+function Progress:finish()
+    if self.is_rich then io.stderr:write '\r\27[K' end
+end
+
+return progress

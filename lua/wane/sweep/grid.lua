@@ -1,0 +1,168 @@
+--- The points of a sweep: every combination of a grid's values, in an order that follows from the grid alone.
+--
+-- The last key goes fastest; keys go in the order of `order`, else by name. `policy` and `budget` are one axis, what
+-- decides: the policies, then a policy `budget(...)` for each budget. Every other key is an axis that `build` is given.
+-- A point is told by its description, a table of plain values that survives being written and read.
+-- @module wane.sweep.grid
+local errors = require 'wane.errors'
+local json = require 'wane.json'
+local policy = require 'wane.policy'
+
+local raise = errors.raise
+
+local grid = {}
+
+local plain = { number = true, string = true, boolean = true }
+
+-- A value as the grid has it: what is written (text or number), and what is given on.
+local function value_of(key, entry)
+    if plain[type(entry)] then return entry, entry end
+    if type(entry) == 'table' and getmetatable(entry) == nil and type(entry.name) == 'string' then
+        return entry.name, entry.value
+    end
+    raise(nil, 'value', "wane.sweep: grid.%s holds %s; values are numbers, strings, booleans, or { name = 'text', "
+        .. 'value = anything }', key, errors.describe(entry))
+end
+
+-- A misspelt policy stops the sweep before it starts; one that this version lacks is left to fail at its points.
+local function check_policy(text)
+    local fine, why = pcall(policy.of, text)
+    if fine or errors.is(why) and why.code == 'unsupported' then return text end
+    error(why, 0)
+end
+
+local function policy_of(entry)
+    if type(entry) == 'string' then return check_policy(entry), entry end
+    if policy.is(entry) then return tostring(entry), entry end
+    local text, value = value_of('policy', entry)
+    return text, policy.of(value)
+end
+
+local function budget_of(entry)
+    local text = type(entry) == 'number' and json.number(entry) or entry
+    if type(text) ~= 'string' then
+        raise(nil, 'value', "wane.sweep: grid.budget holds %s; budgets are bytes, or text such as '2 GiB'",
+            errors.describe(entry))
+    end
+    require('wane.bytes').parse(text, 'wane.sweep: grid.budget')
+    return ('budget(%s)'):format(text)
+end
+
+local function list_of(key, list)
+    if type(list) ~= 'table' or getmetatable(list) ~= nil or #list == 0 then
+        raise(nil, 'value', 'wane.sweep: grid.%s must be a list of values, got %s', key, type(list) == 'table'
+            and 'an empty one' or errors.describe(list))
+    end
+    return list
+end
+
+-- One axis: { key =, values = { { text =, value = }, ... } }.
+local function axis_of(key, list, convert)
+    local axis, seen = { key = key, values = {} }, {}
+    for i, entry in ipairs(list) do
+        local text, value = convert(entry)
+        if seen[text] then
+            raise(nil, 'value', "wane.sweep: grid.%s holds '%s' twice; tell them apart by { name = 'text', "
+                .. 'value = ... }', key, tostring(text))
+        end
+        seen[text] = true
+        axis.values[i] = { text = text, value = value }
+    end
+    return axis
+end
+
+-- What decides: policies, then budgets.
+local function deciding(given)
+    if given.policy == nil and given.budget == nil then return nil end
+    local list = {}
+    for _, entry in ipairs(given.policy ~= nil and list_of('policy', given.policy) or {}) do list[#list + 1] = entry end
+    for _, entry in ipairs(given.budget ~= nil and list_of('budget', given.budget) or {}) do
+        list[#list + 1] = budget_of(entry)
+    end
+    return axis_of('policy', list, policy_of)
+end
+
+local function axes_by_name(given)
+    if type(given) ~= 'table' or getmetatable(given) ~= nil or next(given) == nil then
+        raise(nil, 'value', "wane.sweep: expected grid = { name = { values }, policy = { 'save_all', 'sqrt' } }, "
+            .. 'got %s', type(given) == 'table' and 'an empty table' or errors.describe(given))
+    end
+    local axes = { policy = deciding(given) }
+    for key, list in pairs(given) do
+        if type(key) ~= 'string' then
+            raise(nil, 'value', 'wane.sweep: grid has an entry without a name (%s)', errors.describe(list))
+        end
+        if key ~= 'policy' and key ~= 'budget' then
+            axes[key] = axis_of(key, list_of(key, list), function(entry) return value_of(key, entry) end)
+        end
+    end
+    return axes
+end
+
+local function ordered(axes, order)
+    local names, out = {}, {}
+    for name in pairs(axes) do names[#names + 1] = name end
+    table.sort(names)
+    if order == nil then order = names end
+    if type(order) ~= 'table' then
+        raise(nil, 'value', 'wane.sweep: order must be a list of keys, got %s', errors.describe(order))
+    end
+    local seen = {}
+    for i, name in ipairs(order) do
+        if axes[name] == nil or seen[name] then
+            raise(nil, 'value', "wane.sweep: order names '%s', which %s", tostring(name), seen[name]
+                and 'it names before' or 'is no key of the grid; ' .. errors.near(name, names))
+        end
+        seen[name] = true
+        out[i] = axes[name]
+    end
+    if #out ~= #names then
+        raise(nil, 'value', 'wane.sweep: order must name every key of the grid: %s', table.concat(names, ', '))
+    end
+    return out
+end
+
+local function new_point(axes, at, defaults)
+    local point, words, group = { description = {}, p = {} }, {}, {}
+    for key, value in pairs(defaults or {}) do point.p[key] = value end
+    for i, axis in ipairs(axes) do
+        local value = axis.values[at[i]]
+        words[i] = ('%s=%s'):format(axis.key, type(value.text) == 'number' and json.number(value.text)
+            or tostring(value.text))
+        point.description[axis.key] = value.text
+        if axis.key == 'policy' then
+            point.policy = value.value
+        else
+            point.p[axis.key] = value.value
+            group[axis.key] = value.text
+        end
+    end
+    point.label, point.key, point.group = table.concat(words, ' '), json.encode(point.description), json.encode(group)
+    return point
+end
+
+--- The points of a grid.
+-- @param given { name = { values }, policy = { policies }, budget = { bytes } }
+-- @param order list of keys, the last one goes fastest (optional: by name)
+-- @param defaults what `build` is given beside (optional)
+-- @return list of { number =, description =, p = for build, policy = for measure, label =, key =, group = text equal
+-- for points that differ in the policy alone }; list of the axes' names
+function grid.points(given, order, defaults)
+    local axes = ordered(axes_by_name(given), order)
+    local points, at, names = {}, {}, {}
+    for i, axis in ipairs(axes) do at[i], names[i] = 1, axis.key end
+    local i
+    repeat
+        points[#points + 1] = new_point(axes, at, defaults)
+        points[#points].number = #points
+        i = #axes
+        while i > 0 and at[i] == #axes[i].values do
+            at[i] = 1
+            i = i - 1
+        end
+        if i > 0 then at[i] = at[i] + 1 end
+    until i == 0
+    return points, names
+end
+
+return grid

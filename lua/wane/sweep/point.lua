@@ -1,0 +1,120 @@
+--- One point of a sweep: built, planned, measured; what came of it as a row of plain values.
+--
+-- A point that fails is a row too, with its reason. Whatever ran before, the same numbers are drawn: the seed is set
+-- before `build`, and put back. Gradients are compared as a digest of their bytes (measure.gradients), never as
+-- numbers; a function that steps by itself leaves none, so there the parameters after the measured steps are digested.
+-- @module wane.sweep.point
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local measure = require 'wane.measure'
+local memory = require 'wane.memory'
+local plan = require 'wane.plan'
+local within = require 'wane.within'
+
+local C, raise = binding.C, errors.raise
+local tonumber = tonumber
+
+local point = {}
+
+-- The 64 bits of a number, in hexadecimal digits.
+local function bits_of(number)
+    local words = binding.cast('uint32_t *', binding.new('double[1]', number))
+    return bit.tohex(tonumber(words[1])) .. bit.tohex(tonumber(words[0]))
+end
+
+-- Whether a plan changes no bit: none of its values is kept in fewer.
+local function is_lossless(planned)
+    local info = binding.new('struct wn_node_info')
+    for i = 0, C.wn_node_count(planned.program.handle) - 1 do
+        binding.check(C.wn_node(planned.program.handle, i, info))
+        if info.word == C.WN_WORD_BF16 or info.word == C.WN_WORD_INT8 then return false end
+    end
+    return true
+end
+
+local function built(settings, q)
+    binding.check(C.wn_seed(settings.seed))
+    local p = {}
+    for key, value in pairs(q.p) do p[key] = value end
+    local fn, _, optimizer = settings.build(p)
+    if type(fn) ~= 'function' then
+        raise(nil, 'value', 'wane.sweep: build must return a function that returns the loss (then the model, then an '
+            .. 'optimizer), it returned %s', errors.describe(fn))
+    end
+    if settings.fused and not optimizer then
+        raise(nil, 'value', 'wane.sweep: fused = true measures opt:step(loss); build must return an optimizer third')
+    end
+    return fn, optimizer
+end
+
+-- What the plan of the step says.
+local function look(row, fn, optimizer, settings, q)
+    local step = fn
+    if settings.fused then step = function() return optimizer:step(fn()) end end
+    local planned, why = plan.plan(step, { policy = q.policy })
+    if planned == nil then error(errors.new('infeasible', tostring(why)), 0) end
+    row.recomputed, row.state, row.activations = planned.recomputed, planned.state, planned.activation_bytes
+    row.device, row.lossless = planned.device, is_lossless(planned)
+end
+
+local function kept(kinds)
+    local out = {}
+    for name, n in pairs(kinds) do
+        if n > 0 then out[name] = n end
+    end
+    return out
+end
+
+-- Fills the row; the order matters: gradients are those of the model as it was built, before anything trained it.
+local function fill(row, settings, q)
+    local fn, optimizer = built(settings, q)
+    look(row, fn, optimizer, settings, q)
+    local digest = measure.gradients(fn, q.policy)
+    memory.trim()
+    local opts = { policy = q.policy, optimizer = optimizer, fused = settings.fused, steps = settings.repeats,
+        warmup = settings.warmup }
+    -- A function that steps by itself hears of the policy as that of its calls.
+    local m = digest and measure.measure(fn, opts) or within('call policy', q.policy, measure.measure, fn, opts)
+    row.digest, row.digest_of = digest, digest and 'gradients' or nil
+    if not digest and optimizer then
+        row.digest, row.digest_of = measure.fingerprint(optimizer:parameters()), 'parameters'
+    end
+    for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved', 'seconds', 'wall', 'times',
+        'exact', 'trained' } do row[name] = m[name] end
+    row.kinds, row.predicted_kinds = kept(m.kinds), kept(m.predicted_kinds)
+    if m.loss then row.loss, row.loss_bits = m.loss, bits_of(m.loss) end
+end
+
+--- The row of a point that came to no end of its own.
+-- @param settings of the sweep
+-- @param q the point
+-- @param code a word: 'oom', 'value', 'signal', 'limit', 'exit', ...
+-- @param text why
+-- @param extra further fields (optional)
+function point.failed(settings, q, code, text, extra)
+    local row = { n = q.number, point = q.description, script = settings.script, status = 'failed', code = code,
+        error = text }
+    for key, value in pairs(extra or {}) do row[key] = value end
+    return row
+end
+
+--- Runs a point here, in this process.
+-- @param settings { build =, seed =, repeats =, warmup =, fused =, script = }
+-- @param q the point, of grid.points
+-- @return row
+-- Errors: an interrupt goes on; any other becomes the row's reason.
+function point.run(settings, q)
+    local seed, counter = C.wn_seed_get(), C.wn_counter()
+    local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',
+        threads = measure.threads() }
+    local fine, why = pcall(fill, row, settings, q)
+    C.wn_seed(seed)
+    C.wn_counter_set(counter)
+    if fine then return row end
+    local is_ours = errors.is(why)
+    if is_ours and why.code == 'interrupt' then error(why, 0) end
+    return point.failed(settings, q, is_ours and why.code or 'error', tostring(why), is_ours and {
+        needs = why.needs, limit = why.limit, least = why.least } or nil)
+end
+
+return point

@@ -1,0 +1,138 @@
+--- Points in processes of their own: the script started again with the number of a point.
+--
+-- The child runs the same script up to the same call of :run() (told by its number among all such calls), measures the
+-- one point, adds its row to the file, and ends there; nothing below that call runs in it. It is told apart by its
+-- environment: WANE_SWEEP_POINT is "call:point:grid:parent", WANE_SWEEP_OUT the file. What it prints is kept as long
+-- as it runs, and its end becomes the reason of a point that left no row.
+-- @module wane.sweep.process
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local json = require 'wane.json'
+local point = require 'wane.sweep.point'
+local store = require 'wane.sweep.store'
+local system = require 'wane.system'
+
+local C, raise = binding.C, errors.raise
+
+local process = {}
+
+local LOOK = 0.1 -- seconds between two signs of life
+
+--- What this process was started for: { call =, point =, grid =, parent =, out = }, or nil when by a user.
+function process.role()
+    local text, out = os.getenv 'WANE_SWEEP_POINT', os.getenv 'WANE_SWEEP_OUT'
+    if text == nil or text == '' then return nil end
+    local call, number, grid, parent = text:match '^(%d+):(%d+):(%x+):(%d+)$'
+    if not call or not out then
+        raise(nil, 'value', 'WANE_SWEEP_POINT=%s makes no sense; wane.sweep sets it, unset it', text)
+    end
+    return { call = tonumber(call), point = tonumber(number), grid = grid, parent = tonumber(parent), out = out }
+end
+
+--- Whether a script can be started again: the system says how it was, and it did not come from standard input.
+function process.can_restart()
+    local words = system.command_line()
+    if words == nil then return false end
+    local level = 2
+    while true do
+        local info = debug.getinfo(level, 'S')
+        if not info then return true end
+        if info.source == '=stdin' then return false end
+        level = level + 1
+    end
+end
+
+-- Strings as C wants them, up to a NULL; they live as long as `words` does.
+local function list_of(words)
+    local list = binding.new('const char *[?]', #words + 1)
+    for i, word in ipairs(words) do list[i - 1] = word end
+    list[#words] = nil
+    return list
+end
+
+local function start(role, log)
+    local words = system.command_line()
+    local set = {
+        ('WANE_SWEEP_POINT=%d:%d:%s:%d'):format(role.call, role.point, role.grid, C.wn_process()),
+        'WANE_SWEEP_OUT=' .. role.out,
+    }
+    local pid = C.wn_spawn('/proc/self/exe', list_of(words), list_of(set), log)
+    return binding.id(pid), words, set -- returned too, so that the strings live until here
+end
+
+-- The last lines a process showed, without the frames of a traceback.
+local function last_words(log)
+    local text = (system.read(log) or ''):gsub('\nstack traceback:.*$', ''):gsub('%s+$', '')
+    local lines = {}
+    for line in text:gmatch '[^\n]+' do lines[#lines + 1] = line end
+    return table.concat(lines, '\n', math.max(1, #lines - 2))
+end
+
+local function reason(settings, q, ended, log)
+    local said = last_words(log)
+    local after = said ~= '' and ': ' .. said or ''
+    if ended.signal ~= 0 then
+        local name = binding.text(C.wn_signal_name(ended.signal)) or tostring(ended.signal)
+        return point.failed(settings, q, 'signal', ('ended by signal %d (SIG%s)%s'):format(ended.signal, name, after),
+            { signal = ended.signal })
+    elseif ended.code ~= 0 then
+        return point.failed(settings, q, 'exit', ('ended with code %d%s'):format(ended.code, after))
+    end
+    return point.failed(settings, q, 'exit', 'the script, started again, came to its end without this sweep; what '
+        .. 'leads to it must not depend on time, input or chance' .. after)
+end
+
+-- Waits for a process; a limit or an interrupt ends it. Returns how it ended: { ended =, code =, signal = } or 'limit'
+-- or 'interrupt'.
+local function wait(pid, limit, alive)
+    local ended, start_time = binding.new('struct wn_ended'), C.wn_now()
+    while true do
+        local left = limit and limit - (C.wn_now() - start_time) or LOOK
+        binding.check(C.wn_wait(pid, math.max(0, math.min(LOOK, left)), ended))
+        if ended.ended ~= 0 then return ended end
+        local why = C.wn_interrupted() ~= 0 and 'interrupt' or limit and C.wn_now() - start_time >= limit and 'limit'
+        if why then
+            C.wn_kill(pid)
+            binding.check(C.wn_wait(pid, 60, ended))
+            return why
+        end
+        alive()
+    end
+end
+
+--- Runs a point in a process of its own; its row stands in the file then.
+-- @param settings of the sweep; `limit` seconds (optional)
+-- @param q the point
+-- @param role { call =, point =, grid =, out = }
+-- @param alive called now and then
+-- @return row; nil when an interrupt ended it
+function process.run(settings, q, role, alive)
+    local log = os.tmpname()
+    local before = store.size(role.out)
+    local fine, result = pcall(function() return wait((start(role, log)), settings.limit, alive) end)
+    local row
+    for _, written in ipairs(fine and store.read(role.out, before) or {}) do
+        if json.encode(written.point) == q.key then row = written end
+    end
+    if fine and row == nil and result ~= 'interrupt' then
+        row = result == 'limit' and point.failed(settings, q, 'limit', ('longer than the limit of %g s')
+            :format(settings.limit)) or reason(settings, q, result, log)
+        store.append(role.out, row)
+    end
+    os.remove(log)
+    if not fine then error(result, 0) end
+    return row
+end
+
+--- The other side: runs the point this process was started for, adds its row, and ends the process.
+-- @param settings of the sweep
+-- @param q the point
+-- @param role of process.role
+function process.serve(settings, q, role)
+    binding.check(C.wn_follow(role.parent))
+    store.append(role.out, point.run(settings, q))
+    io.stdout:flush()
+    os.exit(0, true) -- closing the state lets finalizers run
+end
+
+return process

@@ -1,0 +1,72 @@
+--- What the operating system knows: whether a stream is a terminal, folders, how this process was started.
+--
+-- Asked and never assumed: each function answers nil or false where the system does not say.
+-- @module wane.system
+
+local binding = require 'wane.ffi'
+
+local system = {}
+
+local variable = os.getenv
+
+--- Whether a stream is a terminal: 0 input, 1 output, 2 errors.
+function system.is_terminal(fd)
+    local process = binding.open_library({}, 'int isatty(int fd);')
+    return process ~= nil and process.isatty(fd) == 1
+end
+
+--- Whether lines may be rewritten there: a terminal, and not a dumb one.
+function system.is_rich(fd)
+    return system.is_terminal(fd) and (variable 'TERM' or 'dumb') ~= 'dumb'
+end
+
+--- Whether text may hold more than ASCII, by the locale.
+function system.is_utf8()
+    for _, name in ipairs { 'LC_ALL', 'LC_CTYPE', 'LANG' } do
+        local value = variable(name)
+        if value and value ~= '' then return value:lower():match 'utf%-?8' ~= nil end
+    end
+    return false
+end
+
+--- Makes the folders a file lies in, where they are missing.
+-- @param path file
+-- @param mode permissions, default 0777 less the umask
+function system.make_folders(path, mode)
+    local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
+    if process == nil then return end
+    for at in path:gmatch '()/' do
+        if at > 1 then process.mkdir(path:sub(1, at - 1), mode or 511) end
+    end
+end
+
+--- The whole text of a file, or nil and why.
+function system.read(path)
+    local file, why = io.open(path, 'rb')
+    if not file then return nil, why end
+    local text = file:read '*a'
+    file:close()
+    return text
+end
+
+--- The words this process was started with, the interpreter first.
+-- @return list of words, or nil where the system does not say
+function system.command_line()
+    local text = system.read '/proc/self/cmdline'
+    if text == nil or text == '' then return nil end
+    local words = {}
+    for word in text:gmatch '(.-)%z' do words[#words + 1] = word end
+    return words
+end
+
+--- A command line as one types it in a shell.
+-- @param words list of words
+function system.quoted(words)
+    local out = {}
+    for i, word in ipairs(words) do
+        out[i] = word:match '^[%w%%%+%-%./:=@_,]+$' and word or "'" .. word:gsub("'", "'\\''") .. "'"
+    end
+    return table.concat(out, ' ')
+end
+
+return system

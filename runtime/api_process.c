@@ -1,0 +1,126 @@
+/* Other processes: started, waited for, ended. A sweep runs each of its points in a process of its own, which is its
+ * script started again, for fork is refused: the threads of the kernels do not survive it.
+ *
+ * Invariant: a child reads nothing of the terminal, is not in its group (so ^C reaches the parent alone, which then ends
+ * the child), and dies with its parent once it asked to (wn_follow). Nothing here waits longer than it was told to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "api.h"
+
+extern char **environ;
+
+static int32_t count_of(const char *const *list)
+{
+    int32_t n = 0;
+    while (list[n] != NULL) n++;
+    return n;
+}
+
+static int32_t is_set_in(const char *const *set, const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+    for (; *set != NULL; set++)
+        if (strncmp(*set, entry, length + 1) == 0) return 1;
+    return 0;
+}
+
+/* This process's environment with the entries of `set` ("NAME=value") in place of those of the same names. */
+static const char **environment_with(const char *const *set)
+{
+    int32_t n = 0, all = count_of((const char *const *)environ), more = count_of(set);
+    const char **out = wn__alloc((int64_t)sizeof(char *) * (all + more + 1));
+    if (out == NULL) return NULL;
+    for (int32_t i = 0; i < all; i++)
+        if (!is_set_in(set, environ[i])) out[n++] = environ[i];
+    memcpy(out + n, set, sizeof(char *) * (size_t)more);
+    return out;
+}
+
+static int describe(posix_spawn_file_actions_t *files, posix_spawnattr_t *how, const char *output)
+{
+    sigset_t none, usual;
+    int bad = 0;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    bad |= posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    bad |= posix_spawn_file_actions_addopen(files, 1, output, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    bad |= posix_spawn_file_actions_adddup2(files, 1, 2);
+    bad |= posix_spawnattr_setpgroup(how, 0);
+    bad |= posix_spawnattr_setsigmask(how, &none);
+    bad |= posix_spawnattr_setsigdefault(how, &usual);
+    bad |= posix_spawnattr_setflags(how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    return bad;
+}
+
+int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    pid_t pid = -1;
+    const char **env = environment_with(set);
+    if (env == NULL) return -WN_OOM;
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&how);
+    int bad = describe(&files, &how, output);
+    if (bad == 0) bad = posix_spawn(&pid, path, &files, &how, (char *const *)argv, (char *const *)env);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&how);
+    wn__free(env);
+    if (bad != 0) return -wn__fail(WN_IO, "%s could not be started (%s)", path, strerror(bad));
+    return (int32_t)pid;
+}
+
+/* Looks every few milliseconds: a child's end has no other sign that every Linux gives. */
+int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out)
+{
+    double until = wn_now() + seconds;
+    int64_t pause = 1000000;
+    for (;;) {
+        int status;
+        pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got < 0 && errno != EINTR) return wn__fail(WN_IO, "process %d: %s", pid, strerror(errno));
+        if (got == pid) {
+            *out = (struct wn_ended){1, WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                     WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+            return WN_OK;
+        }
+        *out = (struct wn_ended){0, 0, 0};
+        if (wn__interrupted || wn_now() >= until) return WN_OK;
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        if (pause < 10000000) pause *= 2;
+    }
+}
+
+int32_t wn_kill(int32_t pid)
+{
+    if (pid > 1 && (kill(-pid, SIGKILL) == 0 || kill(pid, SIGKILL) == 0)) return WN_OK;
+    return wn__fail(WN_IO, "process %d cannot be ended", pid);
+}
+
+int32_t wn_follow(int32_t parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        return wn__fail(WN_IO, "this system cannot end a process with its parent");
+    if (getppid() == parent) return WN_OK; /* looked at after, or a parent that ends in between would be missed */
+    prctl(PR_SET_PDEATHSIG, 0);
+    return wn__fail(WN_IO, "the process that started this one (%d) is gone", parent);
+}
+
+int32_t wn_process(void)
+{
+    return (int32_t)getpid();
+}
+
+const char *wn_signal_name(int32_t number)
+{
+    return sigabbrev_np(number);
+}
