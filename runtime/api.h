@@ -1,8 +1,9 @@
-/* What the three files of the API share. */
+/* What the files of the API share. */
 #ifndef WN_API_H
 #define WN_API_H
 #include "base/alloc.h"
 #include "graph/graph.h"
+#include "io/file.h"
 #include "plan/cache.h"
 #include "plan/rewrite.h"
 #include "run/check.h"
