@@ -200,6 +200,7 @@ int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, 
     if (c == NULL) return WN_VALUE;
     WN_TRY(wn_info(value, &info));
     int64_t all = wn__numel(&info.type), size = wn__dtype_size(info.type.dtype), given;
+    if (!info.held) return wn__fail(WN_VALUE, "gather: %s holds nothing yet; run it first", wn__type_text(&info.type));
     if (c->type.dtype != info.type.dtype && !(c->type.dtype == WN_I32 && info.type.dtype == WN_U8))
         return wn__fail(WN_DTYPE, "gather: %s into %s; the dtypes must be equal, or bytes go into i32",
                         wn__type_text(&info.type), wn__type_text(&c->type));

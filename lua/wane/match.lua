@@ -60,7 +60,7 @@ function match.check(ask)
         parts[#parts + 1] = ('no name of %s is in %s'):format(ask.here, ask.there)
     end
     if #parts == 0 then return missing, unexpected end
-    local is_shape = #missing + #unexpected == 0
+    local is_shape = #parts == 1 and #wrong > 0
     local message = ask.what .. ': ' .. table.concat(parts, '; ') .. (ask.advice and '; ' .. ask.advice or '')
     error(errors.new(is_shape and 'shape' or 'value', message,
         { missing = missing, unexpected = unexpected, wrong = wrong }), 0)

@@ -85,7 +85,7 @@ end
 
 -- An optimizer under the names of its parameters: { kind =, settings =, count = { name -> steps }, entries = }.
 local function optimizer_of(optimizer, model, what)
-    if type(optimizer) ~= 'table' or type(optimizer.state_dict) ~= 'function' or not module.is(model) then
+    if type(optimizer) ~= 'table' or tensor.is(optimizer) or not optimizer.set_progress or not module.is(model) then
         raise(nil, 'value', '%s: optimizer = %s; expected an optimizer of the model that is given', what,
             errors.describe(optimizer))
     end

@@ -1,7 +1,7 @@
 --- The safetensors format: 8 bytes of length (little-endian), a JSON header of that length, the tensors' bytes one
 -- after the other. Written so that every tensor starts at a multiple of its element; read with every claim of the
--- header checked against the file before a tensor is touched: a hole, an overlap, a byte too few or too many is an error
--- that says where. https://github.com/huggingface/safetensors (the format is described in its README).
+-- header checked against the file before a tensor is touched: a hole, an overlap, a byte too few or too many is an
+-- error that says where. https://github.com/huggingface/safetensors (the format is described in its README).
 -- @module wane.io.safetensors
 
 local binding = require 'wane.ffi'

@@ -85,6 +85,7 @@ function Optimizer.class(class)
         end
         check_setting(class, key, value)
         self._settings[key] = value
+        if key == 'clip_norm' then tensor.mode_changed() end -- recorded, not read at every step
     end
     mt.__tostring = function(self)
         local parts = {}
@@ -298,7 +299,7 @@ end
 function Optimizer:set_progress(count, settings)
     self:check_progress(count, settings)
     for k = 1, #self._count do self._count[k] = count[k] end
-    for key, value in pairs(settings) do self._settings[key] = value end
+    for key, value in pairs(settings) do self[key] = value end
 end
 
 --- Takes a state back. A run point. Everything is checked before anything is changed.
