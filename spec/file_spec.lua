@@ -428,8 +428,8 @@ describe('JSON', function()
 
     it('refuses what the standard refuses', function()
         for _, s in ipairs { '', ' ', '{', '[1,]', '{"a":1,}', '{a:1}', "'a'", '1.', '.5', '+1', '-', '1e', '0x1',
-            'NaN', 'tru', '"\t"', '"\\', '"\\u12"', '"\\udc00"', '"\\ud800\\u0041"', '[1 2]', '{"a"}', '1 2', '\239\187\191{}',
-            '"\192\128"', '"\237\160\128"', '"\244\144\128\128"' } do
+            'NaN', 'tru', '"\t"', '"\\', '"\\u12"', '"\\udc00"', '"\\ud800\\u0041"', '[1 2]', '{"a"}', '1 2',
+            '\239\187\191{}', '"\192\128"', '"\237\160\128"', '"\244\144\128\128"' } do
             local value, why, at = json.decode(s)
             assert.is_nil(value, s)
             assert.is_string(why)

@@ -81,8 +81,8 @@ describe('README.md', function()
         end
     end
 
-    it('has five differences, bf16 and three reports', function()
-        assert.equal(9, count)
+    it('has five differences, bf16, a resumed run and three reports', function()
+        assert.equal(10, count)
     end)
 
     it('shows a session at the prompt as it goes', function()
