@@ -111,7 +111,7 @@ end
 
 local function check_running(what)
     if program.is_planning() then
-        raise(nil, 'value', '%s: the function that is planned or compiled does it; do it between steps', what)
+        raise(nil, 'value', '%s: the function that is planned does it; do it between steps', what)
     end
 end
 
