@@ -224,8 +224,7 @@ describe('every allocation made to fail once', function()
         for n = 1, 100 do
             wane.manual_seed(9)
             local fresh = model()
-            collectgarbage()
-            collectgarbage()
+            for _ = 1, 4 do collectgarbage() end
             local before = wane.memory()
             C.wn_debug('fail_alloc', n)
             local ok, e = pcall(File.read, PATH, 'spec', function(f)
