@@ -297,11 +297,14 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
     else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
+    else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
+    else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) wn__cache_clear();
     else
         return wn__fail(WN_VALUE,
-                        "debug: no option '%s'; there are poison, check, trace, rewrite, fail_alloc, forget_plans",
+                        "debug: no option '%s'; there are poison, check, trace, rewrite, fail_alloc, fail_write, "
+                        "unnamed_files, forget_plans",
                         option);
     return WN_OK;
 }
@@ -317,6 +320,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();
     if (strcmp(option, "onednn") == 0) return wn__cpu_onednn_ready();
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
+    if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;
     return -1;
 }
 

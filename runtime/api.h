@@ -3,6 +3,7 @@
 #define WN_API_H
 #include "base/alloc.h"
 #include "graph/graph.h"
+#include "io/file.h"
 #include "plan/cache.h"
 #include "plan/rewrite.h"
 #include "run/check.h"

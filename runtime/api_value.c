@@ -225,34 +225,64 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
     return WN_OK;
 }
 
-int32_t wn_read(int32_t handle, void *bytes, int64_t n)
+/* A number of the host, which has no bytes until it is asked for. */
+static int32_t read_number(const struct wn_node *n, void *bytes)
+{
+    struct wn_device *d = n->device >= 0 ? wn__device(n->device) : NULL;
+    if (d != NULL && !d->real) return d->get(d, bytes, NULL, wn__bytes(&n->type));
+    wn__number_put(n->type.dtype, n->number, bytes);
+    return WN_OK;
+}
+
+int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
-    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), bytes, n);
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), at, bytes, n);
     const struct wn_node *node = get_node(handle);
     if (node == NULL) return WN_VALUE;
-    if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, bytes, n);
-    if (n != wn__bytes(&node->type))
-        return wn__fail(WN_VALUE, "read: room for %lld bytes given, %s takes %lld", (long long)n,
-                        wn__type_text(&node->type), (long long)wn__bytes(&node->type));
-    if (node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0)) {
-        if (node->device >= 0 && !wn__device(node->device)->real)
-            return wn__device(node->device)->get(wn__device(node->device), bytes, NULL, n);
-        wn__number_put(node->type.dtype, node->number, bytes);
-        return WN_OK;
-    }
+    if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, at, bytes, n);
+    int64_t all = wn__bytes(&node->type);
+    int32_t is_number = node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0);
+    if (at < 0 || n < 0 || at > all - n || (is_number && n != all))
+        return wn__fail(WN_VALUE, "read: bytes %lld to %lld asked for, %s takes %lld", (long long)at,
+                        (long long)(at + n), wn__type_text(&node->type), (long long)all);
+    if (is_number) return read_number(node, bytes);
     if (node->held == NULL)
         return wn__fail(WN_VALUE, "read: this value was %s", node->is_held ? "freed" : "not computed; run it first");
     struct wn_device *d = wn__device(node->device);
     WN_TRY(d->sync(d));
-    return d->get(d, bytes, node->held->data, n);
+    return d->get(d, bytes, (const char *)node->held->data + at, n);
+}
+
+int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)
+{
+    WN_TRY(wn__enter());
+    struct wn_cell *c = get_cell(handle);
+    if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__cell_write(c, at, bytes, n));
+    wn__cell_written(c);
+    return WN_OK;
+}
+
+static int32_t check_whole(int32_t handle, const char *what, int64_t n)
+{
+    struct wn_info info;
+    WN_TRY(wn_info(handle, &info));
+    if (n == wn__bytes(&info.type)) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %lld bytes given, %s takes %lld", what, (long long)n, wn__type_text(&info.type),
+                    (long long)wn__bytes(&info.type));
+}
+
+int32_t wn_read(int32_t handle, void *bytes, int64_t n)
+{
+    WN_TRY(check_whole(handle, "read", n));
+    return wn_read_part(handle, 0, bytes, n);
 }
 
 int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
 {
-    WN_TRY(wn__enter());
-    struct wn_cell *c = get_cell(handle);
-    return c == NULL ? WN_VALUE : wn__cell_write(c, bytes, n);
+    WN_TRY(check_whole(handle, "write", n));
+    return wn_write_part(handle, 0, bytes, n);
 }
 
 int32_t wn_hyper(void)

@@ -65,7 +65,8 @@ WN_API int32_t wn_memory_reset_peak(int32_t device);
 WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs back */
 /* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
  * outside its buffers), "trace" (keep the executed instruction numbers), "fail_alloc" (fail the nth from now),
- * "fault" (plant a fault: specs). */
+ * "fail_write" (the same for calls of the system that write a file), "unnamed_files" (0: as on file systems
+ * without), "fault" (plant a fault: specs). */
 WN_API int32_t wn_debug(const char *option, int64_t value);
 WN_API int64_t wn_debug_get(const char *option);
 
@@ -99,9 +100,30 @@ WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
 /* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
 WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */
+/* The same for n bytes from byte `at`. What was never written of a cell is not the cell's value: write all parts. */
+WN_API int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n);
+WN_API int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n);
+/* Pieces of a held value, one after the other, become a cell's value: `length` elements from each of start[0..n), counted
+ * row-major over all of it. The dtypes are equal, or bytes (u8) become i32. */
+WN_API int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, int64_t length);
 /* Numbers of an optimizer, read when a program runs. As an input: a CONST of 8. */
 WN_API int32_t wn_hyper(void);
 WN_API int32_t wn_hyper_set(int32_t hyper, int32_t i, double v);
+
+/* ---- files: tensors go through a small block, never as a whole ------------------------------------------------ */
+WN_API int32_t wn_file_create(const char *path); /* a handle; nothing is seen in the folder until the commit */
+WN_API int32_t wn_file_write(int32_t file, const void *bytes, int64_t n);
+WN_API int32_t wn_file_save(int32_t file, int32_t handle); /* the bytes of a held value or a cell */
+WN_API int32_t wn_file_commit(int32_t file); /* on disk, in the place of the old file, by one rename */
+WN_API int32_t wn_file_open(const char *path); /* a handle; to read */
+WN_API double wn_file_size(int32_t file);      /* -1: not a file */
+WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
+/* A held value from byte `at`; swap: bytes of an element, which stand there in the other order, or 0. */
+WN_API int32_t wn_file_data(int32_t file, int64_t at, const struct wn_type *type, int32_t device, int32_t swap);
+/* Cell i from byte at[i]. All storage is taken before the first byte is read; until then a failure changes nothing. If
+ * reading itself fails, cells that had a value are invalid until they are written, the others as they were. */
+WN_API int32_t wn_file_load(int32_t file, int32_t n, const int32_t *cells, const int64_t *at);
+WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
 
 /* ---- where recording stands ------------------------------------------------------------------------------ */
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type); /* interned; 0 is the root */

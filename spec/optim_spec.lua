@@ -231,6 +231,78 @@ describe('a step', function()
     end)
 end)
 
+-- ---- what PyTorch does ----------------------------------------------------------------------------------------------
+local fixture = require 'spec.fixtures.torch_optim'
+
+-- A run of the fixture: norms, then both parameters.
+local function clipped_run(make, step)
+    local p, q = parameter(), nn.Parameter(wane.tensor { { 3, -1 } })
+    local opt = make { p, q }
+    local rate = optim.schedule.cosine(fixture.lr, { steps = fixture.steps, warmup = fixture.warmup,
+        least = fixture.least })
+    local norms = {}
+    for k = 1, fixture.steps do
+        opt.lr = rate(k)
+        norms[k] = step(opt, { p, q }, loss_of(p) + (q * q + q):sum())
+    end
+    return norms, p:totable(), q:totable()[1]
+end
+
+local function by_hand(opt, params, loss)
+    opt:zero_grad()
+    loss:backward()
+    local norm = optim.clip_grad_norm(params, 2):item()
+    opt:step()
+    return norm
+end
+
+local function by_option(opt, _, loss)
+    opt:step(loss)
+end
+
+describe('optim.schedule', function()
+    for _, kind in ipairs { 'constant', 'cosine', 'linear' } do
+        it(kind .. ' gives the rates of PyTorch', function()
+            local opts = { steps = fixture.steps, warmup = fixture.warmup, least = fixture.least }
+            if kind == 'constant' then opts = { warmup = fixture.warmup } end
+            local rate, got = optim.schedule[kind](fixture.lr, opts), {}
+            for k = 1, fixture.steps do got[k] = rate(k) end
+            near_table(fixture[kind], got, 1e-9)
+        end)
+    end
+
+    it('needs no warmup, and stays at its end', function()
+        local rate = optim.schedule.cosine(1, { steps = 4, least = 0.5 })
+        near_table({ 1, 0.5 + 0.25 * (1 + math.cos(math.pi / 4)), 0.75 }, { rate(1), rate(2), rate(3) }, 1e-12)
+        near_table({ 0.5, 0.5 }, { rate(5), rate(1000) }, 1e-12)
+        assert.equal(3, optim.schedule.constant(3)(1))
+        local line = optim.schedule.linear(1, { steps = 2 })
+        near_table({ 1, 0.5, 0 }, { line(1), line(2), line(3) }, 1e-12)
+    end)
+
+    it('refuses what is none', function()
+        for _, case in ipairs {
+            { 'steps', function() optim.schedule.cosine(1) end },
+            { 'all warmup', function() optim.schedule.linear(1, { steps = 3, warmup = 3 }) end },
+            { "'steps'", function() optim.schedule.cosine(1, { step = 3 }) end },
+            { "'steps'", function() optim.schedule.constant(1, { steps = 3 }) end },
+            { 'lr', function() optim.schedule.constant(-1) end },
+            { 'least = 2', function() optim.schedule.linear(1, { steps = 3, least = 2 }) end },
+            { 'integer', function() optim.schedule.linear(1, { steps = 2.5 }) end },
+            { 'the step', function() optim.schedule.constant(1)(0) end },
+            { 'the step', function() optim.schedule.constant(1)(0 / 0) end },
+            { "'cosine'", function() return optim.schedule.cosin end },
+        } do
+            local ok, e = pcall(case[2])
+            assert.is_false(ok)
+            assert.equal('value', e.code)
+            -- What the message knows by heart stands in quotes or not.
+            assert.is_truthy(e.message:find(case[1], 1, true) or e.message:find(case[1]:gsub("'", ''), 1, true),
+                e.message)
+        end
+    end)
+end)
+
 describe('optim.clip_grad_norm', function()
     it('scales all gradients together and returns the norm', function()
         local p, q = parameter(), parameter()
@@ -260,5 +332,90 @@ describe('optim.clip_grad_norm', function()
             b:step()
         end
         assert.are.same(q:totable(), p:totable())
+    end)
+
+    for name, make in pairs {
+        adamw = function(p, clip) return optim.AdamW(p, { lr = 1, weight_decay = 0.05, clip_norm = clip }) end,
+        sgd = function(p, clip) return optim.SGD(p, { lr = 1, momentum = 0.9, clip_norm = clip }) end,
+    } do
+        it('gives the norms and the steps of PyTorch under ' .. name .. ', by hand and as an option', function()
+            local want = fixture[name]
+            local norms, p, q = clipped_run(make, by_hand)
+            near_table(want.norms, norms)
+            near_table(want.p, p)
+            near_table(want.q, q)
+            local _, p2, q2 = clipped_run(function(params) return make(params, 2) end, by_option)
+            assert.are.same({ p, q }, { p2, q2 })
+        end)
+    end
+
+    it('leaves gradients within the limit as they are, to the bit', function()
+        local p = parameter()
+        loss_of(p):backward()
+        local before = p.grad:totable()
+        local norm = optim.clip_grad_norm({ p }, 1e6)
+        assert.are.same(before, p.grad:totable())
+        assert.is_true(norm:item() > 1)
+    end)
+
+    it('makes gradients no numbers when their norm is none, as PyTorch does', function()
+        local p, q = parameter(), parameter()
+        ;((p * wane.tensor { 1, 0 / 0, 1, 1 }):sum() + q:sum()):backward()
+        local norm = optim.clip_grad_norm({ p, q }, 1):item()
+        assert.is_true(norm ~= norm)
+        for _, v in ipairs(q.grad:totable()) do assert.is_true(v ~= v) end
+    end)
+
+    it('takes the norm of half gradients in f32', function()
+        local list = {}
+        for k = 1, 300 do list[k] = 1 end
+        local p = nn.Parameter(wane.tensor(list, { dtype = 'bf16' }))
+        p:sum():backward()
+        local norm = optim.clip_grad_norm({ p }, 1)
+        assert.is_true(math.abs(norm:item() - math.sqrt(300)) < 1e-4) -- 17.32; in bf16 it would be 17.375
+        assert.equal('bf16', p.grad.dtype)
+        assert.is_true(math.abs(p.grad:totable()[1] - 1 / math.sqrt(300)) < 2e-4)
+    end)
+
+    it('is one run point, whose norm is read for free', function()
+        local p, programs = parameter(), 0
+        loss_of(p):backward()
+        require('wane.within')('listen', function() programs = programs + 1 end, function()
+            optim.clip_grad_norm({ p }, 0.5):item()
+        end)
+        assert.equal(1, programs)
+    end)
+
+    it('can be planned and compiled as an option, and changed between steps', function()
+        local c = wane.tensor(COEFFICIENT)
+        local function run(wrap, changes)
+            local p = parameter()
+            local opt = optim.AdamW({ p }, { lr = 0.1, clip_norm = 0.5 })
+            local function loss() return (c * p * p + p):sum() end
+            local step, list = wrap(function() return opt:step(loss()) end), {}
+            for k = 1, 9 do
+                if changes and k == 6 then opt.clip_norm = 0.01 end
+                list[k] = ('%.17g'):format(step():item())
+            end
+            assert.is_true(wane.plan(function() opt:step(loss()) end).peak > 0)
+            return { list, p:totable() }
+        end
+        local function plain(f) return f end
+        assert.are.same(run(plain), run(wane.compile))
+        assert.are.same(run(plain, true), run(wane.compile, true))
+        assert.are_not.same(run(plain)[2], run(plain, true)[2])
+    end)
+
+    it('refuses a limit that is none', function()
+        local p = parameter()
+        for _, c in ipairs { 0, -1, 0 / 0, 'x', true } do
+            local ok, e = pcall(optim.SGD, { p }, { lr = 1, clip_norm = c })
+            assert.is_false(ok)
+            assert.is_truthy(e.message:find('clip_norm must be a number above 0', 1, true))
+        end
+        local opt = optim.SGD({ p }, { lr = 1, clip_norm = 2 })
+        opt.clip_norm = false
+        assert.is_false(opt.clip_norm)
+        assert.is_nil(tostring(opt):find('clip', 1, true))
     end)
 end)

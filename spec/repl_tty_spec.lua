@@ -203,7 +203,7 @@ describe('help', function()
     it('answers for every public name, and raises for none', function()
         local names = require 'wane.repl.names'
         local bare = {}
-        for _, space in ipairs { 'wane', 'nn', 'optim', 'policy' } do
+        for _, space in ipairs { 'wane', 'nn', 'optim', 'policy', 'data' } do
             for _, name in ipairs(names.of(space == 'wane' and wane or wane[space])) do
                 local text = ask(space .. '.' .. name)
                 assert.equal(space .. '.' .. name, text:match '^[^\n]*')

@@ -44,36 +44,16 @@ local function load_state(module, m, dict, opts)
         raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
             errors.describe(dict))
     end
-    local known, roots, cells = {}, {}, {}
-    for _, entry in ipairs(named(module, m)) do
-        local value = dict[entry.name]
-        known[entry.name] = true
-        if value == nil then
-            if opts.strict ~= false then
-                raise(nil, 'value', "load_state_dict: '%s' is missing; %s", entry.name,
-                    errors.near(entry.name, dict))
-            end
-        else
-            local p = entry.parameter
-            if not tensor.is(value) then
-                raise(nil, 'value', "load_state_dict: '%s' must be a tensor, got %s", entry.name,
-                    errors.describe(value))
-            end
-            if tensor.describe(value) ~= tensor.describe(p) then
-                raise(nil, 'shape', "load_state_dict: '%s' is %s in the model, %s in the table", entry.name,
-                    tensor.describe(p), tensor.describe(value))
-            end
-            roots[#roots + 1], cells[#cells + 1] = value, p
-        end
+    local wanted, given, roots, cells = {}, {}, {}, {}
+    for name, value in pairs(dict) do
+        given[tostring(name)] = tensor.is(value) and tensor.describe(value) or errors.describe(value)
     end
-    if opts.strict ~= false then
-        for name in pairs(dict) do
-            if not known[name] then
-                raise(nil, 'value', "load_state_dict: the model has no '%s'; %s", tostring(name),
-                    errors.near(name, known))
-            end
-        end
+    for k, entry in ipairs(named(module, m)) do
+        wanted[k] = { name = entry.name, text = tensor.describe(entry.parameter) }
+        if dict[entry.name] ~= nil then roots[#roots + 1], cells[#cells + 1] = dict[entry.name], entry.parameter end
     end
+    require('wane.match').check { what = 'load_state_dict', wanted = wanted, given = given, here = 'the model',
+        there = 'the table', is_partial = opts.strict == false }
     if #roots > 0 then require('wane.program').run { mode = 'assign', roots = roots, cells = cells } end
 end
 

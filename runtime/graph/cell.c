@@ -119,38 +119,53 @@ void wn__cell_drop_gradient(struct wn_cell *c)
     wn__cell_changed(g);
 }
 
-static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t n)
+static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at, int64_t n)
 {
-    if (c->invalid)
-        return wn__fail(WN_STALE, "%s: %s was left half updated by a failed run; load it again", what,
-                        c->name ? c->name : "the state");
-    if (n != wn__bytes(&c->type))
-        return wn__fail(WN_VALUE, "%s: %lld bytes given for %s, which takes %lld", what, (long long)n,
-                        wn__type_text(&c->type), (long long)wn__bytes(&c->type));
+    int64_t all = wn__bytes(&c->type);
+    if (at < 0 || n < 0 || at > all - n)
+        return wn__fail(WN_VALUE, "%s: bytes %lld to %lld given for %s, which takes %lld", what, (long long)at,
+                        (long long)(at + n), wn__type_text(&c->type), (long long)all);
     return WN_OK;
 }
 
-int32_t wn__cell_read(struct wn_cell *c, void *bytes, int64_t n)
+int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t n)
 {
     struct wn_device *d = wn__device(c->device);
-    WN_TRY(cell_check(c, "read", n));
+    WN_TRY(cell_check(c, "read", at, n));
+    if (c->invalid)
+        return wn__fail(WN_STALE, "read: %s was left half updated by a failed run; load it again",
+                        c->name ? c->name : "the state");
     if (!wn__cell_has_value(c))
         return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
                         c->name ? c->name : "the state");
     WN_TRY(d->sync(d));
-    return d->get(d, bytes, wn__cell_data(c), n);
+    return d->get(d, bytes, (const char *)wn__cell_data(c) + at, n);
 }
 
-int32_t wn__cell_write(struct wn_cell *c, const void *bytes, int64_t n)
+int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t n)
 {
     struct wn_device *d = wn__device(c->device);
-    WN_TRY(cell_check(c, "write", n));
+    WN_TRY(cell_check(c, "write", at, n));
     if (c->kind == WN_KIND_GRADIENT && !c->born)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
     WN_TRY(wn__cell_materialise(c));
-    WN_TRY(d->put(d, wn__cell_data(c), bytes, n));
+    return d->put(d, (char *)wn__cell_data(c) + at, bytes, n);
+}
+
+void wn__cell_written(struct wn_cell *c)
+{
     wn__node_unref(c->init);
     c->init = NULL;
+    c->invalid = 0;
     wn__cell_changed(c);
-    return WN_OK;
+}
+
+void wn__cell_unwritten(struct wn_cell *c)
+{
+    if (c->init == NULL) {
+        c->invalid = 1;
+        return;
+    }
+    wn__buffer_unref(c->buffer);
+    c->buffer = NULL;
 }

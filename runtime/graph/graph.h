@@ -82,9 +82,13 @@ void wn__cell_changed(struct wn_cell *c);                           /* a new ver
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the cell; not counted */
 void wn__cell_give_birth(struct wn_cell *grad);
 void wn__cell_drop_gradient(struct wn_cell *c);
-/* The one pair through which a cell's bytes meet the host, whatever its layout. */
-int32_t wn__cell_read(struct wn_cell *c, void *bytes, int64_t n);
-int32_t wn__cell_write(struct wn_cell *c, const void *bytes, int64_t n);
+/* The one pair through which a cell's bytes, plain and row-major, meet the host, whatever its layout; `n` of them from
+ * `at`. Written bytes become the cell's value with wn__cell_written; after a failure wn__cell_unwritten puts a cell that
+ * had not begun back to its beginning, and makes any other invalid: every use of it says so, until it is written. */
+int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t n);
+int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t n);
+void wn__cell_written(struct wn_cell *c);
+void wn__cell_unwritten(struct wn_cell *c);
 
 /* ---- scope.c: interned words, module paths, checkpoint regions, source lines */
 struct wn__scope {
@@ -111,7 +115,14 @@ int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_no
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 
 /* ---- handle.c */
-enum wn__handle_kind { WN_HANDLE_FREE, WN_HANDLE_VALUE, WN_HANDLE_CELL, WN_HANDLE_HYPER, WN_HANDLE_PROGRAM };
+enum wn__handle_kind {
+    WN_HANDLE_FREE,
+    WN_HANDLE_VALUE,
+    WN_HANDLE_CELL,
+    WN_HANDLE_HYPER,
+    WN_HANDLE_PROGRAM,
+    WN_HANDLE_FILE
+};
 int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
 void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
 int32_t wn__handle_kind(int32_t id);
@@ -120,6 +131,7 @@ void wn__handle_drain(void);         /* runs what was enqueued */
 /* A value for use as an input: a cell gives its reader. Counted. */
 int32_t wn__handle_value(int32_t id, struct wn_node **out);
 void wn__program_free(void *program); /* by run/ */
+void wn__file_free(void *file);       /* by io/ */
 
 /* ---- grad.c */
 struct wn__grads {          /* the outcome of differentiating */

@@ -1,11 +1,11 @@
 --- optim.clip_grad_norm(params, c): scales all gradients so that their joint 2-norm is at most c.
 --
--- Two run points: the norm, and, when it is above c, one program that assigns every gradient. Returns the norm before
--- clipping, a 0-d tensor. As PyTorch: the factor is c / (norm + 1e-6), limited to 1.
+-- One run point: the norm, and every gradient times c / (norm + 1e-6), limited to 1 (PyTorch's rule: within the limit
+-- they are multiplied by exactly 1, and a norm that is no number makes them all so). Half gradients are squared and
+-- scaled in f32. Returns the norm before clipping, a 0-d tensor; reading it runs nothing.
 -- @module wane.optim.clip
 
 local errors = require 'wane.errors'
-local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 
 local function gradients(params)
@@ -25,6 +25,10 @@ local function gradients(params)
     return list
 end
 
+local function wide(g)
+    return g.dtype == 'bf16' and g:to 'f32' or g
+end
+
 return function(params, c)
     if type(c) ~= 'number' or c ~= c or c <= 0 then
         errors.raise(nil, 'value', 'optim.clip_grad_norm: the limit must be a number above 0, got %s',
@@ -36,16 +40,13 @@ return function(params, c)
     end
     local total
     for _, g in ipairs(grads) do
-        local square = (g * g):sum()
+        local x = wide(g)
+        local square = (x * x):sum()
         total = total and total + square or square
     end
-    local norm = total:sqrt()
-    op.eval { norm }
-    if norm:item() + 1e-6 > c then
-        local factor = (norm + 1e-6):pow(-1) * c
-        local roots = {}
-        for k, g in ipairs(grads) do roots[k] = g * factor end
-        require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
-    end
+    local norm, roots = total:sqrt():retain(), {}
+    local factor = (c / (norm + 1e-6)):clamp(0, 1)
+    for k, g in ipairs(grads) do roots[k] = (wide(g) * factor):to(g.dtype) end
+    require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
     return norm
 end

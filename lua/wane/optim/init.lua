@@ -1,10 +1,11 @@
---- The table wane.optim: optimizers and the clipping of gradients.
+--- The table wane.optim: optimizers, the clipping of gradients, schedules of learning rates.
 -- @module wane.optim
 
 local errors = require 'wane.errors'
 
 local PLACES = {
     SGD = { 'sgd' }, Adam = { 'adam', 'Adam' }, AdamW = { 'adam', 'AdamW' }, clip_grad_norm = { 'clip' },
+    schedule = { 'schedule' },
 }
 
 return setmetatable({}, {

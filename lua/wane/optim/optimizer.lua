@@ -41,6 +41,13 @@ local function check_params(params, what)
 end
 
 local function check_setting(class, name, value)
+    if name == 'clip_norm' then
+        if value ~= false and not (type(value) == 'number' and value > 0) then
+            raise(nil, 'value', '%s: clip_norm must be a number above 0, or false, got %s', class.name,
+                errors.describe(value))
+        end
+        return
+    end
     local least, below = class.limits[name][1], class.limits[name][2]
     if type(value) == 'boolean' and class.defaults[name] == false then return end
     if type(value) ~= 'number' or value ~= value or value < least or value == 1 / 0 or below and value >= below then
@@ -63,6 +70,7 @@ end
 -- @param class { name =, op =, states = {...}, defaults = {...}, limits = {...}, fill = function(self, set, t),
 -- choose = function(self) -> op, states (optional) }
 function Optimizer.class(class)
+    class.defaults.clip_norm = false
     local mt = {}
     local methods = setmetatable({}, { __index = Optimizer })
     mt.__index = function(self, key)
@@ -77,10 +85,13 @@ function Optimizer.class(class)
         end
         check_setting(class, key, value)
         self._settings[key] = value
+        if key == 'clip_norm' then tensor.mode_changed() end -- recorded, not read at every step
     end
     mt.__tostring = function(self)
         local parts = {}
-        for key, value in pairs(self._settings) do parts[#parts + 1] = key .. ' = ' .. tostring(value) end
+        for key, value in pairs(self._settings) do
+            if value ~= false then parts[#parts + 1] = key .. ' = ' .. tostring(value) end
+        end
         table.sort(parts)
         return class.name .. '(' .. #self._params .. ' parameters, ' .. table.concat(parts, ', ') .. ')'
     end
@@ -98,7 +109,6 @@ function Optimizer.class(class)
         local self = setmetatable({
             _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {}, _updates = {},
             _versions = {},
-            _clip = opts.clip_norm,
         }, mt)
         local used = class.prepare and class.prepare(settings) or class
         rawset(self, '_kind', used)
@@ -195,7 +205,7 @@ local function update(self, opts)
     if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
-    if self._clip then require('wane.optim.clip')(self._params, self._clip) end
+    if self.clip_norm then require('wane.optim.clip')(self._params, self.clip_norm) end
     local list, who = updates(self, true)
     if #list == 0 then
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
@@ -208,10 +218,12 @@ local function fused(self, roots, opts)
     local grad = require 'wane.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
     local policy = grad.policy(opts, self._class.name .. ': step')
-    if self._clip then
+    if self.clip_norm then
         -- Every gradient is needed before the first update: a backward, the clipping, an update.
         self:zero_grad()
-        require('wane.program').run { mode = 'backward', roots = roots, scale = opts.scale, policy = policy }
+        local program = require 'wane.program'
+        program.run { mode = 'backward', roots = roots, scale = opts.scale, policy = policy }
+        if program.is_planning() then return end -- there are no gradients to take the norm of
         update(self, {})
         self:zero_grad()
         return
@@ -259,10 +271,10 @@ function Optimizer:parameters()
     return list
 end
 
---- State for checkpoints: { cells = { ['m.1'] = tensor, ... }, count = { steps of each parameter }, settings = }.
--- The tensors are the optimizer's own, not copies.
+--- State for checkpoints: { kind =, states = names of the state cells, cells = { ['m.1'] = tensor, ... },
+-- count = { steps of each parameter }, settings = }. The tensors are the optimizer's own, not copies.
 function Optimizer:state_dict()
-    local dict = { cells = {}, count = {}, settings = {} }
+    local dict = { kind = self._class.name, states = self._kind.states, cells = {}, count = {}, settings = {} }
     for k, cells in ipairs(self._cells) do
         for name, cell in pairs(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
         dict.count[k] = self._count[k]
@@ -271,7 +283,32 @@ function Optimizer:state_dict()
     return dict
 end
 
---- Takes a state back. A run point.
+--- Refuses counts and settings that set_progress could not take. Changes nothing.
+function Optimizer:check_progress(count, settings)
+    local class = self._class
+    for k = 1, #self._count do
+        if type(count[k]) ~= 'number' or count[k] < 0 or count[k] % 1 ~= 0 then
+            raise(nil, 'value', '%s: the count of steps of parameter %d is %s', class.name, k,
+                errors.describe(count[k]))
+        end
+    end
+    for key, value in pairs(settings) do
+        if class.defaults[key] == nil then
+            raise(nil, 'value', "%s has no setting '%s'; %s", class.name, tostring(key),
+                errors.near(key, class.defaults))
+        end
+        check_setting(class, key, value)
+    end
+end
+
+--- Sets how many steps each parameter made, and settings by name: where a saved run stood.
+function Optimizer:set_progress(count, settings)
+    self:check_progress(count, settings)
+    for k = 1, #self._count do self._count[k] = count[k] end
+    for key, value in pairs(settings) do self[key] = value end
+end
+
+--- Takes a state back. A run point. Everything is checked before anything is changed.
 -- @param dict what state_dict of an equal optimizer returned
 function Optimizer:load_state_dict(dict)
     local roots, targets = {}, {}
@@ -290,9 +327,9 @@ function Optimizer:load_state_dict(dict)
             roots[#roots + 1], targets[#targets + 1] = value, cell
         end
     end
+    self:check_progress(dict.count, dict.settings or {})
     if #roots > 0 then require('wane.program').run { mode = 'assign', roots = roots, cells = targets } end
-    for k = 1, #self._count do self._count[k] = dict.count[k] or 0 end
-    for key, value in pairs(dict.settings or {}) do self[key] = value end
+    self:set_progress(dict.count, dict.settings or {})
 end
 
 return Optimizer

@@ -15,11 +15,11 @@ local help = {}
 local folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
 
 -- ---- the names there are -----------------------------------------------------------------------------------------
--- In the order in which a bare name is looked up.
-local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'model' }
+-- In the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data is.
+local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data', 'model' }
 local OWN_FILES = {
     tensor = { 'arith', 'shape', 'read', 'tensor', 'create', 'grad' }, policy = { 'policy' },
-    model = { 'module', 'modulestate' }, nn = { 'nn/', 'module' }, optim = { 'optim/' },
+    model = { 'module', 'modulestate' }, nn = { 'nn/', 'module' }, optim = { 'optim/' }, data = { 'data/' },
 }
 
 -- { name = value } of a space. Values of names that are loaded late are read only when one is asked for.
@@ -82,8 +82,9 @@ end
 
 -- Folders are not listed by plain Lua; the files are those that names live in.
 local FILES = {
-    'init', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan', 'measure', 'memory',
-    'bytes', 'compile', 'checkpoint', 'chunked', 'module', 'modulestate', 'torchmem', 'cli', 'op', 'errors', 'within',
+    'init', 'data', 'io', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan',
+    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'module', 'modulestate', 'torchmem', 'cli',
+    'op', 'errors', 'within',
 }
 
 local function load_blocks()

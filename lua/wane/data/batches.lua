@@ -1,0 +1,182 @@
+--- wane.data.batches(dataset, {batch =, length =, shuffle =, seed =, ...}): for x, y in batches do ... end.
+--
+-- A batch is gathered by C into tensors that the iterator owns and uses in turn (`buffers`, 2 unless given), so memory
+-- is steady from the first epoch on. They are states: what was recorded on a batch and not run before its tensors are
+-- used again is refused as stale, by name, never computed on other numbers. The order follows from (seed, epoch), so a
+-- place is two numbers; `state()` tells it as a string, which fits a checkpoint's meta.
+-- @module wane.data.batches
+
+local binding = require 'wane.ffi'
+local create = require 'wane.create'
+local errors = require 'wane.errors'
+local op = require 'wane.op'
+local order = require 'wane.data.order'
+local read = require 'wane.read'
+local tensor = require 'wane.tensor'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local WHAT = 'wane.data.batches'
+
+--- Batches. Fields: count (batches an epoch), epoch (from 1), at (batches drawn of it), batch, seed.
+local Batches = {}
+
+Batches.__index = function(_, name)
+    local value = Batches[name]
+    if value ~= nil then return value end
+    raise(nil, 'value', "batches have no '%s'; %s", tostring(name),
+        errors.near(name, { 'count', 'epoch', 'at', 'batch', 'seed', 'state', 'next' }))
+end
+
+function Batches.__tostring(self)
+    return ('batches of %d, %d an epoch; epoch %d, %d drawn of it'):format(self.batch, self.count, self.epoch, self.at)
+end
+
+-- ---- what examples are --------------------------------------------------------------------------------------------
+-- Rows of tensors whose first dims are equal: see Tokens:examples for the form.
+local function examples_of(list)
+    local n, pieces = nil, {}
+    for k, t in ipairs(list) do
+        if not tensor.is(t) or tensor.typed(t)._ndim == 0 then
+            raise(nil, 'value', '%s: entry %d must be a tensor of one dim or more, got %s', WHAT, k, errors.describe(t))
+        end
+        n = n or t._dims[1]
+        if t._dims[1] ~= n then
+            raise(nil, 'shape', '%s: entry %d is %s; its first dim must be %d, as that of entry 1', WHAT, k,
+                tensor.describe(t), n)
+        end
+        local dims, length = {}, 1
+        for i = 2, t._ndim do dims[i - 1], length = t._dims[i], length * t._dims[i] end
+        pieces[k] = { value = read.run(t), length = length, stride = length, first = 0, dims = dims, dtype = t.dtype }
+    end
+    return { n = n, pieces = pieces }
+end
+
+local function source_of(dataset, opts)
+    local is_tokens = type(dataset) == 'table' and getmetatable(dataset) ~= nil and not tensor.is(dataset)
+    if is_tokens and type(dataset.examples) == 'function' then
+        op.size(opts.length, WHAT .. ': length', 1)
+        return dataset:examples(opts.length, WHAT)
+    end
+    if opts.length ~= nil then
+        raise(nil, 'value', '%s: length = %s is for tokens; examples have the length they have', WHAT,
+            errors.describe(opts.length))
+    end
+    if tensor.is(dataset) then dataset = { dataset } end
+    if type(dataset) ~= 'table' or is_tokens or #dataset == 0 then
+        raise(nil, 'value', '%s: expected tokens, a tensor or a list of tensors, got %s', WHAT,
+            errors.describe(dataset))
+    end
+    return examples_of(dataset)
+end
+
+-- ---- where an iterator stands -------------------------------------------------------------------------------------
+local FORM = 'seed=%.0f epoch=%d at=%d examples=%.0f batch=%d shuffle=%s'
+
+--- Where it stands, as a string: give it as {state =} to an iterator of the same data and options.
+function Batches:state()
+    return FORM:format(self.seed, self.epoch, self.at, self._source.n, self.batch, tostring(self._is_shuffled))
+end
+
+local function set_state(self, state, seed)
+    local pattern = '^seed=(%d+) epoch=(%d+) at=(%d+) examples=(%d+) batch=(%d+) shuffle=(%a+)$'
+    local s, epoch, at, n, batch, shuffle
+    if type(state) == 'string' then s, epoch, at, n, batch, shuffle = state:match(pattern) end
+    if not s then
+        raise(nil, 'value', '%s: state = %s; expected what batches:state() returned', WHAT, errors.describe(state))
+    end
+    for _, row in ipairs {
+        { 'examples', tonumber(n), self._source.n }, { 'batch', tonumber(batch), self.batch },
+        { 'shuffle', shuffle, tostring(self._is_shuffled) }, { 'seed', tonumber(s), seed or tonumber(s) },
+    } do
+        if row[2] ~= row[3] then
+            raise(nil, 'value', '%s: the state was saved with %s = %s, here it is %s', WHAT, row[1], tostring(row[2]),
+                tostring(row[3]))
+        end
+    end
+    if tonumber(at) > self.count or tonumber(epoch) < 1 then
+        raise(nil, 'value', "%s: '%s' is no place in %d batches", WHAT, state, self.count)
+    end
+    self.seed, self.epoch, self.at = tonumber(s), tonumber(epoch), tonumber(at)
+end
+
+-- ---- drawing ------------------------------------------------------------------------------------------------------
+-- The tensors of the next batch of n examples: those of the buffer whose turn it is.
+local function buffers_of(self, n)
+    local ring = self._rings[n]
+    if ring == nil then
+        ring = { turn = 0 }
+        self._rings[n] = ring
+    end
+    ring.turn = ring.turn % self._buffers + 1
+    local set = ring[ring.turn]
+    if set then return set end
+    set = {}
+    for k, piece in ipairs(self._source.pieces) do
+        local dims = { n, unpack(piece.dims) }
+        local init = create.zeros(dims, { dtype = piece.dtype, device = piece.value.device })
+        set[k] = create.cell(create.KIND_INPUT, init, ('a batch of wane.data.batches, drawn over (buffers = %d)')
+            :format(self._buffers))
+    end
+    ring[ring.turn] = set
+    return set
+end
+
+local function draw(self)
+    if self.at >= self.count then
+        self.epoch, self.at = self.epoch + 1, 0
+        return nil
+    end
+    local source, from = self._source, self.at * self.batch
+    local n = math.min(self.batch, source.n - from)
+    if self._is_shuffled and self._epoch_of_order ~= self.epoch then
+        self._order = order.shuffled(source.n, self.seed, self.epoch, self._order)
+        self._epoch_of_order = self.epoch
+    end
+    local set, starts, list = buffers_of(self, n), self._starts, self._order
+    for k, piece in ipairs(source.pieces) do
+        for i = 0, n - 1 do
+            local example = list and list[from + i] or from + i
+            starts[i] = piece.first + example * piece.stride
+        end
+        check(C.wn_gather(set[k].id, piece.value.id, starts, n, piece.length))
+    end
+    self.at = self.at + 1
+    return unpack(set)
+end
+
+Batches.__call = draw
+
+--- The next batch, of the next epoch after the last of one; never nil.
+function Batches:next()
+    if self.at >= self.count then draw(self) end
+    return draw(self)
+end
+
+local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'buffers' }
+
+--- wane.data.batches(dataset, opts): an iterator; one `for` loop is one epoch, or what is left of it.
+-- @param dataset a tensor, a list of tensors with equal first dims, or tokens
+-- @param opts batch: examples in one; length: tokens of a window (tokens only); shuffle: another order each epoch;
+-- seed: of the order, default that of wane.manual_seed; drop_last = false: a last smaller batch too; state: what
+-- state() returned; buffers = 2: batches whose tensors exist at a time
+-- @return an iterator: x, y, ... = as many tensors as the list has, (batch, ...); for tokens x and y (batch, length)
+-- i32, y one token later. A batch's tensors hold its numbers until `buffers` more were drawn.
+return function(dataset, opts)
+    opts = errors.check_options(opts, OPTIONS, WHAT)
+    op.size(opts.batch, WHAT .. ': batch', 1)
+    if opts.seed ~= nil then op.size(opts.seed, WHAT .. ': seed') end
+    op.size(opts.buffers or 2, WHAT .. ': buffers', 1)
+    local source, batch = source_of(dataset, opts), opts.batch
+    local count = (opts.drop_last == false and math.ceil or math.floor)(source.n / batch)
+    if count < 1 then
+        raise(nil, 'value', '%s: %.0f examples do not make one batch of %d; give {drop_last = false} or a smaller '
+            .. 'batch', WHAT, source.n, batch)
+    end
+    local self = setmetatable({
+        batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
+        _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
+        _starts = binding.new('int64_t[?]', batch), _order = false, _epoch_of_order = false,
+    }, Batches)
+    if opts.state ~= nil then set_state(self, opts.state, opts.seed) end
+    return self
+end

@@ -1,0 +1,311 @@
+--- wane.save and wane.load: checkpoints that resume to the bit, in the safetensors format.
+--
+-- A checkpoint holds the model's tensors under their state_dict names, the optimizer's under `optimizer.STATE.NAME`,
+-- and in its metadata all that is no tensor: counters of the optimizer, its settings, the state of the random numbers
+-- (metadata.lua). Tensors go to the file one by one through a small block (runtime/io); nothing is copied as a whole.
+-- Loading compares everything first and changes nothing unless all of it fits.
+-- @module wane.io
+
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local file = require 'wane.io.file'
+local match = require 'wane.match'
+local metadata = require 'wane.io.metadata'
+local module = require 'wane.module'
+local op = require 'wane.op'
+local program = require 'wane.program'
+local safetensors = require 'wane.io.safetensors'
+local tensor = require 'wane.tensor'
+
+local C, raise = binding.C, errors.raise
+
+local io_ = {}
+
+local STATE = 'optimizer.'
+
+-- ---- names --------------------------------------------------------------------------------------------------------
+-- Lists are counted from 0 in PyTorch's files: blocks.1.weight here is blocks.0.weight there.
+local function shifted(name, by)
+    local parts = {}
+    for part in (name .. '.'):gmatch '(.-)%.' do
+        local n = part:match '^%d+$' and tonumber(part) + by
+        parts[#parts + 1] = n and n >= 0 and ('%.0f'):format(n) or part
+    end
+    return table.concat(parts, '.')
+end
+
+local SHIFT = { wane = 0, torch = -1 }
+
+local function shift_of(names, what)
+    local by = SHIFT[names or 'wane']
+    if by == nil then
+        raise(nil, 'value', "%s: names = %s; there are 'wane' (lists count from 1) and 'torch' (from 0)", what,
+            errors.describe(names))
+    end
+    return by
+end
+
+-- ---- what is saved -----------------------------------------------------------------------------------------------
+local function entry_of(name, t, what)
+    if type(name) ~= 'string' then
+        raise(nil, 'value', '%s: tensors are saved under names, got %s under %s', what, errors.describe(t),
+            errors.describe(name))
+    end
+    if not tensor.is(t) then
+        raise(nil, 'value', "%s: '%s' must be a tensor, got %s", what, name, errors.describe(t))
+    end
+    tensor.typed(t)
+    local dtype = tensor.dtype_name[t._dtype]
+    return { name = name, tensor = t, dtype = dtype, dims = t._dims,
+        bytes = tensor.count(t._dims) * binding.element_bytes[dtype] }
+end
+
+-- Tensors of a model in its own order, or of a table in that of the names.
+local function entries_of(model, what)
+    local dict, order, is_named = model, {}, {}
+    if module.is(model) then
+        dict = model:state_dict()
+        for name in model:named_parameters() do
+            order[#order + 1], is_named[name] = name, true
+        end
+    elseif type(model) ~= 'table' or getmetatable(model) ~= nil then
+        raise(nil, 'value', '%s: expected a model or a table of tensors, got %s', what, errors.describe(model))
+    end
+    local rest = {}
+    for name, t in pairs(dict) do
+        entry_of(name, t, what)
+        if not is_named[name] then rest[#rest + 1] = name end
+    end
+    table.sort(rest)
+    for _, name in ipairs(rest) do order[#order + 1] = name end
+    local list = {}
+    for k, name in ipairs(order) do list[k] = entry_of(name, dict[name], what) end
+    return list
+end
+
+-- An optimizer under the names of its parameters: { kind =, settings =, count = { name -> steps }, entries = }.
+local function optimizer_of(optimizer, model, what)
+    if type(optimizer) ~= 'table' or tensor.is(optimizer) or not optimizer.set_progress or not module.is(model) then
+        raise(nil, 'value', '%s: optimizer = %s; expected an optimizer of the model that is given', what,
+            errors.describe(optimizer))
+    end
+    local name_of, dict = {}, optimizer:state_dict()
+    for name, p in model:named_parameters() do name_of[p.id] = name end
+    local out = { kind = dict.kind, settings = dict.settings, count = {}, names = {}, entries = {} }
+    for k, p in ipairs(optimizer:parameters()) do
+        local name = name_of[p.id]
+        if not name then
+            raise(nil, 'value', '%s: parameter %d of the optimizer, %s, is none of the model', what, k,
+                tensor.describe(p))
+        end
+        out.names[k], out.count[name] = name, dict.count[k]
+    end
+    for _, state in ipairs(dict.states) do
+        for k, name in ipairs(out.names) do
+            local key = STATE .. state .. '.' .. name
+            out.entries[#out.entries + 1] = entry_of(key, dict.cells[('%s.%d'):format(state, k)], what)
+        end
+    end
+    return out
+end
+
+local function check_running(what)
+    if program.is_planning() then
+        raise(nil, 'value', '%s: the function that is planned does it; do it between steps', what)
+    end
+end
+
+-- Everything that holds no bytes yet is computed: states that no program needed so far, values that were not run.
+local function compute(list)
+    local missing = {}
+    for _, entry in ipairs(list) do
+        if not op.held(entry.tensor) then missing[#missing + 1] = entry.tensor end
+    end
+    if #missing > 0 then op.eval(missing) end
+end
+
+local SAVE_OPTIONS = { 'optimizer', 'step', 'meta', 'names' }
+
+--- wane.save(path, model, {optimizer =, step =, meta =, names =}): writes a checkpoint. A run point.
+-- The file takes the place of an older one only when it is complete and on disk: whatever fails before leaves the old
+-- one whole.
+-- @param path name of the file, 'ck.safetensors'
+-- @param model a model, or a table of names and tensors
+-- @param opts optimizer: its state, settings and counters; step: an integer; meta: a table of strings and numbers;
+-- names = 'torch': lists count from 0 in the file, as PyTorch has them
+-- @return bytes of the file
+-- Errors: 'io' with what the system said; 'value', 'dtype'.
+function io_.save(path, model, opts)
+    local what = 'wane.save'
+    opts = errors.check_options(opts, SAVE_OPTIONS, what)
+    check_running(what)
+    local by, list = shift_of(opts.names, what), entries_of(model, what)
+    if opts.step ~= nil then op.size(opts.step, what .. ': step') end
+    local optimizer = opts.optimizer and optimizer_of(opts.optimizer, model, what)
+    for _, entry in ipairs(optimizer and optimizer.entries or {}) do list[#list + 1] = entry end
+    local given = { step = opts.step, meta = opts.meta }
+    if optimizer then
+        given.optimizer = { kind = optimizer.kind, settings = optimizer.settings, count = {} }
+        for name, n in pairs(optimizer.count) do given.optimizer.count[shifted(name, by)] = n end
+    end
+    compute(list)
+    for _, entry in ipairs(list) do entry.name = shifted(entry.name, by) end
+    local strings = metadata.encode(given, what)
+    if by ~= 0 then strings.format = 'pt' end -- what readers of PyTorch's files look for
+    local header, sorted = safetensors.header(list, strings, what)
+    return file.write(path, what, function(f)
+        f:write(header)
+        local size = #header
+        for _, entry in ipairs(sorted) do
+            f:save(entry.tensor)
+            size = size + entry.bytes
+        end
+        return size
+    end)
+end
+
+-- ---- what is loaded ----------------------------------------------------------------------------------------------
+local function text_of(entry)
+    return tensor.shape_text(entry.dims) .. ' ' .. (entry.dtype or entry.given)
+end
+
+local function read_all(f, list)
+    local dict = {}
+    for _, entry in ipairs(list) do
+        if not entry.dtype then
+            raise(nil, 'dtype', "wane.load: '%s' is %s in '%s', which is not in this version", entry.name, entry.given,
+                f.path)
+        end
+    end
+    for _, entry in ipairs(list) do dict[entry.name] = f:data(entry.at, entry.dtype, entry.dims) end
+    return dict
+end
+
+-- What may be behind names that do not fit.
+local function advice_of(wanted, given)
+    local in_file, fitting = {}, 0
+    for name in pairs(given) do in_file[shifted(name, 1)] = true end
+    for _, entry in ipairs(wanted) do
+        if not given[entry.name] and in_file[entry.name] then fitting = fitting + 1 end
+    end
+    if fitting > 0 then return "PyTorch's files count lists from 0: give {names = 'torch'}" end
+end
+
+-- The states to load and where they stand in the file; everything is checked, nothing changed.
+local function fit(f, list, wanted, opts, has_optimizer)
+    local given, by_name, asked = {}, {}, {}
+    for k, entry in ipairs(wanted) do
+        asked[entry.name] = true
+        wanted[k].text = text_of(entry)
+    end
+    for _, entry in ipairs(list) do
+        by_name[entry.name] = entry
+        -- An optimizer's state is nothing unexpected where only a model is asked for.
+        local is_state = entry.name:find(STATE, 1, true) == 1
+        if asked[entry.name] or has_optimizer or not is_state then given[entry.name] = text_of(entry) end
+    end
+    local missing, unexpected = match.check { what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted,
+        given = given, here = 'the model', there = 'the file', is_partial = opts.strict == false,
+        advice = advice_of(wanted, given) }
+    local cells, places = {}, {}
+    for _, entry in ipairs(wanted) do
+        if given[entry.name] then
+            cells[#cells + 1], places[#places + 1] = entry.tensor, by_name[entry.name].at
+        end
+    end
+    return cells, places, missing, unexpected
+end
+
+-- The optimizer's counters in its order; refuses a file of another kind of optimizer.
+local function check_optimizer(f, info, optimizer, opts)
+    local kind = optimizer.kind
+    if info.optimizer ~= kind then
+        raise(nil, 'value', "wane.load: '%s' holds %s, the optimizer given is %s", f.path,
+            info.optimizer or 'no optimizer', kind)
+    end
+    local count = {}
+    for k, name in ipairs(optimizer.names) do
+        count[k] = info.count[name]
+        if count[k] == nil then
+            if opts.strict ~= false then
+                raise(nil, 'value', "wane.load: '%s' does not say how many steps '%s' made", f.path, name)
+            end
+            count[k] = optimizer.count[name]
+        end
+    end
+    opts.optimizer:check_progress(count, info.settings)
+    return count
+end
+
+-- Bytes into the states; once more when there was no room, with everything idle given back.
+local function load_cells(f, cells, places)
+    local ok, e = pcall(f.load, f, cells, places)
+    if ok then return end
+    if not errors.is(e) or e.code ~= 'oom' then error(e, 0) end
+    for device = 0, C.wn_device_count() - 1 do
+        require('wane.memory').trim(binding.text(C.wn_device_name(device)))
+    end
+    f:load(cells, places)
+end
+
+local function load_into(f, list, info, model, opts)
+    local what = 'wane.load'
+    if not module.is(model) then
+        raise(nil, 'value', '%s: expected a model, or nothing for a table of tensors, got %s', what,
+            errors.describe(model))
+    end
+    local wanted, optimizer, count = entries_of(model, what), nil, nil
+    if opts.optimizer then
+        optimizer = optimizer_of(opts.optimizer, model, what)
+        count = check_optimizer(f, info, optimizer, opts)
+        for _, entry in ipairs(optimizer.entries) do wanted[#wanted + 1] = entry end
+    end
+    local wants_random = opts.random
+    if wants_random == nil then wants_random = opts.optimizer ~= nil end
+    if wants_random and not metadata.set_random(info, true) then
+        raise(nil, 'value', "%s: '%s' does not say where the random numbers stood; give {random = false}", what,
+            f.path)
+    end
+    local cells, places, missing, unexpected = fit(f, list, wanted, opts, optimizer ~= nil)
+    load_cells(f, cells, places)
+    if optimizer then opts.optimizer:set_progress(count, info.settings) end
+    if wants_random then metadata.set_random(info) end
+    info.missing, info.unexpected = missing, unexpected
+    return info
+end
+
+local LOAD_OPTIONS = { 'optimizer', 'strict', 'names', 'random' }
+
+local function is_options(x)
+    return type(x) == 'table' and getmetatable(x) == nil
+end
+
+--- wane.load(path, model, {optimizer =, strict =, names =, random =}): takes a checkpoint back, to the bit.
+-- Nothing is changed unless every name, shape and dtype fits; what does not is told in one error. With `optimizer` its
+-- state, settings and counters come back too, and the random numbers go on where they stood.
+-- @param path name of a safetensors file
+-- @param model a model; nothing: the tensors are returned as a table instead
+-- @param opts strict = false: names may be missing on either side; names = 'torch': lists count from 0 in the file;
+-- random: whether the random numbers are set (default: with an optimizer)
+-- @return what the file says: { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =,
+-- missing =, unexpected = lists }; without a model: a table of names and tensors, then that
+-- Errors: 'io' when the file cannot be read or is no whole safetensors file, at which byte; 'value', 'shape' when it
+-- does not fit, with lists missing, unexpected, wrong; 'oom'.
+function io_.load(path, model, opts)
+    local what = 'wane.load'
+    if opts == nil and is_options(model) then model, opts = nil, model end
+    opts = errors.check_options(opts, LOAD_OPTIONS, what)
+    check_running(what)
+    local by = shift_of(opts.names, what)
+    return file.read(path, what, function(f)
+        local list, strings = safetensors.read(f)
+        local info, count = metadata.decode(strings), {}
+        for _, entry in ipairs(list) do entry.name = shifted(entry.name, -by) end
+        for name, n in pairs(info.count) do count[shifted(name, -by)] = n end
+        info.count = count
+        if model == nil then return read_all(f, list), info end
+        return load_into(f, list, info, model, opts)
+    end)
+end
+
+return io_

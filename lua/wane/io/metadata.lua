@@ -1,0 +1,113 @@
+--- What a checkpoint says beside its tensors, as the strings that a safetensors file can hold, and back.
+--
+-- `wane.version`, `wane.threads`, `wane.step`; `wane.seed` and `wane.next`, the whole state of the random numbers, all
+-- 64 bits in decimal; `wane.optimizer` (its name), `wane.optimizer.SETTING`, `wane.optimizer.count.PARAMETER` (steps);
+-- `wane.meta.KEY` and `wane.number.KEY`, what the user gave. Doubles are written with 17 digits: the same come back.
+-- @module wane.io.metadata
+
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+
+local C = binding.C
+local metadata = {}
+
+local COUNT = 'wane.optimizer.count.'
+
+local function number_text(v)
+    return ('%.17g'):format(v)
+end
+
+-- An unsigned 64-bit cdata in decimal: LuaJIT prints 12ULL.
+local function whole(v)
+    return (tostring(v):gsub('ULL$', ''))
+end
+
+local MOST = '18446744073709551615'
+
+-- Decimal text to an unsigned 64-bit cdata, or nil.
+local function unsigned(text)
+    if not text or not text:find '^%d+$' or #text > #MOST or #text == #MOST and text > MOST then return nil end
+    local v = 0ULL
+    for digit in text:gmatch '%d' do v = v * 10ULL + tonumber(digit) end
+    return v
+end
+
+local function put_meta(strings, meta, what)
+    if type(meta) ~= 'table' then
+        errors.raise(nil, 'value', '%s: meta must be a table of strings and numbers, got %s', what,
+            errors.describe(meta))
+    end
+    for key, value in pairs(meta) do
+        if type(key) ~= 'string' or type(value) ~= 'string' and type(value) ~= 'number' then
+            errors.raise(nil, 'value', '%s: meta holds strings and numbers under names, got %s under %s', what,
+                errors.describe(value), errors.describe(key))
+        end
+        local is_number = type(value) == 'number'
+        strings[(is_number and 'wane.number.' or 'wane.meta.') .. key] = is_number and number_text(value) or value
+    end
+end
+
+--- The strings of a checkpoint made now.
+-- @param given { step =, meta =, optimizer = { kind =, settings =, count = { name -> steps } } }, all optional
+-- @param what opens the message of an error
+function metadata.encode(given, what)
+    local strings = {
+        ['wane.version'] = binding.string(C.wn_version()), ['wane.threads'] = tostring(C.wn_threads()),
+        ['wane.seed'] = whole(C.wn_seed_get()), ['wane.next'] = whole(C.wn_counter()),
+        ['wane.step'] = given.step and number_text(given.step),
+    }
+    if given.optimizer then
+        strings['wane.optimizer'] = given.optimizer.kind
+        for key, value in pairs(given.optimizer.settings) do
+            strings['wane.optimizer.' .. key] = type(value) == 'number' and number_text(value) or tostring(value)
+        end
+        for name, n in pairs(given.optimizer.count) do strings[COUNT .. name] = number_text(n) end
+    end
+    if given.meta then put_meta(strings, given.meta, what) end
+    return strings
+end
+
+local function setting(text)
+    if text == 'true' or text == 'false' then return text == 'true' end
+    return tonumber(text)
+end
+
+--- What such strings say.
+-- @return { version =, threads =, step =, seed =, next = (decimal strings), optimizer = its name, settings =, count =,
+-- meta = the user's; of other writers: their strings }
+function metadata.decode(strings)
+    local info = {
+        version = strings['wane.version'], threads = tonumber(strings['wane.threads']),
+        step = tonumber(strings['wane.step']), seed = strings['wane.seed'], next = strings['wane.next'],
+        optimizer = strings['wane.optimizer'], settings = {}, count = {}, meta = {},
+    }
+    for key, text in pairs(strings) do
+        local number, word = key:match '^wane%.number%.(.*)$', key:match '^wane%.meta%.(.*)$'
+        local parameter, name = key:match '^wane%.optimizer%.count%.(.*)$', key:match '^wane%.optimizer%.([%w_]+)$'
+        if number then
+            info.meta[number] = tonumber(text)
+        elseif word then
+            info.meta[word] = text
+        elseif parameter then
+            info.count[parameter] = tonumber(text)
+        elseif name then
+            info.settings[name] = setting(text)
+        elseif not key:find '^wane%.' then
+            info.meta[key] = text
+        end
+    end
+    return info
+end
+
+--- The random numbers go on where they stood. Returns false when the strings do not say where.
+function metadata.set_random(info, is_dry)
+    local seed, next_ = unsigned(info.seed), unsigned(info.next)
+    if seed == nil or next_ == nil then return false end
+    if not is_dry then
+        binding.check(C.wn_seed(seed))
+        C.wn_counter_set(next_)
+    end
+    return true
+end
+
+return metadata

@@ -1,0 +1,438 @@
+-- Files: whatever fails while one is written leaves the old one whole and nothing beside it; whatever is wrong with one
+-- that is read is said with the byte where it is wrong, and changes nothing. See also spec/save_spec.lua.
+local helper = require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local json = require 'wane.io.json'
+local programs = require 'spec.support.programs'
+
+local nn = wane.nn
+local C = binding.C
+
+local function read(path)
+    local file = io.open(path, 'rb')
+    if not file then return nil end
+    local text = file:read '*a'
+    file:close()
+    return text
+end
+
+local function write(path, text)
+    local file = assert(io.open(path, 'wb'))
+    file:write(text)
+    file:close()
+end
+
+local LUAJIT = "LUA_PATH='lua/?.lua;lua/?/init.lua;;' ${LUAJIT:-luajit} "
+local FOLDER = helper.lines('mktemp -d')[1]
+local PATH = FOLDER .. '/ck.safetensors'
+teardown(function() helper.lines("rm -rf '" .. FOLDER .. "'") end)
+
+local function listing()
+    return table.concat(helper.lines("ls -A '" .. FOLDER .. "'"), ' ')
+end
+
+local function model()
+    return nn.Sequential { nn.Linear(3, 40), nn.Linear(40, 2) }
+end
+
+local function bits(m)
+    return table.concat(programs.bytes(m:parameters()), '|')
+end
+
+describe('a write that fails', function()
+    after_each(function()
+        C.wn_debug('fail_write', 0)
+        C.wn_debug('unnamed_files', 1)
+    end)
+
+    for unnamed = 0, 1 do
+        it('at any call of the system leaves the old file and nothing beside it'
+            .. (unnamed == 0 and ', where files have names at once' or ''), function()
+            C.wn_debug('unnamed_files', unnamed)
+            local old, new = model(), model()
+            wane.save(PATH, old)
+            local before = read(PATH)
+            wane.save(PATH, new)
+            local after = read(PATH)
+            assert.are_not.equal(before, after)
+            local failures, n = 0, 0
+            repeat
+                n = n + 1
+                write(PATH, before)
+                C.wn_debug('fail_write', n)
+                local ok, e = pcall(wane.save, PATH, new)
+                local fired = C.wn_debug_get('fail_write') == 0
+                C.wn_debug('fail_write', 0)
+                assert.equal(not fired, ok, tostring(e))
+                assert.equal('ck.safetensors', listing())
+                if fired then
+                    failures = failures + 1
+                    assert.equal('io', e.code)
+                    assert.is_truthy(e.message:find('No space left on device', 1, true), e.message)
+                    assert.is_truthy(e.message:find(PATH, 1, true), e.message)
+                    local is_placed = e.message:find '^written, but' ~= nil
+                    assert.is_true(read(PATH) == (is_placed and after or before))
+                end
+            until not fired
+            assert.is_true(read(PATH) == after)
+            assert.equal(9, failures) -- header, 4 tensors, sync, a name (at once or late), rename, sync of the folder
+        end)
+    end
+
+    it('because the file may not be so long says at which byte', function()
+        local before = model()
+        wane.save(PATH, before)
+        local text, file = read(PATH), FOLDER .. '/script.lua'
+        write(file, ([[
+            local wane = require 'wane'
+            local ok, e = pcall(wane.save, '%s', wane.nn.Linear(300, 300))
+            print(ok, e.code, e.message)]]):format(PATH))
+        local out = helper.shell("ulimit -f 64; trap '' XFSZ; " .. LUAJIT .. file)
+        os.remove(file)
+        assert.is_truthy(out:find('false\tio\twriting \'.*: File too large at byte %d+'), out)
+        assert.is_true(text == read(PATH))
+        assert.equal('ck.safetensors', listing())
+    end)
+
+    it('because the process was killed leaves the old file and nothing beside it', function()
+        wane.save(PATH, model())
+        local text, file = read(PATH), FOLDER .. '/script.lua'
+        write(file, ([[
+            local ffi = require 'ffi'
+            ffi.cdef 'int kill(int, int); int getpid(void);'
+            local wane = require 'wane'
+            local File = require 'wane.io.file'
+            File.write('%s', 'spec', function(f)
+                f:write(('x'):rep(100000))
+                print 'half'
+                io.stdout:flush()
+                ffi.C.kill(ffi.C.getpid(), 9)
+            end)]]):format(PATH))
+        local out, code = helper.shell(LUAJIT .. file .. '; exit $?')
+        os.remove(file)
+        assert.equal(137, code)
+        assert.is_truthy(out:find 'half')
+        assert.is_true(text == read(PATH))
+        assert.equal('ck.safetensors', listing())
+    end)
+
+    it('because of the place says what the system says', function()
+        local m = model()
+        for path, word in pairs {
+            [FOLDER .. '/none/x'] = 'No such file or directory', [FOLDER] = 'not a regular file',
+            ['/dev/full'] = 'not a regular file', ['/sys/x'] = 'ermi', [FOLDER .. '/'] = 'regular file',
+            [FOLDER .. '/' .. ('x'):rep(300)] = 'too long', ['/' .. ('x/'):rep(3000)] = 'too long',
+        } do
+            local ok, e = pcall(wane.save, path, m)
+            assert.is_false(ok)
+            assert.equal('io', e.code)
+            assert.is_truthy(e.message:find(word, 1, true), e.message)
+        end
+    end)
+
+    it('in the script itself too', function()
+        local File = require 'wane.io.file'
+        wane.save(PATH, model())
+        local before = read(PATH)
+        local ok, e = pcall(File.write, PATH, 'spec', function(f)
+            f:write 'half'
+            error('mine', 0)
+        end)
+        assert.are.same({ false, 'mine' }, { ok, e })
+        assert.is_true(before == read(PATH))
+        assert.equal('ck.safetensors', listing())
+    end)
+end)
+
+describe('a file that is replaced', function()
+    it('keeps its mode, and a link to it stays a link', function()
+        helper.lines(("cd '%s' && touch real && chmod 640 real && ln -s real link"):format(FOLDER))
+        wane.save(FOLDER .. '/link', model())
+        local out = helper.lines(("cd '%s' && stat -c '%%a %%F' real link && rm real link"):format(FOLDER))
+        assert.are.same({ '640 regular file', '777 symbolic link' }, out)
+    end)
+
+    it('is named from the folder the process is in', function()
+        local file = FOLDER .. '/script.lua'
+        write(file, "require('wane').save('here.safetensors', { a = require('wane').ones(3) })")
+        local root = helper.lines('pwd -P')[1]
+        local out = helper.shell(("cd '%s' && LUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;;' ${LUAJIT:-luajit} %s"):format(
+            FOLDER, root, root, file))
+        assert.equal('', out)
+        assert.are.same({ 1, 1, 1 }, wane.load(FOLDER .. '/here.safetensors').a:totable())
+        os.remove(file)
+        os.remove(FOLDER .. '/here.safetensors')
+    end)
+end)
+
+describe('every allocation made to fail once', function()
+    after_each(function() C.wn_debug('fail_alloc', 0) end)
+
+    -- call() until it gets through untouched; check(n) after each failure.
+    local function sweep(call, check)
+        local n = 0
+        while true do
+            n = n + 1
+            C.wn_debug('fail_alloc', n)
+            local ok, e = pcall(call)
+            local fired = C.wn_debug_get('fail_alloc') == 0
+            C.wn_debug('fail_alloc', 0)
+            if ok and not fired then return n - 1 end
+            if not ok then assert.equal('oom', e.code, tostring(e)) end
+            check(n)
+        end
+    end
+
+    it('while a model is saved', function()
+        wane.save(PATH, model())
+        local before, new = read(PATH), model()
+        local failures = sweep(function()
+            wane.save(PATH, new)
+            write(PATH, before)
+        end, function() assert.is_true(before == read(PATH)) end)
+        assert.is_true(failures >= 2, failures)
+        assert.equal('ck.safetensors', listing())
+    end)
+
+    -- The bits of a model whose values are computed now.
+    local function computed(m)
+        wane.save(FOLDER .. '/x', m)
+        os.remove(FOLDER .. '/x')
+        return bits(m)
+    end
+
+    it('while one is loaded into a model: it has its old values, or all of the new ones', function()
+        local given, old = model(), model()
+        wane.save(PATH, given)
+        local before = computed(old)
+        local failures = sweep(function() wane.load(PATH, old) end, function()
+            local now = bits(old)
+            assert.is_true(now == before or now == bits(given))
+        end)
+        assert.is_true(failures >= 1, failures)
+        assert.equal(bits(given), bits(old))
+    end)
+
+    it('while storage is taken for a model that had none: it is given back, and the model begins as ever', function()
+        local File = require 'wane.io.file'
+        local given = model()
+        wane.save(PATH, given)
+        wane.manual_seed(9)
+        local want, failures = computed(model()), 0
+        for n = 1, 100 do
+            wane.manual_seed(9)
+            local fresh = model()
+            for _ = 1, 4 do collectgarbage() end
+            local before = wane.memory()
+            C.wn_debug('fail_alloc', n)
+            local ok, e = pcall(File.read, PATH, 'spec', function(f)
+                f:load(fresh:parameters(), { f.size - 808, f.size - 328, f.size - 328, f.size - 8 })
+            end)
+            local fired = C.wn_debug_get('fail_alloc') == 0
+            C.wn_debug('fail_alloc', 0)
+            assert.equal(not fired, ok)
+            if ok then break end
+            failures = failures + 1
+            assert.equal('oom', e.code)
+            local after = wane.memory()
+            assert.equal(before.kinds.parameter, after.kinds.parameter)
+            assert.equal(before.reserved, after.reserved)
+            assert.is_true(want == computed(fresh))
+        end
+        assert.equal(9, failures) -- the file, and two for each of four parameters
+    end)
+end)
+
+-- ---- files that are wrong -------------------------------------------------------------------------------------------
+
+local function length_bytes(n)
+    local t = {}
+    for k = 1, 8 do
+        t[k] = string.char(n % 256)
+        n = math.floor(n / 256)
+    end
+    return table.concat(t)
+end
+
+local function file_of(header, data)
+    return length_bytes(#header) .. header .. data
+end
+
+local function tensor_text(name, dtype, shape, first, last)
+    return ('"%s":{"dtype":"%s","shape":%s,"data_offsets":[%s,%s]}'):format(name, dtype, shape, first, last)
+end
+
+describe('a broken file', function()
+    local good = '{' .. tensor_text('a', 'F32', '[2]', 0, 8) .. ',' .. tensor_text('b', 'U8', '[3]', 8, 11) .. '}'
+    local data = ('\0'):rep(11)
+
+    local function refused(text, ...)
+        write(PATH, text)
+        local m = { wane.load }
+        local ok, e = pcall(m[1], PATH)
+        assert.is_false(ok)
+        assert.is_true(errors.is(e), tostring(e))
+        assert.equal('io', e.code, tostring(e))
+        assert.is_truthy(e.message:find(PATH, 1, true))
+        for _, part in ipairs { ... } do
+            assert.is_truthy(e.message:find(part, 1, true), ("'%s' is not in '%s'"):format(part, e.message))
+        end
+    end
+
+    it('is told from a good one', function()
+        write(PATH, file_of(good, data))
+        assert.are.same({ 0, 0, 0 }, wane.load(PATH).b:totable())
+        write(PATH, file_of('{}', ''))
+        assert.is_nil(next((wane.load(PATH))))
+        write(PATH, file_of(' { "__metadata__" : { } }  ', ''))
+        assert.is_nil(next((wane.load(PATH))))
+    end)
+
+    it('is named by its length, at the byte', function()
+        refused('', 'it has 0 bytes')
+        refused('abc', 'it has 3 bytes')
+        refused(length_bytes(100) .. '{}', 'at byte 0', '100 bytes', 'has 2 after')
+        refused(length_bytes(2 ^ 40) .. good .. data, 'at byte 0', '1099511627776', 'is it a safetensors file?')
+        refused(('\255'):rep(8) .. good, 'at byte 0')
+        refused(file_of(good, data:sub(1, 10)), 'cut short', ("ends at byte %d"):format(8 + #good + 10), "'b'",
+            ('from byte %d to %d'):format(8 + #good + 8, 8 + #good + 11))
+        refused(file_of(good, data .. 'x'), ('1 bytes from byte %d'):format(8 + #good + 11), 'no tensor')
+    end)
+
+    it('is named by its header, at the byte', function()
+        refused(file_of('', ''), 'at byte 8', 'the end')
+        refused(file_of('[1]', ''), 'at byte 8', 'no JSON object')
+        refused(file_of('{} x', ''), 'at byte 11', "'x'")
+        refused(file_of('{"a" 1}', ''), 'at byte 13', "':' expected")
+        refused(file_of('{"a":1,"a":2}', ''), 'at byte 15', "'a'", 'twice')
+        refused(file_of('{"a\255":1}', ''), 'at byte 11', 'UTF-8')
+        refused(file_of('{"a":"b', ''), 'at byte 13', 'does not end')
+        refused(file_of('{"a":"\\x"}', ''), 'at byte 14', '\\x')
+        refused(file_of('{"a":"\\ud800"}', ''), 'at byte 14', 'surrogates')
+        refused(file_of('{"a":[01]}', ''), 'at byte 14')
+        refused(file_of('{"a":nul}', ''), 'at byte 13')
+        refused(file_of('{"a":99999999999999999999}', ''), 'at byte 13', 'too large')
+        refused(file_of('{"a":' .. ('['):rep(100) .. '}', ''), 'nested deeper')
+        refused(file_of('{"a":3}', ''), 'at byte 9', "'a'", 'object')
+        refused(file_of('{"__metadata__":{"x":3}}', ''), 'at byte 9', '__metadata__', "'x'")
+    end)
+
+    it('is named by its tensor', function()
+        local function one(dtype, shape, first, last, ...)
+            refused(file_of('{' .. tensor_text('some', dtype, shape, first, last) .. '}', data),
+                "at byte 9, tensor 'some'", ...)
+        end
+        one('F31', '[2]', 0, 8, "'F31'")
+        one('F32', '[2.5]', 0, 8, 'shape')
+        one('F32', '[-1]', 0, 8, 'shape')
+        one('F32', '"x"', 0, 8, 'shape')
+        one('F32', '{"x":1}', 0, 8, 'shape')
+        one('F32', '[2]', 0, 9, 'F32', '(2)', '8 bytes', '0 to 9 say 9')
+        one('F32', '[2]', 8, 0, 'say -8')
+        one('F32', '[2]', '"0"', 8, 'data_offsets')
+        one('F32', '[1000000000000,1000000000000]', 0, 8, 'say 8')
+        local start = 8 + #good
+        refused(file_of(good:gsub('8,11', '7,10'), data), ('begins at byte %d'):format(start - 0 + 7), "inside 'a'",
+            ('byte %d'):format(start + 8))
+        local hole = good:gsub('8,11', '9,12')
+        refused(file_of(hole, data .. 'x'), ('the bytes %d to %d'):format(8 + #hole + 8, 8 + #hole + 9), "'b'")
+    end)
+
+    it('never gets through as something else, wherever it is cut or changed', function()
+        local text = file_of(good, data)
+        for n = 0, #text - 1 do refused(text:sub(1, n)) end
+        local survived = 0
+        for n = 1, #text - #data do
+            for _, c in ipairs { '\0', '"', '9', '}', '\255' } do
+                write(PATH, text:sub(1, n - 1) .. c .. text:sub(n + 1))
+                local ok, e = pcall(wane.load, PATH)
+                assert.is_true(ok or errors.is(e), tostring(e))
+                if ok then survived = survived + 1 end
+            end
+        end
+        assert.is_true(survived > 0 and survived < 40, survived) -- another name is a good file
+    end)
+
+    it('of a dtype that is not here is refused, and fits no model', function()
+        local header = '{' .. tensor_text('weight', 'F16', '[2,2]', 0, 8) .. '}'
+        write(PATH, file_of(header, ('\0'):rep(8)))
+        local ok, e = pcall(wane.load, PATH)
+        assert.is_false(ok)
+        assert.equal('dtype', e.code)
+        assert.is_truthy(e.message:find("'weight' is F16", 1, true))
+        ok, e = pcall(wane.load, PATH, nn.Linear(2, 2, { bias = false }))
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find("'weight' is (2, 2) f32 in the model, (2, 2) F16 in the file", 1, true))
+    end)
+
+    it('that shrinks while it is read leaves states that say so, until they are loaded', function()
+        local m = model()
+        wane.save(PATH, m)
+        local text = read(PATH)
+        wane.manual_seed(3)
+        local fresh = model()
+        wane.manual_seed(3)
+        local twin = bits((function() local t = model(); wane.save(FOLDER .. '/x', t); return t end)())
+        os.remove(FOLDER .. '/x')
+        for _, each in ipairs { m, fresh } do
+            local ok, e = pcall(require('wane.io.file').read, PATH, 'spec', function(f)
+                write(PATH, text:sub(1, -20))
+                f:load(each:parameters(), { #text - 808, #text - 488, #text - 328, #text - 8 })
+            end)
+            write(PATH, text)
+            assert.is_false(ok)
+            assert.equal('io', e.code)
+            assert.is_truthy(e.message:find('it ends at byte', 1, true), e.message)
+        end
+        local ok, e = pcall(bits, m)
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find('load it again', 1, true), e.message)
+        ok = pcall(function() return m(wane.ones(1, 3)):sum():item() end)
+        assert.is_false(ok)
+        wane.save(FOLDER .. '/x', fresh)
+        os.remove(FOLDER .. '/x')
+        assert.is_true(twin == bits(fresh)) -- it had nothing to lose
+        wane.load(PATH, m)
+        wane.load(PATH, fresh)
+        assert.equal(bits(m), bits(fresh))
+        assert.is_true(m(wane.ones(1, 3)):sum():item() ~= 0)
+    end)
+
+    it('that is not there, or no file, is told', function()
+        for path, word in pairs { [FOLDER .. '/none'] = 'No such file', [FOLDER] = 'regular file',
+            ['/dev/zero'] = 'regular file' } do
+            local ok, e = pcall(wane.load, path)
+            assert.is_false(ok)
+            assert.equal('io', e.code)
+            assert.is_truthy(e.message:find(word, 1, true), e.message)
+        end
+        local ok, e = pcall(wane.load, 'a\0b')
+        assert.is_false(ok)
+        assert.equal('value', e.code)
+    end)
+end)
+
+describe('JSON', function()
+    it('is read as it is written', function()
+        local value = json.decode ' {"a":[1,-2.5e3,true,false,null,{}],"b\\u00e9\\n\\ud83c\\udf19\\/":"","c":{"d":[]}} '
+        assert.are.same({ a = { 1, -2500, true, false, json.null, {} }, ['bé\n\240\159\140\153/'] = '',
+            c = { d = {} } }, value)
+        for _, s in ipairs { '', 'a"b\\c', '\1\31\127', 'é€\240\159\140\153', '\n\r\t\b\f' } do
+            assert.equal(s, json.decode(json.quote(s)))
+        end
+        assert.equal(2 ^ 53, json.decode '9007199254740992')
+    end)
+
+    it('refuses what the standard refuses', function()
+        for _, s in ipairs { '', ' ', '{', '[1,]', '{"a":1,}', '{a:1}', "'a'", '1.', '.5', '+1', '-', '1e', '0x1',
+            'NaN', 'tru', '"\t"', '"\\', '"\\u12"', '"\\udc00"', '"\\ud800\\u0041"', '[1 2]', '{"a"}', '1 2',
+            '\239\187\191{}', '"\192\128"', '"\237\160\128"', '"\244\144\128\128"' } do
+            local value, why, at = json.decode(s)
+            assert.is_nil(value, s)
+            assert.is_string(why)
+            assert.is_true(at >= 1 and at <= #s + 1)
+        end
+    end)
+end)
