@@ -108,7 +108,14 @@ int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_no
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 
 /* ---- handle.c */
-enum wn__handle_kind { WN_HANDLE_FREE, WN_HANDLE_VALUE, WN_HANDLE_CELL, WN_HANDLE_HYPER, WN_HANDLE_PROGRAM };
+enum wn__handle_kind {
+    WN_HANDLE_FREE,
+    WN_HANDLE_VALUE,
+    WN_HANDLE_CELL,
+    WN_HANDLE_HYPER,
+    WN_HANDLE_PROGRAM,
+    WN_HANDLE_CHAIN
+};
 int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
 void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
 int32_t wn__handle_kind(int32_t id);
@@ -117,6 +124,7 @@ void wn__handle_drain(void);         /* runs what was enqueued */
 /* A value for use as an input: a cell gives its reader. Counted. */
 int32_t wn__handle_value(int32_t id, struct wn_node **out);
 void wn__program_free(void *program); /* by run/ */
+void wn__chain_close(void *solution); /* by plan/ */
 
 /* ---- grad.c */
 struct wn__grads {          /* the outcome of differentiating */
