@@ -215,7 +215,7 @@ static void find_least(struct wn__chain_solution *s)
     }
 }
 
-/* ---- the tables ---------------------------------------------------------------------------------------------------- */
+/* ---- the tables -------------------------------------------------------------------------------------------------- */
 
 static int64_t slack_of(const struct wn__chain_solution *s, const struct wn__part *p)
 {
@@ -278,7 +278,7 @@ static int32_t fill_tables(struct wn__chain_solution *s)
     return code;
 }
 
-/* ---- what is asked for ---------------------------------------------------------------------------------------------- */
+/* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out)
 {

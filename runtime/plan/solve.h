@@ -32,12 +32,12 @@ struct wn__chain_solution {
     struct wn_chain_cost *points; /* the frontier, when solved; as many as the table of the whole has corners */
 };
 
-enum wn__move_kind {
-    WN__MOVE_B, /* the last block, saved already: its backward */
-    WN__MOVE_E, /* keep: save the first block with `option`, do what follows, then its backward */
-    WN__MOVE_C, /* checkpoint and come back: run to block `at` keeping only its input, do from there, then what is before */
-    WN__MOVE_D, /* as C, but save `at` with `option` on the way and let its input go: it is made again before its backward */
-};
+/* What is done first in a window:
+ *   B  the last block, saved already: its backward
+ *   E  keep: save the first block with `option`; what follows; its backward
+ *   C  run to block `at` and keep its input only; from there on; then what is before, from the start
+ *   D  as C, but save `at` with `option` on the way and let its input go: that is made again before B `at` */
+enum wn__move_kind { WN__MOVE_B, WN__MOVE_E, WN__MOVE_C, WN__MOVE_D };
 
 struct wn__part {
     int32_t first, last, variant; /* first < 0: there is none */
