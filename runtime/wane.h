@@ -199,4 +199,23 @@ WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node 
 WN_API const char *wn_recipe(int32_t program); /* "Fe 1 {..} ..." as text */
 WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
 WN_API int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
+
+/* ---- chains: a table of stages in, the fastest schedule within a byte budget out ---------------------------------- */
+/* Stage i = 1..n makes a_i (out_bytes) of a_{i-1}, a_0 being the input; its option o saves a set that holds a_i
+ * (saved_bytes); grad_bytes are those of d_i, wgrad_bytes stay after B i. The memory model: plan/chain_replay.c. */
+struct wn_chain_option { int64_t fwd_time, bwd_time, saved_bytes, fwd_tmp_bytes, bwd_tmp_bytes; };
+struct wn_chain_stage { int64_t fwd_time, out_bytes, fwd_tmp_bytes, grad_bytes, wgrad_bytes;
+                        int32_t first, n_options; }; /* option[first .. first + n_options) */
+struct wn_chain { int64_t input_bytes, input_grad_bytes; const struct wn_chain_stage *stage;
+                  const struct wn_chain_option *option; int32_t n_stages, n_options; };
+enum { WN_CHAIN_F, WN_CHAIN_FE, WN_CHAIN_B, WN_CHAIN_FREE, WN_CHAIN_SHRINK };
+struct wn_chain_op { int32_t what, stage, option; }; /* stages from 1, options from 0 */
+struct wn_chain_cost { int64_t bytes, time; };
+WN_API int32_t wn_chain_open(const struct wn_chain *c); /* a handle; knows the least budget, solves when more is asked */
+WN_API int32_t wn_chain_least(int32_t chain, int64_t *bytes);
+/* These write at most `room` and return how many there are, or -(status). */
+WN_API int32_t wn_chain_frontier(int32_t chain, int32_t room, struct wn_chain_cost *out, int64_t *slack);
+WN_API int32_t wn_chain_schedule(int32_t chain, int64_t budget, int32_t room, struct wn_chain_op *out);
+WN_API int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct wn_chain_op *out);
+WN_API int32_t wn_chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out);
 #endif

@@ -64,6 +64,8 @@ local PLACES = {
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
+    plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
+    chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
     chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },

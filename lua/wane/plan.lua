@@ -385,7 +385,7 @@ for _, name in ipairs { 'explain', 'trace' } do
 end
 
 -- Functions of later versions: they raise 'unsupported'.
-for _, name in ipairs { 'frontier', 'min_budget', 'fit', 'plan_chain', 'chunked', 'accumulate', 'check',
+for _, name in ipairs { 'frontier', 'min_budget', 'fit', 'chunked', 'accumulate', 'check',
     'targets' } do
     plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
 end

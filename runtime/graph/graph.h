@@ -121,7 +121,8 @@ enum wn__handle_kind {
     WN_HANDLE_CELL,
     WN_HANDLE_HYPER,
     WN_HANDLE_PROGRAM,
-    WN_HANDLE_FILE
+    WN_HANDLE_FILE,
+    WN_HANDLE_CHAIN
 };
 int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
 void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
@@ -132,6 +133,7 @@ void wn__handle_drain(void);         /* runs what was enqueued */
 int32_t wn__handle_value(int32_t id, struct wn_node **out);
 void wn__program_free(void *program); /* by run/ */
 void wn__file_free(void *file);       /* by io/ */
+void wn__chain_close(void *solution); /* by plan/ */
 
 /* ---- grad.c */
 struct wn__grads {          /* the outcome of differentiating */

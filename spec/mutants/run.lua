@@ -2,15 +2,15 @@
 -- usage: luajit spec/mutants/run.lua [-k] [names or parts of names]     (-k keeps the copy and says where it is)
 --
 -- Works in one copy of the tree in a temporary folder, built incrementally; the checkout is never touched. First
--- the unbroken copy must pass the specs named by the rows. Then, for each row of mutants.lua, kernels.lua, files.lua:
--- the old text must be there exactly once, the broken copy must build, and the named specs must fail (or not come to
+-- the unbroken copy must pass the specs named by the rows. Then, for each row of the files beside it: the
+-- old text must be there exactly once, the broken copy must build, and the named specs must fail (or not come to
 -- their end).
 -- A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails when a row
 -- survives or is in error.
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
 local rows = dofile(root .. '/spec/mutants/mutants.lua')
-for _, name in ipairs { 'kernels', 'files' } do
-    for _, row in ipairs(dofile(root .. '/spec/mutants/' .. name .. '.lua')) do rows[#rows + 1] = row end
+for _, name in ipairs { 'kernels', 'files', 'planner' } do
+    for _, row in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do rows[#rows + 1] = row end
 end
 local SECONDS = 300 -- longest run of the specs of a row; a broken program may loop
 

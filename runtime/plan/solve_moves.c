@@ -1,0 +1,144 @@
+/* The recurrence, once: what can be done first in a window, from how many bytes on, at what cost, and what is left.
+ * Least budgets, tables and schedules are all made by walking these moves, so that they cannot disagree.
+ *
+ * Bytes of a window are counted without what was born after its last block: windows of equal blocks are equal then,
+ * wherever they lie. Hence `born` below is what is born inside the window up to the block asked about. */
+#include "solve.h"
+
+#define TIES(runs, operations) (((int64_t)(runs) << 32) + (operations))
+
+static int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static const struct wn__chain_option *option_of(const struct wn__chain_solution *s, int32_t block, int32_t option)
+{
+    return &s->chain.option[s->chain.block[block].first + option];
+}
+
+static int64_t time_of(const struct wn__chain_solution *s, int32_t first, int32_t end)
+{
+    return s->time_before[end] - s->time_before[first];
+}
+
+static int64_t born_in(const struct wn__chain_solution *s, int32_t first, int32_t end)
+{
+    return s->born_before[end] - s->born_before[first];
+}
+
+int32_t wn__solve_has(const struct wn__chain_solution *s, int32_t last, int32_t variant)
+{
+    return variant == 0 || s->pending[last * WN__SOLVE_PENDING + variant - 1] >= 0;
+}
+
+struct wn__window *wn__solve_window(const struct wn__chain_solution *s, int32_t first, int32_t last)
+{
+    return &s->window[s->window_of[(int64_t)first * s->chain.n + last]];
+}
+
+void wn__moves_start(struct wn__moves *w, const struct wn__chain_solution *s, int32_t first, int32_t last,
+                     int32_t variant)
+{
+    *w = (struct wn__moves){.s = s, .first = first, .last = last, .variant = variant, .at = first + 1};
+    if (last + 1 < s->chain.n) w->gap = s->chain.block[last].grad;
+    if (variant > 0) w->gap += option_of(s, last, s->pending[last * WN__SOLVE_PENDING + variant - 1])->saved;
+    w->reach = s->chain.block[first].peak;
+}
+
+static const struct wn__part no_part = {-1, -1, 0, 0};
+
+static struct wn__move move_b(const struct wn__moves *w)
+{
+    int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
+    const struct wn__chain_option *o = option_of(w->s, w->last, option);
+    int64_t born = born_in(w->s, w->last, w->last + 1);
+    return (struct wn__move){WN__MOVE_B,  w->last,    option,  o->peak_backward + born,
+                             o->backward, TIES(0, 1), no_part, no_part};
+}
+
+static struct wn__move move_e(const struct wn__moves *w)
+{
+    const struct wn__chain_option *o = option_of(w->s, w->first, w->option);
+    int64_t born = born_in(w->s, w->first, w->last + 1);
+    struct wn__move m = {.kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
+    m.least = max_of(w->gap + o->peak_forward, o->peak_backward + born);
+    m.time = o->forward + o->backward;
+    m.ties = TIES(1, 2);
+    if (w->first < w->last) m.then = (struct wn__part){w->first + 1, w->last, w->variant, o->saved};
+    return m;
+}
+
+static struct wn__move move_c(const struct wn__moves *w)
+{
+    int32_t j = w->at, runs = j - w->first;
+    struct wn__move m = {.kind = WN__MOVE_C, .at = j, .option = -1};
+    m.least = w->gap + w->reach;
+    m.time = time_of(w->s, w->first, j);
+    m.ties = TIES(runs, 2 * runs - 1);
+    m.then = (struct wn__part){j, w->last, w->variant, w->s->chain.block[j - 1].bytes};
+    m.last = (struct wn__part){w->first, j - 1, 0, born_in(w->s, j, w->last + 1)};
+    return m;
+}
+
+static struct wn__move move_d(const struct wn__moves *w)
+{
+    int32_t j = w->at, runs = j - w->first + 1, option = w->s->pending[j * WN__SOLVE_PENDING + w->pending - 1];
+    const struct wn__chain_option *o = option_of(w->s, j, option);
+    struct wn__move m = {.kind = WN__MOVE_D, .at = j, .option = option, .then = no_part};
+    m.least = w->gap + max_of(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);
+    m.time = time_of(w->s, w->first, j) + o->forward;
+    m.ties = TIES(runs, 2 * runs - 1);
+    if (j < w->last) m.then = (struct wn__part){j + 1, w->last, w->variant, o->saved};
+    m.last = (struct wn__part){w->first, j, w->pending, born_in(w->s, j + 1, w->last + 1)};
+    return m;
+}
+
+/* From C over D with each pending option to the next block. */
+static void step_on(struct wn__moves *w)
+{
+    const struct wn__chain_block *block = w->s->chain.block;
+    do {
+        w->pending++;
+    } while (w->pending < WN__SOLVE_VARIANTS && !wn__solve_has(w->s, w->at, w->pending));
+    /* The last block is either saved already, or is to be. */
+    int32_t is_over = w->at == w->last && w->variant > 0;
+    if (w->pending < WN__SOLVE_VARIANTS && !is_over) return;
+    w->pending = 0;
+    w->reach = max_of(w->reach, block[w->at - 1].bytes + block[w->at].peak);
+    w->at++;
+}
+
+int32_t wn__moves_next(struct wn__moves *w, struct wn__move *out)
+{
+    if (w->first == w->last && w->variant > 0) {
+        if (w->option++ > 0) return 0;
+        *out = move_b(w);
+        return 1;
+    }
+    if (w->option < w->s->chain.block[w->first].n_options) {
+        *out = move_e(w);
+        w->option++;
+        return 1;
+    }
+    if (w->at > w->last) return 0;
+    *out = w->pending == 0 ? move_c(w) : move_d(w);
+    step_on(w);
+    return 1;
+}
+
+static const struct wn__steps *table_of(const struct wn__chain_solution *s, const struct wn__part *p)
+{
+    return p->first < 0 ? NULL : &wn__solve_window(s, p->first, p->last)->table[p->variant];
+}
+
+struct wn__step_sum wn__solve_sum(const struct wn__chain_solution *s, const struct wn__move *m)
+{
+    return (struct wn__step_sum){.least = m->least,
+                                 .time = m->time,
+                                 .ties = m->ties,
+                                 .a = table_of(s, &m->then),
+                                 .b = table_of(s, &m->last),
+                                 .a_shift = m->then.shift,
+                                 .b_shift = m->last.shift};
+}

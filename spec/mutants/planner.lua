@@ -1,0 +1,42 @@
+-- The planner of chains, broken on purpose: rows as in mutants.lua.
+local function row(name, file, old, new, filter)
+    return { name = 'chain: ' .. name, file = 'runtime/plan/' .. file, old = old, new = new,
+        spec = 'spec/chain_spec.lua', filter = filter }
+end
+
+return {
+    row('a gap without the pending set', 'solve_moves.c', '    if (variant > 0) w->gap +=',
+        '    if (variant > 9) w->gap +=', 'a plan of a chain'),
+    row('a drop without its input', 'solve_moves.c',
+        'max_of(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);',
+        'max_of(w->reach, o->peak_forward);', 'a plan of a chain'),
+    row('births are left out', 'solve_moves.c', 'int64_t born = born_in(w->s, w->first, w->last + 1);',
+        'int64_t born = born_in(w->s, w->first, w->first);', 'a plan of a chain'),
+    row('no drops', 'solve_moves.c', 'int32_t is_over = w->at == w->last && w->variant > 0;',
+        'int32_t is_over = 1;', 'nearly always the best'),
+    row('a part gets all the bytes', 'solve_moves.c', '.a_shift = m->then.shift,', '.a_shift = 0,',
+        'a plan of a chain'),
+    row('an envelope loses corners', 'steps.c', '        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];',
+        '        if (e->at[i].time < last_time(e) && i % 8 != 5) e->at[e->n++] = e->at[i];', 'a plan of a chain'),
+    row('a sum is left out too early', 'steps.c', 'time_at_end(&span[i]) >= limit) continue;',
+        'time_at_end(&span[i]) + 3 >= limit) continue;', 'a plan of a chain'),
+    row('kinds are compared but for their options', 'solve.c',
+        'return memcmp(&c->option[x->first], &c->option[y->first], bytes) == 0;', 'return bytes > 0;',
+        'a plan of a chain'),
+    row('the least budget forgets what comes last', 'solve.c',
+        'max_of(m.least, max_of(least_of(s, &m.then), least_of(s, &m.last)));',
+        'max_of(m.least, least_of(s, &m.then));', 'a plan of a chain'),
+    row('thinning is not told', 'solve.c', 'w->slack[variant] += tolerance;', 'w->slack[variant] += 0 * tolerance;',
+        'a long chain'),
+    row('a run lets nothing go', 'solve_emit.c', '        if (i > first) put(e, WN_CHAIN_FREE, i - 1, 0);',
+        '        if (i > first + 1) put(e, WN_CHAIN_FREE, i - 1, 0);', 'a plan of a chain'),
+    row('Shrink is forgotten', 'chain_replay.c',
+        'return refuse(r, "its saved set is not held");\n    hold(r, i, BARE);',
+        'return refuse(r, "its saved set is not held");', 'a replay'),
+    row('the seed is not charged', 'chain_replay.c', 'run_for(r, seed + grad_of(c, i - 1)',
+        'run_for(r, grad_of(c, i - 1)', 'a replay'),
+    row('B leaves the bare input', 'chain_replay.c', 'if (i > 1 && r->held[i - 1] == BARE) hold',
+        'if (i > 2 && r->held[i - 1] == BARE) hold', 'a replay'),
+    row('a table that failed is kept', 'solve.c', 'fail:\n    wn__chain_close(s);', 'fail:\n    wn__free(s);',
+        'fail once'),
+}

@@ -1,0 +1,290 @@
+--- Chains for the specs of the planner: random ones, and two oracles that share nothing with the solver or with each
+-- other but the memory model's table: an exhaustive search over everything that is legal, and the textbook recurrence
+-- of persistent schedules at one budget.
+local chains = {}
+
+--- A generator of whole numbers of its own: random(low, high). Lua's is everybody's.
+function chains.random(seed)
+    local state = seed % 2147483646 + 1
+    local function draw()
+        state = state * 48271 % 2147483647
+        return state
+    end
+    draw()
+    return function(low, high) return low + draw() % (high - low + 1) end
+end
+
+--- A chain of n stages with up to `most` options, all of its numbers different.
+-- @param more { born = true: gradients of parameters are born; plain = true: no `options` }
+function chains.make(random, n, most, more)
+    more = more or {}
+    local stages = {}
+    for i = 1, n do
+        local out, time = random(2, 40), random(1, 40)
+        local s = { fwd_time = time, bwd_time = random(1, 80), out_bytes = out, saved_bytes = out + random(0, 80),
+            fwd_tmp_bytes = random(0, 20), bwd_tmp_bytes = random(0, 20), grad_bytes = random(0, 3) > 0 and out
+            or random(0, 40) }
+        if more.born then s.wgrad_bytes = random(0, 60) end
+        if not more.plain then
+            s.options = {}
+            for q = 1, random(1, most) do
+                s.options[q] = { saved_bytes = out + random(0, 120), bwd_time = s.bwd_time + random(0, 40) }
+                if random(0, 1) == 1 then s.options[q].fwd_time = time + random(0, 10) end
+                if random(0, 1) == 1 then s.options[q].fwd_tmp_bytes = random(0, 30) end
+                if random(0, 1) == 1 then s.options[q].bwd_tmp_bytes = random(0, 30) end
+            end
+        end
+        stages[i] = s
+    end
+    return { input_bytes = random(0, 40), input_grad_bytes = random(0, 40), stages = stages }
+end
+
+--- What a stage's option o (from 0) says of a field.
+function chains.field(stage, o, name)
+    local option = stage.options and stage.options[o + 1]
+    if option and option[name] ~= nil then return option[name] end
+    return stage[name]
+end
+local field = chains.field
+
+function chains.options(stage)
+    return stage.options and #stage.options or 1
+end
+
+local function grad(c, i)
+    return i == 0 and c.input_grad_bytes or c.stages[i].grad_bytes
+end
+
+-- ---- chains of the size of models ----------------------------------------------------------------------------------
+--- Times in nanoseconds of a device with 150 TFLOP/s in products and 2 TB/s.
+local function nanoseconds(flops, bytes)
+    return math.ceil(math.max(flops / 150e3, bytes / 2e3)) + 2000
+end
+
+-- What a block of a transformer can keep, as shares of tokens x width in two bytes, and what making it again takes:
+-- the options are the 8 nested sets from the block's input to all of it.
+local keeps = {
+    { 'norm', 1, 0 }, { 'qkv', 3, 6 }, { 'attention', 1, 4 }, { 'projection', 1, 2 }, { 'norm 2', 1, 0 },
+    { 'wide', 4, 8 }, { 'gelu', 4, 0 },
+}
+
+--- GPT-2 with a head: layers of one kind, each with 8 saved sets, and the head as a last stage.
+function chains.gpt(layers, tokens, width, heads, vocabulary, batch)
+    local unit = 2 * batch * tokens * width
+    local square = batch * tokens * width * width
+    local score = 2 * batch * tokens * tokens * width
+    local forward = nanoseconds(24 * square + 2 * score, 30 * unit)
+    local all = { out_bytes = unit, fwd_time = forward, bwd_time = 2 * forward, saved_bytes = 16 * unit,
+        fwd_tmp_bytes = 8 * unit, bwd_tmp_bytes = 9 * unit, grad_bytes = unit,
+        options = {} }
+    local saved, again = unit + 4 * batch * heads * tokens, forward
+    all.options[1] = { saved_bytes = saved, bwd_time = 2 * forward + again, bwd_tmp_bytes = 24 * unit }
+    for _, keep in ipairs(keeps) do
+        saved = saved + keep[2] * unit
+        again = again - math.floor(forward * (keep[2] + 2 * keep[3]) / 60)
+        all.options[#all.options + 1] = { saved_bytes = saved, bwd_time = 2 * forward + again,
+            bwd_tmp_bytes = 24 * unit - math.floor((saved - unit) / 2) }
+    end
+    local stages = {}
+    for i = 1, layers do stages[i] = all end
+    local logits = 4 * batch * tokens * vocabulary
+    local head = nanoseconds(2 * batch * tokens * width * vocabulary, 2 * logits)
+    stages[layers + 1] = { fwd_time = head, bwd_time = 2 * head, out_bytes = 4, saved_bytes = logits,
+        fwd_tmp_bytes = logits, bwd_tmp_bytes = logits, grad_bytes = 4 }
+    return { input_bytes = unit, input_grad_bytes = unit, stages = stages }
+end
+
+--- Stages without an equal pair, each with `options` saved sets, the more bytes the less time.
+function chains.varied(n, options, seed)
+    local random, stages = chains.random(seed), {}
+    for i = 1, n do
+        local out, time = random(2e6, 4e7), random(1e5, 2e6)
+        local all = random(2 * out, 8 * out)
+        local s = { fwd_time = time, bwd_time = 2 * time, out_bytes = out, saved_bytes = all,
+            fwd_tmp_bytes = random(0, out), bwd_tmp_bytes = random(0, 2 * out), grad_bytes = out, options = {} }
+        for q = 1, options do
+            local share = options > 1 and (q - 1) / (options - 1) or 1
+            s.options[q] = { saved_bytes = math.floor(out + (all - out) * share) + random(0, 1e5),
+                bwd_time = math.floor(2 * time + time * (1 - share) ^ 2) + random(0, 1e4) }
+        end
+        stages[i] = s
+    end
+    return { input_bytes = 1e7, input_grad_bytes = 0, stages = stages }
+end
+
+-- ---- the oracle of everything legal ----------------------------------------------------------------------------
+-- A state is the stage whose backward is next and, of each stage before it, what is held: 0 nothing, 1 the bare
+-- output, 2 + o the saved set of option o. What is held of later stages is of no use and never made.
+
+local function bytes_of(stage, held)
+    if held == 0 then return 0 end
+    return held == 1 and stage.out_bytes or field(stage, held - 2, 'saved_bytes')
+end
+
+local function heap_push(heap, item)
+    local i = #heap + 1
+    heap[i] = item
+    while i > 1 do
+        local up = math.floor(i / 2)
+        if heap[up].time <= heap[i].time then break end
+        heap[up], heap[i] = heap[i], heap[up]
+        i = up
+    end
+end
+
+local function heap_pop(heap)
+    local top, last = heap[1], table.remove(heap)
+    if #heap == 0 then return top end
+    heap[1] = last
+    local i = 1
+    while true do
+        local least = i
+        for child = 2 * i, 2 * i + 1 do
+            if heap[child] and heap[child].time < heap[least].time then least = child end
+        end
+        if least == i then return top end
+        heap[least], heap[i] = heap[i], heap[least]
+        i = least
+    end
+end
+
+-- The model of a chain as arrays: base (digits of a state), place[i] (weight of stage i's digit), live of a state.
+local function model_of(c)
+    local m = { c = c, n = #c.stages, base = 2, place = {}, born = {} }
+    for _, s in ipairs(c.stages) do m.base = math.max(m.base, 2 + chains.options(s)) end
+    local weight = #c.stages + 1
+    for i = 1, m.n do
+        m.place[i] = weight
+        weight = weight * m.base
+    end
+    m.born[m.n] = 0
+    for i = m.n, 1, -1 do m.born[i - 1] = m.born[i] + (c.stages[i].wgrad_bytes or 0) end
+    return m
+end
+
+-- Calls visit(next state, bytes during, time, operation) for everything that can be done in a state.
+local function each_move(m, state, visit)
+    local c, next_b = m.c, state % (m.n + 1)
+    local held, live = {}, c.input_bytes + m.born[next_b] + (next_b < m.n and grad(c, next_b) or 0)
+    for i = 1, next_b do
+        held[i] = math.floor(state / m.place[i]) % m.base
+        live = live + bytes_of(c.stages[i], held[i])
+    end
+    held[0] = 1
+    for i = 1, next_b do
+        local s, here = c.stages[i], m.place[i]
+        local bare = state - held[i] * here
+        if held[i - 1] > 0 then
+            if held[i] == 0 and i < next_b then
+                visit(bare + here, live + s.out_bytes + s.fwd_tmp_bytes, s.fwd_time, { 'F', i })
+            end
+            for o = 0, held[i] < 2 and chains.options(s) - 1 or -1 do
+                visit(bare + (2 + o) * here, live + field(s, o, 'saved_bytes') + field(s, o, 'fwd_tmp_bytes'),
+                    field(s, o, 'fwd_time'), { 'Fe', i, o })
+            end
+        end
+        if held[i] > 0 then visit(bare, live, 0, { 'Free', i }) end
+        if held[i] > 1 then visit(bare + here, live, 0, { 'Shrink', i }) end
+    end
+    local k = next_b
+    if held[k] > 1 and held[k - 1] > 0 then
+        local s, o = c.stages[k], held[k] - 2
+        local after = state - held[k] * m.place[k] - 1
+        if k > 1 and held[k - 1] == 1 then after = after - m.place[k - 1] end
+        visit(after, live + (k == m.n and grad(c, k) or 0) + grad(c, k - 1) + field(s, o, 'bwd_tmp_bytes')
+            + (s.wgrad_bytes or 0), field(s, o, 'bwd_time'), { 'B', k })
+    end
+end
+
+-- The least time within a budget, and the peak and operations of one schedule that takes it; nil: there is none.
+local function search(m, budget)
+    local start = m.n
+    local time, peak, from, heap, done = { [start] = 0 }, { [start] = m.c.input_bytes }, {}, {}, {}
+    heap_push(heap, { time = 0, state = start })
+    while #heap > 0 do
+        local item = heap_pop(heap)
+        local state = item.state
+        if not done[state] then
+            done[state] = true
+            if state % (m.n + 1) == 0 then return item.time, peak[state], from, state end
+            each_move(m, state, function(after, during, takes, operation)
+                local total = item.time + takes
+                if during <= budget and not done[after] and (time[after] == nil or total < time[after]) then
+                    time[after], peak[after] = total, math.max(peak[state], during)
+                    from[after] = { state, operation }
+                    heap_push(heap, { time = total, state = after })
+                end
+            end)
+        end
+    end
+end
+
+--- The frontier of all legal schedules: a list of { bytes, time, schedule }, bytes up.
+function chains.best_frontier(c)
+    local m, budget, out = model_of(c), math.huge, {}
+    while true do
+        local time, peak, from, state = search(m, budget)
+        if not time then return out end
+        local schedule = {}
+        while from[state] do
+            table.insert(schedule, 1, from[state][2])
+            state = from[state][1]
+        end
+        if out[1] and out[1].time == time then table.remove(out, 1) end
+        table.insert(out, 1, { bytes = peak, time = time, schedule = schedule })
+        budget = peak - 1
+    end
+end
+
+--- The time a frontier has at a budget, or nil.
+function chains.at(frontier, budget)
+    local found
+    for _, point in ipairs(frontier) do
+        if point.bytes <= budget then found = point.time end
+    end
+    return found
+end
+
+-- ---- the oracle of persistent schedules --------------------------------------------------------------------------
+--- The least time of a persistent schedule with options (rotor's class) within a budget, or nil: what is kept in the
+-- forward stays until its backward. One budget at a time, straight from the memory model.
+function chains.persistent(c, budget)
+    local n, memo = #c.stages, {}
+    local function born(i) -- live when B i is next
+        local sum = 0
+        for k = i + 1, n do sum = sum + (c.stages[k].wgrad_bytes or 0) end
+        return sum
+    end
+    local solve
+    -- Stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was born are in it).
+    local function solve_anew(s, t, room)
+        local best, stage = math.huge, c.stages[s]
+        local beside = born(t) + (t < n and grad(c, t) or 0)
+        for o = 0, chains.options(stage) - 1 do
+            local saved = field(stage, o, 'saved_bytes')
+            local forward = beside + saved + field(stage, o, 'fwd_tmp_bytes')
+            local backward = born(s - 1) + saved + grad(c, s) + grad(c, s - 1) + field(stage, o, 'bwd_tmp_bytes')
+            if forward <= room and backward <= room then
+                local rest = s < t and solve(s + 1, t, room - saved) or 0
+                best = math.min(best, field(stage, o, 'fwd_time') + rest + field(stage, o, 'bwd_time'))
+            end
+        end
+        local ran, input = 0, 0
+        for j = s + 1, t do
+            local before = c.stages[j - 1]
+            if beside + input + before.out_bytes + before.fwd_tmp_bytes > room then break end
+            ran, input = ran + before.fwd_time, before.out_bytes
+            best = math.min(best, ran + solve(j, t, room - input) + solve(s, j - 1, room))
+        end
+        return best
+    end
+    function solve(s, t, room)
+        local key = (s * (n + 1) + t) * 2 ^ 30 + room
+        if memo[key] == nil then memo[key] = solve_anew(s, t, room) end
+        return memo[key]
+    end
+    local time = solve(1, n, budget - c.input_bytes)
+    return time < math.huge and time or nil
+end
+
+return chains
