@@ -291,6 +291,12 @@ int32_t wn_memory_trim(int32_t device)
     return wn__arena_shrink(device, 0);
 }
 
+static void forget_plans(void)
+{
+    wn__cache_clear();
+    wn__frontier_forget();
+}
+
 int32_t wn_debug(const char *option, int64_t value)
 {
     if (strcmp(option, "poison") == 0) wn__poison_on = value != 0;
@@ -300,7 +306,7 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
-    else if (strcmp(option, "forget_plans") == 0) wn__cache_clear();
+    else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else
         return wn__fail(WN_VALUE,
                         "debug: no option '%s'; there are poison, check, trace, rewrite, fail_alloc, fail_write, "

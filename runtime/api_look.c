@@ -2,6 +2,7 @@
  * through which a spec may spoil a schedule, to see the verifier refuse it. */
 #include <stddef.h>
 #include <string.h>
+#include "plan/costs.h"
 #include "api.h"
 
 static struct wn_program *get_planned(int32_t handle)
@@ -27,6 +28,42 @@ int32_t wn_measured(int32_t program, struct wn_measured *out)
     if (!p->ran) return wn__fail(WN_VALUE, "measured: the program did not run");
     *out = p->measured;
     return WN_OK;
+}
+
+double wn_step_seconds(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL || p->step_seconds == NULL || i < 0 || i >= p->schedule->n ? -1 : p->step_seconds[i];
+}
+
+const char *wn_cost_key(int32_t program, int32_t node)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    return p == NULL || node < 0 || node >= p->form->n ? NULL : wn__cost_key(p->form, node);
+}
+
+int32_t wn_target_put(const char *name, const struct wn_profile *p)
+{
+    return wn__machine_put(name, p);
+}
+
+const char *wn_target_name(int32_t target)
+{
+    return wn__machine_name(target);
+}
+
+int32_t wn_cost(const char *key, double seconds)
+{
+    if (key != NULL) return wn__cost_put(key, seconds);
+    wn__costs_clear();
+    return WN_OK;
+}
+
+int32_t wn_timing(int32_t on)
+{
+    int32_t before = wn__timing_on;
+    wn__timing_on = on != 0;
+    return before;
 }
 
 int32_t wn_step_count(int32_t program)

@@ -120,7 +120,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .region = q->region,
                                 .bytes = q->bytes,
                                 .flops = cost.flops,
-                                .seconds = wn__node_seconds(p->form, node)};
+                                .seconds = p->form->seconds[node]};
     memcpy(out->dim, q->type.dim, sizeof out->dim);
     return WN_OK;
 }
@@ -151,6 +151,45 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
     WN_TRY(check_open(p));
     if (node < 0 || node >= p->form->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->form->n);
     p->form->node[node].unit = unit;
+    return WN_OK;
+}
+
+int32_t wn_frontier(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    int32_t code = p == NULL ? WN_VALUE : wn__program_frontier(p);
+    return code == WN_OK ? p->frontier->n : -code;
+}
+
+static struct wn__frontier_point *get_point(const struct wn_program *p, int32_t i)
+{
+    if (p == NULL) return NULL;
+    if (p->frontier != NULL && i >= 0 && i < p->frontier->n) return &p->frontier->point[i];
+    wn__fail(WN_VALUE, "point %d of the frontier asked for, there are %d", i, p->frontier ? p->frontier->n : 0);
+    return NULL;
+}
+
+int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
+{
+    const struct wn_program *p = get_program(program);
+    const struct wn__frontier_point *q = get_point(p, i);
+    if (q == NULL) return WN_VALUE;
+    *out = (struct wn_point){.reserved = q->reserved,
+                             .peak = q->peak,
+                             .seconds = q->seconds,
+                             .recomputed = q->recomputed,
+                             .instructions = q->instructions,
+                             .tried = p->frontier->tried,
+                             .name = q->name};
+    return WN_OK;
+}
+
+int32_t wn_choose(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (get_point(p, i) == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    p->chosen = i + 1;
     return WN_OK;
 }
 

@@ -151,6 +151,7 @@ struct wn_request {
     int32_t again;                     /* keep the graph for another backward */
     int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
     double scale;                      /* d(root)/d(root) */
+    int32_t target;                    /* of wn_target_put: the machine it is planned for; 0: this one */
     int64_t policy;                    /* serial number of what will decide; 0: marks and save */
 };
 WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out); /* records; out -1: no dependence */
@@ -163,6 +164,11 @@ WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out);
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
+/* Every plan worth having of an open or planned program, fastest first: how many, or -(status). Nothing runs. */
+WN_API int32_t wn_frontier(int32_t program);
+struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; };
+WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0 */
+WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be planned as point i */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
 /* A compiled step: the same program again with other inputs. */
@@ -179,10 +185,18 @@ WN_API int32_t wn_program_cells(int32_t program);
 WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
-struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds;
-                    int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
+struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds,
+                    measured_seconds; /* of seconds: what the table of costs knew */ int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
                     moved; /* bytes read + written by all instructions, by the cost rules */ };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
+/* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
+struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch; };
+WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
+WN_API const char *wn_target_name(int32_t target);
+WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
+WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
+WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
+WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
 struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water; double seconds; };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
 struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free; int64_t offset, bytes, workspace,

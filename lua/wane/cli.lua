@@ -26,6 +26,7 @@ usage: wane run script.lua [arguments]      runs a script with Wane on its path
             --policy save_all,sqrt,'segments(4)'  --budget 1GiB,2GiB  --NAME V1,V2  --order NAME,policy
             --out runs/a.jsonl  --resume  --report a.html  --csv a.csv  --svg a.svg
             --repeats 3  --warmup 1  --limit SECONDS  --fused  --verbose  --title TEXT
+       wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
        wane version                         devices, threads, libraries]]
 
 -- An error of the command line itself: told apart from failures of scripts by its exit code.
@@ -291,6 +292,22 @@ function commands.new(args)
     if not file then error(('%s: cannot be written (%s)'):format(path, why), 0) end
     file:write((require('wane.starter'):gsub('FILE', (path:gsub('%%', '%%%%')))))
     file:close()
+    return 0
+end
+
+function commands.profile(args)
+    local given = parse(args, {})
+    local costs = require 'wane.costs'
+    if given.positional[1] == nil then
+        local m = costs.machine()
+        print(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
+            m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
+        print(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
+        return 0
+    end
+    local t = describe(given, 'profile')
+    local policy = given.options.policy and check_policy(given.options.policy) or nil
+    print(costs.profile((t.build(script_options(t, given.options, { policy = true }))), { policy = policy }))
     return 0
 end
 

@@ -263,15 +263,20 @@ end }
 
 --- Compiles a step.
 -- @param fn function(...): tensors are inputs, numbers arrive as 0-d tensors, other values key a new recording
--- @param opts { policy = }: for every run point inside that has none of its own
+-- @param opts { policy =, budget =, plan = }: for every run point inside that has none of its own
 -- @return a callable: the same arguments, what fn returns
 -- Errors: 'value' when two recordings differ, or when fn reads a value.
 function compile.compile(fn, opts)
     if type(fn) ~= 'function' and not module.is(fn) then
         raise(nil, 'value', 'wane.compile: expected a function, got %s', errors.describe(fn))
     end
-    opts = require('wane.plan').check_options(opts, { 'policy' }, 'wane.compile')
-    return setmetatable({ fn = fn, opts = opts, steps = {} }, Step)
+    opts = errors.check_options(opts, { 'policy', 'budget', 'plan' }, 'wane.compile')
+    local chosen = opts.plan ~= nil and opts.plan or opts.policy
+    if opts.plan ~= nil and (opts.policy ~= nil or opts.budget ~= nil) then
+        raise(nil, 'value', 'wane.compile: a plan has decided already; give it without policy and budget')
+    end
+    chosen = require('wane.grad').policy { policy = chosen, budget = opts.budget }
+    return setmetatable({ fn = fn, opts = { policy = chosen }, steps = {} }, Step)
 end
 
 return compile

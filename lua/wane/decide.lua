@@ -369,6 +369,7 @@ local function decide_residuals(program, graph, layers, covers)
         local node = graph.by_index[info.node]
         local cover, r = covers[node.index], nil
         for _, layer in ipairs(layers) do
+            if layer.policy.budget then break end
             if cover and cover.layer == layer.order then
                 if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
                 break
@@ -385,6 +386,27 @@ local function decide_residuals(program, graph, layers, covers)
     end
 end
 
+-- ---- budgets ---------------------------------------------------------------------------------------------------
+local function has_budget(layers)
+    for _, layer in ipairs(layers) do
+        if layer.policy.budget then return true end
+    end
+    return false
+end
+
+local function check_whole(layer)
+    local where = layer.scope ~= 0 and module.of_scope(layer.scope) or nil
+    if where and where.path ~= '' then
+        raise(nil, 'value', "policy.budget: a budget covers the whole step, and this one is given to '%s'; give it to "
+            .. 'the model, to the call ({budget =}) or to policy.default', where.path)
+    end
+end
+
+local function refuse_regions(p)
+    raise(nil, 'value', 'policy.compose: %s makes regions, and a budget chooses them; compose a budget with policies '
+        .. 'of words (by_type, by_op, by_name, by_path, a function)', p.name)
+end
+
 local decide = {}
 
 --- The layers of opinion that reach a program, and the nodes that cutting policies cover.
@@ -397,25 +419,41 @@ function decide.covers(graph, explicit, default)
     local forward = forward_of(graph)
     local layers, covers = layers_of(forward, explicit, default), {}
     next_unit = 0
+    local bounded = has_budget(layers)
     for _, layer in ipairs(layers) do
+        if layer.policy.budget then
+            check_whole(layer)
+            break
+        end
         check_keys(forward, layer.policy)
         if layer.policy.marks then cover_marks(forward, layer.policy, layer.order, covers) end
         if layer.policy.cut then
             for _, group in ipairs(by_root(forward)) do
                 cover_regions(group, layer.scope, layer.policy, layer.order, covers)
             end
+            if bounded and next_unit > 0 then refuse_regions(layer.policy) end
         end
     end
     return layers, covers
+end
+
+-- The innermost budget, the first in order.
+local function budget_of(layers)
+    for _, layer in ipairs(layers) do
+        if layer.policy.budget then return layer.policy.budget end
+    end
 end
 
 --- Gives an open program the words and marks of all policies that reach it.
 -- @param program a Program that is not planned yet
 -- @param explicit the policy given to the call, or nil
 -- @param default policy.default, or nil
+-- @return the budget that decides the rest: bytes, 'least', or nil
 function decide.apply(program, explicit, default)
-    if C.wn_residual_count(program.handle) == 0 then return end
-    local graph = program:graph()
+    if C.wn_residual_count(program.handle) == 0 then
+        return explicit and budget_of { { policy = explicit } } or nil
+    end
+    local graph, budget = program:graph(), nil
     within('asking', true, function()
         local layers, covers = decide.covers(graph, explicit, default)
         if #layers == 0 then return end
@@ -424,7 +462,9 @@ function decide.apply(program, explicit, default)
             if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
         end
         decide_residuals(program, graph, layers, covers)
+        budget = budget_of(layers)
     end)
+    return budget
 end
 
 return decide

@@ -17,15 +17,12 @@ local ipairs, type = ipairs, type
 
 local grad = {}
 
-local OPTIONS = { 'again', 'policy', 'budget', 'scale', 'allow' }
+local OPTIONS = { 'again', 'policy', 'budget', 'scale' }
 
---- The policy of a call from its options: {policy =} or {budget =}; nil without either.
-function grad.policy(opts, what)
-    if opts.policy ~= nil and opts.budget ~= nil then
-        raise(nil, 'value', '%s: policy and budget are both given; use policy.compose(p, policy.budget(bytes))',
-            what)
-    end
-    if opts.budget ~= nil then return require('wane.policy').budget(opts.budget) end
+--- The policy of a call from its options {policy =, budget =}: the policy's words bind what the budget chooses; nil
+-- without either.
+function grad.policy(opts)
+    if opts.budget ~= nil then return require('wane.policy').within_budget(opts.policy, opts.budget) end
     if opts.policy ~= nil then return require('wane.policy').of(opts.policy) end
     return nil
 end
@@ -45,7 +42,7 @@ function methods.backward(t, opts)
     opts = errors.check_options(opts, OPTIONS, 'backward')
     require('wane.program').run {
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
-        policy = grad.policy(opts, 'backward'),
+        policy = grad.policy(opts),
     }
     upkeep.warn()
 end
@@ -64,7 +61,7 @@ function grad.backward(list, opts)
     end
     require('wane.program').run {
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
-        policy = grad.policy(opts, 'wane.backward'),
+        policy = grad.policy(opts),
     }
     upkeep.warn()
 end

@@ -57,8 +57,9 @@ wane.version = binding.string(C.wn_version())
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
     nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'memory' }, bytes = { 'bytes' },
-    plan = { 'plan', 'plan' }, frontier = { 'plan', 'frontier' }, min_budget = { 'plan', 'min_budget' },
-    targets = { 'plan', 'targets' }, fit = { 'plan', 'fit' },
+    plan = { 'plan', 'plan' }, frontier = { 'frontier', 'frontier' },
+    min_budget = { 'frontier', 'min_budget' },
+    targets = { 'costs', 'targets' }, profile = { 'costs', 'profile' }, fit = { 'fit', 'fit' },
     measure = { 'measure', 'measure' }, check = { 'measure', 'check' }, compile = { 'compile', 'compile' },
     autocast = { 'autocast', 'autocast' },
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },

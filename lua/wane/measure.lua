@@ -154,11 +154,11 @@ local function add(result, row, times)
     end
 end
 
-local options = { 'steps', 'warmup', 'policy', 'optimizer', 'fused' }
+local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused' }
 
 --- Measures a step.
 -- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
--- @param opts { steps = 5, warmup = 1, policy =, optimizer =, fused = false }: fused uses opt:step(loss)
+-- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false }: fused uses opt:step(loss)
 -- @return Result, printable
 -- Errors: 'value' for a function that trains without optimizer=; whatever running raises.
 function measure.measure(fn, opts)
@@ -166,6 +166,7 @@ function measure.measure(fn, opts)
         raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
     end
     opts = plan.check_options(opts, options, 'wane.measure')
+    opts = setmetatable({ policy = require('wane.grad').policy(opts) }, { __index = opts })
     local steps, warmup = opts.steps or 5, opts.warmup or 1
     if type(steps) ~= 'number' or steps < 1 or steps % 1 ~= 0 or type(warmup) ~= 'number' or warmup < 0
         or warmup % 1 ~= 0 then

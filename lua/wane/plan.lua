@@ -40,6 +40,17 @@ local function by_instant(array)
 end
 plan.by_kind, plan.by_instant = by_kind, by_instant
 
+-- What the seconds are made of.
+local function costs_text(s, target)
+    if target and target ~= 0 then
+        local name = binding.text(C.wn_target_name(target))
+        return ("roofline of %s, rates of its data sheet, nothing measured"):format(name)
+    end
+    local share = s.seconds > 0 and s.measured_seconds / s.seconds or 0
+    if share == 0 then return "roofline of this machine, nothing measured: wane.profile(fn) does" end
+    return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
+end
+
 --- The Plan of a planned Program.
 function plan.of(p)
     local s = binding.new('struct wn_summary')
@@ -54,7 +65,7 @@ function plan.of(p)
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
     self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))
-    self.costs = 'roofline of ' .. self.device
+    self.costs = costs_text(s, p.request.target)
     return setmetatable(self, Plan)
 end
 
@@ -135,6 +146,20 @@ function Plan:recipe()
     return binding.text(C.wn_recipe(self.program.handle))
 end
 
+-- The policy of a plan that a budget chose: the same graph gives the same plan again. nil when words decided alone.
+local function budget_of(self)
+    local _, layers = covers_of(self, graph_of(self))
+    local given = self.program.policy
+    for _, layer in ipairs(layers) do
+        local limit = layer.policy.budget
+        if limit then
+            local is_own = given and (given == layer.policy or given.parts ~= nil)
+            local budget = limit == 'least' and 'wane.policy.least()' or ('wane.policy.budget(%.0f)'):format(limit)
+            return is_own and given or layer.policy, budget, layer.policy
+        end
+    end
+end
+
 -- What was decided: regions that policies made as ranges of places in the forward, words by place. (Node numbers
 -- are no names: they change when state was read before.)
 local function decisions_of(self)
@@ -173,6 +198,11 @@ end
 --- The plan's decisions as Lua source of a policy, to be pasted into a script that records the same graph.
 -- @return text of an expression; it needs `wane` in scope
 function Plan:lua()
+    local chosen, source = budget_of(self)
+    if chosen then
+        return ('%s -- %s; %d residuals, %d nodes recomputed, peak %s, reserved %s\n'):format(source, tostring(chosen),
+            self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved))
+    end
     local decisions, units, words, places = decisions_of(self), {}, {}, {}
     for i, range in ipairs(decisions.units) do units[i] = ('{ %d, %d }'):format(range[1], range[2]) end
     for place in pairs(decisions.words) do places[#places + 1] = place end
@@ -186,7 +216,7 @@ end
 --- The plan as a policy object: what it recomputes is recomputed, the rest as it was.
 function Plan:as_policy()
     if not rawget(self, '_policy_object') then
-        rawset(self, '_policy_object', require('wane.policy').replay(decisions_of(self)))
+        rawset(self, '_policy_object', budget_of(self) or require('wane.policy').replay(decisions_of(self)))
     end
     return self._policy_object
 end
@@ -249,6 +279,10 @@ local function torch_graph(self)
     local graph = p:graph()
     local covers, layers = covers_of(self, graph)
     for _, layer in ipairs(layers) do
+        if layer.policy.budget then
+            raise(nil, 'unsupported', 'plan:pytorch: %s chose value by value, torch.utils.checkpoint knows regions '
+                .. 'only', tostring(layer.policy))
+        end
         if layer.policy.ask then
             raise(nil, 'unsupported', 'plan:pytorch: %s decides value by value, torch.utils.checkpoint knows '
                 .. 'regions only; use '
@@ -338,8 +372,8 @@ function Plan.__tostring(self)
 end
 
 -- ---- making one -------------------------------------------------------------------------------------------
-local options = { 'policy', 'mode' }
-local later = { budget = true, target = true, allow = true }
+local options = { 'policy', 'budget', 'target' }
+local later = { allow = true }
 
 --- Refuses options that belong to later versions, by name.
 function plan.check_options(opts, allowed, what)
@@ -369,15 +403,22 @@ end
 
 --- Plans what fn records.
 -- @param fn function() that returns the loss, or calls loss:backward() or opt:step(loss); nothing runs
--- @param opts { policy = }
--- @return Plan
+-- @param opts { policy =, budget = bytes or text, target = 'h200' (see wane.targets()) }
+-- @return Plan; or nil and why (an error object: min_budget, holders) when no plan keeps the budget
 function plan.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
     local request = plan.request_of(fn, 'wane.plan')
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
-    if opts.policy ~= nil then copy.policy = opts.policy end
-    return plan.of(program.open(copy):plan())
+    local chosen = require('wane.grad').policy(opts)
+    if chosen ~= nil then copy.policy = chosen end
+    copy.target = require('wane.costs').target(opts.target, 'wane.plan')
+    local opened = program.open(copy)
+    local ok, why = pcall(opened.plan, opened)
+    if ok then return plan.of(opened) end
+    opened:close()
+    if errors.is(why) and why.code == 'budget' then return nil, why end
+    error(why, 0)
 end
 
 for _, name in ipairs { 'explain', 'trace' } do
@@ -385,8 +426,7 @@ for _, name in ipairs { 'explain', 'trace' } do
 end
 
 -- Functions of later versions: they raise 'unsupported'.
-for _, name in ipairs { 'frontier', 'min_budget', 'fit', 'chunked', 'accumulate', 'check',
-    'targets' } do
+for _, name in ipairs { 'chunked', 'accumulate', 'check' } do
     plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
 end
 

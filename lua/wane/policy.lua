@@ -219,15 +219,51 @@ function policy.compose(...)
     return new('compose(' .. table.concat(names, ', ') .. ')', { parts = list })
 end
 
+-- ---- budgets ------------------------------------------------------------------------------------------------
+local budgets = {}
+
+--- A budget: of all plans found, the fastest that reserves at most so many bytes over the whole step - parameters,
+-- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan.
+-- @param size bytes, or text such as '2 GiB'
+-- @param opts { allow = {'recompute'} }
+-- Errors, when a plan is made: 'budget', with min_budget (bytes) and holders, when nothing fits.
+function policy.budget(size, opts)
+    if size == nil then raise(nil, 'value', "policy.budget: how many bytes? e.g. policy.budget('2 GiB')") end
+    local limit = bytes.parse(size, 'policy.budget')
+    opts = errors.check_options(opts, { 'allow' }, 'policy.budget')
+    for _, word in ipairs(opts.allow or {}) do
+        if word ~= 'recompute' then policy.check_word(word, 'policy.budget: allow') end
+    end
+    budgets[limit] = budgets[limit] or new(('budget(%.0f)'):format(limit), { budget = limit })
+    return budgets[limit]
+end
+
+local least
+
+--- The plan that reserves least, whatever its time.
+function policy.least()
+    least = least or new('least', { budget = 'least' })
+    return least
+end
+
+local bounded = setmetatable({}, { __mode = 'k' })
+
+--- A policy's words under a budget: the same two give the same object, so that its decisions are found again.
+function policy.within_budget(p, size)
+    local budget = policy.budget(size)
+    if p == nil then return budget end
+    p = policy.of(p)
+    bounded[p] = bounded[p] or {}
+    bounded[p][budget] = bounded[p][budget] or policy.compose(p, budget)
+    return bounded[p][budget]
+end
+
 -- ---- not built yet ----------------------------------------------------------------------------------------
 local function later(name)
     policy[name] = function()
         raise(nil, 'unsupported', 'policy.%s is not in this version', name)
     end
 end
---- A budget in bytes: the planner chooses. Not in this version.
--- @function policy.budget
-later 'budget'
 --- Binomial checkpointing with a number of slots. Not in this version.
 -- @function policy.binomial
 later 'binomial'
@@ -236,8 +272,9 @@ later 'binomial'
 later 'recipe'
 
 -- ---- from what users write --------------------------------------------------------------------------------
-local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)' }
-local plain = { save_all = true, recompute_all = true, sqrt = true }
+local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
+    'least' }
+local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
 local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
 

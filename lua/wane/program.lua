@@ -96,6 +96,7 @@ function program.open(request)
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
     end
     local policy = require 'wane.policy'
+    require('wane.costs').load()
     local r = binding.new('struct wn_request')
     local roots, n_roots = handles(request.roots)
     local cells, n_cells = handles(request.cells)
@@ -104,6 +105,7 @@ function program.open(request)
     r.updates, r.n_updates = updates, #(request.updates or {})
     r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
     r.scale = request.scale or 1
+    r.target = request.target or 0
     local chosen = request.policy
     if chosen == nil then chosen = call_policy end
     local explicit = chosen ~= nil and policy.of(chosen) or nil
@@ -117,7 +119,9 @@ function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
     if planned == 0 then
-        require('wane.policy').decide(self, self.policy)
+        local budget = require('wane.policy').decide(self, self.policy)
+        if budget == 'least' then require('wane.frontier').choose_least(self)
+        elseif budget then require('wane.frontier').choose(self, budget) end
         check(C.wn_plan(self.handle))
     end
     return self
@@ -137,9 +141,6 @@ for code = 0, 31 do
     if word == 'oom' then oom_code = code end
 end
 
--- What a refused program is tried with, to say how many bytes would do.
-local thrifty = { 'recompute_all', 'sqrt', 'every(1)', 'every(2)' }
-
 -- The bytes this request would reserve under another policy, and its error when it cannot be planned.
 local function reserved_under(request, name)
     local copy = {}
@@ -155,18 +156,19 @@ local function reserved_under(request, name)
     return ok and bytes or nil
 end
 
--- The error of a program that does not fit, with the least that a policy of this version would do with.
+-- The error of a program that does not fit, with the least that any plan would do with, and a budget that fits.
 local function too_large(self)
     local e = binding.failure(oom_code)
     local mode = self.request.mode
     if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
     local beside = e.needs - e.bytes -- what is held whatever the plan
-    for _, name in ipairs(thrifty) do
-        local ok, bytes = pcall(reserved_under, self.request, name)
-        if ok and bytes and bytes + beside < e.least then e.least, e.policy = bytes + beside, name end
-    end
-    if e.policy then
-        e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
+    local ok, bytes = pcall(reserved_under, self.request, 'least')
+    if not ok or not bytes or bytes + beside >= e.least then return e end
+    e.least, e.policy = bytes + beside, 'least'
+    e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
+    if e.least <= e.limit then
+        e.budget = e.limit - beside
+        e.message = ('%s, and the fastest that fits is {budget = %.0f}'):format(e.message, e.budget)
     end
     return e
 end
@@ -184,7 +186,8 @@ function Program:call(fn)
 end
 
 --- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved,
--- limit, needs (this plan, with what is held beside it), least (the least a policy would need) and policy (that one).
+-- limit, needs (this plan, with what is held beside it), least (the least any plan would need), policy ('least') and
+-- budget (what fits beside what is held), if one does.
 function Program:run()
     return self:call(C.wn_run)
 end

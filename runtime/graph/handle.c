@@ -32,7 +32,8 @@ int32_t wn__handle_kind(int32_t id)
 
 void *wn__handle_get(int32_t id, int32_t kind)
 {
-    static const char *const names[] = {"nothing", "a value", "a state", "a hyper block", "a program", "a file", "a chain"};
+    static const char *const names[] = {"nothing",   "a value", "a state", "a hyper block",
+                                        "a program", "a file",  "a chain"};
     int32_t found = wn__handle_kind(id);
     if (found == kind) return table[id].what;
     wn__fail(WN_VALUE, "handle %d is %s where %s was expected; was it freed?", id, names[found], names[kind]);

@@ -62,8 +62,6 @@ int32_t wn__place(const struct wn__form *f, struct wn__schedule *s);
 int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);
 /* simulate.c: fills the summary; calls no device. */
 int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s);
-/* Seconds of one node by roofline; never zero. */
-double wn__node_seconds(const struct wn__form *f, int32_t node);
 void wn__schedule_unref(struct wn__schedule *s);
 
 /* What a cell of the form takes while the program runs, whoever asks: the state's share of live bytes. */

@@ -10,7 +10,7 @@ struct sim {
     uint8_t *alive; /* (n_stores) */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
-    double seconds, base_seconds;
+    double seconds, base_seconds, measured;
 };
 
 /* Cells that hold their value before the program starts: everything but gradients born in it. */
@@ -49,14 +49,6 @@ static struct wn_cost node_cost(const struct wn__form *f, int32_t node)
     return cost;
 }
 
-/* Roofline of a generic core where nothing was measured: 50 GFLOP/s and 20 GB/s a core, plus a launch. */
-double wn__node_seconds(const struct wn__form *f, int32_t node)
-{
-    struct wn_cost cost = node_cost(f, node);
-    double flops = cost.flops / 50e9, bytes = cost.bytes / 20e9;
-    return 1e-6 + (flops > bytes ? flops : bytes);
-}
-
 /* A gradient made in its cell is there already: its assignment moves nothing. */
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
@@ -73,11 +65,13 @@ static void make_alive(struct sim *m, int32_t store)
 
 static void run_instr(struct sim *m, const struct wn__instr *n)
 {
-    double seconds = wn__node_seconds(m->f, n->node);
+    int32_t there = is_there(m, n);
+    double seconds = there ? 0 : m->f->seconds[n->node];
     m->seconds += seconds;
+    m->measured += m->f->is_measured[n->node] ? seconds : 0;
     m->base_seconds += n->recompute ? 0 : seconds;
     m->s->summary.recomputed += n->recompute;
-    if (!is_there(m, n)) m->s->summary.moved += (int64_t)node_cost(m->f, n->node).bytes;
+    if (!there) m->s->summary.moved += (int64_t)node_cost(m->f, n->node).bytes;
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
@@ -152,6 +146,7 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
     sum->arena = s->arena;
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;
+    sum->measured_seconds = m.measured;
     sum->nodes = f->n;
     sum->instructions = s->n;
     sum->residuals = f->n_residuals;

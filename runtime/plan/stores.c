@@ -2,6 +2,7 @@
  * in the cell; a result in its own bytes; an op that may overwrite a dying input does. Then the frees, each
  * right after the last use, and the list is finished. */
 #include <string.h>
+#include "costs.h"
 #include "lower.h"
 
 struct finish {
@@ -165,7 +166,7 @@ static void put_run(struct finish *x, int32_t i)
     const struct wn__rules *rules = wn__op_rules(p->op);
     n->inplace = x->inplace[i];
     n->recompute = it->phase == WN_PHASE_RECOMPUTE;
-    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, &wn__device(x->f->device)->target));
+    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, wn__workspace_target(x->f)));
     int32_t at = x->s->n - 1;
     for (int32_t k = 0; k < p->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {

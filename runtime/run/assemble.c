@@ -2,6 +2,7 @@
  * into one flat table. Emitted nodes live only while this room is at work. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/costs.h"
 #include "../plan/rewrite.h"
 #include "program.h"
 
@@ -314,6 +315,7 @@ static int32_t size_form(struct assembly *a)
     f->device = p->device;
     f->threads = wn__device(p->device)->threads;
     f->mode = p->mode;
+    f->target = p->machine;
     return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->walk_node && f->root_node
                ? WN_OK
                : WN_OOM;
@@ -338,6 +340,8 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, f->device);
     wn__bytes_int(&b, f->threads);
     wn__bytes_int(&b, wn__device(f->device)->target.library);
+    wn__bytes_int(&b, f->target);
+    wn__bytes_int(&b, wn__costs_id());
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__pnode *q = &f->node[i];
@@ -387,6 +391,7 @@ static int32_t build(struct assembly *a)
     for (int32_t i = 0; i < a->f->n; i++)
         if (a->f->node[i].n_in > a->f->most_in) a->f->most_in = a->f->node[i].n_in;
     WN_TRY(wn__form_blocks(a->f));
+    WN_TRY(wn__form_costs(a->f));
     return write_key2(a);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/cache.h"
+#include "../plan/costs.h"
 #include "../plan/rewrite.h"
 #include "program.h"
 
@@ -223,8 +224,8 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode,    p->joint,          p->transient, p->policy,    p->device,
-                            d->threads, d->target.library, p->n_roots,   p->n_updates, wn__rewrite_on};
+    const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device,  d->threads,
+                            d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->machine, wn__costs_id()};
     b->code = wn__grow(&b->data, &b->capacity, 16 * (p->walk.count + p->n_updates + 16), 1); /* most need no more */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
@@ -277,6 +278,11 @@ int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
     p->transient = r->transient;
     p->scale = r->scale;
     p->policy = r->policy;
+    p->machine = r->target;
+    if (wn__machine(p->machine) == NULL) {
+        wn__program_free(p);
+        return wn__fail(WN_VALUE, "run: there is no target %d", r->target);
+    }
     int32_t code = program_prepare(p, r);
     if (code == WN_STALE && p->mode == WN_RUN_EVAL) give_up_root(p);
     if (code != WN_OK) {
@@ -308,10 +314,11 @@ void wn__program_free(void *program)
     }
     for (int32_t i = 0; p->cell != NULL && i < p->form->n_cells; i++) wn__cell_unref(p->cell[i]);
     for (int32_t i = 0; p->slab != NULL && i < p->form->n_slabs; i++) wn__slab_unref(p->slab[i]);
+    wn__frontier_unref(p->frontier);
     wn__schedule_unref(p->schedule);
     wn__form_unref(p->form);
-    void *own[] = {p->root,      p->target,   p->update, p->update_cell, p->hyper, p->root_end,
-                   p->read_cell, p->given,    p->scalar, p->result,      p->cell,  p->slab,
-                   p->random,    p->key.data, p->trace,  p->walk.nodes,  p};
+    void *own[] = {p->root,      p->target,   p->update, p->update_cell,  p->hyper,      p->root_end,
+                   p->read_cell, p->given,    p->scalar, p->result,       p->cell,       p->slab,
+                   p->random,    p->key.data, p->trace,  p->step_seconds, p->walk.nodes, p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

@@ -37,34 +37,53 @@ fail:
     return code;
 }
 
-static int32_t plan_form(struct wn__form *f, struct wn__schedule **out)
+/* The schedule of a recipe: one that stands for the same form and decisions, or a new one. */
+static int32_t plan_recipe(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
 {
-    struct wn__recipe recipe = {0};
     struct wn__pool scratch = {0};
     char *text = NULL;
-    int32_t code = wn__recipe_compile(f, &recipe);
-    if (code == WN_OK) code = wn__recipe_text(f, &recipe, &scratch, &text);
+    int32_t code = wn__recipe_text(f, r, &scratch, &text);
     if (code == WN_OK) {
         *out = wn__cache_find_schedule(f, text);
-        if (*out == NULL) code = make_schedule(f, &recipe, out);
+        if (*out == NULL) code = make_schedule(f, r, out);
     }
-    wn__recipe_release(&recipe);
     wn__pool_release(&scratch);
     return code;
+}
+
+static int32_t plan_words(const struct wn__form *f, struct wn__schedule **out)
+{
+    struct wn__recipe recipe = {0};
+    int32_t code = wn__recipe_compile(f, &recipe);
+    if (code == WN_OK) code = plan_recipe(f, &recipe, out);
+    wn__recipe_release(&recipe);
+    return code;
+}
+
+int32_t wn__program_frontier(struct wn_program *p)
+{
+    return p->frontier != NULL ? WN_OK : wn__frontier_of(p->form, &p->frontier);
 }
 
 int32_t wn__program_plan(struct wn_program *p)
 {
     if (p->schedule != NULL) return WN_OK;
-    WN_TRY(plan_form(p->form, &p->schedule));
+    if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
+    else WN_TRY(plan_words(p->form, &p->schedule));
     return wn__cache_put(&p->key, p->form, p->schedule);
 }
 
 int32_t wn__trace_on;
 
+int32_t wn__timing_on;
+
 int32_t wn__trace_room(struct wn_program *p)
 {
     p->n_trace = 0;
+    if (wn__timing_on && p->step_seconds == NULL) {
+        p->step_seconds = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->step_seconds);
+        if (p->step_seconds == NULL) return WN_OOM;
+    }
     if (!wn__trace_on || p->trace != NULL) return WN_OK;
     p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
     return p->trace == NULL ? WN_OOM : WN_OK;

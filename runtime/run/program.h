@@ -3,6 +3,7 @@
 #ifndef WN_RUN_PROGRAM_H
 #define WN_RUN_PROGRAM_H
 #include "../graph/encode.h"
+#include "../plan/frontier.h"
 #include "../plan/schedule.h"
 
 struct wn__numbers {
@@ -10,11 +11,14 @@ struct wn__numbers {
 };
 
 struct wn_program {
+    int32_t machine; /* target it is planned for; 0: this one */
     int32_t mode, device, joint, again, transient, ran;
     double scale;
     int64_t policy;
     struct wn__form *form;
     struct wn__schedule *schedule; /* NULL until planned */
+    struct wn__frontier *frontier; /* NULL until asked for; counted */
+    int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by words and marks */
     struct wn_node **root;         /* (n_roots) as asked; counted */
     int32_t n_roots;
     struct wn_update *update;     /* (n_updates) hyper and cells as handles are resolved below */
@@ -40,6 +44,7 @@ struct wn_program {
     struct wn_measured measured;
     int32_t *trace;
     int64_t n_trace;
+    double *step_seconds; /* (schedule->n) of the last run, when timing is on */
 };
 
 /* open.c */

@@ -4,6 +4,7 @@
 #include "../base/alloc.h"
 #include "check.h"
 #include "measure.h"
+#include "../plan/costs.h"
 #include "run.h"
 
 volatile int32_t wn__interrupted;
@@ -184,8 +185,10 @@ static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__mete
         wn__meter_run(m, p, n);
         *effects += n->out < 0;
         WN_TRY(wn__check_before(check));
+        double began = wn__timing_on ? wn_now() : 0;
         WN_TRY(issue(p, b, n, shift));
-        if (wn__sync_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
+        if (wn__sync_on || wn__timing_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
+        if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
         WN_TRY(wn__check_after(check, n));
     }
     return WN_OK;
@@ -321,6 +324,9 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     int32_t code;
     if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
     if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
+    if (p->machine != 0)
+        return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
+                        wn__machine_name(p->machine));
     if (rerun) WN_TRY(check_rerun(p));
     b.result = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *b.result);
     if (b.result == NULL) return WN_OOM;

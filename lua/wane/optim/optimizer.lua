@@ -217,7 +217,7 @@ end
 local function fused(self, roots, opts)
     local grad = require 'wane.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
-    local policy = grad.policy(opts, self._class.name .. ': step')
+    local policy = grad.policy(opts)
     if self.clip_norm then
         -- Every gradient is needed before the first update: a backward, the clipping, an update.
         self:zero_grad()

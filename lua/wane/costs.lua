@@ -1,0 +1,282 @@
+--- Seconds: what a plan takes them from, and how they get there.
+--
+-- A step's ops are measured with `wane.profile(fn)` (or `wane profile script.lua`), the machine's rates with
+-- `wane profile`; both go to a file of this machine, and every later plan reads it. What was not measured is derived
+-- from rates (a roofline). Planning never runs a kernel; `plan.costs` says what its seconds are made of.
+-- The file: WANE_COSTS, or costs-N.txt of N threads under ~/.cache/wane; WANE_COSTS=off keeps away from any.
+-- @module wane.costs
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local table_ = require 'wane.table'
+local within = require 'wane.within'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local variable = os.getenv
+local tonumber = tonumber
+
+local costs = {}
+
+-- ---- the file ----------------------------------------------------------------------------------------------
+local function home()
+    local set = variable 'XDG_CACHE_HOME'
+    if set and set ~= '' then return set end
+    set = variable 'HOME'
+    return set and set ~= '' and set .. '/.cache' or nil
+end
+
+--- Name of the file of costs, or nil when there is none to be.
+function costs.file()
+    local given = variable 'WANE_COSTS'
+    if given == 'off' then return nil end
+    if given and given ~= '' then return given end
+    return home() and ('%s/wane/costs-%d.txt'):format(home(), C.wn_threads()) or nil
+end
+
+local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine: rates a second.'
+local rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' }
+
+-- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none.
+local function read(name)
+    local found = { seconds = {} }
+    local file = name and io.open(name, 'r')
+    if not file then return found end
+    for line in file:lines() do
+        local number, key = line:match('^(%S+)\t(.+)$')
+        if number == 'machine' then
+            local list, k = {}, 0
+            for word in key:gmatch('%S+') do
+                k = k + 1
+                if rates[k] then list[rates[k]] = tonumber(word) end
+            end
+            if k == #rates then found.machine = list end
+        elseif tonumber(number) then
+            found.seconds[key] = tonumber(number)
+        end
+    end
+    file:close()
+    return found
+end
+
+local function write(name, found)
+    local keys, lines = {}, { HEAD }
+    for key in pairs(found.seconds) do keys[#keys + 1] = key end
+    table.sort(keys)
+    if found.machine then
+        local words = {}
+        for i, rate in ipairs(rates) do words[i] = ('%.6g'):format(found.machine[rate]) end
+        lines[2] = 'machine\t' .. table.concat(words, ' ')
+    end
+    for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
+    os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
+    local file, why = io.open(name .. '.new', 'w')
+    if not file then raise(nil, 'io', 'wane.profile: %s', why) end
+    file:write(table.concat(lines, '\n'), '\n')
+    file:close()
+    local ok, problem = os.rename(name .. '.new', name)
+    if not ok then raise(nil, 'io', 'wane.profile: %s', problem) end
+end
+
+-- ---- targets -----------------------------------------------------------------------------------------------
+local function put_target(name, t)
+    local p = binding.new('struct wn_profile')
+    p.cuda = t.cuda and 1 or 0
+    for _, rate in ipairs(rates) do p[rate] = t[rate] end
+    return binding.id(C.wn_target_put(name, p))
+end
+
+local ids = { cpu = 0 }
+
+--- The library's number of a target by name; nil is this machine.
+-- Errors: 'value' with near names.
+function costs.target(name, what)
+    if name == nil then return 0 end
+    if ids[name] then return ids[name] end
+    local known = require 'wane.targets'
+    if type(name) ~= 'string' or rawget(known, name) == nil then
+        local names = { 'cpu' }
+        for k in pairs(known) do names[#names + 1] = k end
+        table.sort(names)
+        raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name), errors.near(name, names))
+    end
+    ids[name] = put_target(name, known[name])
+    return ids[name]
+end
+
+local Targets = {}
+Targets.__index = Targets
+function Targets.__tostring(list)
+    local rows = {}
+    for i, t in ipairs(list) do
+        rows[i] = { t.name, ('%.4g'):format(t.f32 / 1e12), ('%.4g'):format(t.bf16 / 1e12),
+            ('%.4g'):format(t.bytes / 1e9), t.memory and ('%.4g'):format(t.memory / 1e9) or '', t.source }
+    end
+    return table_.text({ 'target', 'f32, TFLOP/s', 'bf16, TFLOP/s', 'GB/s', 'memory, GB', 'from' }, rows)
+end
+
+--- The machines a plan can be made for: a printable list of { name, f64, f32, bf16, bytes (a second), launch, source }.
+function costs.targets()
+    costs.load()
+    local found = read(costs.file()).machine
+    local list = { { name = 'cpu', f64 = 25e9, f32 = 50e9, bf16 = 50e9, bytes = 20e9, launch = 1e-6,
+        source = "assumed: run 'wane profile'" } }
+    if found then
+        for k, v in pairs(found) do list[1][k] = v end
+        list[1].source = 'measured on this machine'
+    end
+    local known, names = require 'wane.targets', {}
+    for name in pairs(known) do names[#names + 1] = name end
+    table.sort(names)
+    for _, name in ipairs(names) do
+        local copy = { name = name }
+        for k, v in pairs(known[name]) do copy[k] = v end
+        list[#list + 1] = copy
+    end
+    return setmetatable(list, Targets)
+end
+
+-- ---- loading -----------------------------------------------------------------------------------------------
+local loaded = false
+
+local function take(found)
+    if found.machine then put_target('this machine', found.machine) end
+    for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
+end
+
+--- Reads the file of costs, once a process. Called before the first plan.
+function costs.load()
+    if loaded then return end
+    loaded = true
+    take(read(costs.file()))
+end
+
+--- Forgets what was read and measured in this process; the file stays. The next plan reads it again.
+function costs.forget()
+    check(C.wn_cost(nil, 0))
+    loaded = false
+end
+
+-- ---- measuring ---------------------------------------------------------------------------------------------
+local function median(list)
+    table.sort(list)
+    local n = #list
+    return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
+end
+
+local step = binding.new('struct wn_step')
+
+local function note(times, p)
+    for i = 0, C.wn_step_count(p.handle) - 1 do
+        local seconds = C.wn_step_seconds(p.handle, i)
+        check(C.wn_step(p.handle, i, step))
+        if seconds >= 0 and binding.text(step.what) == 'run' then
+            local key = binding.text(C.wn_cost_key(p.handle, step.node))
+            times[key] = times[key] or {}
+            table.insert(times[key], seconds)
+        end
+    end
+end
+
+-- Seconds of what fn runs, key by key: the median of all its applications in `steps` steps.
+local function timed(fn, steps)
+    local times, before = {}, C.wn_timing(1)
+    local ok, why = pcall(function()
+        for i = 0, steps do
+            within('listen', function(p) if i > 0 then note(times, p) end end, fn)
+        end
+    end)
+    C.wn_timing(before)
+    if not ok then error(why, 0) end
+    local found = {}
+    for key, list in pairs(times) do found[key] = median(list) end
+    return found
+end
+
+local Profile = {}
+Profile.__index = Profile
+function Profile.__tostring(p)
+    local rows = {}
+    for i, r in ipairs(p) do
+        if i <= 20 then rows[i] = { ('%.1f'):format(r.seconds * 1e6), r.key } end
+    end
+    return ('%d kinds of application measured, %d in the table; the slowest:\n'):format(#p, p.known)
+        .. table_.text({ 'us', 'what' }, rows) .. (p.file and '\nkept in ' .. p.file or '\nnot kept: WANE_COSTS is off')
+end
+
+local function keep(seconds, machine)
+    local name = costs.file()
+    local found = read(name)
+    for key, s in pairs(seconds) do found.seconds[key] = s end
+    found.machine = machine or found.machine
+    if name then write(name, found) end
+    take { seconds = seconds, machine = machine }
+    local known = 0
+    for _ in pairs(found.seconds) do known = known + 1 end
+    return name, known
+end
+
+--- Measures each application of what fn runs, keeps the medians in the file of costs, and uses them from now on.
+-- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
+-- @param opts { steps = 5, policy = }
+-- @return a printable list of { key, seconds }, slowest first
+function costs.profile(fn, opts)
+    opts = errors.check_options(opts, { 'steps', 'policy' }, 'wane.profile')
+    if type(fn) ~= 'function' then
+        raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
+    end
+    costs.load()
+    local steps = opts.steps or 5
+    local request = plan.request_of(fn, 'wane.profile')
+    local seconds
+    if request.mode == 'backward' or request.mode == 'eval' then
+        seconds = timed(function()
+            local copy = { transient = request.mode == 'backward' }
+            for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
+            if opts.policy ~= nil then copy.policy = opts.policy end
+            program.run(copy)
+            require('wane.module').new_epoch()
+        end, steps)
+    else
+        seconds = timed(fn, steps)
+    end
+    local list = setmetatable({}, Profile)
+    for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end
+    table.sort(list, function(a, b)
+        if a.seconds ~= b.seconds then return a.seconds > b.seconds end
+        return a.key < b.key
+    end)
+    list.file, list.known = keep(seconds)
+    return list
+end
+
+-- Best seconds of one application of fn's last op.
+local function best(fn, pattern)
+    local seconds = math.huge
+    for key, s in pairs(timed(fn, 7)) do
+        if key:find(pattern) then seconds = math.min(seconds, s) end
+    end
+    return seconds
+end
+
+--- Measures this machine's rates: products of 1024 x 1024 x 1024 in f32 and bf16 and 512 x 512 x 512 in f64, a sum of
+-- two values of 128 MiB, an add of 1 element. Keeps them in the file of costs.
+-- @return { f64, f32, bf16 (FLOP/s), bytes (a second), launch (seconds) }
+function costs.machine()
+    local wane = require 'wane'
+    costs.load()
+    local n, machine = 1024, {}
+    for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
+        local size = dtype == 'f64' and 512 or n
+        local a, b = wane.eval(wane.randn(size, size):to(dtype)), wane.eval(wane.randn(size, size):to(dtype))
+        machine[dtype] = 2 * size ^ 3 / best(function() wane.eval(a:matmul(b)) end, '^matmul')
+    end
+    local x, y = wane.eval(wane.ones(2 ^ 25)), wane.eval(wane.ones(2 ^ 25))
+    machine.bytes = 3 * 4 * 2 ^ 25 / best(function() wane.eval(x + y) end, '^add')
+    local u, v = wane.eval(wane.ones(1, 1)), wane.eval(wane.ones(1, 1))
+    machine.launch = best(function() wane.eval(u + v) end, '^add')
+    keep({}, machine)
+    return machine
+end
+
+return costs

@@ -1,0 +1,230 @@
+--- wane.frontier(fn): every plan worth having of a step, fastest first, and what a budget does with it.
+--
+-- The library proposes plans (its solver's, hand-written policies, small edits of good ones), lowers, places and
+-- simulates each, and keeps those that no other beats in both bytes reserved and time. A budget picks the fastest that
+-- fits. Nothing runs; one list a graph, remembered by the library.
+-- @module wane.frontier
+local binding = require 'wane.ffi'
+local bytes = require 'wane.bytes'
+local errors = require 'wane.errors'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local table_ = require 'wane.table'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local frontier = {}
+
+local point = binding.new('struct wn_point')
+
+local function point_of(handle, i)
+    check(C.wn_point(handle, i, point))
+    return {
+        reserved = tonumber(point.reserved), peak = tonumber(point.peak), seconds = point.seconds,
+        recomputed = point.recomputed, name = binding.text(point.name),
+    }
+end
+
+-- The points of an open or planned program, fastest first, and how many plans were looked at.
+local function points_of(handle)
+    local n, list = binding.id(C.wn_frontier(handle)), {}
+    for i = 1, n do list[i] = point_of(handle, i - 1) end
+    return list, point.tried
+end
+
+-- ---- what holds the bytes ----------------------------------------------------------------------------------
+-- Values alive where a plan's peak is, the largest first: { what =, bytes = }.
+local function values_at_peak(p)
+    local steps, alive, most, at = p:schedule(), {}, -1, nil
+    for i, step in ipairs(steps) do
+        if not step.is_free and step.live + step.workspace > most then most, at = step.live + step.workspace, i end
+    end
+    for i = 1, at or 0 do
+        local step = steps[i]
+        if step.is_free then
+            alive[step.offset .. step.what] = nil
+        elseif step.copy >= 0 then
+            alive[step.offset .. 'free'] = { what = step.path ~= '' and step.path .. ' ' .. step.op or step.op,
+                bytes = step.bytes }
+        end
+    end
+    local list = {}
+    for _, v in pairs(alive) do list[#list + 1] = v end
+    table.sort(list, function(a, b)
+        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+        return a.what < b.what
+    end)
+    return list
+end
+
+-- Kinds at the peak of the smallest plan, then its largest values.
+local function holders_of(p)
+    local list = {}
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if p.kinds[name] > 0 then list[#list + 1] = { what = name, bytes = p.kinds[name] } end
+    end
+    table.sort(list, function(a, b) return a.bytes > b.bytes end)
+    local values = values_at_peak(p)
+    for i = 1, math.min(3, #values) do
+        list[#list + 1] = { what = values[i].what, bytes = values[i].bytes, value = true }
+    end
+    return list
+end
+
+-- The same request, planned as the point that reserves least.
+local function smallest(request)
+    local p = program.open(request)
+    if C.wn_is_planned(p.handle) == 0 then
+        local _, list = nil, points_of(p.handle)
+        check(C.wn_choose(p.handle, #list - 1))
+        check(C.wn_plan(p.handle))
+    end
+    return plan.of(p)
+end
+
+-- ---- choosing ----------------------------------------------------------------------------------------------
+local function infeasible(self, limit, least)
+    local copy = {}
+    for key, value in pairs(self.request) do copy[key] = value end
+    copy.policy = require('wane.policy').least()
+    local holders = holders_of(smallest(copy))
+    local words = {}
+    for i, h in ipairs(holders) do
+        if i <= 4 or h.value then words[#words + 1] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
+    end
+    return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s); '
+        .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least),
+        table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit })
+end
+
+--- Makes an open program the fastest that reserves at most `limit` bytes. Errors: 'budget', with min_budget and
+-- holders (list of { what =, bytes = }), when none does.
+-- @param self a Program whose words are given
+-- @param limit bytes
+function frontier.choose(self, limit)
+    local list = points_of(self.handle)
+    for i, p in ipairs(list) do
+        if p.reserved <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+    end
+    error(infeasible(self, limit, list[#list].reserved), 0)
+end
+
+--- Makes an open program the one that reserves least.
+function frontier.choose_least(self)
+    local list = points_of(self.handle)
+    check(C.wn_choose(self.handle, #list - 1))
+end
+
+-- ---- looking -----------------------------------------------------------------------------------------------
+--- The list. Entries fr[i], fastest first: reserved, peak (bytes), seconds, overhead (ratio to the first), recomputed
+-- (nodes), name (where it came from), policy (gives that plan). Fields: here (what the script's own policies come to:
+-- reserved, peak, seconds), heuristics (policies by hand: name, reserved, seconds), tried (plans looked at).
+local Frontier = {}
+Frontier.__index = Frontier
+
+local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'segments(3)', 'segments(4)',
+    'segments(8)' }
+
+local function summary_under(request, name)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    if name then copy.policy = name end
+    local p = program.open(copy)
+    local ok, found = pcall(function() return plan.of(p:plan()) end)
+    local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
+    p:close()
+    return out
+end
+
+-- Every k-th point, so that at most `count` stay, the first and the last among them.
+local function thinned(list, count)
+    if #list <= count then return list end
+    local out = {}
+    for i = 1, count do out[i] = list[1 + math.floor((i - 1) * (#list - 1) / (count - 1) + 0.5)] end
+    return out
+end
+
+local function request_with(fn, opts, what)
+    local request, copy = plan.request_of(fn, what), {}
+    for key, value in pairs(request) do copy[key] = value end
+    if opts.policy ~= nil then copy.policy = opts.policy end
+    copy.target = require('wane.costs').target(opts.target, what)
+    return copy
+end
+
+-- The open program of a request, with its words given.
+local function decided(request)
+    local p = program.open(request)
+    local limit
+    if C.wn_is_planned(p.handle) == 0 then limit = require('wane.policy').decide(p, p.policy) end
+    return p, limit
+end
+
+--- Every plan worth having of what fn records.
+-- @param fn function() that returns the loss, or calls loss:backward() or opt:step(loss); nothing runs
+-- @param opts { points = 50, policy = words that constrain every plan, target = }
+-- @return Frontier
+function frontier.frontier(fn, opts)
+    opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
+    local count = opts.points or 50
+    if type(count) ~= 'number' or count < 2 or count % 1 ~= 0 then
+        raise(nil, 'value', 'wane.frontier: points must be a whole number from 2, got %s', errors.describe(count))
+    end
+    local request = request_with(fn, opts, 'wane.frontier')
+    local p = decided(request)
+    local self = setmetatable({ here = summary_under(request), heuristics = {} }, Frontier)
+    local list
+    list, self.tried = points_of(p.handle)
+    p:close()
+    for i, q in ipairs(thinned(list, count)) do
+        q.overhead = q.seconds / list[1].seconds - 1
+        q.policy = require('wane.policy').budget(q.reserved)
+        self[i] = q
+    end
+    for _, name in ipairs(by_hand) do
+        local found = summary_under(request, name)
+        if found then table.insert(self.heuristics, found) end
+    end
+    return self
+end
+
+--- The least bytes any plan of what fn records reserves.
+function frontier.min_budget(fn, opts)
+    opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
+    local p = decided(request_with(fn, opts, 'wane.min_budget'))
+    local list = points_of(p.handle)
+    p:close()
+    return list[#list].reserved
+end
+
+-- The fastest point that needs no more than a hand policy does.
+local function beside(self, reserved)
+    for _, q in ipairs(self) do
+        if q.reserved <= reserved then return q end
+    end
+end
+
+function Frontier.__tostring(self)
+    local rows = {}
+    for i, q in ipairs(self) do
+        local before = self[i - 1]
+        local is_here = self.here and q.reserved <= self.here.reserved
+            and (not before or before.reserved > self.here.reserved)
+        rows[i] = { i, bytes.exact(q.reserved), bytes.text(q.reserved), ('%.6f'):format(q.seconds),
+            ('%+.1f %%'):format(100 * q.overhead), q.recomputed, q.name .. (is_here and '  <- you are here' or '') }
+    end
+    local hand = {}
+    for i, h in ipairs(self.heuristics) do
+        local best = beside(self, h.reserved)
+        hand[i] = { h.name, bytes.exact(h.reserved), ('%.6f'):format(h.seconds),
+            best and ('%.6f'):format(best.seconds) or '-',
+            best and ('%.1f %%'):format(100 * (h.seconds / best.seconds - 1)) or '-' }
+    end
+    return ('%d plans worth having of %d looked at\n'):format(#self, self.tried)
+        .. table_.text({ '#', 'reserved', '', 'seconds', 'over the fastest', 'recomputed', 'from' }, rows)
+        .. '\n' .. table_.text({ 'by hand', 'reserved', 'seconds', 'best within that', 'slower by' }, hand)
+end
+
+return frontier

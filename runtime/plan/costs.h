@@ -1,0 +1,23 @@
+/* What a node costs in seconds: measured where this machine has measured it, else a roofline of the target's numbers.
+ * A table of measured seconds by what an application looks like (op, shapes, dtypes), and a few targets; both are
+ * filled through the API, from files that Lua reads. Planning only looks: it never measures, never runs a kernel. */
+#ifndef WN_PLAN_COSTS_H
+#define WN_PLAN_COSTS_H
+#include "form.h"
+
+/* Target 0 is this machine: measured seconds hold for it alone. */
+int32_t wn__machine_put(const char *name, const struct wn_profile *p); /* its number, or -(status) */
+const struct wn_profile *wn__machine(int32_t target);                  /* NULL: there is none */
+const char *wn__machine_name(int32_t target);
+
+int32_t wn__cost_put(const char *key, double seconds); /* replaces what was there */
+void wn__costs_clear(void);
+int64_t wn__costs_id(void); /* another number after each change: part of a plan's key */
+
+/* "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10": what decides a node's time. Text of its own until the next call. */
+const char *wn__cost_key(const struct wn__form *f, int32_t node);
+/* Whose workspace rules hold for the form. */
+const struct wn__target *wn__workspace_target(const struct wn__form *f);
+/* Fills form->seconds and ->is_measured. */
+int32_t wn__form_costs(struct wn__form *f);
+#endif

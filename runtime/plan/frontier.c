@@ -1,0 +1,236 @@
+/* The list of plans worth having. Proposals come from the portfolio and from the solver; each is lowered, placed and
+ * simulated like any plan, and of those that reserve as much and take as long as another only the first stays. A
+ * budget picks the fastest that fits, the least budget is the last entry: so more bytes never give a slower plan, by
+ * construction. Built once a graph (key2 and words), remembered for the last few. */
+#include "frontier.h"
+#include <stdio.h>
+#include <string.h>
+
+#define SOLVED 48    /* points of the solver's own frontier that are lowered */
+#define REMEMBERED 8 /* graphs */
+
+struct memory {
+    struct wn__frontier *frontier;
+    uint8_t *key;
+    int64_t key_bytes, used;
+};
+static struct memory memory[REMEMBERED];
+static int64_t now;
+
+/* ---- one proposal --------------------------------------------------------------------------------------------- */
+
+static void point_release(struct wn__frontier_point *p)
+{
+    wn__recipe_release(&p->recipe);
+}
+
+/* Lowered, placed, simulated: fills the point's numbers. */
+static int32_t judge(const struct wn__building *b, struct wn__frontier_point *p)
+{
+    struct wn__schedule *s = NULL;
+    WN_TRY(wn__lower(b->f, &p->recipe, &s));
+    int32_t code = wn__place(b->f, s);
+    if (code == WN_OK) code = wn__simulate(b->f, s);
+    if (code == WN_OK) {
+        p->reserved = s->summary.reserved;
+        p->peak = s->summary.peak;
+        p->seconds = s->summary.seconds;
+        p->recomputed = s->summary.recomputed;
+        p->instructions = s->n;
+    }
+    wn__schedule_unref(s);
+    return code;
+}
+
+static int32_t is_known(const struct wn__building *b, const char *text)
+{
+    for (int64_t i = 0; i < b->n_texts; i++)
+        if (strcmp(b->text[i], text) == 0) return 1;
+    return 0;
+}
+
+/* a is at least as good as b everywhere. Equal ones: fewer recomputed nodes, then fewer instructions, then the first. */
+static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
+{
+    if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
+    if (a->reserved < b->reserved || a->seconds < b->seconds) return 1;
+    if (a->recomputed != b->recomputed) return a->recomputed < b->recomputed;
+    return a->instructions <= b->instructions;
+}
+
+/* Keeps the list free of beaten points, fastest first. Takes the point. */
+static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (beats(&b->point[i], p)) {
+            point_release(p);
+            return WN_OK;
+        }
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->n; i++) {
+        if (beats(p, &b->point[i])) point_release(&b->point[i]);
+        else b->point[n++] = b->point[i];
+    }
+    b->n = n;
+    int32_t code = wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point);
+    if (code != WN_OK) {
+        point_release(p);
+        return code;
+    }
+    int64_t k = b->n++;
+    for (; k > 0 && b->point[k - 1].seconds > p->seconds; k--) b->point[k] = b->point[k - 1];
+    b->point[k] = *p;
+    return WN_OK;
+}
+
+int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
+{
+    struct wn__building *b = building;
+    struct wn__frontier_point p = {.recipe = *r};
+    char *text = NULL;
+    snprintf(p.name, sizeof p.name, "%s", name);
+    int32_t code = wn__recipe_text(b->f, r, &b->pool, &text);
+    int32_t known = code == WN_OK && is_known(b, text);
+    if (code == WN_OK && !known) code = wn__grow(&b->text, &b->text_capacity, b->n_texts + 1, sizeof *b->text);
+    if (code == WN_OK && !known) code = judge(b, &p);
+    if (code != WN_OK || known) {
+        point_release(&p);
+        return code;
+    }
+    b->text[b->n_texts++] = text;
+    b->tried++;
+    return insert(b, &p);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+static int64_t *all_ns(struct wn__building *b)
+{
+    int64_t *ns = wn__pool_get(&b->pool, (b->f->n + 1) * (int64_t)sizeof *ns);
+    for (int32_t i = 0; ns != NULL && i < b->f->n; i++)
+        if (b->f->node[i].leaf == WN_LEAF_NONE) ns[i] = (int64_t)(b->f->seconds[i] * 1e9 + 0.5);
+    return ns;
+}
+
+static int32_t has_backward(const struct wn__form *f)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        if (f->node[i].phase == WN_PHASE_BACKWARD) return 1;
+    return 0;
+}
+
+static int32_t propose(struct wn__building *b)
+{
+    struct wn__classes classes = {0};
+    const int64_t *ns = all_ns(b);
+    if (ns == NULL) return WN_OOM;
+    WN_TRY(wn__partition(b->f, &b->base));
+    WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
+    if (!has_backward(b->f)) return WN_OK;
+    int32_t code = wn__classes_make(b->f, &b->base, ns, &classes);
+    if (code == WN_OK) code = wn__emit_chain(b->f, &b->base, &classes, SOLVED, wn__frontier_offer, b);
+    wn__classes_release(&classes);
+    if (code == WN_OK) code = wn__frontier_search(b, ns);
+    return code;
+}
+
+static int32_t finish(struct wn__building *b, struct wn__frontier **out)
+{
+    struct wn__frontier *fr = wn__alloc(sizeof *fr);
+    if (fr == NULL) return WN_OOM;
+    fr->refs = 1;
+    fr->point = b->point;
+    fr->n = (int32_t)b->n;
+    fr->base = b->base;
+    fr->tried = b->tried;
+    b->point = NULL;
+    b->n = 0;
+    memset(&b->base, 0, sizeof b->base);
+    *out = fr;
+    return WN_OK;
+}
+
+static int32_t build(const struct wn__form *f, struct wn__frontier **out)
+{
+    struct wn__building b = {.f = f};
+    int32_t code = propose(&b);
+    if (code == WN_OK) code = finish(&b, out);
+    for (int64_t i = 0; i < b.n; i++) point_release(&b.point[i]);
+    wn__free(b.point);
+    wn__free(b.text);
+    wn__recipe_release(&b.base);
+    wn__pool_release(&b.pool);
+    return code;
+}
+
+void wn__frontier_unref(struct wn__frontier *fr)
+{
+    if (fr == NULL || --fr->refs > 0) return;
+    for (int32_t i = 0; i < fr->n; i++) point_release(&fr->point[i]);
+    wn__free(fr->point);
+    wn__recipe_release(&fr->base);
+    wn__free(fr);
+}
+
+/* ---- remembered -------------------------------------------------------------------------------------------------- */
+
+/* What a frontier may depend on: key2, and what people said of values and regions. */
+static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
+{
+    *n = f->key2_bytes + 3 * (int64_t)f->n * (int64_t)sizeof(int32_t);
+    *out = wn__alloc(*n + 1);
+    if (*out == NULL) return WN_OOM;
+    memcpy(*out, f->key2, (size_t)f->key2_bytes);
+    for (int32_t i = 0; i < f->n; i++) {
+        const int32_t v[3] = {f->node[i].word, f->node[i].region, f->node[i].unit};
+        memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
+    }
+    return WN_OK;
+}
+
+static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
+{
+    struct memory *m = &memory[0];
+    for (int32_t i = 1; i < REMEMBERED && m->frontier != NULL; i++)
+        if (memory[i].frontier == NULL || memory[i].used < m->used) m = &memory[i];
+    wn__frontier_unref(m->frontier);
+    wn__free(m->key);
+    *m = (struct memory){fr, key, key_bytes, ++now};
+    fr->refs++;
+}
+
+int32_t wn__frontier_of(const struct wn__form *f, struct wn__frontier **out)
+{
+    uint8_t *key;
+    int64_t n;
+    WN_TRY(write_key(f, &key, &n));
+    for (int32_t i = 0; i < REMEMBERED; i++) {
+        struct memory *m = &memory[i];
+        if (m->frontier == NULL || m->key_bytes != n || memcmp(m->key, key, (size_t)n) != 0) continue;
+        m->used = ++now;
+        m->frontier->refs++;
+        *out = m->frontier;
+        wn__free(key);
+        return WN_OK;
+    }
+    int32_t code = build(f, out);
+    if (code == WN_OK) remember(*out, key, n);
+    else wn__free(key);
+    return code;
+}
+
+void wn__frontier_forget(void)
+{
+    for (int32_t i = 0; i < REMEMBERED; i++) {
+        wn__frontier_unref(memory[i].frontier);
+        wn__free(memory[i].key);
+        memory[i] = (struct memory){0};
+    }
+}
+
+int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes)
+{
+    for (int32_t i = 0; i < fr->n; i++)
+        if (fr->point[i].reserved <= bytes) return i;
+    return -1;
+}

@@ -1,0 +1,41 @@
+/* The frontier of a form: every plan worth having, fastest first, each needing fewer bytes than the one before it. */
+#ifndef WN_PLAN_FRONTIER_H
+#define WN_PLAN_FRONTIER_H
+#include "planner.h"
+
+struct wn__frontier_point {
+    struct wn__recipe recipe;
+    int64_t reserved, peak;
+    double seconds;
+    int32_t recomputed, instructions;
+    char name[32]; /* where it came from: "solved", "sqrt", "segments(4)"; "+" when edited since */
+};
+struct wn__frontier {
+    int32_t refs;
+    struct wn__frontier_point *point; /* (n) seconds up, reserved down, both strictly */
+    int32_t n, tried;
+    struct wn__recipe base; /* arrays the points share */
+};
+/* Counted; remembered by what it may depend on. */
+int32_t wn__frontier_of(const struct wn__form *f, struct wn__frontier **out);
+void wn__frontier_unref(struct wn__frontier *fr);
+void wn__frontier_forget(void);
+/* The fastest that reserves at most `bytes`; -1: none does. */
+int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
+
+/* ---- while one is built ------------------------------------------------------------------------------------- */
+struct wn__building {
+    const struct wn__form *f;
+    struct wn__pool pool;
+    struct wn__recipe base;
+    struct wn__frontier_point *point;
+    int64_t n, capacity;
+    char **text; /* recipes met: none is judged twice */
+    int64_t n_texts, text_capacity;
+    int32_t tried;
+};
+/* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
+int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
+/* search.c: edits of good recipes, a fixed number of them. */
+int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
+#endif

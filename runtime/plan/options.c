@@ -1,0 +1,281 @@
+/* What a block may keep. Blocks that are the same but for their place are one class and solved once. A class's options
+ * are found by trying kept sets in its excerpt: from everything kept, the value that gives most bytes for the least
+ * time is let go, again and again; whatever was tried on the way counts, also the single steps not taken.
+ * Those that another beats in time and in every byte are dropped, the rest thinned to a few. */
+#include <string.h>
+#include "planner.h"
+
+#define MANY 20 /* values from which only the first order of letting go is followed: the full search is quadratic */
+#define MOST 8  /* options of a class: more never moved the frontier of the models tried by 0.1 % */
+#define TRIED 512
+
+struct list {
+    struct wn__option *option;
+    int64_t n, capacity;
+    struct wn__pool *pool;
+    int32_t code;
+};
+
+static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__excerpt_cost *cost)
+{
+    if (l->code == WN_OK) l->code = wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option);
+    int32_t *copy = l->code == WN_OK ? wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *copy) : NULL;
+    if (copy == NULL) {
+        l->code = WN_OOM;
+        return;
+    }
+    if (n > 0) memcpy(copy, keep, (size_t)n * sizeof *copy);
+    l->option[l->n++] = (struct wn__option){copy, n, *cost};
+}
+
+/* Values a choice may be about: residuals that nothing decided yet. */
+static int32_t find_candidates(const struct wn__excerpt *x, int32_t *out)
+{
+    int32_t n = 0;
+    for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++) {
+        const struct wn__pnode *q = &x->form.node[i];
+        if (!q->is_residual || q->is_reissued || q->result >= 0 || q->word != WN_WORD_NONE) continue;
+        if ((wn__form_flags(&x->form, i) & WN_INDEX) || x->recipe.last[i] >= x->recipe.limit[0]) continue;
+        out[n++] = i;
+    }
+    return n;
+}
+
+static int64_t time_of(const struct wn__excerpt_cost *c)
+{
+    return c->forward_ns + c->backward_ns;
+}
+
+/* How good it is to go from a to b: bytes given back a nanosecond. */
+static double gain(const struct wn__excerpt_cost *a, const struct wn__excerpt_cost *b)
+{
+    double bytes = (double)(a->saved - b->saved) + 0.01 * (double)(a->backward_peak - b->backward_peak);
+    double ns = (double)(time_of(b) - time_of(a));
+    return ns <= 0 ? bytes * 1e9 : bytes / ns;
+}
+
+static int32_t without(const int32_t *keep, int32_t n, int32_t k, int32_t *out)
+{
+    for (int32_t i = 0, m = 0; i < n; i++)
+        if (i != k) out[m++] = keep[i];
+    return n - 1;
+}
+
+/* The best single step from `keep`; -1 when nothing is left. Every step tried is put. */
+static int32_t best_step(struct wn__excerpt *x, struct list *l, const int32_t *keep, int32_t n,
+                         const struct wn__excerpt_cost *now, int32_t *scratch)
+{
+    int32_t best = -1;
+    double most = 0;
+    for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
+        struct wn__excerpt_cost cost;
+        int32_t m = without(keep, n, k, scratch);
+        l->code = wn__excerpt_try(x, scratch, m, &cost);
+        if (l->code != WN_OK) return -1;
+        put(l, scratch, m, &cost);
+        double g = gain(now, &cost);
+        if (best < 0 || g > most) {
+            best = k;
+            most = g;
+        }
+    }
+    return best;
+}
+
+/* Few values: the best step from where one stands, each time. */
+static void descend(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
+{
+    struct wn__excerpt_cost now;
+    l->code = wn__excerpt_try(x, keep, n, &now);
+    if (l->code == WN_OK) put(l, keep, n, &now);
+    while (n > 0 && l->code == WN_OK) {
+        int64_t at = l->n;
+        int32_t k = best_step(x, l, keep, n, &now, scratch);
+        if (k < 0) return;
+        now = l->option[at + k].cost;
+        n = without(keep, n, k, keep);
+    }
+}
+
+/* Many values: one look at each, then all are let go in that order. */
+static void descend_in_order(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
+{
+    double *worth = wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *worth);
+    struct wn__excerpt_cost all, cost;
+    int32_t whole = n;
+    if (worth == NULL) l->code = WN_OOM;
+    if (l->code == WN_OK) l->code = wn__excerpt_try(x, keep, n, &all);
+    if (l->code == WN_OK) put(l, keep, n, &all);
+    for (int32_t k = 0; k < whole && l->code == WN_OK; k++) {
+        int32_t m = without(keep, n, k, scratch);
+        l->code = wn__excerpt_try(x, scratch, m, &cost);
+        worth[k] = gain(&all, &cost);
+    }
+    int32_t step = (whole + TRIED - 1) / TRIED;
+    for (int32_t done = 0; n > 0 && l->code == WN_OK; done++) {
+        int32_t best = 0;
+        for (int32_t k = 1; k < n; k++)
+            if (worth[k] > worth[best]) best = k;
+        for (int32_t k = best; k + 1 < n; k++) worth[k] = worth[k + 1];
+        n = without(keep, n, best, keep);
+        if (done % step != 0 && n > 0) continue;
+        l->code = wn__excerpt_try(x, keep, n, &cost);
+        if (l->code == WN_OK) put(l, keep, n, &cost);
+    }
+}
+
+/* ---- choosing among what was tried ---------------------------------------------------------------------------- */
+
+static int32_t beats(const struct wn__option *a, const struct wn__option *b)
+{
+    return time_of(&a->cost) <= time_of(&b->cost) && a->cost.saved <= b->cost.saved &&
+           a->cost.forward_peak <= b->cost.forward_peak && a->cost.backward_peak <= b->cost.backward_peak;
+}
+
+static void drop(struct list *l, int64_t k)
+{
+    memmove(&l->option[k], &l->option[k + 1], (size_t)(l->n - 1 - k) * sizeof *l->option);
+    l->n--;
+}
+
+static void drop_beaten(struct list *l)
+{
+    for (int64_t b = l->n - 1; b >= 0; b--)
+        for (int64_t a = 0; a < l->n; a++) {
+            if (a == b || !beats(&l->option[a], &l->option[b])) continue;
+            drop(l, b);
+            break;
+        }
+}
+
+static void sort_by_saved(struct list *l)
+{
+    for (int64_t i = 1; i < l->n; i++) {
+        struct wn__option x = l->option[i];
+        int64_t k = i;
+        for (; k > 0 && l->option[k - 1].cost.saved > x.cost.saved; k--) l->option[k] = l->option[k - 1];
+        l->option[k] = x;
+    }
+}
+
+static int32_t is_extreme(const struct list *l, int64_t k)
+{
+    int32_t time = 1, peak = 1;
+    for (int64_t i = 0; i < l->n; i++) {
+        time &= time_of(&l->option[k].cost) <= time_of(&l->option[i].cost);
+        peak &= l->option[k].cost.backward_peak <= l->option[i].cost.backward_peak;
+    }
+    return k == 0 || k == l->n - 1 || time || peak;
+}
+
+/* Sorted by bytes: the one whose going costs the least area of the staircase of time over bytes goes. */
+static void thin(struct list *l)
+{
+    sort_by_saved(l);
+    while (l->n > MOST) {
+        int64_t least = -1;
+        double area = 0;
+        for (int64_t k = 1; k + 1 < l->n; k++) {
+            if (is_extreme(l, k)) continue;
+            double a = (double)(l->option[k + 1].cost.saved - l->option[k].cost.saved) *
+                       (double)(time_of(&l->option[k - 1].cost) - time_of(&l->option[k].cost));
+            if (a < 0) a = 0;
+            if (least < 0 || a < area) {
+                least = k;
+                area = a;
+            }
+        }
+        if (least < 0) return;
+        drop(l, least);
+    }
+}
+
+/* ---- classes ------------------------------------------------------------------------------------------------ */
+
+static int64_t output_bytes(const struct wn__excerpt *x)
+{
+    int64_t bytes = 0;
+    for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++)
+        if (x->recipe.last[i] >= x->recipe.limit[0] && !wn__form_is_alias(&x->form, i) && !x->form.node[i].is_reissued)
+            bytes += x->form.node[i].bytes;
+    return bytes;
+}
+
+static int32_t find_options(struct wn__class *c, struct wn__pool *pool)
+{
+    struct wn__excerpt *x = &c->excerpt;
+    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
+    struct list l = {.pool = pool, .code = WN_OK};
+    int32_t *keep = wn__pool_get(pool, size), *scratch = wn__pool_get(pool, size);
+    if (keep == NULL || scratch == NULL) return WN_OOM;
+    int32_t n = find_candidates(x, keep);
+    if (n > MANY) descend_in_order(x, &l, keep, n, scratch);
+    else descend(x, &l, keep, n, scratch);
+    if (l.code == WN_OK) {
+        drop_beaten(&l);
+        thin(&l);
+        c->option = wn__pool_get(pool, (l.n + 1) * (int64_t)sizeof *c->option);
+        if (c->option == NULL) l.code = WN_OOM;
+        else memcpy(c->option, l.option, (size_t)l.n * sizeof *c->option);
+        c->n_options = (int32_t)l.n;
+        c->outputs = output_bytes(x);
+    }
+    if (l.code == WN_OK) l.code = wn__excerpt_try(x, NULL, 0, &c->plain);
+    wn__free(l.option);
+    return l.code;
+}
+
+static int32_t find_class(const struct wn__classes *c, const struct wn__excerpt *x)
+{
+    for (int32_t k = 0; k < c->n; k++)
+        if (c->class[k].excerpt.key_bytes == x->key_bytes &&
+            memcmp(c->class[k].excerpt.key, x->key, (size_t)x->key_bytes) == 0)
+            return k;
+    return -1;
+}
+
+static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__excerpt *x)
+{
+    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
+    c->own[block] = wn__pool_get(&c->pool, size);
+    if (c->own[block] == NULL) return WN_OOM;
+    memcpy(c->own[block], x->own, (size_t)x->form.n * sizeof(int32_t));
+    c->of[block] = find_class(c, x);
+    if (c->of[block] >= 0) {
+        wn__excerpt_release(x);
+        return WN_OK;
+    }
+    c->of[block] = c->n;
+    c->class[c->n].excerpt = *x;
+    memset(x, 0, sizeof *x);
+    c->n++;
+    return find_options(&c->class[c->n - 1], &c -> pool);
+}
+
+int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, const int64_t *ns,
+                         struct wn__classes *out)
+{
+    memset(out, 0, sizeof *out);
+    out->class = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->class);
+    out->of = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->of);
+    out->own = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->own);
+    int32_t *home = wn__pool_get(&out->pool, (f->n + 1) * (int64_t)sizeof *home);
+    if (!out->class || !out->of || !out->own || !home) return WN_OOM;
+    wn__partition_home(f, r, home);
+    for (int32_t b = 0; b < r->n_blocks; b++) {
+        struct wn__excerpt x;
+        int32_t code = wn__excerpt_make(f, home, b, ns, &x);
+        if (code == WN_OK) code = add_block(out, b, &x);
+        wn__excerpt_release(&x);
+        WN_TRY(code);
+    }
+    return WN_OK;
+}
+
+void wn__classes_release(struct wn__classes *c)
+{
+    for (int32_t k = 0; k < c->n; k++) wn__excerpt_release(&c->class[k].excerpt);
+    struct wn__pool pool = c->pool;
+    wn__pool_release(&pool);
+    memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,141 @@
+/* Blocks to plan by. Where the graph has cuts that one value crosses, they are the form's own blocks. Where it has few
+ * of them - long skips, values read again much later - a block that is too large is cut further, in front of
+ * nodes that read a state, wherever no more than one value made since the last cut crosses: older ones go by on their
+ * way from an earlier block to a later one. Too many blocks are joined in pairs. */
+#include <string.h>
+#include "planner.h"
+
+#define SHARE 4  /* a block with more than this part of the forward's nodes is cut further */
+#define MOST 160 /* blocks: the solver's time grows with their square */
+
+static int32_t is_forward(const struct wn__form *f, int32_t i)
+{
+    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
+}
+
+static int32_t reads_state(const struct wn__form *f, int32_t i)
+{
+    for (int32_t k = 0; k < f->node[i].n_in; k++) {
+        int32_t v = wn__form_storage(f, wn__form_in(f, i, k));
+        if (f->node[v].leaf == WN_LEAF_CELL || f->node[v].is_reissued) return 1;
+    }
+    return 0;
+}
+
+static void find_last(const struct wn__form *f, int32_t *last)
+{
+    for (int32_t i = 0; i < f->n; i++) last[i] = i;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!is_forward(f, i)) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_in(f, i, k);
+            last[v] = i;
+            last[wn__form_storage(f, v)] = i;
+        }
+    }
+}
+
+/* Cuts [from, to) of one block of the form further: cut[i] = 1 where a block starts. */
+static void cut_inside(const struct wn__form *f, const int32_t *last, int32_t from, int32_t to, uint8_t *cut)
+{
+    int32_t start = from;
+    for (int32_t i = from + 1; i < to; i++) {
+        if (!is_forward(f, i) || !reads_state(f, i) || f->node[i].is_reissued) continue;
+        int32_t fresh = 0, stateful = 0;
+        for (int32_t j = start; j < i; j++) {
+            if (!is_forward(f, j) || f->node[j].is_reissued) continue;
+            stateful |= reads_state(f, j);
+            fresh += !wn__form_is_alias(f, j) && last[j] >= i;
+        }
+        if (fresh > 1 || !stateful) continue;
+        cut[i] = 1;
+        start = i;
+    }
+}
+
+static void find_cuts(const struct wn__form *f, const int32_t *last, uint8_t *cut)
+{
+    int32_t before = -1, n = 0, from = 0;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!is_forward(f, i)) continue;
+        const struct wn__pnode *p = &f->node[i], *q = before >= 0 ? &f->node[before] : NULL;
+        cut[i] = q == NULL || p->root != q->root || p->block != q->block;
+        before = i;
+        n++;
+    }
+    for (int32_t i = 0; i <= f->n; i++) { /* a block's stretch: from its first node to the next block's */
+        if (i < f->n && !(is_forward(f, i) && cut[i])) continue;
+        int32_t size = 0;
+        for (int32_t j = from; j < i; j++) size += is_forward(f, j);
+        if (size * SHARE > n) cut_inside(f, last, from, i, cut);
+        from = i;
+    }
+}
+
+/* One cut of two goes, as often as it takes; those between roots stay. */
+static void join(const struct wn__form *f, uint8_t *cut)
+{
+    for (int32_t left = INT32_MAX;;) {
+        int32_t n = 0, before = -1;
+        for (int32_t i = 0; i < f->n; i++) n += is_forward(f, i) && cut[i];
+        if (n <= MOST || n == left) return;
+        left = n;
+        for (int32_t i = 0, k = 0; i < f->n; i++) {
+            if (!is_forward(f, i)) continue;
+            int32_t same = before >= 0 && f->node[before].root == f->node[i].root;
+            if (cut[i] && same && k++ % 2 == 0) cut[i] = 0;
+            before = i;
+        }
+    }
+}
+
+int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
+{
+    int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
+    struct wn__pool scratch = {0};
+    memset(r, 0, sizeof *r);
+    r->block_of = wn__pool_get(&r->pool, size);
+    r->first = wn__pool_get(&r->pool, size);
+    r->limit = wn__pool_get(&r->pool, size);
+    r->last = wn__pool_get(&r->pool, size);
+    uint8_t *cut = wn__pool_get(&scratch, f->n + 1);
+    int32_t code = r->block_of && r->first && r->limit && r->last && cut ? WN_OK : WN_OOM;
+    if (code == WN_OK) {
+        find_last(f, r->last);
+        find_cuts(f, r->last, cut);
+        join(f, cut);
+        for (int32_t i = 0; i < f->n; i++) {
+            r->block_of[i] = -1;
+            if (!is_forward(f, i)) continue;
+            if (cut[i]) r->first[r->n_blocks++] = i;
+            r->block_of[i] = r->n_blocks - 1;
+            r->limit[r->n_blocks - 1] = i + 1;
+        }
+        for (int32_t i = 0; i < f->n; i++) {
+            int32_t of = f->node[i].forward_of;
+            if (f->node[i].phase == WN_PHASE_BACKWARD)
+                r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
+        }
+    }
+    wn__pool_release(&scratch);
+    return code;
+}
+
+/* An effect works for the block of the gradient it takes, or computes itself. */
+void wn__partition_home(const struct wn__form *f, const struct wn__recipe *r, int32_t *home)
+{
+    int32_t effects = f->n - f->n_effects;
+    for (int32_t i = 0; i < f->n; i++) home[i] = -1;
+    for (int32_t i = 0; i < effects; i++) {
+        const struct wn__pnode *p = &f->node[i];
+        int32_t block = r->block_of[i];
+        if (p->leaf != WN_LEAF_NONE || p->is_given || block < 0 || p->root != f->node[r->first[block]].root) continue;
+        home[i] = block;
+        if (p->absorbed_by >= effects) home[p->absorbed_by] = block;
+    }
+    for (int32_t i = effects; i < f->n; i++)
+        for (int32_t k = 0; k < f->node[i].n_in && home[i] < 0; k++) {
+            int32_t v = wn__form_storage(f, wn__form_in(f, i, k));
+            if (f->node[v].phase == WN_PHASE_BACKWARD) home[i] = home[v];
+        }
+}

@@ -1,0 +1,109 @@
+/* What people write by hand, over the planner's blocks: everything kept, everything computed again, uniform segments,
+ * regions of k, the last few kept, cheap ops computed again. Each goes the road every policy goes. A budget that picks
+ * among these and the solver's plans is never worse than they are. Words and results stay as they are. */
+#include <stdio.h>
+#include <string.h>
+#include "planner.h"
+
+struct portfolio {
+    const struct wn__form *f;
+    const struct wn__recipe *base;
+    struct wn__form copy; /* f with nodes of its own */
+    wn__recipe_sink put;
+    void *ctx;
+};
+
+static int32_t is_forward(const struct wn__form *f, int32_t i)
+{
+    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
+}
+
+static void start_over(struct portfolio *p)
+{
+    memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
+}
+
+static int32_t offer(struct portfolio *p, const char *name)
+{
+    struct wn__recipe r;
+    WN_TRY(wn__recipe_compile(&p->copy, &r));
+    return p->put(p->ctx, &r, name);
+}
+
+/* Where each root's blocks begin and end: blocks [lo, hi) of the root that block lo is of. */
+static int32_t root_end(const struct portfolio *p, int32_t lo)
+{
+    int32_t hi = lo, root = p->f->node[p->base->first[lo]].root;
+    while (hi < p->base->n_blocks && p->f->node[p->base->first[hi]].root == root) hi++;
+    return hi;
+}
+
+/* Regions of `size` blocks from each root's start, as long as `closed` of its n blocks reach; the rest is kept. */
+static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size, int32_t keep, const char *name)
+{
+    const struct wn__recipe *r = p->base;
+    int32_t unit = 0;
+    start_over(p);
+    for (int32_t lo = 0, hi; lo < r->n_blocks; lo = hi) {
+        hi = root_end(p, lo);
+        int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = n - keep;
+        if (segments > 0) closed = s * (segments - 1);
+        if (s < 1 || closed < 1) return WN_OK;
+        for (int32_t i = 0; i < p->f->n; i++) {
+            int32_t b = is_forward(p->f, i) ? r->block_of[i] : -1;
+            if (b >= lo && b < hi) p->copy.node[i].unit = b - lo < closed ? unit + 1 + (b - lo) / s : -1;
+        }
+        unit += n / s + 2;
+    }
+    return offer(p, name);
+}
+
+static int32_t offer_kept(struct portfolio *p)
+{
+    start_over(p);
+    WN_TRY(offer(p, "as marked"));
+    for (int32_t i = 0; i < p->f->n; i++) p->copy.node[i].unit = -1;
+    return offer(p, "save_all");
+}
+
+/* Residuals that cost less than `ns_a_kib` to compute again, a KiB of them. */
+static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
+{
+    start_over(p);
+    for (int32_t i = 0; i < p->f->n; i++) {
+        struct wn__pnode *q = &p->copy.node[i];
+        q->unit = -1;
+        if (q->is_residual && q->word == WN_WORD_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
+            q->word = WN_WORD_RECOMPUTE;
+    }
+    return offer(p, name);
+}
+
+int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+                      void *ctx)
+{
+    struct wn__pool scratch = {0};
+    struct portfolio p = {.f = f, .base = base, .copy = *f, .put = put, .ctx = ctx};
+    char name[32];
+    p.copy.node = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *p.copy.node);
+    int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
+    if (code == WN_OK) code = offer_kept(&p);
+    for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
+        snprintf(name, sizeof name, "every(%d)", k);
+        code = offer_regions(&p, 0, k, 0, name);
+    }
+    for (int32_t n = 2; n <= blocks && code == WN_OK; n += n < 8 ? 1 : n / 4) {
+        snprintf(name, sizeof name, "segments(%d)", n);
+        code = offer_regions(&p, n, 0, 0, name);
+    }
+    for (int32_t n = 1; n < blocks && code == WN_OK; n += n < 4 ? 1 : n / 2) {
+        snprintf(name, sizeof name, "keep_last(%d)", n);
+        code = offer_regions(&p, 0, 1, n, name);
+    }
+    for (int64_t cost = 100; cost <= 1600 && code == WN_OK; cost *= 2) {
+        snprintf(name, sizeof name, "cheap(%d)", (int)cost);
+        code = offer_cheap(&p, ns, cost, name);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}

@@ -1,0 +1,263 @@
+-- A budget in bytes: kept on every model at every size, never slower for more bytes, bit-identical, and faster than
+-- what people write by hand.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local models = require 'spec.support.budget_models'
+local measure = require 'wane.measure'
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local compared_in_all, faster_in_all = 0, 0
+
+local BUDGETS = 50
+local HAND = { 'save_all', 'recompute_all', 'sqrt', 'every(1)', 'every(2)', 'every(3)', 'every(4)', 'segments(2)',
+    'segments(3)', 'segments(4)', 'segments(6)', 'segments(8)', 'keep_last(1)', 'keep_last(2)', 'keep_last(3)' }
+
+local function refused(pattern, fn)
+    local ok, e = pcall(fn)
+    assert.is_false(ok)
+    assert.matches(pattern, tostring(e))
+end
+
+local function budgets_between(least, most)
+    local list = {}
+    for i = 1, BUDGETS do list[i] = math.floor(least + (most - least) * (i - 1) / (BUDGETS - 1)) end
+    return list
+end
+
+local function gradient_bits(fn, m, opts)
+    m:zero_grad()
+    wane.manual_seed(7)
+    fn():backward(opts)
+    local list = {}
+    for _, p in ipairs(m:parameters()) do list[#list + 1] = p.grad end
+    local bits = measure.fingerprint(list)
+    m:zero_grad() -- gradients that stay would be state of the next plan
+    return bits
+end
+
+-- name -> { reserved, seconds } of the hand policies that this model can take.
+local function by_hand(fn)
+    local list = {}
+    for _, name in ipairs(HAND) do
+        local ok, p = pcall(wane.plan, fn, { policy = name })
+        if ok then list[#list + 1] = { name = name, reserved = p.reserved, seconds = p.seconds } end
+    end
+    return list
+end
+
+for _, model in ipairs(models) do
+    describe('fifty budgets on ' .. model.name, function()
+        local fn, m, least, most, hand
+        setup(function()
+            wane.manual_seed(3)
+            fn, m = model.build()
+            least = wane.min_budget(fn)
+            most = wane.plan(fn, { policy = 'save_all' }).reserved
+            hand = by_hand(fn)
+        end)
+
+        it('are kept to the byte, with the same gradients', function()
+            local want, met = gradient_bits(fn, m, { policy = 'save_all' }), {}
+            for _, b in ipairs(budgets_between(least, most)) do
+                local p = wane.plan(fn, { budget = b })
+                assert(p.reserved <= b, ('reserved %d of %d'):format(p.reserved, b))
+                if not met[p.reserved] then
+                    met[p.reserved] = true
+                    local r = wane.measure(fn, { budget = b, steps = 1, warmup = 0 })
+                    assert.is_true(r.exact)
+                    assert.equal(p.reserved, r.reserved)
+                    assert.equal(p.peak, r.peak)
+                    assert.equal(want, gradient_bits(fn, m, { budget = b }))
+                end
+            end
+        end)
+
+        it('never give a slower plan for more bytes', function()
+            local before = math.huge
+            for _, b in ipairs(budgets_between(least, most)) do
+                local seconds = wane.plan(fn, { budget = b }).seconds
+                assert(seconds <= before, ('%.9f after %.9f at %d'):format(seconds, before, b))
+                before = seconds
+            end
+        end)
+
+        it('end at the least budget: one byte less is refused, with what holds it', function()
+            assert.equal(least, wane.plan(fn, { budget = least }).reserved)
+            local p, why = wane.plan(fn, { budget = least - 1 })
+            assert.is_nil(p)
+            assert.equal('budget', why.code)
+            assert.equal(least, why.min_budget)
+            assert.matches('least that would do is', tostring(why))
+            local held = 0
+            for _, h in ipairs(why.holders) do held = held + (h.value and 0 or h.bytes) end
+            assert(held > 0 and held <= least)
+        end)
+
+        it('are spent better than by hand', function()
+            local compared, faster = 0, 0
+            for _, b in ipairs(budgets_between(least, most - 1)) do
+                local best
+                for _, h in ipairs(hand) do
+                    if h.reserved <= b and (not best or h.seconds < best.seconds) then best = h end
+                end
+                if best then
+                    compared = compared + 1
+                    local seconds = wane.plan(fn, { budget = b }).seconds
+                    assert(seconds <= best.seconds, ('%s takes %.9f, the budget %.9f at %d'):format(best.name,
+                        best.seconds, seconds, b))
+                    if seconds < best.seconds then faster = faster + 1 end
+                end
+            end
+            compared_in_all, faster_in_all = compared_in_all + compared, faster_in_all + faster
+            -- Equal layers leave a whole number of them to recompute: there some policy by hand is optimal too.
+            assert(compared > 0 and faster >= 0.6 * compared, ('faster at %d of %d'):format(faster, compared))
+        end)
+    end)
+end
+
+describe('all six models together', function()
+    it('are strictly faster than the best policy by hand at four of five budgets', function()
+        assert(faster_in_all >= 0.8 * compared_in_all, ('%d of %d'):format(faster_in_all, compared_in_all))
+    end)
+end)
+
+describe('a budget', function()
+    local fn, m, opt, least, most
+    setup(function()
+        wane.manual_seed(5)
+        fn, m = models[2].build()
+        opt = optim.Adam(m:parameters(), { lr = 1e-3 })
+        least = wane.min_budget(fn)
+        most = wane.plan(fn, { policy = 'save_all' }).reserved
+    end)
+
+    it('is taken by backward, step, compile, measure, a model and policy.default', function()
+        local b = math.floor((least + most) / 2)
+        local want = wane.plan(fn, { budget = b }).reserved
+        assert(want < most)
+        local function reserved_of(run)
+            local got = -1
+            wane.within('listen', function(p) got = math.max(got, require('wane.plan').of(p).reserved) end, run)
+            m:zero_grad()
+            return got
+        end
+        assert.equal(want, reserved_of(function() fn():backward { budget = b } end))
+        assert.equal(want, reserved_of(function() fn():backward { policy = policy.budget(b) } end))
+        assert.equal(want, reserved_of(function() fn():backward { policy = ('budget(%d)'):format(b) } end))
+        assert.equal(want, reserved_of(wane.compile(function() fn():backward() end, { budget = b })))
+        assert.equal(want, wane.measure(fn, { budget = b, steps = 1 }).reserved)
+        m:checkpoint(policy.budget(b))
+        assert.equal(want, reserved_of(function() fn():backward() end))
+        m:checkpoint(false)
+        policy.default = policy.budget(b)
+        assert.equal(want, reserved_of(function() fn():backward() end))
+        policy.default = nil
+        local step = wane.plan(function() opt:step(fn()) end, { budget = b })
+        assert(step and step.reserved <= b)
+    end)
+
+    it('gives a plan that is a policy, as an object and as source', function()
+        local b = math.floor(least + 0.3 * (most - least))
+        local p = wane.plan(fn, { budget = b })
+        assert.equal(p:recipe(), wane.plan(fn, { policy = p }):recipe())
+        local again = assert(loadstring('local wane = ...; return ' .. p:lua()))(wane)
+        assert.equal(p:recipe(), wane.plan(fn, { policy = again }):recipe())
+        assert.is_true(p:verify())
+    end)
+
+    it('is bound by words composed before it', function()
+        local b = math.floor(least + 0.5 * (most - least))
+        local words = policy.by_op { gelu = 'recompute', attention = 'save', linear_map = 'recompute', optional = true }
+        local p = wane.plan(fn, { policy = words, budget = b })
+        assert(p and p.reserved <= b)
+        local seen = 0
+        for _, r in ipairs(p:residuals()) do
+            if r.op == 'gelu' then assert.equal('recompute', r.word) end
+            if r.op == 'attention' then assert.equal('save', r.word) end
+            seen = seen + ((r.op == 'gelu' or r.op == 'attention') and 1 or 0)
+        end
+        assert(seen > 0)
+    end)
+
+    it('lets micro-batches share their plan', function()
+        local function losses() return fn(), fn(), fn() end
+        local one = wane.plan(function() opt:step { losses() } end, { policy = 'save_all' })
+        local p = wane.plan(function() opt:step { losses() } end, { budget = one.reserved - 64 * 1024 })
+        assert(p and p.reserved <= one.reserved - 64 * 1024 and p.recomputed > 0)
+    end)
+
+    it('is refused on a part of a model, with regions by hand, and as nonsense', function()
+        m[2]:checkpoint(policy.budget(most))
+        refused('a budget covers the whole step', function() wane.plan(fn) end)
+        m[2]:checkpoint(false)
+        refused('makes regions, and a budget chooses them', function()
+            wane.plan(fn, { policy = 'every(2)', budget = most })
+        end)
+        refused('is not a size', function() wane.plan(fn, { budget = 'lots' }) end)
+        refused('points must be a whole number', function() wane.frontier(fn, { points = 1 }) end)
+    end)
+
+    it('too small for a run raises at the line, and the next call works', function()
+        local ok, e = pcall(function() fn():backward { budget = 1000 } end)
+        assert.is_false(ok)
+        assert.equal('budget', e.code)
+        assert.matches('budget_spec', e.where)
+        fn():backward { budget = most }
+        m:zero_grad()
+    end)
+end)
+
+describe('the frontier', function()
+    it('falls in bytes as it rises in time, and each entry gives its plan', function()
+        local fn = models[3].build()
+        local fr = wane.frontier(fn, { points = 20 })
+        assert(#fr > 10)
+        for i = 2, #fr do assert(fr[i].reserved < fr[i - 1].reserved and fr[i].seconds > fr[i - 1].seconds) end
+        for i = 1, #fr, 5 do
+            local p = wane.plan(fn, { policy = fr[i].policy })
+            assert.equal(fr[i].reserved, p.reserved)
+            assert.equal(fr[i].peak, p.peak)
+            assert.equal(fr[i].recomputed, p.recomputed)
+        end
+        assert.equal(wane.min_budget(fn), fr[#fr].reserved)
+        assert.matches('you are here', tostring(fr))
+        assert.matches('segments%(2%)', tostring(fr))
+    end)
+
+    it('is the same list each time, with nothing remembered between', function()
+        local fn = models[4].build()
+        local function text()
+            require('wane.ffi').C.wn_debug('forget_plans', 1)
+            return tostring(wane.frontier(fn))
+        end
+        assert.equal(text(), text())
+    end)
+end)
+
+describe('an allocation that fails while a budget is planned', function()
+    local C = require('wane.ffi').C
+
+    it('is an error, and the next try gives the plan', function()
+        local m, x = nn.Sequential { nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh and nn.Tanh() or nn.ReLU(),
+            nn.Linear(8, 8) }, wane.eval(wane.randn(64, 8))
+        local function fn() return m(x):sum() end
+        local budget = wane.min_budget(fn) + 1024
+        local want, n, failed = wane.plan(fn, { budget = budget }):recipe(), 1, 0
+        while true do
+            C.wn_debug('forget_plans', 1)
+            C.wn_debug('fail_alloc', math.floor(n))
+            local ok, p = pcall(wane.plan, fn, { budget = budget })
+            local fired = C.wn_debug_get('fail_alloc') == 0
+            C.wn_debug('fail_alloc', 0)
+            if not fired then
+                assert.is_true(ok)
+                assert.equal(want, p:recipe())
+                break
+            end
+            assert.is_false(ok, 'a failure was swallowed: ' .. n)
+            assert.equal('oom', p.code)
+            assert.equal(want, wane.plan(fn, { budget = budget }):recipe())
+            failed, n = failed + 1, n < 100 and n + 1 or n * 1.05
+        end
+        assert(failed > 100, failed)
+    end)
+end)

@@ -1,0 +1,177 @@
+-- Where a plan's seconds come from: the table of what was measured, else a roofline of the machine's or a target's.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
+local costs = require 'wane.costs'
+local models = require 'spec.support.budget_models'
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local function refused(pattern, fn)
+    local ok, e = pcall(fn)
+    assert.is_false(ok)
+    assert.matches(pattern, tostring(e))
+end
+
+describe('seconds of a plan', function()
+    local fn, m
+    setup(function()
+        wane.manual_seed(2)
+        fn, m = models[2].build()
+    end)
+    after_each(function() costs.forget() end)
+
+    it('are a roofline as long as nothing was measured, and say so', function()
+        assert.matches('nothing measured', wane.plan(fn).costs)
+    end)
+
+    it('are those of the table where it knows an application, to the last bit', function()
+        local before, p = wane.plan(fn).seconds, require('wane.program').open(require('wane.plan').request_of(fn, 'x'))
+        local node
+        for _, n in ipairs(p:graph()) do
+            if n.op == 'gelu' then node = node or n end
+        end
+        local key = binding.text(C.wn_cost_key(p.handle, node.index))
+        local count = 0
+        for i = 0, C.wn_node_count(p.handle) - 1 do
+            local text = C.wn_cost_key(p.handle, i)
+            if text ~= nil and binding.text(text) == key then count = count + 1 end
+        end
+        assert.equal(5, count)
+        C.wn_cost(key, 7)
+        local after = wane.plan(fn)
+        assert(after.seconds > 35 and after.seconds < 35 + before)
+        assert.matches('100 %% of it measured', after.costs)
+        C.wn_cost(key, 0.5)
+        assert(wane.plan(fn).seconds < 2.5 + before)
+    end)
+
+    it('come from wane.profile, and leave the model as it was', function()
+        local list = wane.profile(fn, { steps = 2 })
+        assert(#list > 20)
+        for i = 2, #list do assert(list[i].seconds <= list[i - 1].seconds) end
+        for _, p in ipairs(m:parameters()) do assert.is_nil(p.grad) end
+        assert.matches('WANE_COSTS is off', tostring(list))
+        local p = wane.plan(fn)
+        assert.matches('100 %% of it measured', p.costs)
+        local sum = 0
+        for _, s in ipairs(p:schedule()) do
+            if s.what == 'run' then
+                local key = binding.text(C.wn_cost_key(p.program.handle, s.node))
+                for _, row in ipairs(list) do
+                    if row.key == key then sum = sum + row.seconds end
+                end
+            end
+        end
+        -- Gradients made in their place take no time, and are in the list.
+        assert(sum >= p.seconds * 0.999 and sum <= p.seconds * 1.05, sum .. ' ' .. p.seconds)
+    end)
+
+    it('change what a budget chooses', function()
+        local least, most = wane.min_budget(fn), wane.plan(fn).reserved
+        local budget = math.floor((least + most) / 2)
+        local before = wane.plan(fn, { budget = budget }):recipe()
+        local p = wane.plan(fn)
+        for i = 0, C.wn_node_count(p.program.handle) - 1 do
+            local key = C.wn_cost_key(p.program.handle, i)
+            if key ~= nil and binding.text(key):match '^gelu' then C.wn_cost(key, 1) end
+        end
+        local after = wane.plan(fn, { budget = budget })
+        assert.not_equal(before, after:recipe())
+        assert(after.reserved <= budget)
+        for _, r in ipairs(after:residuals()) do
+            if r.op == 'gelu' then assert.equal('save', r.word) end
+        end
+    end)
+
+    it('are kept in the file that WANE_COSTS names, and read by the next process', function()
+        local script, file = os.tmpname(), os.tmpname()
+        local out = assert(io.open(script, 'w'))
+        out:write [[
+            package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
+            local wane = require 'wane'
+            local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
+            local function fn() return m(x):sum() end
+            if arg[2] == 'profile' then print(wane.profile(fn)) end
+            print(wane.plan(fn).costs)
+        ]]
+        out:close()
+        local function run(word)
+            return (helper.shell(("WANE_COSTS='%s' luajit '%s' . %s"):format(file, script, word)))
+        end
+        os.remove(file)
+        assert.matches('nothing measured', run 'plan')
+        assert.matches('kept in ' .. file:gsub('%p', '%%%0'), run 'profile')
+        assert.matches('100 %% of it measured', run 'plan')
+        local written = assert(io.open(file))
+        local text = written:read '*a'
+        written:close()
+        assert.matches('\tlinear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', text)
+        out = assert(io.open(file, 'w'))
+        out:write('nonsense\n\tlinear\nabc\tlinear\n')
+        out:close()
+        assert.matches('nothing measured', run 'plan')
+        os.remove(script)
+        os.remove(file)
+    end)
+end)
+
+describe('a target', function()
+    local fn
+    setup(function() fn = models[3].build() end)
+
+    it('is a machine one need not own', function()
+        local here, there = wane.plan(fn), wane.plan(fn, { target = 'h200' })
+        assert.matches('roofline of h200', there.costs)
+        assert(there.seconds < here.seconds)
+        local slower = wane.plan(fn, { target = 'a100' })
+        assert(slower.seconds >= there.seconds)
+        local fr = wane.frontier(fn, { target = 'h200', points = 5 })
+        assert.equal(5, #fr)
+        assert(fr[1].seconds < here.seconds)
+        assert(wane.min_budget(fn, { target = 'h200' }) > 0)
+        assert.matches('data sheet', tostring(wane.targets()))
+    end)
+
+    it('that nobody knows is refused with near names; a plan for one does not run here', function()
+        refused("did you mean 'h200'", function() wane.plan(fn, { target = 'h20' }) end)
+        local p = wane.plan(fn, { target = 'h200' })
+        refused('planned for another machine, h200', function() p.program:run() end)
+        local bad = binding.new('struct wn_profile')
+        refused('rates must be above 0', function() binding.id(C.wn_target_put('x', bad)) end)
+    end)
+end)
+
+describe('wane.fit', function()
+    local m = nn.Sequential { nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16) }
+    local function step_of(n)
+        local x = wane.zeros(n, 16)
+        return function() return m(x):sum() end
+    end
+
+    it('finds the largest batch whose step a budget holds', function()
+        local budget = 200000
+        local n, p = wane.fit(step_of, { budget = budget })
+        assert(n > 16 and p.reserved <= budget)
+        assert.is_nil((wane.plan(step_of(n + 1), { budget = budget })))
+    end)
+
+    it('says why not even one fits, and what it wants', function()
+        local n, why = wane.fit(step_of, { budget = 1000 })
+        assert.is_nil(n)
+        assert.equal('budget', why.code)
+        assert.equal(7, (wane.fit(step_of, { budget = '1 GiB', most = 7 })))
+        refused('say {budget', function() wane.fit(step_of, {}) end)
+        refused('expected a function', function() wane.fit(3, { budget = 1 }) end)
+        refused('from must be a whole number', function() wane.fit(step_of, { budget = 1, from = 0 }) end)
+    end)
+
+    it('takes a step with its optimizer', function()
+        local opt = optim.Adam(m:parameters(), { lr = 0.1 })
+        local n = wane.fit(function(k)
+            local fn = step_of(k)
+            return function() opt:step(fn()) end
+        end, { budget = 300000 })
+        assert(n > 1)
+    end)
+end)

@@ -1,0 +1,104 @@
+--- The models on which budgets are specified: small enough to run under fifty budgets each.
+-- Each entry: { name, build = function() -> fn, model }; fn records and returns the loss.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local nn = wane.nn
+
+local models = {}
+
+local function add(name, build)
+    models[#models + 1] = { name = name, build = build }
+end
+
+add('E2, small', function()
+    local layers = {}
+    for _ = 1, 12 do
+        layers[#layers + 1] = nn.Linear(64, 64)
+        layers[#layers + 1] = nn.ReLU()
+    end
+    local m, x = nn.Sequential(layers), wane.eval(wane.randn(256, 64))
+    return function() return m(x):sum() end, m
+end)
+
+local GPTBlock = nn.module('BudgetGPTBlock', function(self, d, heads)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { causal = true, dropout = 0.1 })
+    self.ln2, self.mlp, self.drop = nn.LayerNorm(d), nn.MLP(d, 4 * d), nn.Dropout(0.1)
+end)
+function GPTBlock:forward(x)
+    x = x + self.attn(self.ln1(x))
+    return x + self.drop(self.mlp(self.ln2(x)))
+end
+
+add('GPT-2, small', function()
+    local m = nn.Sequential { nn.Embedding(50, 32) }
+    for _ = 1, 5 do m:add(GPTBlock(32, 4)) end
+    m:add(nn.LayerNorm(32)):add(nn.Linear(32, 50))
+    local x, y = wane.eval(wane.randint(50, { 4, 32 }), wane.randint(50, { 4, 32 }))
+    return function() return nn.cross_entropy(m(x), y) end, m
+end)
+
+local LlamaBlock = nn.module('BudgetLlamaBlock', function(self, d, heads)
+    self.norm1 = nn.RMSNorm(d)
+    self.attn = nn.Attention(d, heads, { causal = true, rope = true, kv_heads = 2, bias = false })
+    self.norm2, self.gate = nn.RMSNorm(d), nn.Linear(d, 3 * d, { bias = false })
+    self.up, self.down = nn.Linear(d, 3 * d, { bias = false }), nn.Linear(3 * d, d, { bias = false })
+end)
+function LlamaBlock:forward(x)
+    x = x + self.attn(self.norm1(x))
+    local h = self.norm2(x)
+    return x + self.down(self.gate(h):silu() * self.up(h))
+end
+
+add('LLaMA-style', function()
+    local m = nn.Sequential {}
+    for _ = 1, 4 do m:add(LlamaBlock(32, 4)) end
+    local x = wane.eval(wane.randn(4, 32, 32))
+    return function() return m(x):sum() end, m
+end)
+
+add('deep uneven MLP', function()
+    local widths, layers = { 16, 96, 24, 64, 128, 8, 48, 80, 16, 112, 32, 64, 24, 16 }, {}
+    for i = 1, #widths - 1 do
+        layers[#layers + 1] = nn.Linear(widths[i], widths[i + 1])
+        layers[#layers + 1] = i % 2 == 0 and nn.ReLU() or nn.GELU()
+    end
+    local m, x = nn.Sequential(layers), wane.eval(wane.randn(192, 16))
+    return function() return (m(x) * m(x)):mean() end, m
+end)
+
+local UNet = nn.module('BudgetUNet', function(self, depth, width)
+    self.depth, self.down, self.up = depth, {}, {}
+    for i = 1, depth do
+        self.down[i] = nn.Linear(width, width)
+        self.up[i] = nn.Linear(width, width)
+    end
+end)
+function UNet:forward(x)
+    local skips = {}
+    for i = 1, self.depth do
+        x = self.down[i](x):gelu()
+        skips[i] = x
+    end
+    for i = self.depth, 1, -1 do x = self.up[i](x + skips[i]):tanh() end
+    return x
+end
+
+add('U-shaped MLP', function()
+    local m, x = UNet(6, 48), wane.eval(wane.randn(128, 48))
+    return function() return m(x):sum() end, m
+end)
+
+local Shared = nn.module('BudgetShared', function(self, width, times)
+    self.times, self.norm, self.block = times, nn.LayerNorm(width), nn.MLP(width, 3 * width)
+end)
+function Shared:forward(x)
+    for _ = 1, self.times do x = x + self.block(self.norm(x)) end
+    return x
+end
+
+add('a block used eight times', function()
+    local m, x = Shared(40, 8), wane.eval(wane.randn(128, 40))
+    return function() return m(x):mean() end, m
+end)
+
+return models
