@@ -44,7 +44,9 @@ local function llama_block() return Block(nn.RMSNorm, { kv_heads = 2, rope = tru
 local function head() return nn.Linear(D, VOCAB, no_bias) end
 
 local models = {
-    linear = function() return { nn.Linear(D, 128), nn.ReLU(), nn.Linear(128, D, no_bias), nn.Tanh(), nn.Sigmoid() } end,
+    linear = function()
+        return { nn.Linear(D, 128), nn.ReLU(), nn.Linear(128, D, no_bias), nn.Tanh(), nn.Sigmoid() }
+    end,
     embedding = function() return { nn.Embedding(VOCAB, D), nn.LayerNorm(D), nn.Linear(D, VOCAB), nn.GELU() } end,
     softmax = function() return { nn.Linear(D, VOCAB), nn.SiLU(), nn.Softmax(-1), nn.Identity() } end,
     log = function() return { nn.Linear(D, VOCAB), LogSoftmax() } end,

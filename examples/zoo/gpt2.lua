@@ -77,10 +77,13 @@ local known = { dropout = true, tiled = true, region = true, dtype = true, devic
 
 --- A model.
 -- @param what name of a config, or a table like one
--- @param opts { dropout = 0, tiled = true, region = false (wane.checkpoint around each block), dtype = 'f32', device = }
+-- @param opts { dropout = 0, tiled = true, region = false, dtype = 'f32', device = }; region: wane.checkpoint around
+-- each block
 function gpt2.new(what, opts)
     local c, o = gpt2.configs[what] or what, {}
-    if type(c) ~= 'table' then error("gpt2.new: no size '" .. tostring(c) .. "'; known: 124M 355M 774M 1558M small", 2) end
+    if type(c) ~= 'table' then
+        error("gpt2.new: no size '" .. tostring(c) .. "'; known: 124M 355M 774M 1558M small", 2)
+    end
     for name, value in pairs(opts or {}) do
         if not known[name] then error("gpt2.new: unknown option '" .. tostring(name) .. "'", 2) end
         o[name] = value

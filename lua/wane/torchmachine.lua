@@ -195,8 +195,9 @@ function Machine:drop_list(storages)
     for _, storage in ipairs(storages or {}) do self:drop(storage) end
 end
 
---- Runs one node; env: node -> tensor. mode.casts: copies of parameters in another dtype, which torch.autocast
--- makes once and keeps until its extent ends: here the forward, or one second run of a region. Puts the result into env with one reference.
+--- Runs one node; env: node -> tensor. Puts the result into env with one reference.
+-- mode.casts: copies of parameters in another dtype, which torch.autocast makes once and keeps until its extent
+-- ends: here the forward, or one second run of a region.
 -- `skip_result`: early stop, nothing after the inputs are saved.
 function Machine:step(node, env, mode, skip_result)
     local row = rows.of(node.op)

@@ -241,9 +241,9 @@ end
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false,
 -- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
 -- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
--- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; `parts`: a list of
--- { path, module, saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were kept first
--- there, and the most that was allocated while its ops ran
+-- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; `parts`:
+-- a list of { path, module, saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were
+-- kept first there, and the most that was allocated while its ops ran
 -- Errors: 'unsupported' for an op or a nesting the accounting does not know.
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
