@@ -1,6 +1,6 @@
 -- GPT-2 774M under the catalogue's "38 GB to 16 GB": PyTorch's bytes by accounting for four plans (attention with and
--- without flash, everything saved or each block checkpointed), term by term, and Wane's own predicted peaks for the same
--- plans. Everything is planned on the device meta: nothing is computed and nothing allocated.
+-- without flash, everything saved or each block checkpointed), and Wane's own predicted peaks for the same plans.
+-- Everything is planned on the device meta: nothing is computed and nothing allocated.
 --
 --   luajit examples/gpt2_774m.lua [--size 774M] [--batch B] [--t T]
 --

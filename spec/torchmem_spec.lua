@@ -228,9 +228,9 @@ describe('plan:pytorch', function()
             assert.equal(at.peak_backward, backward)
         end)
     end)
-    it('makes the bf16 copy of a parameter once under autocast', function()
+    it('makes the bf16 copy of a leaf once under autocast', function()
         on_meta(function()
-            local layer, x = nn.Linear(256, 256, { bias = false }), wane.randn(4, 256)
+            local layer, x = nn.Linear(256, 256, { bias = false }), wane.randn(4, 256, { requires_grad = true })
             local function held(times)
                 local at = wane.plan(function()
                     return wane.autocast('bf16', function()
@@ -241,10 +241,11 @@ describe('plan:pytorch', function()
                 end):pytorch { torch = '1.10' }
                 return at.after_forward - at.before
             end
-            -- a copy of the weight and of x; the loss; the last sum, which is held
+            -- a copy of the weight and of x; what the layer gave, which is held; the loss
             local copies = 2 * 256 * 256 + 2 * 4 * 256
             assert.equal(copies + 2 * 4 * 256 + 512, held(1))
-            assert.equal(held(2), held(3))
+            assert.equal(held(1), held(2))
+            assert.equal(held(1), held(3))
         end)
     end)
     it('follows a region of the script as it follows a policy', function()

@@ -196,17 +196,18 @@ function Machine:drop_list(storages)
 end
 
 --- Runs one node; env: node -> tensor. Puts the result into env with one reference.
--- mode.casts: copies of parameters in another dtype, which torch.autocast makes once and keeps until its extent
--- ends: here the forward, or one second run of a region.
+-- mode.casts: copies of leaves that need a gradient in another dtype, which torch.autocast makes once and keeps until
+-- its extent ends: here the forward, or one second run of a region.
 -- `skip_result`: early stop, nothing after the inputs are saved.
 function Machine:step(node, env, mode, skip_result)
     local row = rows.of(node.op)
     local inputs = {}
     self:enter(node)
     for k, input in ipairs(node.inputs) do inputs[k] = env[input] or self:leaf(input) end
-    local casts = node.op == 'cast' and node.inputs[1].cell_kind == 'parameter' and mode.casts
-    if casts and casts[node.inputs[1]] then
-        env[node] = self:hold(casts[node.inputs[1]])
+    local leaf = node.op == 'cast' and node.inputs[1]
+    local casts = leaf and leaf.op == 'cell' and leaf.needs_grad and mode.casts
+    if casts and casts[leaf] then
+        env[node] = self:hold(casts[leaf])
         return
     end
     local out = { refs = 1, node = node }
@@ -233,7 +234,7 @@ function Machine:step(node, env, mode, skip_result)
     end
     self:drop_list(copies)
     env[node] = out
-    if casts then casts[node.inputs[1]] = self:hold(out) end
+    if casts then casts[leaf] = self:hold(out) end
 end
 
 local function normal_mode(machine, thread, casts)
