@@ -8,7 +8,8 @@
 --   R5 checkpoint_sequential keeps its last segment  R6 a reentrant checkpoint without inputs that need a
 --   gradient trains nothing                          R7 PyTorch 1.10 has no workspace in its allocator
 -- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
--- the call returns; other values until their last reader. Integer tensors are int64 there.
+-- the call returns; other values until their last reader. Integer tensors are int64 there. Copies that strides force
+-- (torchlayout.lua, torchproduct.lua) and the casts of autocast are followed; dtypes are those of the recorded nodes.
 -- @module wane.torchmem
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -16,7 +16,7 @@
 -- @module wane.torchops
 local errors = require 'wane.errors'
 local layout = require 'wane.torchlayout'
-local product_ = require 'wane.torchproduct'
+local products = require 'wane.torchproduct'
 
 local rows = {}
 
@@ -24,7 +24,7 @@ local rows = {}
 -- Where the input was broadcast, what comes out here has the result's shape: the engine sums it after the node's
 -- kernels are done (`reduce`).
 local function pass(c, n, k)
-    local grad = c:same()
+    local grad = c:same(c.dy.layout)
     grad.reduce = n.inputs[k].numel ~= n.numel
     return grad
 end
@@ -113,12 +113,12 @@ op('exp relu tanh sigmoid', { like = true, saves = result, back = fresh_like })
 op('gelu silu', { like = true, saves = first, back = fresh_like })
 op('clamp', { like = true, saves = first, back = masked })
 
-op('matmul', { gemm = true, saves = other, operands = product_.matmul_operands, back = product_.matmul_back })
-op('linear', { gemm = true, bias = true, saves = other, operands = product_.linear_operands,
-    back = product_.linear_back })
+op('matmul', { gemm = true, saves = other, operands = products.matmul_operands, back = products.matmul_back })
+op('linear', { gemm = true, bias = true, saves = other, operands = products.linear_operands,
+    back = products.linear_back })
 -- scaled_dot_product_attention by the flash kernel: q, k, v (views of one projection), out and logsumexp (f32, a
 -- query row and head). Its random state, two numbers, is not counted.
-op('attention', { saves = { { 1 }, { 'o' } }, extra = product_.logsumexp, back = product_.flash_back })
+op('attention', { saves = { { 1 }, { 'o' } }, extra = products.logsumexp, back = products.flash_back })
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
