@@ -6,7 +6,10 @@ local wane = helper.wane
 local nn = wane.nn
 local fixture = dofile(helper.root .. '/spec/fixtures/torch_layers.lua')
 local B, T, D, HEADS, VOCAB = 4, 48, 64, 4, 96
-local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward' }
+local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward',
+    'taken_forward' }
+-- In the backward the CPU takes some blocks of 512 that CUDA does not: numbers, and layer norm's sums for each thread.
+local SMALL = 16 * 512
 
 local function on_meta(fn)
     local before = wane.set_device 'meta'
@@ -118,18 +121,22 @@ describe('what a layer in a Sequential saves', function()
     end
 end)
 
+local function assert_stages(want, at)
+    for i, stage in ipairs(stages) do assert.equal(want[i], at[stage], stage) end
+    local more = want[#stages + 1] - at.taken_backward
+    assert.is_true(more >= 0 and more <= SMALL, ('taken_backward: %d less than %d'):format(more, want[#stages + 1]))
+end
+
 describe('the bytes of a step of a Sequential', function()
     for _, row in ipairs(fixture) do
         if row.stages then
             it(('are those of PyTorch %s: %s'):format(fixture.torch, row.name), function()
-                local at = account(row, 'f32')
-                for i, stage in ipairs(stages) do assert.equal(row.stages[i], at[stage], stage) end
+                assert_stages(row.stages, account(row, 'f32'))
             end)
         end
         if row.regions then
             it(('are those of PyTorch %s, each layer a region: %s'):format(fixture.torch, row.name), function()
-                local at = account(row, 'f32', true)
-                for i, stage in ipairs(stages) do assert.equal(row.regions[i], at[stage], stage) end
+                assert_stages(row.regions, account(row, 'f32', true))
             end)
         end
     end

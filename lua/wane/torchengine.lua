@@ -16,7 +16,14 @@ function Context:new(k, strides)
     return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true, layout = strides }
 end
 function Context:same(strides)
-    return { storage = self.machine.keep(self.dy.storage), dense = self.dy.dense, layout = strides }
+    local dy = self.dy
+    return { storage = self.machine.keep(dy.storage), dense = dy.dense, layout = strides, is_view = dy.is_view }
+end
+-- The same bytes seen otherwise. PyTorch's view holds its base, so nothing is ever added to it in place.
+function Context:view(strides)
+    local grad = self:same(strides)
+    grad.is_view = true
+    return grad
 end
 function Context:part(strides)
     return { storage = self.machine.keep(self.dy.storage), dense = true, is_part = true, layout = strides }
@@ -52,7 +59,7 @@ function engine:deliver(target, slot, grad, node_bytes)
         target.buffers[slot] = grad
         return
     end
-    if not (old.dense and not old.is_part and old.storage.refs == 1) then
+    if not (old.dense and not old.is_part and not old.is_view and old.storage.refs == 1) then
         target.buffers[slot] = { storage = self:alloc(node_bytes), dense = true, layout = not old.is_part and old.layout
             or nil }
         self:drop(old.storage)
@@ -64,7 +71,7 @@ end
 function engine:accumulate(g)
     local grad, t = g.buffers[1], g.leaf
     g.buffers[1] = nil
-    if not t.grad and grad.dense and not grad.layout and grad.storage.refs == 1 then
+    if not t.grad and grad.dense and not grad.is_part and not grad.layout and grad.storage.refs == 1 then
         t.grad = grad.storage
         return
     end
@@ -96,7 +103,7 @@ function engine:apply(g)
     for _, storage in ipairs(taken) do self:drop(storage) end
     for k, grad in pairs(grads) do
         if grad.reduce then
-            grads[k] = context:new(k)
+            grads[k] = context:new(k, grad.layout)
             self:drop(grad.storage)
         end
     end

@@ -21,6 +21,7 @@ end
 function Machine:alloc(bytes)
     local storage = { bytes = bytes, size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
     self.live = self.live + storage.size
+    self.taken[self.phase] = self.taken[self.phase] + storage.size
     if self.live > self.peak then self.peak = self.live end
     local part = self.part
     if part and self.live > part[self.phase] then part[self.phase] = self.live end
@@ -321,7 +322,7 @@ local function last_saver(region)
         local node = region.nodes[i]
         local row = rows.of(node.op)
         if node.needs_grad then
-            local saves, made = false, row.extra ~= nil
+            local saves, made = false, row.extra ~= nil or row.makes or false
             for _, save in ipairs(row.saves or {}) do
                 if not save.when or node.inputs[save.when].needs_grad then
                     saves = saves or save[1] == 'o' or node.inputs[save[1]].op ~= 'const'
@@ -409,7 +410,7 @@ function machine.new(options)
     local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- R7
     local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680
     local m = setmetatable({ live = 0, peak = 0, seq = 0, leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
-        phase = 'peak_forward',
+        phase = 'peak_forward', taken = { peak_forward = 0, peak_backward = 0 },
         workspaces = { cublas = old and 0 or cublas, cublaslt = old and 0 or 1048576 } }, Machine)
     if options.warm then
         for _, thread in ipairs { 'main', 'autograd' } do

@@ -242,9 +242,10 @@ end
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false,
 -- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
 -- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
--- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; `parts`:
--- a list of { path, module, saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were
--- kept first there, and the most that was allocated while its ops ran
+-- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; taken_forward and
+-- taken_backward: the sum of what was allocated, whether it was given back or not; `parts`: a list of { path, module,
+-- saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were kept first there, and
+-- the most that was allocated while its ops ran
 -- Errors: 'unsupported' for an op or a nesting the accounting does not know.
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
@@ -274,6 +275,7 @@ function torchmem.account(graph, opts)
     at.peak_backward = machine.peak
     if not hold.loss then machine:release(env[loss]) end
     at.after_backward, at.parts = machine.live, machine.parts
+    at.taken_forward, at.taken_backward = machine.taken.peak_forward - at.before, machine.taken.peak_backward
     return at
 end
 

@@ -8,6 +8,7 @@
 --   saves   what the autograd node keeps: 'o' the result; a number k, input k, when any input that its gradient
 --           serves needs one (`{k, when = j}`: only when input j needs a gradient)
 --   extra   function(n) -> bytes of a tensor made only to be saved (dropout's mask, nll's total weight)
+--   makes   what it saves comes out of its kernel, although Wane records it elsewhere (layer norm's statistics)
 --   back    function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --   gemm    runs on cuBLAS;  bias: its forward runs on cuBLASLt, with a workspace of its own
 -- Checked against live saved-tensor hooks: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua, one op at a
@@ -24,14 +25,16 @@ local rows = {}
 -- Where the input was broadcast, what comes out here has the result's shape: the engine sums it after the node's
 -- kernels are done (`reduce`).
 local function pass(c, n, k)
-    local grad = c:same(c.dy.layout)
-    grad.reduce = n.inputs[k].numel ~= n.numel
+    local reduce = n.inputs[k].numel ~= n.numel
+    local grad = c:same(not reduce and c.dy.layout or nil)
+    grad.reduce = reduce
     return grad
 end
 
 -- A new tensor of the result's size.
 local function product(c, n, k)
-    return { storage = c:temp(n.bytes), dense = true, layout = c:like(), reduce = n.inputs[k].numel ~= n.numel }
+    local reduce = n.inputs[k].numel ~= n.numel
+    return { storage = c:temp(n.bytes), dense = true, layout = not reduce and c:like() or nil, reduce = reduce }
 end
 
 -- The same with one more temporary of the result's size alive meanwhile.
@@ -61,7 +64,7 @@ local function reshaped(n, t) return layout.view(t.node.shape, t.layout, n.shape
 local function reshape_back(c, n, k)
     local is_view, strides = true, nil
     if c.dy.dense then is_view, strides = layout.view(n.shape, c.dy.layout, n.inputs[k].shape) end
-    return is_view and c:same(strides) or c:new(k)
+    return is_view and c:view(strides) or c:new(k)
 end
 
 local function order_of(n)
@@ -75,7 +78,7 @@ local function permuted(n, t) return true, layout.permuted(t.node.shape, t.layou
 local function permute_back(c, n)
     local back = {}
     for k, from in ipairs(order_of(n)) do back[from] = k end
-    return c:same(c.dy.dense and layout.permuted(n.shape, c.dy.layout, back) or nil)
+    return c:view(c.dy.dense and layout.permuted(n.shape, c.dy.layout, back) or nil)
 end
 
 local function narrowed(n, t)
@@ -142,7 +145,7 @@ op('nll', { saves = { { 1 }, { 2 } }, extra = function() return 4 end,
     back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 -- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own
 op('row_mean row_rstd', {})
-op('layernorm', { flat = true, saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = function(c, _, k)
+op('layernorm', { flat = true, makes = true, saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
 op('dropout', { like = true, extra = function(n) return n.numel end, back = fresh_like })

@@ -74,7 +74,9 @@ function product.linear_back(c, n, k)
         grad.reduce = true
         return grad
     end
-    return gemm_grad(c, n, n.inputs[k].bytes)
+    local grad = gemm_grad(c, n, n.inputs[k].bytes)
+    grad.is_view = #n.inputs[k].shape > 2 -- of the product's rows
+    return grad
 end
 
 -- dy with its leading dims merged: a copy where its strides say no.
@@ -88,9 +90,10 @@ end
 function product.matmul_back(c, n, k)
     local input = n.inputs[k]
     merge(c, n)
-    if is_folded(n) then return gemm_grad(c, n, input.bytes) end
-    local bytes = batched(n, { node = input }, k)
+    local bytes = is_folded(n) and input.bytes or batched(n, { node = input }, k)
     local grad = gemm_grad(c, n, bytes)
+    grad.is_view = #input.shape > 2 -- of the rows, or of the batches, of one product
+    if is_folded(n) then return grad end
     grad.reduce = bytes ~= input.bytes
     -- taken the other way round, so given back the other way round
     if n.ints[k] == 1 then grad.layout = layout.transposed(product.swapped(input.shape), nil) end
