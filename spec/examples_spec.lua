@@ -49,6 +49,14 @@ local function rows_of(text, first)
     return rows
 end
 
+-- The head of an example holds its output, blanks at the ends of lines aside.
+local function assert_shown(name)
+    local head = helper.read('examples/' .. name .. '.lua'):match '^(.-)\nlocal root'
+    local shown = head:gsub('\n%-%-([^\n]*)', function(line) return '\n' .. line:gsub('^   ', '') end)
+    local out = example(name, ''):gsub(' +\n', '\n'):gsub('%s+$', '')
+    assert.truthy(shown:find(out, 1, true), out)
+end
+
 local function bytes(cell) return (tonumber((cell:gsub(',', '')))) end
 
 describe('examples/deepmlp.lua', function()
@@ -151,6 +159,41 @@ describe('examples/sweep.lua', function()
         end
         assert_picture(to .. '/sweep.svg', 20)
         assert.equal(0, os.execute(('test -s %s/sweep.csv -a -s %s/sweep.html'):format(to, to)))
+    end)
+end)
+
+describe('examples/gpt2_774m.lua', function()
+    it('meets the figures, and Wane needs less in every plan', function()
+        local out = example('gpt2_774m', '')
+        local rows = rows_of(out, 'GB ')
+        assert.equal(4, #rows)
+        for i, figure in ipairs { '38.19', '15.79', '26.11', '15.12' } do
+            local cells = rows[i]
+            local sum = cells[#cells - 5]
+            assert.equal(figure, sum)
+            assert.is_true(math.abs(tonumber(cells[#cells - 4]) / tonumber(sum) - 1) < 0.02, cells[1])
+        end
+        local ours = rows_of(out, 'attention and plan')
+        assert.equal(4, #ours)
+        for i, cells in ipairs(ours) do
+            assert.equal(rows[i][#rows[i]], cells[2]) -- the peak by accounting
+            assert.is_true(tonumber(cells[3]) < tonumber(cells[2]), cells[1])
+            assert.is_true(tonumber(cells[7]) < tonumber(cells[6]), cells[1])
+        end
+    end)
+
+    it('shows in its head what it prints', function() assert_shown 'gpt2_774m' end)
+end)
+
+describe('examples/zoo.lua', function()
+    it('shows in its head what it prints', function() assert_shown 'zoo' end)
+
+    it('runs from any folder', function()
+        local out, code = helper.shell('cd examples/zoo && ' .. LUAJIT .. ' ../zoo.lua --batch 2')
+        assert.equal(0, code, out)
+        local rows = rows_of(out, 'model ')
+        assert.equal(6, #rows)
+        for _, cells in ipairs(rows) do assert.is_true(tonumber(cells[5]) < tonumber(cells[4]), cells[1]) end
     end)
 end)
 

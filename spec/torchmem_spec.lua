@@ -198,6 +198,56 @@ describe('plan:pytorch', function()
             assert.equal(2 * 2 * (256 * 256 + 256) * 4, adam.before - plain.before)
         end)
     end)
+    it('takes another optimizer\'s bytes and gradients that are there before', function()
+        on_meta(function()
+            local fn, model = stack(2, 256, 4)
+            local n, plan = model:parameter_count(), wane.plan(fn)
+            local plain, kept = plan:pytorch(), plan:pytorch { state = 12, gradients = 'kept' }
+            assert.equal(12 * n + 4 * n, kept.before - plain.before)
+            -- what is kept is added to, so nothing of the parameters is born
+            assert.equal(12 * n, kept.after_backward - plain.after_backward)
+            for _, bad in ipairs { { state = 'adam' }, { state = -1 }, { gradients = 'some' } } do
+                assert.has_error(function() plan:pytorch(bad) end)
+            end
+        end)
+    end)
+    it('says by module what is kept and the peaks', function()
+        on_meta(function()
+            local fn = stack(3, 256, 4, nn.GELU)
+            local at, A = wane.plan(fn):pytorch(), 4 * 256 * 4
+            local saved, forward, backward = {}, 0, 0
+            for _, part in ipairs(at.parts) do
+                saved[part.path] = part.saved
+                forward, backward = math.max(forward, part.peak_forward), math.max(backward, part.peak_backward)
+            end
+            -- the input was there before; gelu saves its input, the next linear gelu's result
+            assert.equal(A, saved['1.act'])
+            assert.equal(0, saved['1.linear'])
+            assert.equal(A, saved['2.linear'])
+            assert.equal(at.peak_forward, forward)
+            assert.equal(at.peak_backward, backward)
+        end)
+    end)
+    it('makes the bf16 copy of a leaf once under autocast', function()
+        on_meta(function()
+            local layer, x = nn.Linear(256, 256, { bias = false }), wane.randn(4, 256, { requires_grad = true })
+            local function held(times)
+                local at = wane.plan(function()
+                    return wane.autocast('bf16', function()
+                        local y = layer(x)
+                        for _ = 2, times do y = y + layer(x) end
+                        return y
+                    end):sum()
+                end):pytorch { torch = '1.10' }
+                return at.after_forward - at.before
+            end
+            -- a copy of the weight and of x; what the layer gave, which is held; the loss
+            local copies = 2 * 256 * 256 + 2 * 4 * 256
+            assert.equal(copies + 2 * 4 * 256 + 512, held(1))
+            assert.equal(held(1), held(2))
+            assert.equal(held(1), held(3))
+        end)
+    end)
     it('follows a region of the script as it follows a policy', function()
         on_meta(function()
             local _, model, x = stack(6, 256, 4)

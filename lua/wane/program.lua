@@ -265,6 +265,13 @@ local function shape_of(type_)
     return shape
 end
 
+-- The first whole attributes of a node (op.def says what they are), as many as it says it has.
+local function ints_of(attrs)
+    local ints = {}
+    for i = 1, attrs.n do ints[i] = tonumber(attrs.i[i - 1]) end
+    return ints
+end
+
 local function read_node(handle, i)
     check(C.wn_node(handle, i, info))
     return {
@@ -274,7 +281,7 @@ local function read_node(handle, i)
         block = info.block, forward_of = info.forward_of, word = info.word, is_residual = info.is_residual ~= 0,
         needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.copies,
         bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
-            inputs = {},
+        ints = ints_of(info.attrs), inputs = {},
     }
 end
 

@@ -5,23 +5,45 @@
 -- nobody else holds them, copied where somebody does, added in place where that is allowed.
 -- @module wane.torchengine
 local errors = require 'wane.errors'
+local layout = require 'wane.torchlayout'
 local rows = require 'wane.torchops'
 
 local engine = {} -- methods of the machine
 local Context = {}
 Context.__index = Context
 
-function Context:new(k)
-    return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true }
+function Context:new(k, strides)
+    return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true, layout = strides }
 end
-function Context:same()
-    return { storage = self.machine.keep(self.dy.storage), dense = self.dy.dense }
+function Context:same(strides)
+    local dy = self.dy
+    return { storage = self.machine.keep(dy.storage), dense = dy.dense, layout = strides, is_view = dy.is_view }
 end
-function Context:part()
-    return { storage = self.machine.keep(self.dy.storage), dense = true, is_part = true }
+-- The same bytes seen otherwise. PyTorch's view holds its base, so nothing is ever added to it in place.
+function Context:view(strides)
+    local grad = self:same(strides)
+    grad.is_view = true
+    return grad
+end
+function Context:part(strides)
+    return { storage = self.machine.keep(self.dy.storage), dense = true, is_part = true, layout = strides }
 end
 function Context:expanded()
     return { storage = self.machine.keep(self.dy.storage), dense = false }
+end
+-- Strides of the gradient that came in; the layout of a new tensor made of it element by element.
+function Context:strides()
+    return self.dy.layout or layout.dense(self.node.shape)
+end
+function Context:like()
+    local dy, shape = self.dy, self.node.shape
+    return dy.dense and dy.layout and layout.elementwise(shape, { { shape = shape, layout = dy.layout } }) or nil
+end
+-- A row-major copy takes the place of the gradient that came in.
+function Context:flatten()
+    local dy = { storage = self:temp(self.node.bytes), dense = true }
+    self:drop(self.dy.storage)
+    self.dy = dy
 end
 function Context:temp(bytes)
     return self.machine:alloc(bytes)
@@ -37,18 +59,19 @@ function engine:deliver(target, slot, grad, node_bytes)
         target.buffers[slot] = grad
         return
     end
-    if not (old.dense and not old.is_part and old.storage.refs == 1) then
-        target.buffers[slot] = { storage = self:alloc(node_bytes), dense = true }
+    if not (old.dense and not old.is_part and not old.is_view and old.storage.refs == 1) then
+        target.buffers[slot] = { storage = self:alloc(node_bytes), dense = true, layout = not old.is_part and old.layout
+            or nil }
         self:drop(old.storage)
     end
     self:drop(grad.storage)
 end
 
--- AccumulateGrad: takes a gradient it alone holds, copies a shared one, adds to what is there.
+-- AccumulateGrad: takes a row-major gradient it alone holds, copies another, adds to what is there.
 function engine:accumulate(g)
     local grad, t = g.buffers[1], g.leaf
     g.buffers[1] = nil
-    if not t.grad and grad.dense and not grad.is_part and grad.storage.refs == 1 then
+    if not t.grad and grad.dense and not grad.is_part and not grad.layout and grad.storage.refs == 1 then
         t.grad = grad.storage
         return
     end
@@ -72,17 +95,19 @@ function engine:apply(g)
     local node, dy, taken = g.node, g.buffers[1], {}
     g.buffers[1] = nil
     self:unpack(g, taken)
+    self:enter(node)
     local row, context, grads = rows[node.op], setmetatable({ machine = self, node = node, dy = dy }, Context), {}
     if row.gemm then self:workspace('autograd', 'cublas') end
+    if row.flat and (dy.layout or not dy.dense) then context:flatten() end
     for k in pairs(g.next) do grads[k] = row.back(context, node, k) end
     for _, storage in ipairs(taken) do self:drop(storage) end
     for k, grad in pairs(grads) do
         if grad.reduce then
-            grads[k] = context:new(k)
+            grads[k] = context:new(k, grad.layout)
             self:drop(grad.storage)
         end
     end
-    self:drop(dy.storage)
+    self:drop(context.dy.storage)
     self:release_saved(g)
     return grads
 end
@@ -95,17 +120,18 @@ function engine:apply_region(g)
         if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
         detached[k], env[node] = t, t
     end
-    local inner = setmetatable({}, { __index = env })
+    local inner, mode = setmetatable({}, { __index = env }), self:normal_mode('autograd', {})
     for _, node in ipairs(region.nodes) do
-        self:step(node, inner, self.normal_mode('autograd'))
+        self:step(node, inner, mode)
         self:forget(region.dying[node], inner)
     end
+    self:drop_all(mode.casts)
     local roots = {}
     for node, slot in pairs(region.outputs) do
         local dy = g.buffers[slot]
         if dy and inner[node].grad_node then
             roots[#roots + 1] = { node = inner[node].grad_node, grad = { storage = self.keep(dy.storage),
-                dense = dy.dense } }
+                dense = dy.dense, layout = dy.layout } }
         end
     end
     self:engine(roots)
@@ -178,6 +204,8 @@ function engine:backward(loss)
         errors.raise(nil, 'value', 'pytorch: the loss needs no gradient (in PyTorch a reentrant checkpoint whose '
             .. 'inputs need none trains nothing)')
     end
+    self.phase = 'peak_backward'
+    self:enter(loss.node)
     local root = self:alloc(loss.node.bytes)
     self:engine { { node = loss.grad_node or loss.leaf, slot = loss.slot, grad = { storage = self.keep(root),
         dense = true } } }

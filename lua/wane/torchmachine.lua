@@ -5,6 +5,7 @@
 -- any model: peaks come out of what is alive when. Rules R1-R7 of torchmem.lua's head are applied here.
 -- Reference counts: a storage lives while a tensor, an autograd node, a gradient buffer or a name holds it.
 -- @module wane.torchmachine
+local layout = require 'wane.torchlayout'
 local rows = require 'wane.torchops'
 
 local Machine = {}
@@ -18,10 +19,33 @@ end
 
 -- ---- storages ---------------------------------------------------------------------------------------------
 function Machine:alloc(bytes)
-    local storage = { size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
+    local storage = { bytes = bytes, size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
     self.live = self.live + storage.size
+    self.taken[self.phase] = self.taken[self.phase] + storage.size
     if self.live > self.peak then self.peak = self.live end
+    local part = self.part
+    if part and self.live > part[self.phase] then part[self.phase] = self.live end
     return storage
+end
+
+--- From here on bytes are noted under the module this node belongs to: what it saves and the peaks while it runs.
+function Machine:enter(node)
+    local key = node.path or ''
+    local part = self.part_of[key]
+    if not part then
+        part = { path = key, module = node.module, saved = 0, peak_forward = 0, peak_backward = 0 }
+        self.part_of[key] = part
+        self.parts[#self.parts + 1] = part
+    end
+    self.part = part
+    if self.live > part[self.phase] then part[self.phase] = self.live end
+end
+
+-- A storage is kept for the backward: noted once, where it is kept first. What was there before the forward is not.
+local function note(machine, storage)
+    if storage.is_noted or storage.is_given then return end
+    storage.is_noted = true
+    machine.part.saved = machine.part.saved + storage.bytes
 end
 
 local function keep(storage)
@@ -100,13 +124,13 @@ end
 
 --- The tensor of a leaf (parameter, input, number): made once, held by the caller's names.
 function Machine:leaf(node)
-    local key = node.key or node
-    local t = self.leaves[key]
+    local t = self.leaves[node]
     if t then return t end
     local taken = node.op == 'const' or node.is_bound_cell
     t = { refs = 1, storage = self:alloc(taken and 0 or node.bytes), node = node }
+    t.storage.is_given = true
     if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
-    self.leaves[key] = t
+    self.leaves[node] = t
     return t
 end
 
@@ -139,36 +163,84 @@ local function is_tracked(inputs)
     return false
 end
 
+-- The layout of an elementwise result.
+local function layout_like(node, inputs)
+    local operands = {}
+    for _, t in ipairs(inputs) do
+        if t.layout and #t.node.shape > 0 then operands = nil end
+    end
+    if operands then return nil end
+    operands = {}
+    for _, t in ipairs(inputs) do
+        if t.node.numel > 1 then operands[#operands + 1] = { shape = t.node.shape, layout = t.layout } end
+    end
+    return layout.elementwise(node.shape, operands)
+end
+
+-- What the kernel reads: the inputs, or copies of them; copies: what to drop behind it.
+function Machine:operands(row, node, inputs)
+    if row.operands then return row.operands(self, node, inputs) end
+    if not row.flat then return inputs end
+    local operands, copies = {}, {}
+    for k, t in ipairs(inputs) do
+        operands[k] = t
+        if t.layout then
+            operands[k] = { storage = self:alloc(t.node.bytes), node = t.node }
+            copies[#copies + 1] = operands[k].storage
+        end
+    end
+    return operands, copies
+end
+
+function Machine:drop_list(storages)
+    for _, storage in ipairs(storages or {}) do self:drop(storage) end
+end
+
 --- Runs one node; env: node -> tensor. Puts the result into env with one reference.
+-- mode.casts: copies of leaves that need a gradient in another dtype, which torch.autocast makes once and keeps until
+-- its extent ends: here the forward, or one second run of a region.
 -- `skip_result`: early stop, nothing after the inputs are saved.
 function Machine:step(node, env, mode, skip_result)
     local row = rows.of(node.op)
     local inputs = {}
+    self:enter(node)
     for k, input in ipairs(node.inputs) do inputs[k] = env[input] or self:leaf(input) end
+    local leaf = node.op == 'cast' and node.inputs[1]
+    local casts = leaf and leaf.op == 'cell' and leaf.needs_grad and mode.casts
+    if casts and casts[leaf] then
+        env[node] = self:hold(casts[leaf])
+        return
+    end
     local out = { refs = 1, node = node }
+    local operands, copies = self:operands(row, node, inputs)
     local g = mode.grad and node.needs_grad and is_tracked(inputs) and self:grad_node(node, inputs) or nil
     if skip_result then
-        self:save(g, node, inputs, nil, mode)
+        self:save(g, node, operands, nil, mode)
         self:drop_grad_node(g)
+        self:drop_list(copies)
         return
     end
     if row.gemm then self:workspace(mode.thread, row.bias and 'cublaslt' or 'cublas') end
     if row.bias then self:workspace(mode.thread, 'cublas') end
-    out.strided = node.op == 'permute' or (row.view and inputs[1].strided)
-    if row.view and not (node.op == 'reshape' and inputs[1].strided) then
-        out.storage = keep(inputs[1].storage)
+    local is_view, strides
+    if row.view then is_view, strides = row.view(node, inputs[1]) end
+    if is_view then
+        out.storage, out.layout = keep(inputs[1].storage), strides
     else
-        out.storage, out.strided = self:alloc(node.bytes), false
+        out.storage, out.layout = self:alloc(node.bytes), row.like and layout_like(node, inputs) or nil
     end
     if g then
         out.grad_node = g
-        self:save(g, node, inputs, out, mode)
+        self:save(g, node, operands, out, mode)
     end
+    self:drop_list(copies)
     env[node] = out
+    if casts then casts[leaf] = self:hold(out) end
 end
 
-local function normal_mode(thread)
-    return { grad = true, thread = thread, save = function(g, storage)
+local function normal_mode(machine, thread, casts)
+    return { grad = true, thread = thread, casts = casts, save = function(g, storage)
+        note(machine, storage)
         g.saved[#g.saved + 1] = { storage = keep(storage) }
     end }
 end
@@ -191,7 +263,12 @@ end
 -- let go; `stored` holds recomputed tensors until they are taken, each once.
 local function new_frame(machine, region, env)
     local frame = { region = region, inputs = {}, count = 0, open = 0, stored = {} }
-    for _, node in ipairs(region.inputs) do frame.inputs[node] = machine:hold(env[node] or machine:leaf(node)) end
+    machine:enter(region.nodes[1])
+    for _, node in ipairs(region.inputs) do
+        local t = machine:hold(env[node] or machine:leaf(node))
+        frame.inputs[node] = t
+        note(machine, t.storage)
+    end
     return frame
 end
 
@@ -220,7 +297,7 @@ end
 function Machine:checkpoint(region, env)
     local frame = new_frame(self, region, env)
     local inner = setmetatable({}, { __index = env })
-    local mode = { grad = true, thread = 'main', save = function(g)
+    local mode = { grad = true, thread = 'main', casts = self.casts, save = function(g)
         frame.count, frame.open = frame.count + 1, frame.open + 1
         g.saved[#g.saved + 1] = { frame = frame, index = frame.count }
     end }
@@ -245,7 +322,7 @@ local function last_saver(region)
         local node = region.nodes[i]
         local row = rows.of(node.op)
         if node.needs_grad then
-            local saves, made = false, row.extra ~= nil
+            local saves, made = false, row.extra ~= nil or row.makes or false
             for _, save in ipairs(row.saves or {}) do
                 if not save.when or node.inputs[save.when].needs_grad then
                     saves = saves or save[1] == 'o' or node.inputs[save[1]].op ~= 'const'
@@ -260,7 +337,7 @@ end
 function Machine:recompute(frame)
     local count, env = 0, {}
     for node, t in pairs(frame.inputs) do env[node] = self:hold(t) end
-    local mode = { grad = true, thread = 'autograd', save = function(_, storage)
+    local mode = { grad = true, thread = 'autograd', casts = {}, save = function(_, storage)
         count = count + 1
         frame.stored[count] = keep(storage)
     end }
@@ -271,6 +348,7 @@ function Machine:recompute(frame)
         if i < last then self:forget(frame.region.dying[node], env) end
     end
     drop_all(self, env)
+    drop_all(self, mode.casts)
     frame.ready = true
 end
 
@@ -289,7 +367,11 @@ function Machine:checkpoint_reentrant(region, env)
     local g = needs and self:grad_node({ op = 'checkpoint', inputs = region.inputs }, inputs) or nil
     if g then
         g.region = region
-        for _, t in ipairs(inputs) do g.saved[#g.saved + 1] = { storage = keep(t.storage) } end
+        self:enter(region.nodes[1])
+        for _, t in ipairs(inputs) do
+            g.saved[#g.saved + 1] = { storage = keep(t.storage) }
+            note(self, t.storage)
+        end
     end
     for node, t in pairs(inner) do
         env[node] = t
@@ -305,7 +387,7 @@ end
 --- Runs the nodes of a graph in order. `stretches`: from torchmem.stretches.
 -- `after(node)` is called when a node has run and what died with it is gone.
 function Machine:forward(stretches, env, reentrant)
-    local mode = normal_mode('main')
+    local mode = normal_mode(self, 'main', self.casts)
     for _, stretch in ipairs(stretches) do
         if stretch.region then
             if reentrant then self:checkpoint_reentrant(stretch, env) else self:checkpoint(stretch, env) end
@@ -314,6 +396,7 @@ function Machine:forward(stretches, env, reentrant)
         end
         self:forget(stretch.after, env)
     end
+    drop_all(self, self.casts)
 end
 
 Machine.keep, Machine.drop_all, Machine.normal_mode = keep, drop_all, normal_mode
@@ -326,7 +409,8 @@ local machine = {}
 function machine.new(options)
     local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- R7
     local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680
-    local m = setmetatable({ live = 0, peak = 0, seq = 0, leaves = {}, made = {},
+    local m = setmetatable({ live = 0, peak = 0, seq = 0, leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
+        phase = 'peak_forward', taken = { peak_forward = 0, peak_backward = 0 },
         workspaces = { cublas = old and 0 or cublas, cublaslt = old and 0 or 1048576 } }, Machine)
     if options.warm then
         for _, thread in ipairs { 'main', 'autograd' } do

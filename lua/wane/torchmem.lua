@@ -8,7 +8,8 @@
 --   R5 checkpoint_sequential keeps its last segment  R6 a reentrant checkpoint without inputs that need a
 --   gradient trains nothing                          R7 PyTorch 1.10 has no workspace in its allocator
 -- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
--- the call returns; other values until their last reader. Integer tensors are int64 there.
+-- the call returns; other values until their last reader. Integer tensors are int64 there. Copies that strides force
+-- (torchlayout.lua, torchproduct.lua) and the casts of autocast are followed; dtypes are those of the recorded nodes.
 -- @module wane.torchmem
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -17,6 +18,9 @@ local torchmachine = require 'wane.torchmachine'
 local torchmem = {}
 
 local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
+
+-- layer norm keeps its statistics in f32 whatever the dtype of x
+local is_statistic = { row_mean = true, row_rstd = true }
 
 local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
@@ -29,7 +33,9 @@ local function prepare(graph)
             node.is_leaf = node.op == 'cell' or node.op == 'data' or node.op == 'const' or creation[node.op]
             node.ndim, node.numel = #node.shape, 1
             for _, n in ipairs(node.shape) do node.numel = node.numel * n end
-            node.bytes = node.numel * element_bytes[node.dtype]
+            local element = element_bytes[node.dtype]
+            if is_statistic[node.op] then element = math.max(element, 4) end
+            node.bytes = node.numel * element
             if not node.is_leaf then
                 order[#order + 1] = node
                 node.position = #order
@@ -194,34 +200,56 @@ local function hold_set(hold)
     return set
 end
 
-local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant' }
+local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant', 'state', 'gradients' }
+local script_options = { 'sm', 'warm', 'torch', 'reentrant' }
 
 local function is_old(torch)
     return torch ~= nil and tostring(torch):match('^1%.') ~= nil
 end
 
 -- Everything that is allocated before the forward: parameters, inputs, what `extra` lists (bytes).
-local function start(machine, graph, env)
+local function start(machine, graph, env, opts)
     for _, node in ipairs(graph) do
         if node.phase == 'forward' and node.is_leaf and node.op ~= 'const' then
             local t = machine:leaf(node)
             if node.op ~= 'cell' then env[node] = t end
         end
     end
-    for _, bytes in ipairs(graph.extra or {}) do machine:alloc(bytes) end
+    if not opts.state then
+        for _, bytes in ipairs(graph.extra or {}) do machine:alloc(bytes) end
+    end
     for _, node in ipairs(graph) do
-        if node.op == 'cell' and node.has_grad then machine.leaves[node.key
-            or node].grad = machine:alloc(node.bytes) end
+        if node.phase == 'forward' and node.cell_kind == 'parameter' and node.needs_grad then
+            if opts.state then machine:alloc(opts.state * node.numel) end
+            if opts.gradients == 'kept' then machine:leaf(node).grad = machine:alloc(node.bytes) end
+        end
+    end
+end
+
+local function check_state(opts)
+    local state, gradients = opts.state, opts.gradients
+    if state ~= nil and (type(state) ~= 'number' or not (state >= 0 and state < 1024)) then
+        errors.raise(nil, 'value', 'pytorch: state must be bytes of optimizer state an element of a parameter '
+            .. '(AdamW over bf16 with an f32 copy: 12), got %s', errors.describe(state))
+    end
+    if gradients ~= nil and gradients ~= 'kept' and gradients ~= 'none' then
+        errors.raise(nil, 'value', "pytorch: gradients must be 'none' or 'kept', got %s", errors.describe(gradients))
     end
 end
 
 --- Bytes PyTorch would have allocated on CUDA for the forward and backward of a graph.
 -- @param graph program.graph(...), with `loss` (its node) and `extra` (bytes of optimizer state)
--- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false }
--- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false,
+-- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
+-- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
+-- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; taken_forward and
+-- taken_backward: the sum of what was allocated, whether it was given back or not; `parts`: a list of { path, module,
+-- saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were kept first there, and
+-- the most that was allocated while its ops ran
 -- Errors: 'unsupported' for an op or a nesting the accounting does not know.
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
+    check_state(opts)
     local hold, kept = hold_set(opts.hold), {}
     prepare(graph)
     local loss = graph.loss
@@ -235,7 +263,7 @@ function torchmem.account(graph, opts)
     end
     local stretches = torchmem.stretches(graph, kept)
     local machine, env, at = torchmachine.new(opts), {}, {}
-    start(machine, graph, env)
+    start(machine, graph, env, opts)
     at.before = machine.live
     machine.peak = machine.live
     local reentrant = opts.reentrant
@@ -246,7 +274,8 @@ function torchmem.account(graph, opts)
     machine:backward(env[loss])
     at.peak_backward = machine.peak
     if not hold.loss then machine:release(env[loss]) end
-    at.after_backward = machine.live
+    at.after_backward, at.parts = machine.live, machine.parts
+    at.taken_forward, at.taken_backward = machine.taken.peak_forward - at.before, machine.taken.peak_backward
     return at
 end
 
@@ -403,7 +432,7 @@ end
 -- @param opts { sm = 80, warm = false, torch = '2', reentrant = }
 -- @return list of { label =, bytes =, difference = } (bytes; the difference to the point before)
 function torchmem.script(fn, opts)
-    opts = errors.check_options(opts, options, 'wane.pytorch')
+    opts = errors.check_options(opts, script_options, 'wane.pytorch')
     local program = require 'wane.program'
     local script = recorder()
     return program.planning(function()

@@ -1,16 +1,23 @@
 --- What PyTorch's eager CUDA ops keep and allocate, one row an op of Wane: the table behind `torchmem.lua`.
 --
 -- A row says, in PyTorch's terms (not in Wane's, which saves less):
---   view    the result is a view of input 1: no bytes
+--   view    function(n, t) -> is_view, layout: whether the result is a view of input 1 (no bytes), and its strides
+--   like    the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
+--   flat    the kernel wants row-major inputs, forward and backward: others are copied first
+--   operands  function(machine, n, inputs) -> tensors the kernel reads instead (torchproduct.lua)
 --   saves   what the autograd node keeps: 'o' the result; a number k, input k, when any input that its gradient
 --           serves needs one (`{k, when = j}`: only when input j needs a gradient)
 --   extra   function(n) -> bytes of a tensor made only to be saved (dropout's mask, nll's total weight)
+--   makes   what it saves comes out of its kernel, although Wane records it elsewhere (layer norm's statistics)
 --   back    function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --   gemm    runs on cuBLAS;  bias: its forward runs on cuBLASLt, with a workspace of its own
--- Checked against live saved-tensor hooks: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua.
+-- Checked against live saved-tensor hooks: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua, one op at a
+-- time, and spec/torchlayers_spec.lua with spec/fixtures/torch_layers.lua, layers in a Sequential.
 -- It never looks at a schedule, a policy or a device.
 -- @module wane.torchops
 local errors = require 'wane.errors'
+local layout = require 'wane.torchlayout'
+local products = require 'wane.torchproduct'
 
 local rows = {}
 
@@ -18,14 +25,16 @@ local rows = {}
 -- Where the input was broadcast, what comes out here has the result's shape: the engine sums it after the node's
 -- kernels are done (`reduce`).
 local function pass(c, n, k)
-    local grad = c:same()
-    grad.reduce = n.inputs[k].numel ~= n.numel
+    local reduce = n.inputs[k].numel ~= n.numel
+    local grad = c:same(not reduce and c.dy.layout or nil)
+    grad.reduce = reduce
     return grad
 end
 
 -- A new tensor of the result's size.
 local function product(c, n, k)
-    return { storage = c:temp(n.bytes), dense = true, reduce = n.inputs[k].numel ~= n.numel }
+    local reduce = n.inputs[k].numel ~= n.numel
+    return { storage = c:temp(n.bytes), dense = true, layout = not reduce and c:like() or nil, reduce = reduce }
 end
 
 -- The same with one more temporary of the result's size alive meanwhile.
@@ -37,8 +46,8 @@ local function product2(c, n, k)
 end
 
 local function fresh(c, _, k) return c:new(k) end
-local function view(c) return c:same() end
-local function part(c) return c:part() end
+local function fresh_like(c, _, k) return c:new(k, c:like()) end
+local function part(c, n, k) return c:part(layout.normal(n.inputs[k].shape, c:strides())) end
 
 -- A mask of one byte an element is alive beside the product.
 local function masked(c, n, k)
@@ -48,22 +57,35 @@ local function masked(c, n, k)
     return out
 end
 
--- cuBLAS wants real strides: an expanded dy (the gradient of sum) is copied for each product it enters.
-local function gemm_grad(c, n, k)
-    local copy = not c.dy.dense and c:temp(n.bytes) or nil
-    local out = c:new(k)
-    if copy then c:drop(copy) end
-    return out
+-- ---- views -------------------------------------------------------------------------------------------------
+local function reshaped(n, t) return layout.view(t.node.shape, t.layout, n.shape) end
+
+-- dy under the input's shape: a view of it, or a copy.
+local function reshape_back(c, n, k)
+    local is_view, strides = true, nil
+    if c.dy.dense then is_view, strides = layout.view(n.shape, c.dy.layout, n.inputs[k].shape) end
+    return is_view and c:view(strides) or c:new(k)
 end
 
-local function linear_grad(c, n, k)
-    if k == 3 then
-        local grad = c:same()
-        grad.reduce = true
-        return grad
-    end
-    return gemm_grad(c, n, k)
+local function order_of(n)
+    local order = {}
+    for k = 1, #n.shape do order[k] = n.ints[k] + 1 end
+    return order
 end
+
+local function permuted(n, t) return true, layout.permuted(t.node.shape, t.layout, order_of(n)) end
+
+local function permute_back(c, n)
+    local back = {}
+    for k, from in ipairs(order_of(n)) do back[from] = k end
+    return c:view(c.dy.dense and layout.permuted(n.shape, c.dy.layout, back) or nil)
+end
+
+local function narrowed(n, t)
+    return true, layout.normal(n.shape, t.layout or layout.dense(t.node.shape))
+end
+
+local function expanded(n, t) return true, layout.expanded(t.node.shape, t.layout, n.shape) end
 
 -- ---- saved inputs ----------------------------------------------------------------------------------------
 local other = { { 1, when = 2 }, { 2, when = 1 } } -- a product needs each side for the other's gradient
@@ -73,31 +95,33 @@ local function op(names, row)
     for name in names:gmatch('%S+') do rows[name] = row end
 end
 
-op('add', { back = pass })
-op('sub', { back = function(c, n, k) return k == 1 and pass(c, n, 1) or product(c, n, 2) end })
-op('mul', { saves = other, back = product })
-op('div', { saves = { { 1, when = 2 }, { 2 } }, back = function(c, n, k)
+op('add', { like = true, back = pass })
+op('sub', { like = true, back = function(c, n, k) return k == 1 and pass(c, n, 1) or product(c, n, 2) end })
+op('mul', { like = true, saves = other, back = product })
+op('div', { like = true, saves = { { 1, when = 2 }, { 2 } }, back = function(c, n, k)
     return k == 1 and product(c, n, 1) or product2(c, n, 2)
 end })
-op('pow', { saves = { { 1 }, { 2 }, { 'o', when = 2 } }, back = product2 })
-op('maximum minimum', { saves = { { 1 }, { 2 } }, back = masked })
-op('where', { saves = { { 1 } }, back = function(c, n, k) return k > 1 and product(c, n, k) or nil end })
-op('eq ne lt gt le ge argmax', {})
+op('pow', { like = true, saves = { { 1 }, { 2 }, { 'o', when = 2 } }, back = product2 })
+op('maximum minimum', { like = true, saves = { { 1 }, { 2 } }, back = masked })
+op('where', { like = true, saves = { { 1 } }, back = function(c, n, k) return k > 1 and product(c, n, k) or nil end })
+op('eq ne lt gt le ge', { like = true })
+op('argmax', {})
 op('full arange eye uniform normal randint', {})
 
-op('neg', { back = fresh })
-op('abs', { saves = first, back = product2 })
-op('exp', { saves = result, back = fresh })
-op('log', { saves = first, back = fresh })
-op('sqrt', { saves = result, back = product2 })
-op('rsqrt', { saves = result, back = product2 })
-op('relu tanh sigmoid', { saves = result, back = fresh })
-op('gelu silu', { saves = first, back = fresh })
-op('clamp', { saves = first, back = masked })
-op('cast', { back = fresh })
+op('neg cast', { like = true, back = fresh_like })
+op('abs', { like = true, saves = first, back = product2 })
+op('log', { like = true, saves = first, back = fresh_like })
+op('sqrt rsqrt', { like = true, saves = result, back = product2 })
+op('exp relu tanh sigmoid', { like = true, saves = result, back = fresh_like })
+op('gelu silu', { like = true, saves = first, back = fresh_like })
+op('clamp', { like = true, saves = first, back = masked })
 
-op('matmul', { gemm = true, saves = other, back = gemm_grad })
-op('linear', { gemm = true, bias = true, saves = { { 1, when = 2 }, { 2, when = 1 } }, back = linear_grad })
+op('matmul', { gemm = true, saves = other, operands = products.matmul_operands, back = products.matmul_back })
+op('linear', { gemm = true, bias = true, saves = other, operands = products.linear_operands,
+    back = products.linear_back })
+-- scaled_dot_product_attention by the flash kernel: q, k, v (views of one projection), out and logsumexp (f32, a
+-- query row and head). Its random state, two numbers, is not counted.
+op('attention', { saves = { { 1 }, { 'o' } }, extra = products.logsumexp, back = products.flash_back })
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
@@ -107,29 +131,29 @@ op('max min', { saves = { { 1 }, { 'o' } }, back = function(c, n, k)
     c:drop(mask)
     return out
 end })
-op('expand', { view = true, back = fresh })
-op('reshape permute', { view = true, back = view })
-op('narrow', { view = true, back = fresh }) -- zeros of the input's size, with dy copied in
+op('expand', { view = expanded, back = fresh })
+op('reshape', { view = reshaped, back = reshape_back })
+op('permute', { view = permuted, back = permute_back })
+op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, with dy copied in
 op('cat', { back = part })
 
 op('embedding', { saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 op('gather', { saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
-op('softmax log_softmax', { saves = result, back = fresh })
+op('softmax log_softmax', { flat = true, saves = result, back = fresh })
 op('nll', { saves = { { 1 }, { 2 } }, extra = function() return 4 end,
     back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 -- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own
 op('row_mean row_rstd', {})
-op('layernorm', { saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = function(c, _, k)
+op('layernorm', { flat = true, makes = true, saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
-op('dropout', { extra = function(n) return n.numel end, back = fresh })
+op('dropout', { like = true, extra = function(n) return n.numel end, back = fresh_like })
 
 --- The row of a recorded op; an error that says what to do where there is none.
 function rows.of(name)
-    local hint = name == 'attention' and '; build nn.Attention with tiled = false, whose parts are accounted for' or ''
-    return rows[name] or errors.raise(nil, 'unsupported',
-        "pytorch: the accounting of op '%s' is not in this version%s", name, hint)
+    return rows[name] or errors.raise(nil, 'unsupported', "pytorch: the accounting of op '%s' is not in this version",
+        name)
 end
 
 --- Bytes an op's autograd node keeps beside parameters, as PyTorch would for one application alone.

@@ -1,0 +1,73 @@
+-- The models of examples/zoo on one page: what a training step of each would take in Wane, planned on the device meta.
+-- state: parameters, m and v, f32 in all columns (bf16 is autocast's). Where weights outweigh activations bf16 gains
+-- little once blocks are recomputed: the bf16 copies of weights take what the activations save.
+--
+--   luajit examples/zoo.lua [--batch B] [--t T]
+--
+-- What it printed (any machine, in two seconds):
+--
+--   Predicted peaks of a training step, GB = 1e9 bytes: batch 1, T = 1024, AdamW in the same plan
+--   model           parameters  state  f32: save_all  blocks recomputed  bf16: save_all  blocks recomputed
+--   -----------  -------------  -----  -------------  -----------------  --------------  -----------------
+--   GPT-2 124M     124,439,808   1.49           2.47               1.90            2.15               1.84
+--   GPT-2 355M     354,823,168   4.26           6.29               4.78            5.48               4.67
+--   GPT-2 774M     774,030,080   9.29          12.55              10.01           11.38               9.87
+--   GPT-2 1558M  1,557,611,200  18.69          23.99              19.55           22.02              19.50
+--   LLaMA 7B     6,738,415,616  80.86          92.72              82.12           88.33              82.21
+--   LLaMA 3 8B   8,030,261,248  96.36         111.14              99.59          106.67             100.08
+local root = (arg[0]:match('^(.*)/') or '.') .. '/..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+local wane = require 'wane'
+
+local text = require 'wane.table'
+
+local models = {
+    { 'GPT-2', 'gpt2', '124M' }, { 'GPT-2', 'gpt2', '355M' }, { 'GPT-2', 'gpt2', '774M' },
+    { 'GPT-2', 'gpt2', '1558M' }, { 'LLaMA', 'llama', '7B' }, { 'LLaMA 3', 'llama', '8B' },
+}
+
+local function gb(bytes) return ('%.2f'):format(bytes / 1e9) end
+
+-- Peaks of opt:step(loss) with everything saved and with each block recomputed; bytes of parameters, m and v.
+local function plans(zoo, size, precision, batch, t)
+    local model = zoo.new(size)
+    local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+    local ids = wane.randint(model.config.vocab, { batch, t })
+    local labels = wane.randint(model.config.vocab, { batch, t })
+    local peaks, state = {}, nil
+    for i, policy in ipairs { 'save_all', 'recompute_all' } do
+        local plan = wane.plan(function()
+            opt:step(wane.autocast(precision, zoo.loss, model, ids, labels))
+        end, { policy = policy })
+        peaks[i], state = gb(plan.peak), plan.kinds.parameter + plan.kinds.optimizer
+    end
+    return model:parameter_count(), state, peaks[1], peaks[2]
+end
+
+local function options()
+    local out, i = { batch = 1, t = 1024 }, 1
+    while arg[i] do
+        local name = arg[i]:match '^%-%-(.+)$'
+        if not out[name or ''] then error("unknown option '" .. arg[i] .. "'; known: --batch B, --t T", 0) end
+        out[name] = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
+        i = i + 2
+    end
+    return out
+end
+
+local function main()
+    local size, rows = options(), {}
+    wane.set_device 'meta'
+    for i, m in ipairs(models) do
+        local zoo = require('zoo.' .. m[2])
+        local count, state, all, blocks = plans(zoo, m[3], 'f32', size.batch, size.t)
+        local _, _, low_all, low_blocks = plans(zoo, m[3], 'bf16', size.batch, size.t)
+        rows[i] = { m[1] .. ' ' .. m[3], wane.bytes.exact(count), gb(state), all, blocks, low_all, low_blocks }
+    end
+    print(('Predicted peaks of a training step, GB = 1e9 bytes: batch %d, T = %d, AdamW in the same plan'):format(
+        size.batch, size.t))
+    print(text.text({ 'model', 'parameters', 'state', 'f32: save_all', 'blocks recomputed', 'bf16: save_all',
+        'blocks recomputed' }, rows))
+end
+
+main()

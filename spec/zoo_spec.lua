@@ -1,0 +1,232 @@
+-- The models of examples/zoo: the published parameter counts, plans on meta that add up and allocate nothing, and small
+-- ones that train as predicted. GPT-2 774M by PyTorch's accounting, against the catalogue's figures (E5).
+local helper = require 'spec.helper'
+local wane = helper.wane
+local gradcheck = require 'spec.support.gradcheck'
+
+package.path = helper.root .. '/examples/?.lua;' .. package.path
+local gpt2, llama = require 'zoo.gpt2', require 'zoo.llama'
+
+local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
+
+local function on_meta(fn)
+    local before = wane.set_device 'meta'
+    local fine, why = pcall(fn)
+    wane.set_device(before)
+    if not fine then error(why, 0) end
+end
+
+local function batch_of(model, b, t)
+    local vocab = model.config.vocab
+    return wane.randint(vocab, { b, t }), wane.randint(vocab, { b, t })
+end
+
+-- The account of the device, without what other specs left to the collector.
+local function held()
+    collectgarbage()
+    collectgarbage()
+    return wane.memory()
+end
+
+local function sum(kinds)
+    local n = 0
+    for _, bytes in pairs(kinds) do n = n + bytes end
+    return n
+end
+
+describe('the zoo', function()
+    for _, zoo in ipairs { gpt2, llama } do
+        for name, count in pairs(zoo.parameters) do
+            it(('has %.0f parameters in %s'):format(count, name), function()
+                on_meta(function()
+                    local before = held()
+                    local model = zoo.new(name)
+                    assert.equal(count, model:parameter_count())
+                    assert.equal(before.allocated, wane.memory().allocated)
+                    assert.equal(count, zoo.new(name, { tiled = false, dtype = 'bf16' }):parameter_count())
+                end)
+            end)
+        end
+    end
+
+    it('refuses what it does not know', function()
+        for _, zoo in ipairs { gpt2, llama } do
+            assert.has_error(function() zoo.new '9B' end)
+            assert.has_error(function() zoo.new('small', { droput = 0.1 }) end)
+        end
+        local model = gpt2.new 'small'
+        assert.has_error(function() gpt2.loss(model, wane.randint(96, { 1, 65 }), wane.randint(96, { 1, 65 })) end)
+    end)
+
+    it('takes a table for a size', function()
+        local model = gpt2.new { vocab = 10, context = 8, layers = 1, heads = 2, d = 8 }
+        assert.equal(10 * 8 + 8 * 8 + 12 * 64 + 13 * 8 + 2 * 8, model:parameter_count())
+    end)
+end)
+
+-- Plans of a step on meta: everything saved, each unit recomputed, said in three ways.
+local function check_plans(zoo, name, b, t, opts)
+    local before = held()
+    local model = zoo.new(name, opts)
+    local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+    local ids, labels = batch_of(model, b, t)
+    local function step() opt:step(zoo.loss(model, ids, labels)) end
+    local state = 3 * 4 * zoo.parameters[name]
+    local plans = {}
+    for _, policy in ipairs { 'save_all', 'recompute_all', 'every(1)', 'sqrt' } do
+        local plan = wane.plan(step, { policy = policy })
+        plans[policy] = plan
+        assert.equal(plan.peak, sum(plan.kinds), policy)
+        assert.equal(state, plan.kinds.parameter + plan.kinds.optimizer)
+        assert.is_true(plan.reserved >= plan.peak and plan.reserved < 1.02 * plan.peak)
+        assert.is_true(plan:verify())
+    end
+    assert.equal(0, plans.save_all.recomputed)
+    assert.equal(plans.recompute_all.peak, plans['every(1)'].peak)
+    assert.is_true(plans.recompute_all.peak < plans.sqrt.peak and plans.sqrt.peak < plans.save_all.peak)
+    -- The backward alone: parameters, all their gradients at its end, no optimizer.
+    local back = wane.plan(function() zoo.loss(model, ids, labels):backward() end, { policy = 'recompute_all' })
+    assert.equal(0, back.kinds.optimizer)
+    assert.equal(2 * 4 * zoo.parameters[name], back.at.after - back.kinds.input)
+    -- on meta's account there are the mask and the rotation tables, inputs that layers share, and nothing else
+    local after = wane.memory()
+    assert.equal(after.kinds.input - before.kinds.input, after.allocated - before.allocated)
+    assert.is_true(after.allocated - before.allocated < 8 * wane.MiB)
+    return plans
+end
+
+describe('plans of the zoo on meta', function()
+    it('add up: GPT-2 774M, composed', function()
+        on_meta(function()
+            local plans = check_plans(gpt2, '774M', 8, 1024, { tiled = false })
+            -- 36 blocks keep 64 sbh and two softmax weights of T x T at least (f32)
+            local sbh, weights = 1024 * 8 * 1280, 4 * 20 * 1024 ^ 2 * 8
+            assert.is_true(plans.save_all.activation_bytes > 36 * (60 * sbh + weights))
+            -- a block boundary each, and what one block takes
+            assert.is_true(plans.recompute_all.kinds.activation < 36 * 4 * sbh + 72 * sbh + 4 * weights
+                + 2 * 4 * 8192 * 50257)
+        end)
+    end)
+
+    it('add up: LLaMA 7B', function()
+        on_meta(function() check_plans(llama, '7B', 1, 2048) end)
+    end)
+
+    it('say a region a block like recompute_all', function()
+        on_meta(function()
+            local peaks = {}
+            for i, region in ipairs { false, true } do
+                local model = gpt2.new('124M', { region = region })
+                local ids, labels = batch_of(model, 2, 512)
+                local by_path = wane.policy.by_path { { '^blocks', 'recompute' }, default = 'save' }
+                peaks[i] = wane.plan(function() return gpt2.loss(model, ids, labels) end,
+                    { policy = not region and by_path or nil }).peak
+            end
+            assert.is_true(peaks[2] <= peaks[1])
+        end)
+    end)
+
+    it('take no memory and little time: LLaMA 7B with AdamW', function()
+        local out, code = helper.shell(LUAJIT .. [[ -e '
+            package.path = "lua/?.lua;lua/?/init.lua;examples/?.lua;" .. package.path
+            local wane = require "wane"
+            wane.set_device "meta"
+            local llama = require "zoo.llama"
+            local function most()
+                return tonumber(io.open("/proc/self/status"):read("*a"):match("VmHWM:%s*(%d+)")) / 1024
+            end
+            local before, start = most(), os.clock()
+            local model = llama.new "7B"
+            local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+            local ids, labels = wane.randint(32000, { 1, 2048 }), wane.randint(32000, { 1, 2048 })
+            local function step() opt:step(llama.loss(model, ids, labels)) end
+            local plan = wane.plan(step, { policy = "recompute_all" })
+            print(plan.peak > 80e9, os.clock() - start, most() - before)
+        ']])
+        assert.equal(0, code, out)
+        local fits, seconds, mebibytes = out:match '^(%S+)\t(%S+)\t(%S+)'
+        assert.equal('true', fits)
+        -- 0.08 to 0.11 s and 14 MiB were measured
+        assert.is_true(tonumber(seconds) < 2, seconds)
+        assert.is_true(tonumber(mebibytes) < 100, mebibytes)
+    end)
+end)
+
+describe('a small model of the zoo', function()
+    -- Losses of steps, parameters at the end, and whether all bytes were as predicted.
+    local function train(zoo, opts, policy)
+        wane.manual_seed(3)
+        local model = zoo.new('small', opts)
+        local opt = wane.optim.AdamW(model:parameters(), { lr = 3e-3 })
+        local ids, labels = batch_of(model, 4, 32)
+        wane.eval(ids, labels)
+        local losses, parameters = {}, {}
+        local m = wane.measure(function()
+            local loss = zoo.loss(model, ids, labels)
+            losses[#losses + 1] = loss
+            return loss
+        end, { optimizer = opt, fused = true, policy = policy, steps = 20, warmup = 0 })
+        for _, p in ipairs(model:parameters()) do parameters[#parameters + 1] = gradcheck.bytes(p) end
+        return losses[1]:item(), m, table.concat(parameters)
+    end
+
+    for name, zoo in pairs { gpt2 = gpt2, llama = llama } do
+        it(name .. ' learns a batch, with the bytes predicted and the same bits under a policy', function()
+            local first, m, bits = train(zoo)
+            assert.is_true(m.exact)
+            assert.is_true(m.loss < first - 0.5, ('%g to %g'):format(first, m.loss))
+            local _, low, same = train(zoo, nil, 'recompute_all')
+            assert.is_true(low.exact and low.peak < m.peak)
+            assert.is_true(bits == same, 'the parameters differ')
+        end)
+        it(name .. ' computes the same composed', function()
+            local _, tiled = train(zoo)
+            local _, composed = train(zoo, { tiled = false })
+            assert.is_true(math.abs(tiled.loss - composed.loss) < 1e-3 * tiled.loss)
+        end)
+    end
+
+    it('drops out', function()
+        local plain, dropped = train(gpt2), train(gpt2, { dropout = 0.3 })
+        assert.is_true(plain ~= dropped)
+    end)
+end)
+
+describe('GPT-2 774M by PyTorch\'s accounting (E5)', function()
+    local figures = { -- GB: a sum of terms in each figure; parts: bytes of one block by module
+        { tiled = false, region = false, sum = 38.19, block = 671.1 },
+        { tiled = false, region = true, sum = 15.79 },
+        { tiled = true, region = false, sum = 26.1, block = 335.5 },
+        { tiled = true, region = true, sum = 15.1 },
+    }
+    for _, figure in ipairs(figures) do
+        it(('is within 2 %% of %g GB'):format(figure.sum), function()
+            on_meta(function()
+                local model = gpt2.new('774M', { dtype = 'bf16', tiled = figure.tiled, region = figure.region })
+                local ids, labels = batch_of(model, 8, 1024)
+                local at = wane.plan(function() return gpt2.loss(model, ids, labels) end)
+                    :pytorch { state = 12, gradients = 'kept', warm = true }
+                local blocks, kept, boundaries = 0, 0, 0
+                for _, part in ipairs(at.parts) do
+                    local number = part.path:match '^blocks%.(%d+)'
+                    if number then
+                        blocks = math.max(blocks, part.peak_backward)
+                        boundaries = boundaries + part.saved
+                        if number == '1' then kept = kept + part.saved end
+                    end
+                end
+                assert.is_true(math.abs(blocks / 1e9 / figure.sum - 1) < 0.02, blocks)
+                assert.is_true(math.abs(at.before / 1e9 / 12.38 - 1) < 0.005, at.before) -- 16 B a parameter
+                if figure.block then
+                    assert.is_true(math.abs(kept / 1e6 / figure.block - 1) < 0.005, kept) -- 32 sbh (+ 2 B a weight)
+                else
+                    assert.is_true(math.abs(boundaries / 1e9 / 0.755 - 1) < 0.01, boundaries)
+                end
+                -- the loss's own: log-softmax and two gradients of the logits' size
+                local logits = 4 * 8 * 1024 * 50257
+                assert.is_true(at.peak_backward - at.after_forward > 1.99 * logits)
+                assert.is_true(at.peak_backward - at.after_forward < 2.01 * logits)
+            end)
+        end)
+    end
+end)
