@@ -154,6 +154,20 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
     return WN_OK;
 }
 
+int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (unit < 1 || unit > p->form->n || parent < 1 || parent >= unit)
+        return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
+    if (p->form->unit_parent == NULL)
+        p->form->unit_parent = wn__pool_get(&p->form->pool, p->form->n * (int64_t)sizeof(int32_t));
+    if (p->form->unit_parent == NULL) return WN_OOM;
+    p->form->unit_parent[unit - 1] = parent;
+    return WN_OK;
+}
+
 int32_t wn_frontier(int32_t program)
 {
     struct wn_program *p = get_program(program);

@@ -164,6 +164,7 @@ WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out);
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
+WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number */
 /* Every plan worth having of an open or planned program, fastest first: how many, or -(status). Nothing runs. */
 WN_API int32_t wn_frontier(int32_t program);
 struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; };

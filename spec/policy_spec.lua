@@ -114,10 +114,7 @@ describe('a policy function', function()
             assert.is_truthy(text:find('not in this version', 1, true))
             assert.equal('unsupported', why.code)
         end
-        for _, name in ipairs { 'budget', 'binomial', 'recipe' } do
-            assert.is_truthy(message(policy[name], 3):find('policy.' .. name .. ' is not in this version', 1, true))
-        end
-        assert.is_truthy(message(wane.plan, fn, { policy = 'budget(2 GiB)' }):find('not in this version', 1, true))
+        assert.is_truthy(message(policy.recipe, 3):find('policy.recipe is not in this version', 1, true))
     end)
 end)
 
@@ -324,5 +321,60 @@ describe('what is decided', function()
         assert.is_truthy(message(policy.of, 'evry(4)'):find("'every(4)'", 1, true))
         assert.has_error(function() policy.of('every(0)') end)
         assert.has_error(function() policy.of(7) end)
+    end)
+end)
+
+describe('binomial', function()
+    local measure = require 'wane.measure'
+
+    local function chain(units)
+        local layers = {}
+        for i = 1, units do layers[i] = nn.MLP(8, 8) end
+        local m, x = nn.Sequential(layers), wane.eval(wane.randn(64, 8))
+        return function() return m(x):sum() end
+    end
+
+    local function choose(n, k)
+        local c = 1
+        for i = 1, k do c = c * (n - k + i) / i end
+        return math.floor(c + 0.5)
+    end
+
+    -- Griewank and Walther: l steps with c checkpoints, the input's among them, take r l - C(c + r, c + 1) forward steps,
+    -- r being the least number of runs with C(c + r, c) >= l.
+    local function revolve(l, c)
+        local r = 0
+        while choose(c + r, c) < l do r = r + 1 end
+        return r * l - choose(c + r, c + 1)
+    end
+
+    it('runs as many units forward as revolve does, with equal gradients', function()
+        for _, l in ipairs { 2, 5, 12 } do
+            local fn = chain(l)
+            local want = measure.gradients(fn, 'save_all')
+            for slots = 0, 4 do
+                local name = ('binomial(%d)'):format(slots)
+                local p = wane.plan(fn, { policy = name })
+                local _, forwards = p:recipe():gsub('F %d+', '')
+                assert.equal(revolve(l, math.min(slots, l - 1) + 1), forwards, ('%d units, %s'):format(l, name))
+                assert.equal(want, measure.gradients(fn, name))
+            end
+        end
+    end)
+
+    it('takes fewer bytes and more time the fewer slots there are, and can be taken from a plan', function()
+        local fn, before = chain(12), nil
+        for slots = 0, 11 do
+            local p = wane.plan(fn, { policy = policy.binomial(slots) })
+            if before then assert(p.peak >= before.peak and p.recomputed <= before.recomputed) end
+            assert.equal(p:recipe(), wane.plan(fn, { policy = p }):recipe())
+            local again = assert(loadstring('local wane = ...; return ' .. p:lua()))(wane)
+            assert.equal(p:recipe(), wane.plan(fn, { policy = again }):recipe())
+            assert.is_true(wane.measure(fn, { policy = p, steps = 1, warmup = 0 }).exact)
+            before = p
+        end
+        assert.has_error(function() policy.binomial(-1) end)
+        assert.has_error(function() policy.binomial(1.5) end)
+        assert.has_error(function() wane.plan(fn, { policy = 'binomial(2)' }):pytorch() end)
     end)
 end)

@@ -206,24 +206,21 @@ local next_unit
 -- Covers nodes from the first to the last of each region; nodes covered before (by a layer above) stay.
 local function cover_regions(forward, scope, p, layer, covers)
     local units, count = units_under(forward, scope)
-    local regions, unit_region = count > 0 and p:cut(count) or {}, {}
+    local regions = count > 0 and p:cut(count) or {}
+    local mark_of = {} -- a region inside another comes after it in the list, and takes its nodes from it
     for number, region in ipairs(regions) do
-        for unit = region.first, region.last do unit_region[unit] = number end
-    end
-    local first, last = {}, {}
-    for position = 1, #forward do
-        local region = units[position] and unit_region[units[position]]
-        if region then
-            first[region] = first[region] or position
-            last[region] = position
+        local first, last
+        for position = 1, #forward do
+            local unit = units[position]
+            if unit and unit >= region.first and unit <= region.last then first, last = first or position, position end
         end
-    end
-    local mark_of = {}
-    for region in pairs(first) do
-        for position = first[region], last[region] do mark_of[position] = region end
+        for position = first or 1, last or 0 do mark_of[position] = number end
     end
     local base = next_unit
     next_unit = next_unit + #regions
+    for number, region in ipairs(regions) do
+        if region.parent then covers.parents[base + number] = base + region.parent end
+    end
     for position, node in ipairs(forward) do
         if not covers[node.index] and is_under(node, scope) then
             local region = mark_of[position]
@@ -235,6 +232,7 @@ end
 -- A plan's own marks, by place in the forward.
 local function cover_marks(forward, p, layer, covers)
     local most = 0
+    for unit, parent in pairs(p.parents or {}) do covers.parents[next_unit + unit] = next_unit + parent end
     for _, node in ipairs(forward) do
         local unit = p.marks[node.position]
         if unit and not covers[node.index] then
@@ -413,11 +411,12 @@ local decide = {}
 -- @param graph Program:graph()
 -- @param explicit policy of the call, or nil
 -- @param default policy.default, or nil
--- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil }); nodes
+-- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil },
+-- parents: unit -> unit it lies in); nodes
 -- of the forward get `position`, their place in it
 function decide.covers(graph, explicit, default)
     local forward = forward_of(graph)
-    local layers, covers = layers_of(forward, explicit, default), {}
+    local layers, covers = layers_of(forward, explicit, default), { parents = {} }
     next_unit = 0
     local bounded = has_budget(layers)
     for _, layer in ipairs(layers) do
@@ -461,6 +460,7 @@ function decide.apply(program, explicit, default)
             local cover = covers[node.index]
             if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
         end
+        for unit, parent in pairs(covers.parents) do check(C.wn_mark_parent(program.handle, unit, parent)) end
         decide_residuals(program, graph, layers, covers)
         budget = budget_of(layers)
     end)

@@ -165,19 +165,27 @@ end
 local function decisions_of(self)
     local graph = graph_of(self)
     local covers = covers_of(self, graph)
-    local units, words, last = {}, {}, nil
+    local range_of, order, words = {}, {}, {}
     for _, node in ipairs(graph) do
         if node.position then
             local unit = covers[node.index] and covers[node.index].unit
-            if unit and unit == last then
-                units[#units][2] = node.position
+            if unit and range_of[unit] then
+                range_of[unit][2] = node.position
             elseif unit then
-                units[#units + 1] = { node.position, node.position }
+                range_of[unit] = { node.position, node.position }
+                order[#order + 1] = unit
             elseif node.word > 0 then
                 words[node.position] = node.word == 2 and 'recompute' or 'save'
             end
-            last = unit
         end
+    end
+    table.sort(order) -- a region's number is above that of the one it lies in
+    local units, number_of = {}, {}
+    for i, unit in ipairs(order) do
+        local parent = covers.parents[unit]
+        while parent and not number_of[parent] do parent = covers.parents[parent] end
+        units[i], number_of[unit] = range_of[unit], i
+        units[i][3] = parent and number_of[parent] or nil
     end
     return { units = units, words = words }
 end
@@ -204,7 +212,7 @@ function Plan:lua()
             self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved))
     end
     local decisions, units, words, places = decisions_of(self), {}, {}, {}
-    for i, range in ipairs(decisions.units) do units[i] = ('{ %d, %d }'):format(range[1], range[2]) end
+    for i, range in ipairs(decisions.units) do units[i] = '{ ' .. table.concat(range, ', ') .. ' }' end
     for place in pairs(decisions.words) do places[#places + 1] = place end
     table.sort(places)
     for i, place in ipairs(places) do words[i] = ("[%d] = '%s'"):format(place, decisions.words[place]) end
@@ -293,6 +301,9 @@ local function torch_graph(self)
         local cover = covers[node.index]
         if cover then node.region = cover.unit and -cover.unit or 0 end
         if node.phase == 'forward' and #node.inputs > 0 then graph.loss = node end
+    end
+    if next(covers.parents) then
+        raise(nil, 'unsupported', 'plan:pytorch: regions inside regions are not in this version')
     end
     graph.extra = {}
     for _, update in ipairs(p.request.updates or {}) do

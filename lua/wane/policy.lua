@@ -111,6 +111,52 @@ function policy.recompute_all()
     return new('recompute_all', { cut = function(_, count) return runs(count, 1, count) end })
 end
 
+-- Fewest forward steps that taking l units backward costs with s slots, and where the first region ends: revolve's
+-- recurrence (Griewank and Walther, "Algorithm 799: revolve", 2000).
+local function revolve(l, s)
+    local cost, split = {}, {}
+    for slots = 0, s do
+        cost[slots], split[slots] = { [1] = 0 }, {}
+        for n = 2, l do
+            if slots == 0 then
+                cost[0][n], split[0][n] = n * (n - 1) / 2, n - 1
+            else
+                local least, at = math.huge, nil
+                for k = 1, n - 1 do
+                    local c = k + cost[slots - 1][n - k] + cost[slots][k]
+                    if c < least then least, at = c, k end
+                end
+                cost[slots][n], split[slots][n] = least, at
+            end
+        end
+    end
+    return split, cost[s][l]
+end
+
+--- Binomial checkpointing: the units' outputs take at most so many slots at a time, and the fewest units run again for
+-- it. Regions inside regions.
+-- @param slots 0 or more; 0 starts from the input for every unit
+function policy.binomial(slots)
+    if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
+        raise(nil, 'value', 'policy.binomial: expected a whole number of slots from 0, got %s', errors.describe(slots))
+    end
+    return new(('binomial(%d)'):format(slots), { cut = function(_, count)
+        local split, list = revolve(count, math.min(slots, count)), {}
+        local function add(first, last, left, parent)
+            local n = last - first + 1
+            if n < 2 then return end
+            left = math.min(left, n)
+            local k = split[left][n]
+            list[#list + 1] = { first = first, last = first + k - 1, parent = parent }
+            local own = #list
+            add(first, first + k - 1, left, own)
+            add(first + k, last, math.max(left - 1, 0), parent)
+        end
+        add(1, count, math.min(slots, count), nil)
+        return list
+    end })
+end
+
 --- Like recompute_all, but the last n units are kept.
 -- @param n units
 function policy.keep_last(n)
@@ -264,9 +310,6 @@ local function later(name)
         raise(nil, 'unsupported', 'policy.%s is not in this version', name)
     end
 end
---- Binomial checkpointing with a number of slots. Not in this version.
--- @function policy.binomial
-later 'binomial'
 --- Decisions given as a recipe. Not in this version.
 -- @function policy.recipe
 later 'recipe'
@@ -305,17 +348,18 @@ function policy.of(x)
 end
 
 --- Decisions of a plan, by place in the forward of the same graph: what plan:lua() and model:checkpoint(plan) use.
--- @param decisions { units = { {first, last}, ... } (regions, as places), words = { [place] = word } }
+-- @param decisions { units = { {first, last, number of the region it lies in}, ... } (as places), words = { [place] = word } }
 function policy.replay(decisions)
     if type(decisions) ~= 'table' or type(decisions.units) ~= 'table' or type(decisions.words) ~= 'table' then
         raise(nil, 'value', 'policy.replay: expected {units =, words =}, as plan:lua() writes it, got %s',
             errors.describe(decisions))
     end
-    local marks = {}
+    local marks, parents = {}, {}
     for unit, range in ipairs(decisions.units) do
         for place = range[1], range[2] do marks[place] = unit end
+        parents[unit] = range[3]
     end
-    return new('replay', { marks = marks, ask = function(_, r) return decisions.words[r.place] end })
+    return new('replay', { marks = marks, parents = parents, ask = function(_, r) return decisions.words[r.place] end })
 end
 
 local default

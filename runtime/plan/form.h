@@ -64,6 +64,8 @@ struct wn__form {
     int32_t n_given, n_scalars, n_random, n_results, n_roots, n_updates;
     int32_t *region_parent; /* (n_regions), of local number i + 1; 0: none */
     int32_t n_regions;
+    int32_t
+        *unit_parent; /* (n), of unit i + 1: the unit it lies in, smaller than itself; 0: none. NULL: none has one */
     int32_t *result_node; /* (n_results) */
     int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
     int32_t n_walk;

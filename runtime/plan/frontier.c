@@ -177,12 +177,13 @@ void wn__frontier_unref(struct wn__frontier *fr)
 /* What a frontier may depend on: key2, and what people said of values and regions. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
-    *n = f->key2_bytes + 3 * (int64_t)f->n * (int64_t)sizeof(int32_t);
+    *n = f->key2_bytes + 4 * (int64_t)f->n * (int64_t)sizeof(int32_t);
     *out = wn__alloc(*n + 1);
     if (*out == NULL) return WN_OOM;
     memcpy(*out, f->key2, (size_t)f->key2_bytes);
     for (int32_t i = 0; i < f->n; i++) {
-        const int32_t v[3] = {f->node[i].word, f->node[i].region, f->node[i].unit};
+        const int32_t v[4] = {f->node[i].word, f->node[i].region, f->node[i].unit,
+                              f->unit_parent != NULL ? f->unit_parent[i] : 0};
         memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
     }
     return WN_OK;

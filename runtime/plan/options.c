@@ -6,7 +6,8 @@
 #include "planner.h"
 
 #define MANY 20 /* values from which only the first order of letting go is followed: the full search is quadratic */
-#define MOST 6    /* options of a class: 8 and 12 gained less than 0.02 % on average over budgets of GPT-2 12 and 36, for 1.3x the time */
+#define MOST                                                                                                           \
+    6 /* options of a class: 8 and 12 gained less than 0.02 % on average over budgets of GPT-2 12 and 36, for 1.3x the time */
 #define TRIED 512
 
 struct list {

@@ -21,6 +21,7 @@ static int32_t is_forward(const struct wn__form *f, int32_t i)
 static void start_over(struct portfolio *p)
 {
     memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
+    p->copy.unit_parent = NULL; /* units of its own, none inside another */
 }
 
 static int32_t offer(struct portfolio *p, const char *name)
@@ -61,6 +62,7 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
 static int32_t offer_kept(struct portfolio *p)
 {
     start_over(p);
+    p->copy.unit_parent = p->f->unit_parent;
     WN_TRY(offer(p, "as marked"));
     for (int32_t i = 0; i < p->f->n; i++) p->copy.node[i].unit = -1;
     return offer(p, "save_all");

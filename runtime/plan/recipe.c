@@ -22,7 +22,11 @@ static int32_t is_forward(const struct wn__form *f, int32_t i)
 
 static int32_t parent_of(const struct compiler *c, int32_t place)
 {
-    return place > 0 && place <= c->f->n_regions ? c->f->region_parent[place - 1] : 0;
+    int32_t unit = place - c->f->n_regions;
+    if (place <= 0) return 0;
+    if (unit <= 0) return c->f->region_parent[place - 1];
+    int32_t parent = c->f->unit_parent != NULL && unit <= c->f->n ? c->f->unit_parent[unit - 1] : 0;
+    return parent > 0 ? c->f->n_regions + parent : 0;
 }
 
 /* The child of `region` through which `place` hangs below it; 0: it is `region` itself; -1: elsewhere. */
