@@ -223,6 +223,55 @@ describe('the frontier', function()
         assert.matches('segments%(2%)', tostring(fr))
     end)
 
+    it('compares policies by hand with all plans, also those that are not shown', function()
+        local fn = models[3].build()
+        local few, many = wane.frontier(fn, { points = 3 }), wane.frontier(fn, { points = 1000 })
+        assert.equal(3, #few)
+        assert.equal(#many, #few.all)
+        assert.equal(#many, #many.all)
+        assert(#many > 10)
+        for i, h in ipairs(few.heuristics) do
+            local best
+            for _, q in ipairs(many) do
+                if not best and q.reserved <= h.reserved then best = q.seconds end
+            end
+            assert.equal(best, h.best)
+            assert.equal(best, many.heuristics[i].best)
+        end
+        assert.matches('3 of ' .. #many .. ' plans worth having, ' .. few.tried .. ' looked at', tostring(few))
+    end)
+
+    it('is a picture: a staircase through every plan, and what people do as named points', function()
+        local fn = models[3].build()
+        local fr = wane.frontier(fn, { points = 5 })
+        local name = os.tmpname()
+        finally(function() os.remove(name) end)
+        assert.equal(name, fr:plot(name))
+        local file = assert(io.open(name))
+        local svg = file:read '*a'
+        file:close()
+        assert.truthy(svg:match '^<svg ' and svg:match '</svg>%s*$')
+        assert.is_nil(svg:match 'nan' or svg:match 'inf')
+        -- The first corner lies above the plan of least bytes; each plan then adds two.
+        local path = svg:match '<path d="([^"]+)"'
+        assert.equal(2 * #fr.all, select(2, path:gsub('L', '')))
+        assert.equal(#fr.all, select(2, svg:gsub(' r="2.5"', '')))
+        local names = {}
+        for text in svg:gmatch '>%d+  ([^<]+)</text>' do names[#names + 1] = text end
+        assert.equal(select(2, svg:gsub(' r="5"', '')), #names)
+        local listed = table.concat(names, ', ')
+        for _, word in ipairs { 'least bytes', 'fastest, here, save_all', 'every(1)', 'segments(4)' } do
+            assert.truthy(listed:find(word, 1, true), word)
+        end
+        local text = fr:plot()
+        assert.matches('reserved, MiB', text)
+        assert.matches('\n  1  least bytes', text)
+        assert.is_nil(text:match 'nan')
+        local ok, e = pcall(fr.plot, fr, name .. '/x.svg') -- in a folder that is a file
+        assert.is_false(ok)
+        assert.equal('io', e.code)
+    end)
+
     it('is the same list each time, with nothing remembered between', function()
         local fn = models[4].build()
         local function text()

@@ -67,6 +67,10 @@ describe('seconds of a plan', function()
         assert(sum >= p.seconds * 0.999 and sum <= p.seconds * 1.05, sum .. ' ' .. p.seconds)
     end)
 
+    it('are not kept with a word that is none', function()
+        refused('keep must be true or false', function() wane.profile(fn, { keep = 'no' }) end)
+    end)
+
     it('change what a budget chooses', function()
         local least, most = wane.min_budget(fn), wane.plan(fn).reserved
         local budget = math.floor((least + most) / 2)
@@ -93,6 +97,7 @@ describe('seconds of a plan', function()
             local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
             local function fn() return m(x):sum() end
             if arg[2] == 'profile' then print(wane.profile(fn)) end
+            if arg[2] == 'once' then print(wane.profile(fn, { keep = false })) end
             print(wane.plan(fn).costs)
         ]]
         out:close()
@@ -100,6 +105,11 @@ describe('seconds of a plan', function()
             return (helper.shell(("WANE_COSTS='%s' luajit '%s' . %s"):format(file, script, word)))
         end
         os.remove(file)
+        assert.matches('nothing measured', run 'plan')
+        local once = run 'once'
+        assert.matches('not kept: keep = false', once)
+        assert.matches('100 %% of it measured', once)
+        assert.is_nil(io.open(file))
         assert.matches('nothing measured', run 'plan')
         assert.matches('kept in ' .. file:gsub('%p', '%%%0'), run 'profile')
         assert.matches('100 %% of it measured', run 'plan')

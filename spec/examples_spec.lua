@@ -103,6 +103,32 @@ describe('examples/deepmlp.lua', function()
     end)
 end)
 
+describe('examples/budget.lua', function()
+    it('runs small: budgets kept, equal bits, and the least named where none is', function()
+        local to = folder()
+        local out = example('budget', '--small --out "' .. to .. '"')
+        assert.truthy(out:match '100 %% of it measured')
+        local rows = rows_of(out, 'budget  ')
+        assert.equal(4, #rows)
+        for i, cells in ipairs(rows) do
+            if cells[1] == '' then table.remove(cells, 1) end -- what stands before numbers to the right
+            assert.equal(cells[2], cells[3])
+            assert.equal(i == 1 and '(reference)' or 'equal', cells[#cells])
+            if i > 1 then
+                assert.is_true(bytes(cells[2]) <= bytes(cells[1]))
+                assert.is_true(bytes(cells[2]) < bytes(rows[i - 1][2]))
+            end
+        end
+        local hand = rows_of(out, 'by hand')
+        assert.is_true(#hand >= 6)
+        for _, cells in ipairs(hand) do assert.is_nil(cells[#cells]:match '^%-', cells[1]) end -- none beats the best
+        local less, least = out:gsub('%s+', ' ')
+            :match 'a budget of ([%d,]+) bytes cannot be kept: the least that would do is ([%d,]+) '
+        assert.equal(bytes(least), bytes(less) + 1)
+        assert_picture(to .. '/budget.svg', 10)
+    end)
+end)
+
 describe('examples/gptstack.lua', function()
     it('runs small and finds its claims', function()
         local to = folder()
@@ -137,6 +163,37 @@ end)
 describe('examples/mechanism.lua', function()
     it('finds the 16 points', function()
         assert.truthy(example('mechanism', ''):match '16 of 16 points equal')
+    end)
+end)
+
+describe('examples/selective.lua', function()
+    it('runs small: equal bits, and the planner never plans a slower step in the same bytes', function()
+        local out = example('selective', '--small')
+        local digests = {}
+        for _, name in ipairs { 'composed', 'tiled' } do
+            local part = out:match('\n(' .. name .. ' attention: .*)')
+            local rows, hand = rows_of(part, 'what is kept'), nil
+            local arms = {}
+            for _, cells in ipairs(rows) do
+                if cells[1] == '' then table.remove(cells, 1) end -- what is indented
+                if #cells >= 10 then arms[#arms + 1] = cells end
+            end
+            assert.equal(7, #arms)
+            for i, cells in ipairs(arms) do
+                assert.equal(cells[2], cells[3])
+                assert.equal(8, #cells[10])
+                assert.equal(arms[1][10], cells[10])
+                if cells[1] == 'the planner within that' then
+                    assert.is_true(bytes(cells[2]) <= bytes(hand[2]))
+                    assert.is_true(tonumber(cells[6]) <= tonumber(hand[6]))
+                elseif i > 1 then
+                    hand = cells
+                    assert.is_true(bytes(cells[2]) < bytes(arms[1][2]))
+                end
+            end
+            digests[name] = arms[1][10]
+        end
+        assert.not_equal(digests.composed, digests.tiled) -- other kernels
     end)
 end)
 

@@ -201,11 +201,12 @@ function Profile.__tostring(p)
         if i <= 20 then rows[i] = { ('%.1f'):format(r.seconds * 1e6), r.key } end
     end
     return ('%d kinds of application measured, %d in the table; the slowest:\n'):format(#p, p.known)
-        .. table_.text({ 'us', 'what' }, rows) .. (p.file and '\nkept in ' .. p.file or '\nnot kept: WANE_COSTS is off')
+        .. table_.text({ 'us', 'what' }, rows) .. (p.file and '\nkept in ' .. p.file or '\nnot kept: '
+        .. (p.why or 'WANE_COSTS is off'))
 end
 
-local function keep(seconds, machine)
-    local name = costs.file()
+-- Uses what was measured from now on, and writes it to the file of that name, if there is one.
+local function keep(name, seconds, machine)
     local found = read(name)
     for key, s in pairs(seconds) do found.seconds[key] = s end
     found.machine = machine or found.machine
@@ -218,10 +219,13 @@ end
 
 --- Measures each application of what fn runs, keeps the medians in the file of costs, and uses them from now on.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
--- @param opts { steps = 5, policy = }
+-- @param opts { steps = 5, policy =, keep = true }: keep = false writes no file, and this process alone uses them
 -- @return a printable list of { key, seconds }, slowest first
 function costs.profile(fn, opts)
-    opts = errors.check_options(opts, { 'steps', 'policy' }, 'wane.profile')
+    opts = errors.check_options(opts, { 'steps', 'policy', 'keep' }, 'wane.profile')
+    if opts.keep ~= nil and type(opts.keep) ~= 'boolean' then
+        raise(nil, 'value', 'wane.profile: keep must be true or false, got %s', errors.describe(opts.keep))
+    end
     if type(fn) ~= 'function' then
         raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
     end
@@ -246,7 +250,8 @@ function costs.profile(fn, opts)
         if a.seconds ~= b.seconds then return a.seconds > b.seconds end
         return a.key < b.key
     end)
-    list.file, list.known = keep(seconds)
+    list.why = opts.keep == false and 'keep = false' or nil
+    list.file, list.known = keep(not list.why and costs.file() or nil, seconds)
     return list
 end
 
@@ -275,7 +280,7 @@ function costs.machine()
     machine.bytes = 3 * 4 * 2 ^ 25 / best(function() wane.eval(x + y) end, '^add')
     local u, v = wane.eval(wane.ones(1, 1)), wane.eval(wane.ones(1, 1))
     machine.launch = best(function() wane.eval(u + v) end, '^add')
-    keep({}, machine)
+    keep(costs.file(), {}, machine)
     return machine
 end
 

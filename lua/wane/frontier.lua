@@ -8,7 +8,9 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
 local plan = require 'wane.plan'
+local plot = require 'wane.plot'
 local program = require 'wane.program'
+local system = require 'wane.system'
 local table_ = require 'wane.table'
 
 local C, check, raise = binding.C, binding.check, errors.raise
@@ -120,7 +122,9 @@ end
 -- ---- looking -----------------------------------------------------------------------------------------------
 --- The list. Entries fr[i], fastest first: reserved, peak (bytes), seconds, overhead (ratio to the first), recomputed
 -- (nodes), name (where it came from), policy (gives that plan). Fields: here (what the script's own policies come to:
--- reserved, peak, seconds), heuristics (policies by hand: name, reserved, seconds), tried (plans looked at).
+-- reserved, peak, seconds), heuristics (policies by hand: name, reserved, peak, seconds, and best: the seconds of the
+-- fastest plan within their bytes), all (every plan worth having; the entries are `points` of them), tried (how many
+-- were looked at).
 local Frontier = {}
 Frontier.__index = Frontier
 
@@ -144,6 +148,13 @@ local function thinned(list, count)
     local out = {}
     for i = 1, count do out[i] = list[1 + math.floor((i - 1) * (#list - 1) / (count - 1) + 0.5)] end
     return out
+end
+
+-- Seconds of the fastest plan that needs no more than so many bytes, or nil.
+local function best_within(self, reserved)
+    for _, q in ipairs(self.all) do
+        if q.reserved <= reserved then return q.seconds end
+    end
 end
 
 local function request_with(fn, opts, what)
@@ -175,17 +186,19 @@ function frontier.frontier(fn, opts)
     local request = request_with(fn, opts, 'wane.frontier')
     local p = decided(request)
     local self = setmetatable({ here = summary_under(request), heuristics = {} }, Frontier)
-    local list
-    list, self.tried = points_of(p.handle)
+    self.all, self.tried = points_of(p.handle)
     p:close()
-    for i, q in ipairs(thinned(list, count)) do
-        q.overhead = q.seconds / list[1].seconds - 1
+    for _, q in ipairs(self.all) do
+        q.overhead = q.seconds / self.all[1].seconds - 1
         q.policy = require('wane.policy').budget(q.reserved)
-        self[i] = q
     end
+    for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
     for _, name in ipairs(by_hand) do
         local found = summary_under(request, name)
-        if found then table.insert(self.heuristics, found) end
+        if found then
+            found.best = best_within(self, found.reserved)
+            table.insert(self.heuristics, found)
+        end
     end
     return self
 end
@@ -199,13 +212,6 @@ function frontier.min_budget(fn, opts)
     return list[#list].reserved
 end
 
--- The fastest point that needs no more than a hand policy does.
-local function beside(self, reserved)
-    for _, q in ipairs(self) do
-        if q.reserved <= reserved then return q end
-    end
-end
-
 function Frontier.__tostring(self)
     local rows = {}
     for i, q in ipairs(self) do
@@ -217,14 +223,53 @@ function Frontier.__tostring(self)
     end
     local hand = {}
     for i, h in ipairs(self.heuristics) do
-        local best = beside(self, h.reserved)
         hand[i] = { h.name, bytes.exact(h.reserved), ('%.6f'):format(h.seconds),
-            best and ('%.6f'):format(best.seconds) or '-',
-            best and ('%.1f %%'):format(100 * (h.seconds / best.seconds - 1)) or '-' }
+            h.best and ('%.6f'):format(h.best) or '-',
+            h.best and ('%.1f %%'):format(100 * (h.seconds / h.best - 1)) or '-' }
     end
-    return ('%d plans worth having of %d looked at\n'):format(#self, self.tried)
+    return ('%d of %d plans worth having, %d looked at\n'):format(#self, #self.all, self.tried)
         .. table_.text({ '#', 'reserved', '', 'seconds', 'over the fastest', 'recomputed', 'from' }, rows)
         .. '\n' .. table_.text({ 'by hand', 'reserved', 'seconds', 'best within that', 'slower by' }, hand)
+end
+
+-- Every plan worth having as a staircase; the ends of it, what the script does, and policies by hand as named points
+-- (one where several are the same plan).
+local function chart_of(self)
+    local points, stairs = {}, {}
+    for i = #self.all, 1, -1 do
+        local q = self.all[i]
+        points[#points + 1] = { x = q.reserved / 2 ^ 20, y = q.seconds, group = 1 }
+        stairs[#stairs + 1] = #points
+    end
+    local at = {}
+    local function add(q, name, group)
+        if not q then return end
+        local key = ('%.0f %.17g'):format(q.reserved, q.seconds)
+        if at[key] then
+            at[key].name = at[key].name .. ', ' .. name
+            return
+        end
+        at[key] = { x = q.reserved / 2 ^ 20, y = q.seconds, name = name, group = group }
+        points[#points + 1] = at[key]
+    end
+    add(self.all[#self.all], 'least bytes', 1)
+    add(self.all[1], 'fastest', 1)
+    add(self.here, 'here', 7)
+    for _, h in ipairs(self.heuristics) do add(h, h.name, 2) end
+    return { title = 'bytes against seconds: all plans worth having, and policies by hand', x = 'reserved, MiB',
+        y = 's a step', points = points, fronts = { stairs } }
+end
+
+--- Writes a picture (SVG): bytes against seconds, every plan worth having as a staircase, policies by hand as points.
+-- Without a name, returns one made of characters.
+-- @param path file (optional)
+function Frontier:plot(path)
+    local chart = chart_of(self)
+    if path ~= nil then
+        system.make_folders(path)
+        return plot.write(path, plot.scatter(chart))
+    end
+    return plot.terminal_scatter(chart, { braille = system.is_rich(1) and system.is_utf8() })
 end
 
 return frontier

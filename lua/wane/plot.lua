@@ -244,15 +244,33 @@ local function colour_of(p)
     return palette[((p.group or 1) - 1) % #palette + 1]
 end
 
---- Numbered points, their names beside the picture; those of a front are joined by a staircase.
--- @param chart { title=, x=, y= (words of the axes), points={ {x=, y=, name=, group= (number of a colour)}, ... },
--- fronts={ { numbers of points, by x }, ... } (optional) }
+-- Points that have a name, in their order, and the names.
+local function named_of(chart)
+    local points, names = {}, {}
+    for _, p in ipairs(chart.points) do
+        if p.name then
+            points[#points + 1] = p
+            names[#points] = p.name
+        end
+    end
+    return points, names
+end
+
+local function dot(p, x, y)
+    local radius = p.name and 5 or 2.5
+    return ('<circle cx="%.1f" cy="%.1f" r="%g" fill="%s"><title>%s</title></circle>'):format(x, y, radius,
+        colour_of(p), plot.escape(('%s%g, %g'):format(p.name and p.name .. ': ' or '', p.x, p.y)))
+end
+
+--- Points: those with a name are numbered and listed beside the picture, others are small; those of a front are
+-- joined by a staircase.
+-- @param chart { title=, x=, y= (words of the axes), points={ {x=, y=, name= (optional), group= (number of a
+-- colour)}, ... }, fronts={ { numbers of points, by x }, ... } (optional) }
 -- @return SVG text
 function plot.scatter(chart)
-    local names = {}
-    for i, p in ipairs(chart.points) do names[i] = p.name end
+    local named, names = named_of(chart)
     local box = { left = 70, top = 50, right = 620 }
-    box.bottom = math.max(320, box.top + 18 * #chart.points)
+    box.bottom = math.max(320, box.top + 18 * #named)
     box.low_x, box.high_x = range_of(chart.points, 'x')
     box.low_y, box.high_y = range_of(chart.points, 'y')
     local function at_x(v) return box.left + (box.right - box.left) * (v - box.low_x) / (box.high_x - box.low_x) end
@@ -271,10 +289,9 @@ function plot.scatter(chart)
     for i, p in ipairs(chart.points) do
         local x, y = at_x(p.x), at_y(p.y)
         taken[i] = { x - 5, y - 5, x + 5, y + 5 }
-        out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="5" fill="%s"><title>%s</title></circle>'):format(x, y,
-            colour_of(p), plot.escape(('%s: %g, %g'):format(p.name, p.x, p.y)))
+        out[#out + 1] = dot(p, x, y)
     end
-    for i, p in ipairs(chart.points) do
+    for i, p in ipairs(named) do
         local left, base = place_of(taken, at_x(p.x), at_y(p.y), 7 * #tostring(i))
         out[#out + 1] = words(left, base, i)
         out[#out + 1] = words(box.right + 20, box.top + 18 * i - 6, ('%d  %s'):format(i, p.name))
@@ -325,7 +342,7 @@ local function draw_stairs(canvas, corners, at_x, at_y)
     end
 end
 
---- The same as plot.scatter, of characters: points are marks that a list below names, * where several meet.
+--- The same as plot.scatter, of characters: named points are marks that a list below names, * where several meet.
 -- @param chart as for plot.scatter
 -- @param opts { braille = false, columns = 60, rows = 16 }: braille draws the staircase finer, for UTF-8 terminals
 -- @return text
@@ -341,7 +358,7 @@ function plot.terminal_scatter(chart, opts)
         draw_stairs(canvas, stairs_of(chart, front, high_y, high_x), at_x, at_y)
     end
     local names = {}
-    for i, p in ipairs(chart.points) do
+    for i, p in ipairs((named_of(chart))) do
         local c = i <= #MARKS and MARKS:sub(i, i) or '*'
         canvas.mark(at_x(p.x), at_y(p.y), c)
         names[i] = ('  %s  %s'):format(c, p.name)

@@ -1,0 +1,154 @@
+-- A budget in bytes. A stack of GPT blocks: every plan worth having of its step, the policies people write by hand
+-- beside them, and three budgets run: the bytes are the predicted ones, the gradients the same bits, the seconds near
+-- what was planned. Each op is measured first, once, so that plans weigh seconds of this machine (wane.profile with
+-- keep = false: this process uses them, no file is written).
+--
+--   luajit examples/budget.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--points N]
+--                              [--rounds N] [--roofline] [--small] [--out FOLDER]
+--
+-- What it printed (2 cores, the CPU device, nothing else running):
+--
+--   OUTPUT
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+
+local nn = wane.nn
+local measure, text = require 'wane.measure', require 'wane.table'
+local exact = wane.bytes.exact
+
+-- ---- the network --------------------------------------------------------------------------------------------------
+local Block = nn.module('Block', function(self, d, heads, p)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p, causal = true })
+    self.drop = nn.Dropout(p)
+    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = p })
+end)
+function Block:forward(x)
+    x = x + self.drop(self.attn(self.ln1(x)))
+    return x + self.mlp(self.ln2(x))
+end
+
+local function build(size)
+    wane.manual_seed(1)
+    local blocks = {}
+    for i = 1, size.blocks do blocks[i] = Block(size.d, size.heads, size.dropout) end
+    local model, x = nn.Sequential(blocks), wane.eval(wane.randn(size.batch, size.t, size.d))
+    return function() return (model(x) ^ 2):mean() end
+end
+
+-- ---- three budgets, run -------------------------------------------------------------------------------------------
+local function median(list)
+    table.sort(list)
+    local n = #list
+    return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
+end
+
+local function digest(fn, opts)
+    wane.manual_seed(2) -- the same masks of dropout for all
+    return measure.gradients(fn, opts.budget and wane.policy.budget(opts.budget) or opts.policy)
+end
+
+-- All arms in turns, a warm-up and two measured steps each, so that what slows the machine meets all of them.
+local function run(arms, fn, rounds)
+    for _, arm in ipairs(arms) do
+        arm.plan, arm.times, arm.is_exact = assert(wane.plan(fn, arm.opts)), {}, true
+        arm.digest = digest(fn, arm.opts)
+    end
+    for _ = 1, rounds do
+        for _, arm in ipairs(arms) do
+            local m = wane.measure(fn, { policy = arm.opts.policy, budget = arm.opts.budget, warmup = 1, steps = 2 })
+            for _, s in ipairs(m.times) do table.insert(arm.times, s) end
+            arm.measured, arm.peak = m.reserved, m.peak
+            arm.is_exact = arm.is_exact and m.exact
+        end
+    end
+    for _, arm in ipairs(arms) do arm.seconds = median(arm.times) end
+end
+
+local function report(arms)
+    local rows, is_right, base = {}, true, arms[1]
+    for i, arm in ipairs(arms) do
+        local p, same = arm.plan, arm.digest == base.digest
+        is_right = is_right and same and arm.is_exact and p.reserved == arm.measured and p.peak == arm.peak
+            and arm.measured <= (arm.opts.budget or math.huge)
+        rows[i] = { arm.opts.budget and exact(arm.opts.budget) or arm.opts.policy, exact(p.reserved),
+            exact(arm.measured), ('%.0f %%'):format(100 * arm.measured / base.measured), p.recomputed,
+            ('%.4f'):format(p.seconds), ('%.4f'):format(arm.seconds),
+            ('%+.1f %%'):format(100 * (p.seconds / base.plan.seconds - 1)),
+            ('%+.1f %%'):format(100 * (arm.seconds / base.seconds - 1)),
+            i == 1 and '(reference)' or same and 'equal' or 'DIFFERENT' }
+    end
+    print(text.text({ 'budget', 'predicted', 'measured', '', 'recomputed', 's planned', 's measured', 'planned',
+        'measured', 'gradients' }, rows))
+    return is_right
+end
+
+-- Lines of at most so many columns.
+local function wrapped(words, columns)
+    local lines, line = {}, ''
+    for word in words:gmatch '%S+' do
+        if #line + #word + 1 > columns then
+            lines[#lines + 1], line = line, ''
+        end
+        line = line .. (line == '' and '  ' or ' ') .. word
+    end
+    lines[#lines + 1] = line
+    return table.concat(lines, '\n')
+end
+
+-- ---- starting -----------------------------------------------------------------------------------------------------
+local function options()
+    local out = { blocks = 6, d = 192, heads = 6, t = 128, batch = 8, dropout = 0.1, points = 14, rounds = 8,
+        out = root .. '/examples/out' }
+    local i = 1
+    while arg[i] do
+        local name = arg[i]:match('^%-%-(.+)$')
+        if name == 'small' then
+            out.blocks, out.d, out.heads, out.t, out.batch, out.rounds = 3, 32, 4, 32, 2, 1
+        elseif name == 'roofline' then
+            out.roofline = true
+        elseif name == 'out' then
+            i = i + 1
+            out.out = arg[i] or error('--out takes a folder', 0)
+        elseif name and type(out[name]) == 'number' then
+            i = i + 1
+            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
+        else
+            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
+                .. '--dropout P, --points N, --rounds N, --roofline, --small, --out FOLDER', 0)
+        end
+        i = i + 1
+    end
+    return out
+end
+
+local function main()
+    local size = options()
+    local fn = build(size)
+    print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, dropout %g, %d threads; loss = mean of squares')
+        :format(size.blocks, size.d, size.heads, size.t, size.batch, size.dropout, measure.threads()))
+    if not size.roofline then wane.profile(fn, { steps = 5, keep = false }) end
+    print('seconds of a plan: ' .. wane.plan(fn).costs .. '\n')
+
+    local frontier = wane.frontier(fn, { points = size.points })
+    print(frontier)
+
+    local most, least = frontier[1].reserved, frontier[#frontier].reserved
+    local arms = { { opts = { policy = 'save_all' } } }
+    for _, share in ipairs { 0.75, 0.5, 0.25 } do
+        table.insert(arms, { opts = { budget = math.floor(least + share * (most - least)) } })
+    end
+    run(arms, fn, size.rounds)
+    print(('\nrun: bytes reserved over the whole step, medians of %d steps in turns, against save_all')
+        :format(#arms[1].times))
+    local is_right = report(arms)
+
+    local plan, why = wane.plan(fn, { budget = least - 1 })
+    print('\none byte below the least:')
+    print(plan and 'PLANNED' or wrapped(why.message, 100))
+    frontier:plot(size.out .. '/budget.svg')
+    print('\npicture: budget.svg in examples/out (or --out)')
+    if plan or not is_right then os.exit(1, true) end
+end
+
+main()
