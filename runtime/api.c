@@ -301,6 +301,8 @@ int32_t wn_debug(const char *option, int64_t value)
 {
     if (strcmp(option, "poison") == 0) wn__poison_on = value != 0;
     else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
+    else if (strcmp(option, "replay") == 0) wn__replay_on = value != 0;
+    else if (strcmp(option, "replay_fault") == 0) wn__replay_fault = value > 0 ? (int32_t)value : 0;
     else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
@@ -308,10 +310,11 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else
-        return wn__fail(WN_VALUE,
-                        "debug: no option '%s'; there are poison, check, trace, rewrite, fail_alloc, fail_write, "
-                        "unnamed_files, forget_plans",
-                        option);
+        return wn__fail(
+            WN_VALUE,
+            "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, fail_alloc, "
+            "fail_write, unnamed_files, forget_plans",
+            option);
     return WN_OK;
 }
 
@@ -319,6 +322,8 @@ int64_t wn_debug_get(const char *option)
 {
     if (strcmp(option, "poison") == 0) return wn__poison_on;
     if (strcmp(option, "check") == 0) return wn__check_on;
+    if (strcmp(option, "replay") == 0) return wn__replay_on;
+    if (strcmp(option, "replay_fault") == 0) return wn__replay_fault;
     if (strcmp(option, "trace") == 0) return wn__trace_on;
     if (strcmp(option, "rewrite") == 0) return wn__rewrite_on;
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
@@ -390,6 +395,11 @@ uint64_t wn_counter(void)
 void wn_counter_set(uint64_t next)
 {
     wn__here.counter = next;
+}
+
+const char *wn_line_text(int32_t line)
+{
+    return wn__line_text(line);
 }
 
 int32_t wn_line(const char *text)

@@ -91,6 +91,8 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .inplace = n->inplace,
                             .block = n->block + 1,
                             .is_free = n->what == WN_DO_FREE,
+                            .store = store,
+                            .seconds = wn__instr_seconds(p->form, s, i),
                             .workspace = n->work_bytes,
                             .live = s->live[i]};
     if (store < 0) return WN_OK;
@@ -99,6 +101,12 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     out->offset = s->store[store].offset;
     out->bytes = s->store[store].bytes;
     return WN_OK;
+}
+
+int32_t wn_step_kinds(int32_t program, int64_t *rows)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? WN_VALUE : wn__simulate_kinds(p->form, p->schedule, rows);
 }
 
 int32_t wn_trace(int32_t program, int32_t i)

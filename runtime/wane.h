@@ -66,7 +66,8 @@ WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs ba
 /* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
  * outside its buffers), "trace" (keep the executed instruction numbers), "fail_alloc" (fail the nth from now),
  * "fail_write" (the same for calls of the system that write a file), "unnamed_files" (0: as on file systems
- * without), "fault" (plant a fault: specs). */
+ * without), "replay" (every value that is computed again is compared with what it was: WN_ILLEGAL when a bit differs),
+ * "replay_fault" (flips a bit of the nth value computed again in the next run: specs). */
 WN_API int32_t wn_debug(const char *option, int64_t value);
 WN_API int64_t wn_debug_get(const char *option);
 
@@ -79,6 +80,7 @@ WN_API void wn_counter_set(uint64_t next);
 /* Records one application; `line`: wn_line() id of the user's line, or 0. */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
 WN_API int32_t wn_line(const char *text); /* interns "file:line" */
+WN_API const char *wn_line_text(int32_t line); /* "" for 0 */
 /* n = 0: a 0-d number of that dtype; n = 1..8: a vector. Bound at run, never part of a key. */
 WN_API int32_t wn_const(const double *v, int32_t n, int32_t dtype);
 /* A held value (kind INPUT) holding a copy of `bytes`; on meta the bytes are not read. */
@@ -198,12 +200,15 @@ WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forg
 WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
 WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
 WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
-struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water; double seconds; };
+struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
+                     replayed, replayed_bytes; /* values compared, with debug "replay" */ double seconds; };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
-struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free; int64_t offset, bytes, workspace,
-                 live; };
+struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free, store; int64_t offset, bytes, workspace,
+                 live; double seconds; };
 WN_API int32_t wn_step_count(int32_t program);
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
+/* Bytes by kind, (steps + 1) x 9: row 0 before the first step, row i + 1 while step i runs (what frees: after it). */
+WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
                       forward_of, cell_kind, word, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;

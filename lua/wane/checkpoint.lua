@@ -11,6 +11,13 @@ local within = require 'wane.within'
 
 local C, raise = binding.C, errors.raise
 
+-- With one segment nothing is marked, so only who plans can be told.
+local function note_direct(count)
+    local where = errors.where() or 'wane.checkpoint_sequential'
+    require('wane.program').note(where, ('%s: wane.checkpoint_sequential with 1 segment saves 0 bytes: the last segment is '
+        .. 'kept, and it holds all %d parts; give 2 segments or more'):format(where, count))
+end
+
 local checkpoint = {}
 
 local options = { 'use_reentrant', 'preserve_rng_state', 'name', 'determinism_check', 'debug', 'early_stop' }
@@ -91,7 +98,10 @@ function checkpoint.checkpoint_sequential(seq, segments, ...)
         end
     end
     local function all(_, ...)
-        if segments == 1 then return stretch(1, #parts)(...) end
+        if segments == 1 then
+            note_direct(#parts)
+            return stretch(1, #parts)(...)
+        end
         local x = region('segment 1', stretch(1, size), ...)
         for s = 2, segments - 1 do x = region('segment ' .. s, stretch((s - 1) * size + 1, s * size), x) end
         return stretch((segments - 1) * size + 1, #parts)(x)

@@ -36,30 +36,6 @@ local function points_of(handle)
 end
 
 -- ---- what holds the bytes ----------------------------------------------------------------------------------
--- Values alive where a plan's peak is, the largest first: { what =, bytes = }.
-local function values_at_peak(p)
-    local steps, alive, most, at = p:schedule(), {}, -1, nil
-    for i, step in ipairs(steps) do
-        if not step.is_free and step.live + step.workspace > most then most, at = step.live + step.workspace, i end
-    end
-    for i = 1, at or 0 do
-        local step = steps[i]
-        if step.is_free then
-            alive[step.offset .. step.what] = nil
-        elseif step.copy >= 0 then
-            alive[step.offset .. 'free'] = { what = step.path ~= '' and step.path .. ' ' .. step.op or step.op,
-                bytes = step.bytes }
-        end
-    end
-    local list = {}
-    for _, v in pairs(alive) do list[#list + 1] = v end
-    table.sort(list, function(a, b)
-        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
-        return a.what < b.what
-    end)
-    return list
-end
-
 -- Kinds at the peak of the smallest plan, then its largest values.
 local function holders_of(p)
     local list = {}
@@ -68,7 +44,7 @@ local function holders_of(p)
         if p.kinds[name] > 0 then list[#list + 1] = { what = name, bytes = p.kinds[name] } end
     end
     table.sort(list, function(a, b) return a.bytes > b.bytes end)
-    local values = values_at_peak(p)
+    local values = require('wane.explain').peak(p).values
     for i = 1, math.min(3, #values) do
         list[#list + 1] = { what = values[i].what, bytes = values[i].bytes, value = true }
     end
@@ -98,7 +74,8 @@ local function infeasible(self, limit, least)
     end
     return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s); '
         .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least),
-        table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit })
+        table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit,
+        explain = require('wane.explain').budget })
 end
 
 --- Makes an open program the fastest that reserves at most `limit` bytes. Errors: 'budget', with min_budget and

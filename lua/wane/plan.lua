@@ -84,6 +84,7 @@ local function covers_of(self, graph)
     end)
     return covers, layers
 end
+plan.graph_of, plan.covers_of = graph_of, covers_of
 
 local List = {} -- rows that print as a table
 List.__index = List
@@ -98,27 +99,44 @@ local function listed(head, row, items)
     return setmetatable(items, List)
 end
 
---- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word }.
--- `word` is what the plan does: 'save' or 'recompute'.
+-- Who decided about a forward node: a policy, the script's region, or nobody.
+local function decider_of(node, covers, layers)
+    local cover, asked = covers[node.index], {}
+    if cover then return tostring(layers[cover.layer].policy) end
+    for _, layer in ipairs(layers) do
+        if layer.policy.budget and node.word == 0 then return tostring(layer.policy) end
+        if layer.policy.ask and node.word > 0 then asked[#asked + 1] = tostring(layer.policy) end
+    end
+    if #asked > 0 then return table.concat(asked, ' or ') end
+    return node.region > 0 and 'the script' or ''
+end
+
+--- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word, by, module,
+-- line }. `word` is what the plan does: 'save' or 'recompute'; `by` who decided it ('' is nobody: saved); `module` the
+-- type of the module; `line` where it is recorded, with wane.lines(true).
 function Plan:residuals()
-    local items = {}
-    for _, node in ipairs(graph_of(self)) do
+    local items, graph = {}, graph_of(self)
+    local covers, layers = covers_of(self, graph)
+    for _, node in ipairs(graph) do
         if node.is_residual then
             items[#items + 1] = {
                 index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                 shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                word = node.copies > 1 and 'recompute' or 'save',
+                word = node.copies > 1 and 'recompute' or 'save', by = decider_of(node, covers, layers),
+                module = node.module, line = binding.text(C.wn_line_text(node.line)),
             }
         end
     end
-    return listed({ '#', 'op', 'path', 'shape', 'bytes', 'block', 'what' }, function(r)
-        return { r.index, r.op, r.path, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word }
+    return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
+        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word, r.by,
+            r.line }
     end, items)
 end
 
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
---- The instructions in order: a printable list of { what, op, path, phase, bytes, offset, workspace, live, reserved }.
+--- The instructions in order: a printable list of { what, op, path, phase, kind, bytes, offset, workspace, live, seconds,
+-- store (number of the stretch of bytes that is made or freed) }.
 function Plan:schedule()
     local items, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
@@ -127,12 +145,40 @@ function Plan:schedule()
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
             node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
-            is_free = step.is_free ~= 0, inplace = step.inplace,
+            is_free = step.is_free ~= 0, inplace = step.inplace, store = step.store, seconds = step.seconds,
+            kind = program.kinds[step.kind],
         }
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)
         return { s.what, s.op, s.path, s.phase, bytes.exact(s.bytes), s.offset, bytes.exact(s.live) }
     end, items)
+end
+
+--- Bytes by kind over the step: row 1 before the first instruction, row i + 1 while instruction i runs, its workspace
+-- among them (what frees: after it).
+-- @return list of { live = bytes, name of a kind = bytes, ... }
+function Plan:kinds_over_time()
+    local n, count = C.wn_step_count(self.program.handle), #program.kinds + 1
+    local rows, out = binding.new('int64_t[?]', (n + 1) * count), {}
+    check(C.wn_step_kinds(self.program.handle, rows))
+    for i = 0, n do
+        local row, live = {}, 0
+        for kind = 0, count - 1 do
+            local size = tonumber(rows[i * count + kind])
+            row[program.kinds[kind]], live = size, live + size
+        end
+        row.live = live
+        out[i + 1] = row
+    end
+    return out
+end
+
+--- Why the plan is what it is, and mistakes: a printable list of findings (see explain.lua).
+-- @param path file the text is written to (optional)
+function Plan:explain(path)
+    local report = require('wane.explain').of(self)
+    if path then plot.write(path, tostring(report) .. '\n') end
+    return report
 end
 
 --- Runs the verifier once more. Returns true; raises 'illegal' with the rule and the instruction.
@@ -419,21 +465,21 @@ end
 function plan.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
     local request = plan.request_of(fn, 'wane.plan')
-    local copy = {}
+    local copy, notes = {}, program.notes()
     for key, value in pairs(request) do copy[key] = value end
     local chosen = require('wane.grad').policy(opts)
     if chosen ~= nil then copy.policy = chosen end
     copy.target = require('wane.costs').target(opts.target, 'wane.plan')
     local opened = program.open(copy)
     local ok, why = pcall(opened.plan, opened)
-    if ok then return plan.of(opened) end
+    if ok then
+        local made = plan.of(opened)
+        made.notes = notes
+        return made
+    end
     opened:close()
     if errors.is(why) and why.code == 'budget' then return nil, why end
     error(why, 0)
-end
-
-for _, name in ipairs { 'explain', 'trace' } do
-    Plan[name] = function() raise(nil, 'unsupported', 'plan:%s is not in this version', name) end
 end
 
 -- Functions of later versions: they raise 'unsupported'.

@@ -230,6 +230,20 @@ function program.run(request)
     return p
 end
 
+local notes = {} -- of the last planning
+
+--- Notes what a plan cannot see in its graph: a call that does nothing. Kept while a function is planned.
+-- @param place where in the script
+-- @param message what plan:explain() says about it
+function program.note(place, message)
+    if capture then notes[#notes + 1] = { place = place, message = message } end
+end
+
+--- What was noted while the last function was planned: a list of { place =, message = }.
+function program.notes()
+    return notes
+end
+
 --- Calls fn with run points captured instead of run; the random counter is put back.
 -- @param fn called with the further arguments
 -- @param on_request function(request), default: refuse reads, ignore the rest
@@ -253,6 +267,7 @@ function program.planning(fn, on_request, ...)
         end } })
     end
     module.new_epoch()
+    notes = {}
     return restore(pcall(within, 'capture', refuse, fn, ...))
 end
 

@@ -62,6 +62,11 @@ int32_t wn__place(const struct wn__form *f, struct wn__schedule *s);
 int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);
 /* simulate.c: fills the summary; calls no device. */
 int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s);
+/* The same walk for who looks: bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs,
+ * its workspace among them (what frees: after it). */
+int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s,
+                           int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
+double wn__instr_seconds(const struct wn__form *f, const struct wn__schedule *s, int32_t i); /* as the summary adds */
 void wn__schedule_unref(struct wn__schedule *s);
 
 /* What a cell of the form takes while the program runs, whoever asks: the state's share of live bytes. */

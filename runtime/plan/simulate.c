@@ -6,7 +6,10 @@
 
 struct sim {
     const struct wn__form *f;
-    struct wn__schedule *s;
+    const struct wn__schedule *s;
+    struct wn_summary *sum;
+    int64_t *after; /* (n) live bytes after each instruction; NULL: not asked for */
+    int64_t *rows;  /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
     uint8_t *alive; /* (n_stores) */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
@@ -33,7 +36,7 @@ static void move(struct sim *m, int32_t kind, int64_t bytes)
 
 static void note_peak(struct sim *m)
 {
-    struct wn_summary *sum = &m->s->summary;
+    struct wn_summary *sum = m->sum;
     int32_t stage = m->in_backward ? 3 : 2; /* peak_forward, peak_backward */
     if (m->live > sum->at[stage]) sum->at[stage] = m->live;
     if (m->live <= sum->peak) return;
@@ -63,27 +66,34 @@ static void make_alive(struct sim *m, int32_t store)
     move(m, t->kind, t->bytes);
 }
 
-static void run_instr(struct sim *m, const struct wn__instr *n)
+static void note_row(const struct sim *m, int32_t row)
 {
+    if (m->rows != NULL) memcpy(m->rows + (int64_t)row * WN_KIND_COUNT, m->kinds, sizeof m->kinds);
+}
+
+static void run_instr(struct sim *m, int32_t i)
+{
+    const struct wn__instr *n = &m->s->instr[i];
     int32_t there = is_there(m, n);
     double seconds = there ? 0 : m->f->seconds[n->node];
     m->seconds += seconds;
     m->measured += m->f->is_measured[n->node] ? seconds : 0;
     m->base_seconds += n->recompute ? 0 : seconds;
-    m->s->summary.recomputed += n->recompute;
-    if (!there) m->s->summary.moved += (int64_t)node_cost(m->f, n->node).bytes;
+    m->sum->recomputed += n->recompute;
+    if (!there) m->sum->moved += (int64_t)node_cost(m->f, n->node).bytes;
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
     note_peak(m);
+    note_row(m, i + 1);
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
 static void start(struct sim *m)
 {
-    struct wn_summary *sum = &m->s->summary;
+    struct wn_summary *sum = m->sum;
     wn__state_bytes(m->f, m->kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
     sum->state = m->live;
@@ -95,6 +105,36 @@ static void start(struct sim *m)
     memcpy(sum->kinds, m->kinds, sizeof sum->kinds);
     sum->at[0] = m->live;
     note_peak(m);
+    note_row(m, 0);
+}
+
+/* The whole walk; fills m->sum but for what needs no walk. */
+static int32_t walk(struct sim *m)
+{
+    const struct wn__schedule *s = m->s;
+    memset(m->sum, 0, sizeof *m->sum);
+    m->alive = wn__alloc(s->n_stores + 1);
+    if (m->alive == NULL) return WN_OOM;
+    start(m);
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
+            m->in_backward = 1;
+            m->sum->at[1] = m->live; /* after_forward: the instant before the first backward instruction */
+        }
+        if (n->what == WN_DO_RUN) run_instr(m, i);
+        if (n->what == WN_DO_FREE) {
+            m->alive[n->out] = 0;
+            move(m, s->store[n->out].kind, -s->store[n->out].bytes);
+        }
+        if (n->what != WN_DO_RUN) note_row(m, i + 1);
+        if (m->after != NULL) m->after[i] = m->live;
+    }
+    if (!m->in_backward) m->sum->at[1] = m->live;
+    if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
+    m->sum->at[4] = m->live;
+    wn__free(m->alive);
+    return WN_OK;
 }
 
 static int64_t reserved(const struct wn__form *f, const struct wn__schedule *s)
@@ -116,32 +156,11 @@ static int64_t residual_bytes(const struct wn__form *f)
 
 int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
 {
-    struct sim m = {.f = f, .s = s};
     struct wn_summary *sum = &s->summary;
-    memset(sum, 0, sizeof *sum);
-    m.alive = wn__alloc(s->n_stores + 1);
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
-    if (m.alive == NULL || s->live == NULL) {
-        wn__free(m.alive);
-        return WN_OOM;
-    }
-    start(&m);
-    for (int32_t i = 0; i < s->n; i++) {
-        const struct wn__instr *n = &s->instr[i];
-        if (n->phase != WN_PHASE_FORWARD && !m.in_backward) {
-            m.in_backward = 1;
-            sum->at[1] = m.live; /* after_forward: the instant before the first backward instruction */
-        }
-        if (n->what == WN_DO_RUN) run_instr(&m, n);
-        s->live[i] = m.live;
-        if (n->what != WN_DO_FREE) continue;
-        m.alive[n->out] = 0;
-        move(&m, s->store[n->out].kind, -s->store[n->out].bytes);
-        s->live[i] = m.live;
-    }
-    if (!m.in_backward) sum->at[1] = m.live;
-    if (s->scalars >= 0) move(&m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
-    sum->at[4] = m.live;
+    if (s->live == NULL) return WN_OOM;
+    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live};
+    WN_TRY(walk(&m));
     sum->reserved = reserved(f, s);
     sum->arena = s->arena;
     sum->seconds = m.seconds;
@@ -154,6 +173,19 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
     sum->device = f->device;
     sum->activation_bytes = residual_bytes(f);
     sum->lent = s->lent;
-    wn__free(m.alive);
     return WN_OK;
+}
+
+int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s, int64_t *rows)
+{
+    struct wn_summary sum;
+    struct sim m = {.f = f, .s = s, .sum = &sum, .rows = rows};
+    return walk(&m);
+}
+
+double wn__instr_seconds(const struct wn__form *f, const struct wn__schedule *s, int32_t i)
+{
+    const struct sim m = {.f = f, .s = s};
+    const struct wn__instr *n = &s->instr[i];
+    return n->what != WN_DO_RUN || is_there(&m, n) ? 0 : f->seconds[n->node];
 }

@@ -1,14 +1,15 @@
-/* The checked run: see check.h. It compares bytes, not intentions, and so costs the whole memory of the program at
+/* The checked run and the replay check: see check.h. The first compares bytes, not intentions, and so costs the whole memory of the program at
  * every instruction; it must never be on outside specs. */
 #include "check.h"
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/rewrite.h"
 
 #define GUARD (1 << 20)
 #define CANARY 0xA5
 #define POISON 0xFF /* every float of it is a NaN */
 
-int32_t wn__check_on, wn__poison_on;
+int32_t wn__check_on, wn__poison_on, wn__replay_on, wn__replay_fault;
 
 int64_t wn__check_guard(void)
 {
@@ -33,6 +34,7 @@ int32_t wn__check_start(struct wn__check *c, struct wn_program *p, char *arena, 
     c->result = result;
     c->poison = wn__poison_on && d->real;
     c->on = wn__check_on && d->real;
+    WN_TRY(wn__replay_start(c));
     if (c->poison && p->schedule->arena > 0) WN_TRY(d->fill(d, arena, POISON, p->schedule->arena));
     if (!c->on) return WN_OK;
     c->span = wn__alloc((1 + f->n_slabs + f->n_results + f->n_cells) * (int64_t)sizeof *c->span);
@@ -106,6 +108,64 @@ int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* ---- what is computed again ---------------------------------------------------------------------------------- */
+
+int32_t wn__replay_start(struct wn__check *c)
+{
+    const struct wn__form *f = c->p->form;
+    const struct wn__schedule *s = c->p->schedule;
+    int64_t most = 0;
+    c->replay = wn__replay_on && wn__device(c->p->device)->real;
+    if (!c->replay) return WN_OK;
+    for (int32_t i = 0; i < f->n; i++)
+        if (s->node_copies[i] > 1 && wn__bytes(&f->node[i].type) > most) most = wn__bytes(&f->node[i].type);
+    c->first = wn__alloc((f->n + 1) * (int64_t)sizeof *c->first);
+    c->issued = wn__alloc(f->n + 1);
+    c->room = wn__alloc(most + 1);
+    return c->first == NULL || c->issued == NULL || c->room == NULL ? WN_OOM : WN_OK;
+}
+
+static int32_t replay_differs(const struct wn__check *c, const struct wn__instr *n)
+{
+    const struct wn__pnode *q = &c->p->form->node[n->node];
+    const char *path = wn__scope_get(q->scope)->path;
+    return wn__fail(
+        WN_ILLEGAL,
+        "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
+        "value that was dropped%s%s",
+        wn__form_op_text(c->p->form, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
+        c->issued[n->node], c->p->schedule->node_copies[n->node], q->line ? "; recorded at " : "",
+        wn__line_text(q->line));
+}
+
+int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
+{
+    const struct wn__schedule *s = c->p->schedule;
+    if (!c->replay || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
+    const struct wn__store *t = &s->store[s->copy[n->out].store];
+    if (t->space == WN_SPACE_GIVEN) return WN_OK;
+    struct wn_device *d = wn__device(c->p->device);
+    char *at = (char *)store_start(c, t) + s->copy[n->out].at;
+    int64_t bytes = wn__bytes(&c->p->form->node[n->node].type);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    WN_TRY(d->sync(d));
+    WN_TRY(d->get(d, c->room, at, bytes));
+    if (c->issued[n->node] > 0 && ++c->met == wn__replay_fault && bytes > 0) {
+        c->room[bytes / 2] ^= 1;
+        wn__replay_fault = 0;
+        WN_TRY(d->put(d, at, c->room, bytes));
+    }
+    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ c->room[i]) * UINT64_C(0x100000001b3);
+    if (c->issued[n->node] < UINT8_MAX) c->issued[n->node]++;
+    if (c->issued[n->node] == 1) {
+        c->first[n->node] = hash;
+        return WN_OK;
+    }
+    c->p->measured.replayed++;
+    c->p->measured.replayed_bytes += bytes;
+    return hash == c->first[n->node] ? WN_OK : replay_differs(c, n);
+}
+
 int32_t wn__check_free(struct wn__check *c, char *start, int64_t bytes)
 {
     struct wn_device *d = wn__device(c->p->device);
@@ -127,5 +187,8 @@ int64_t wn__check_stop(struct wn__check *c)
     }
     wn__free(c->span);
     c->span = NULL;
+    wn__free(c->first);
+    wn__free(c->issued);
+    wn__free(c->room);
     return top;
 }

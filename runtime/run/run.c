@@ -190,6 +190,7 @@ static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__mete
         if (wn__sync_on || wn__timing_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
         if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
         WN_TRY(wn__check_after(check, n));
+        WN_TRY(wn__replay_after(check, n));
     }
     return WN_OK;
 }
