@@ -43,14 +43,23 @@ end)
 
 -- ---- the forward, and who owns what ----------------------------------------------------------------------------
 local function chain_of(scope)
-    local chain = {}
+    local chain = { is_in = {} } -- innermost first; is_in: set of its scopes
     while scope ~= 0 do
         local info = module.of_scope(scope)
         if not info then break end
         chain[#chain + 1] = { scope = scope, info = info }
+        chain.is_in[scope] = true
         scope = info.parent_scope
     end
     return chain
+end
+
+-- Whether some reader, given by its chain of scopes, lies outside of a scope; nobody reads: so does the caller.
+local function is_read_outside(readers, scope)
+    for i = 1, #readers do
+        if not readers[i].is_in[scope] then return true end
+    end
+    return #readers == 0
 end
 
 -- Forward nodes in order; node.chain: scopes from the innermost out; node.owners: the part of the chain the
@@ -67,22 +76,13 @@ local function forward_of(graph)
     end
     for _, node in ipairs(list) do
         for _, input in ipairs(node.inputs) do
-            if input.readers_of then input.readers_of[node.scope] = chains[node.scope] end
+            local readers = input.readers_of
+            if readers and readers[#readers] ~= node.chain then readers[#readers + 1] = node.chain end
         end
     end
     for _, node in ipairs(list) do
-        local first = 1
-        local function is_outside(scope)
-            local read = false
-            for _, chain in pairs(node.readers_of) do
-                read = true
-                local found = false
-                for _, link in ipairs(chain) do found = found or link.scope == scope end
-                if not found then return true end
-            end
-            return not read
-        end
-        while node.chain[first] and is_outside(node.chain[first].scope) do first = first + 1 end
+        local first, chain = 1, node.chain
+        while chain[first] and is_read_outside(node.readers_of, chain[first].scope) do first = first + 1 end
         node.owners = first
     end
     return list
