@@ -1,7 +1,7 @@
--- Selective recomputation by layer type on a stack of GPT blocks: attention recomputed and the MLP stored, the reverse,
--- each block recomputed, everything stored; and beside each the plan that a budget of the very same bytes gets. Once
--- with attention composed of products, softmax and dropout, whose (T, T) values are there to be let go of, and once with
--- tiled attention, which never has them. Ops are measured first (wane.profile, kept in this process alone).
+-- Selective recomputation by layer type on a stack of GPT blocks: attention recomputed and the MLP stored, the
+-- reverse, each block recomputed, everything stored; and beside each the plan of a budget of the very same bytes. Once
+-- with attention composed of products, softmax and dropout, whose (T, T) values are there to be let go of, and once
+-- with tiled attention, which never has them. Ops are measured first (wane.profile, kept in this process alone).
 --
 --   luajit examples/selective.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--rounds N]
 --                                 [--roofline] [--small]
@@ -101,7 +101,8 @@ end
 local function conclude(arms)
     local base, best, most = arms[1], nil, 0
     local function rate(arm, field)
-        local extra = 1000 * ((field == 'planned' and arm.plan.seconds - base.plan.seconds) or arm.seconds - base.seconds)
+        local extra = field == 'planned' and arm.plan.seconds - base.plan.seconds or arm.seconds - base.seconds
+        extra = 1000 * extra
         return extra > 0 and (base.measured - arm.measured) / MiB / extra or math.huge
     end
     local function shown(value) return value == math.huge and 'no time' or ('%.2f MiB a ms'):format(value) end
@@ -122,7 +123,7 @@ end
 
 -- ---- starting -----------------------------------------------------------------------------------------------------
 local function options()
-    local out = { blocks = 6, d = 192, heads = 6, t = 256, batch = 4, dropout = 0.1, rounds = 6 }
+    local out = { blocks = 6, d = 192, heads = 6, t = 256, batch = 4, dropout = 0.1, rounds = 4 }
     local i = 1
     while arg[i] do
         local name = arg[i]:match('^%-%-(.+)$')

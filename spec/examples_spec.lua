@@ -51,6 +51,18 @@ end
 
 local function bytes(cell) return (tonumber((cell:gsub(',', '')))) end
 
+describe('examples/catalogue.lua', function()
+    it('finds its claims', function()
+        local out = example('catalogue', '')
+        assert.is_nil(out:match 'DOES NOT HOLD', out)
+        assert.equal(16, select(2, out:gsub('\n  holds  ', '')))
+        local rows = rows_of(out, 'segments k  k + ceil(L/k)')
+        assert.same({ '', '5', '9', '9', '26.7 %', '9', '20.0 %' }, rows[2])
+        assert.same({ '', '10', '12', '12', '30.0 %', '12', '15.0 %' }, rows[3])
+        assert.truthy(out:match 'every fourth single Linear as a region saves 0 of')
+    end)
+end)
+
 describe('examples/deepmlp.lua', function()
     local to, out
 
