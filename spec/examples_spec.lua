@@ -187,7 +187,7 @@ describe('examples/selective.lua', function()
                 assert.equal(cells[2], cells[3])
                 assert.equal(8, #cells[10])
                 assert.equal(arms[1][10], cells[10])
-                if cells[1] == 'the planner within that' then
+                if cells[1] == 'planner within that' then
                     assert.is_true(bytes(cells[2]) <= bytes(hand[2]))
                     assert.is_true(tonumber(cells[6]) <= tonumber(hand[6]))
                 elseif i > 1 then
