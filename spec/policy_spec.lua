@@ -114,10 +114,10 @@ describe('a policy function', function()
             assert.is_truthy(text:find('not in this version', 1, true))
             assert.equal('unsupported', why.code)
         end
-        for _, name in ipairs { 'budget', 'binomial', 'recipe' } do
+        for _, name in ipairs { 'binomial', 'recipe' } do
             assert.is_truthy(message(policy[name], 3):find('policy.' .. name .. ' is not in this version', 1, true))
         end
-        assert.is_truthy(message(wane.plan, fn, { policy = 'budget(2 GiB)' }):find('not in this version', 1, true))
+        assert.is_truthy(message(wane.plan, fn, { policy = 'binomial(2)' }):find('not in this version', 1, true))
     end)
 end)
 
