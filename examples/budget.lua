@@ -8,7 +8,51 @@
 --
 -- What it printed (2 cores, the CPU device, nothing else running):
 --
---   OUTPUT
+--   GPT stack: 6 blocks, d = 192, 6 heads, T = 128, batch 8, dropout 0.1, 2 threads; loss = mean of squares
+--   seconds of a plan: 100 % of it measured on this machine, else a roofline
+--
+--   14 of 76 plans worth having, 252 looked at
+--    #    reserved              seconds  over the fastest  recomputed  from
+--   --  ----------  ---------  --------  ----------------  ----------  --------------------------
+--    1  88,995,072  84.87 MiB  0.062469            +0.0 %           0  as marked  <- you are here
+--    2  83,494,144  79.63 MiB  0.062657            +0.3 %           9  solved+
+--    3  79,549,696  75.86 MiB  0.062891            +0.7 %          24  solved+
+--    4  75,621,632  72.12 MiB  0.063134            +1.1 %          13  solved+
+--    5  70,112,512  66.86 MiB  0.063434            +1.5 %          18  solved+
+--    6  63,034,624  60.11 MiB  0.064286            +2.9 %          21  solved
+--    7  55,956,736  53.36 MiB  0.066014            +5.7 %          24  solved+
+--    8  50,451,712  48.11 MiB  0.067555            +8.1 %          29  solved+
+--    9  45,733,120  43.61 MiB  0.068865           +10.2 %          34  solved+
+--   10  41,800,960  39.86 MiB  0.070040           +12.1 %          40  solved+
+--   11  37,868,800  36.11 MiB  0.071120           +13.8 %          37  solved
+--   12  35,509,504  33.86 MiB  0.071819           +15.0 %          43  solved
+--   13  32,396,544  30.90 MiB  0.072802           +16.5 %          39  solved
+--   14  30,790,912  29.36 MiB  0.074188           +18.8 %          39  solved
+--   by hand        reserved   seconds  best within that  slower by
+--   -----------  ----------  --------  ----------------  ---------
+--   save_all     88,995,072  0.062469          0.062469      0.0 %
+--   sqrt         56,005,888  0.072046          0.066014      9.1 %
+--   every(1)     34,731,264  0.077629          0.072121      7.6 %
+--   every(2)     45,749,504  0.080625          0.068865     17.1 %
+--   segments(2)  56,005,888  0.072046          0.066014      9.1 %
+--   segments(3)  45,749,504  0.074573          0.068865      8.3 %
+--   segments(4)  53,597,440  0.070049          0.066648      5.1 %
+--
+--   run: bytes reserved over the whole step, medians of 16 steps in turns, against save_all
+--   budget       predicted    measured         recomputed  s planned  s measured  planned  measured  gradients
+--   ----------  ----------  ----------  -----  ----------  ---------  ----------  -------  --------  -----------
+--   save_all    88,995,072  88,995,072  100 %           0     0.0625      0.0650   +0.0 %    +0.0 %  (reference)
+--   74,444,032  74,048,768  74,048,768   83 %          17     0.0632      0.0655   +1.2 %    +0.8 %  equal
+--   59,892,992  59,102,464  59,102,464   66 %          23     0.0651      0.0672   +4.3 %    +3.3 %  equal
+--   45,341,952  44,946,688  44,946,688   51 %          37     0.0691      0.0713  +10.7 %    +9.6 %  equal
+--
+--   one byte below the least:
+--     a budget of 30,790,911 bytes cannot be kept: the least that would do is 30,790,912 bytes (29.36
+--     MiB); at its peak that plan holds parameter 10.18 MiB, gradient 9.05 MiB, activation 9.01 MiB,
+--     input 768.00 KiB, 1.mlp.act matmul+gelu_grad 3.00 MiB, 1.mlp.up linear 3.00 MiB, 1 dropout+add
+--     768.00 KiB
+--
+--   picture: budget.svg in examples/out (or --out)
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'

@@ -81,8 +81,8 @@ describe('README.md', function()
         end
     end
 
-    it('has five differences, bf16, a resumed run, three reports and a sweep', function()
-        assert.equal(11, count)
+    it('has five differences, budgets, bf16, a resumed run, three reports and a sweep', function()
+        assert.equal(12, count)
     end)
 
     it('shows a session at the prompt as it goes', function()
@@ -162,7 +162,7 @@ describe('the policy table of README.md', function()
         end
         local sentence = text:match 'Not in this version, and refused by name: (.-)%.\n'
         for name in sentence:gmatch '`([^`]+)`' do absent[name] = true end
-        local helpers = { is = true, of = true, check_word = true, key = true, decide = true }
+        local helpers = { is = true, of = true, check_word = true, key = true, decide = true, within_budget = true }
         for name, value in pairs(wane.policy) do
             if type(value) == 'function' and not helpers[name] then
                 local fine, e = pcall(value, 1)
@@ -217,6 +217,7 @@ describe('the environment table of README.md', function()
             local source = helper.read(path)
             for name in source:gmatch '"(WANE_[A-Z_]+)"' do read[name] = true end
             for name in source:gmatch "getenv%s*%(?%s*'([%w_]+)'" do read[name] = true end
+            for name in source:gmatch "variable%s*%(?%s*'(WANE_[%w_]+)'" do read[name] = true end
         end
         assert.same(read, listed)
         assert.truthy(next(read))

@@ -37,7 +37,8 @@ end
 
 -- Runs a Lua file from another folder; its output, without seconds, and its exit code.
 function readme.run_file(path, folder)
-    local command = ("cd /tmp && WANE_THREADS=2 WANE_ONEDNN=auto LUA_PATH=%s ${LUAJIT:-luajit} %s"):format(
+    local command = ("cd /tmp && WANE_THREADS=2 WANE_ONEDNN=auto WANE_COSTS=off LUA_PATH=%s "
+        .. '${LUAJIT:-luajit} %s'):format(
         quoted(folder .. '/lua/?.lua;' .. folder .. '/lua/?/init.lua;;'), quoted(path))
     return helper.shell(command)
 end

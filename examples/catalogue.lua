@@ -1,0 +1,309 @@
+-- E5, what a topic page on activation checkpointing says, worked out: units of memory and overhead by the number of
+-- segments, the planner's optimum beside them; unequal layers; the search by bisection, which fails because the peak
+-- falls and rises again with the number of segments; and where such pages are wrong, checked where it can be.
+-- Everything is planned, nothing trains but a layer of a few numbers.
+--
+--   luajit examples/catalogue.lua
+--
+-- What it printed (seconds there are a roofline, not measured):
+--
+--   20 equal layers, units of one activation, overhead in a step of forward 1 and backward 2
+--   segments k  k + ceil(L/k)  played  overhead  planner  overhead
+--   ----------  -------------  ------  --------  -------  --------
+--   1                      21      21     0.0 %       21     0.0 %
+--   5                       9       9    26.7 %        9    20.0 %
+--   10                     12      12    30.0 %       12    15.0 %
+--   20                     21      21    31.7 %       21     0.0 %
+--   least                                              3   313.3 %
+--     holds  k + ceil(L/k) is what the schedule takes: 21, 9, 12, 21; overhead 0, 26.7, 30, 31.7 %
+--     holds  the planner is never slower in the same units
+--
+--   Unequal layers: 5 that give 8 units, 5 of 4, 5 of 2, 5 of 1
+--   segments k  played  overhead  planner  overhead
+--   ----------  ------  --------  -------  --------
+--            2      68    16.7 %       67     3.3 %
+--            4      48    25.0 %       47     8.3 %
+--            5      40    26.7 %       39    11.7 %
+--           10      44    30.0 %       43    10.0 %
+--     holds  the planner is faster in the same units each time
+--
+--   A target of 9 units, by bisection over 1 to 20 segments
+--     holds  bisection tries 10, 15, 18, 19 and ends at 20: 21 units
+--     holds  k = 4, 5 would do
+--     holds  the planner finds 9 units, 20.0 % over saving everything
+--
+--   The same on a network: 20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments
+--     170 98 82 66 58 70 98 86 74 62 130 126 122 118 114 110 106 102 98 94
+--     holds  it falls and rises again; the least is at 5 segments
+--     holds  bisection for these 60,858,368 bytes tries 10, 15, 18, 19 and ends at 20: 98,607,104 bytes
+--     holds  a budget of them gives 60,858,368 bytes, a step 2.5 % shorter than with 5 segments
+--     holds  counting parameters (40) for layers (20), as a page does, bisects over segments that do not exist
+--     holds  with 5 segments, a measure of the forward alone sees 59,789,568 of the 60,841,984 bytes of the step
+--
+--   Corrections
+--     holds  use_reentrant does not change exactness: the same bits with true, with false, without a region
+--     holds  every fourth single Linear as a region saves 0 of 271,616 bytes: its backward reads but its input
+--     holds  what is computed under no_grad, as a page offloads, trains nothing: no gradient
+--     holds  wane.create_checkpoint_fn is an error here, too
+--     (said, not checked: PyTorch has no create_checkpoint_fn, its checkpoint_sequential takes segments, not
+--     num_segments; JAX's policies are everything_saveable and nothing_saveable, there is no everyTHING; an
+--     offload that leaves the module on the GPU moves none of its bytes)
+--
+--   6 GPT blocks, d = 384, T = 512, batch 4, attention composed; planned
+--   recomputed              MiB saved  ms more  MiB a ms
+--   ----------------------  ---------  -------  --------
+--   attention, all of it        305.9    471.5      0.65
+--   softmax, dropout, mask      246.0    142.0      1.73
+--   MLP                         119.9    297.8      0.40
+--     holds  attention is recomputed because its bytes are many and cheap to make, those of (T, T) most of all
+--     (a tiled attention has no such bytes; both are measured in examples/selective.lua)
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+
+local nn, policy = wane.nn, wane.policy
+local measure, text = require 'wane.measure', require 'wane.table'
+local exact = wane.bytes.exact
+local LAYERS = 20
+local is_right = true
+
+-- A line that ends in whether it holds; the script fails at the end when one does not.
+local function claim(holds, form, ...)
+    is_right = is_right and holds
+    print(('  %s  %s'):format(holds and 'holds' or 'DOES NOT HOLD', form:format(...)))
+end
+
+-- ---- chains of units ----------------------------------------------------------------------------------------------
+-- Layers that each give sizes[i] units, take 1 forward and 2 backward; gradients are not counted, as such pages do.
+local function chain_of(sizes)
+    local stages = {}
+    for i, size in ipairs(sizes) do
+        stages[i] = { fwd_time = 1, bwd_time = 2, out_bytes = size, saved_bytes = size, fwd_tmp_bytes = 0,
+            bwd_tmp_bytes = 0, grad_bytes = 0 }
+    end
+    return { input_bytes = sizes[1], input_grad_bytes = 0, stages = stages }
+end
+
+-- The schedule of k segments as equal as can be: inputs kept, the last one saved whole, each run again before its
+-- backward.
+local function segments(n, k)
+    local list = {}
+    local function add(...) list[#list + 1] = { ... } end
+    local function first(s) return math.floor((s - 1) * n / k) + 1 end
+    for s = 1, k - 1 do
+        for i = first(s), first(s + 1) - 1 do
+            add('F', i)
+            if i > first(s) then add('Free', i - 1) end
+        end
+    end
+    for s = k, 1, -1 do
+        for i = first(s), first(s + 1) - 1 do add('Fe', i, 0) end
+        for i = first(s + 1) - 1, first(s), -1 do add('B', i) end
+    end
+    return list
+end
+
+local function percent(time, base) return ('%.1f %%'):format(100 * (time / base - 1)) end
+
+-- The planner at the bytes of `peak`: peak and overhead in text.
+local function planned(chain, peak, base)
+    local best = wane.plan_chain(chain, peak)
+    return best.peak, percent(best.time, base), best.time
+end
+
+local function equal_layers()
+    local sizes, rows, base = {}, {}, 3 * LAYERS
+    for i = 1, LAYERS do sizes[i] = 1 end
+    local chain = chain_of(sizes)
+    local want = { [1] = { 21, '0.0 %' }, [5] = { 9, '26.7 %' }, [10] = { 12, '30.0 %' }, [20] = { 21, '31.7 %' } }
+    local as_said, never_slower = true, true
+    for _, k in ipairs { 1, 5, 10, 20 } do
+        local played = wane.replay_chain(chain, segments(LAYERS, k))
+        local peak, overhead, time = planned(chain, played.peak, base)
+        rows[#rows + 1] = { k, k + math.ceil(LAYERS / k), played.peak, percent(played.time, base), peak, overhead }
+        as_said = as_said and played.peak == want[k][1] and percent(played.time, base) == want[k][2]
+            and played.peak == k + math.ceil(LAYERS / k)
+        never_slower = never_slower and time <= played.time
+    end
+    local front = wane.chain_frontier(chain)
+    rows[#rows + 1] = { 'least', '', '', '', front[1].bytes, percent(front[1].time, base) }
+    print(('%d equal layers, units of one activation, overhead in a step of forward 1 and backward 2'):format(LAYERS))
+    print(text.text({ 'segments k', 'k + ceil(L/k)', 'played', 'overhead', 'planner', 'overhead' }, rows))
+    claim(as_said, 'k + ceil(L/k) is what the schedule takes: 21, 9, 12, 21; overhead 0, 26.7, 30, 31.7 %%')
+    claim(never_slower, 'the planner is never slower in the same units')
+    return chain
+end
+
+local function unequal_layers()
+    local sizes, rows, base = {}, {}, 3 * LAYERS
+    for i = 1, LAYERS do sizes[i] = i <= 5 and 8 or i <= 10 and 4 or i <= 15 and 2 or 1 end
+    local chain, faster = chain_of(sizes), 0
+    for _, k in ipairs { 2, 4, 5, 10 } do
+        local played = wane.replay_chain(chain, segments(LAYERS, k))
+        local peak, overhead, time = planned(chain, played.peak, base)
+        rows[#rows + 1] = { k, played.peak, percent(played.time, base), peak, overhead }
+        if time < played.time then faster = faster + 1 end
+    end
+    print('\nUnequal layers: 5 that give 8 units, 5 of 4, 5 of 2, 5 of 1')
+    print(text.text({ 'segments k', 'played', 'overhead', 'planner', 'overhead' }, rows))
+    claim(faster == 4, 'the planner is faster in the same units each time')
+end
+
+-- ---- the search for a fitting number of segments ------------------------------------------------------------------
+-- Bisection over the number of segments, as if more of them always took less.
+local function bisect(peak_of, most, target)
+    local low, high, tried = 1, most, {}
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        tried[#tried + 1] = middle
+        if peak_of(middle) <= target then high = middle else low = middle + 1 end
+    end
+    return peak_of(low) <= target and low or nil, table.concat(tried, ', '), low
+end
+
+local function search_in_units(chain)
+    local target = 9
+    local function peak_of(k) return wane.replay_chain(chain, segments(LAYERS, k)).peak end
+    local found, tried, ended = bisect(peak_of, LAYERS, target)
+    local fitting = {}
+    for k = 1, LAYERS do
+        if peak_of(k) <= target then fitting[#fitting + 1] = k end
+    end
+    local best = wane.plan_chain(chain, target)
+    print(('\nA target of %d units, by bisection over 1 to %d segments'):format(target, LAYERS))
+    claim(found == nil, 'bisection tries %s and ends at %d: %d units', tried, ended, peak_of(ended))
+    claim(#fitting > 0, 'k = %s would do', table.concat(fitting, ', '))
+    claim(best.peak <= target, 'the planner finds %d units, %s over saving everything', best.peak,
+        percent(best.time, 3 * LAYERS))
+end
+
+-- The same search on a network: 20 layers Linear(256, 256) and GELU, batch 4096, on the device meta.
+local function search_in_bytes()
+    local before = wane.set_device 'meta'
+    local layers = {}
+    for i = 1, LAYERS do layers[i] = nn.Sequential { nn.Linear(256, 256), nn.GELU() } end
+    local model, x = nn.Sequential(layers), wane.zeros(4096, 256)
+    local function fn() return model(x):sum() end
+    local peaks, seconds, words = {}, {}, {}
+    local lowest = 1
+    for k = 1, LAYERS do
+        local p = wane.plan(fn, { policy = policy.segments(k) })
+        peaks[k], seconds[k] = p.reserved, p.seconds
+        words[k] = ('%.0f'):format(p.reserved / wane.MiB)
+        if p.reserved < peaks[lowest] then lowest = k end
+    end
+    local target = peaks[lowest]
+    local found, tried, ended = bisect(function(k) return peaks[k] end, LAYERS, target)
+    local best = wane.plan(fn, { budget = target })
+    print('\nThe same on a network: 20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments')
+    print('  ' .. table.concat(words, ' '))
+    claim(peaks[1] > target and peaks[LAYERS] > target, 'it falls and rises again; the least is at %d segments', lowest)
+    claim(found == nil, 'bisection for these %s bytes tries %s and ends at %d: %s bytes', exact(target), tried, ended,
+        exact(peaks[ended]))
+    claim(best.reserved <= target and best.seconds <= seconds[lowest],
+        'a budget of them gives %s bytes, a step %.1f %% shorter than with %d segments', exact(best.reserved),
+        100 * (1 - best.seconds / seconds[lowest]), lowest)
+    claim(#model:parameters() == 2 * LAYERS,
+        'counting parameters (%d) for layers (%d), as a page does, bisects over segments that do not exist',
+        #model:parameters(), LAYERS)
+    local at = wane.plan(fn, { policy = policy.segments(lowest) }).at
+    claim(at.peak_backward > at.peak_forward,
+        'with %d segments, a measure of the forward alone sees %s of the %s bytes of the step', lowest,
+        exact(at.peak_forward), exact(at.peak_backward))
+    wane.set_device(before)
+end
+
+-- ---- where the pages are wrong ------------------------------------------------------------------------------------
+local function reentrant()
+    local model, x = nn.MLP(16, 64, { dropout = 0.5 }), wane.eval(wane.randn(8, 16))
+    local function digest(use_reentrant)
+        wane.manual_seed(3)
+        return measure.gradients(function()
+            if use_reentrant == nil then return model(x):sum() end
+            return wane.checkpoint_with({ use_reentrant = use_reentrant }, model, x):sum()
+        end)
+    end
+    claim(digest(true) == digest(false) and digest(true) == digest(),
+        'use_reentrant does not change exactness: the same bits with true, with false, without a region')
+end
+
+local function fourth_linear()
+    local layers, x = {}, wane.eval(wane.randn(64, 32))
+    for i = 1, LAYERS do layers[i] = nn.Linear(32, 32) end
+    local function step(every)
+        return function()
+            local y = x
+            for i, layer in ipairs(layers) do
+                y = i % every == 0 and wane.checkpoint(layer, y) or layer(y)
+                y = y:relu()
+            end
+            return y:sum()
+        end
+    end
+    local with, without = wane.plan(step(4)), wane.plan(step(LAYERS + 1))
+    claim(without.peak - with.peak == 0,
+        'every fourth single Linear as a region saves %d of %s bytes: its backward reads but its input',
+        without.peak - with.peak, exact(without.peak))
+end
+
+local function no_grad()
+    local model, x = nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
+    local y = wane.no_grad(function() return model(x):sum() end)
+    claim(not y.requires_grad, 'what is computed under no_grad, as a page offloads, trains nothing: no gradient')
+end
+
+local Block = nn.module('Block', function(self, d, heads)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1, causal = true, tiled = false })
+    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = 0.1 })
+end)
+function Block:forward(x)
+    x = x + self.attn(self.ln1(x))
+    return x + self.mlp(self.ln2(x))
+end
+
+-- Why attention is recomputed: not because it takes much time, but because bytes come cheap there.
+local function attention()
+    local before = wane.set_device 'meta'
+    local blocks = {}
+    for i = 1, 6 do blocks[i] = Block(384, 6) end
+    local model, x = nn.Sequential(blocks), wane.zeros(4, 512, 384)
+    local function fn() return model(x):sum() end
+    local base, rows, rate = wane.plan(fn), {}, {}
+    for i, arm in ipairs {
+        { 'attention, all of it', policy.by_type { Attention = 'recompute', default = 'save' } },
+        { 'softmax, dropout, mask', policy.by_op { softmax = 'recompute', dropout = 'recompute', where = 'recompute',
+            default = 'save', optional = true } },
+        { 'MLP', policy.by_type { MLP = 'recompute', default = 'save' } },
+    } do
+        local p = wane.plan(fn, { policy = arm[2] })
+        local saved, extra = (base.reserved - p.reserved) / wane.MiB, 1000 * (p.seconds - base.seconds)
+        rate[i] = saved / extra
+        rows[i] = { arm[1], ('%.1f'):format(saved), ('%.1f'):format(extra), ('%.2f'):format(rate[i]) }
+    end
+    print('\n6 GPT blocks, d = 384, T = 512, batch 4, attention composed; planned')
+    print(text.text({ 'recomputed', 'MiB saved', 'ms more', 'MiB a ms' }, rows))
+    claim(rate[1] > rate[3] and rate[2] > rate[1],
+        'attention is recomputed because its bytes are many and cheap to make, those of (T, T) most of all')
+    print('  (a tiled attention has no such bytes; both are measured in examples/selective.lua)')
+    wane.set_device(before)
+end
+
+local function corrections()
+    print('\nCorrections')
+    reentrant()
+    fourth_linear()
+    no_grad()
+    local ok, e = pcall(function() return wane.create_checkpoint_fn end)
+    claim(not ok and e.code == 'value', 'wane.create_checkpoint_fn is an error here, too')
+    print("  (said, not checked: PyTorch has no create_checkpoint_fn, its checkpoint_sequential takes segments, not\n"
+        .. "  num_segments; JAX's policies are everything_saveable and nothing_saveable, there is no everyTHING; an\n"
+        .. '  offload that leaves the module on the GPU moves none of its bytes)')
+end
+
+local chain = equal_layers()
+unequal_layers()
+search_in_units(chain)
+search_in_bytes()
+corrections()
+attention()
+if not is_right then os.exit(1, true) end
