@@ -14,8 +14,8 @@ local C, raise = binding.C, errors.raise
 -- With one segment nothing is marked, so only who plans can be told.
 local function note_direct(count)
     local where = errors.where() or 'wane.checkpoint_sequential'
-    require('wane.program').note(where, ('%s: wane.checkpoint_sequential with 1 segment saves 0 bytes: the last segment is '
-        .. 'kept, and it holds all %d parts; give 2 segments or more'):format(where, count))
+    require('wane.program').note(where, ('%s: wane.checkpoint_sequential with 1 segment saves 0 bytes: the last '
+        .. 'segment is kept, and it holds all %d parts; give 2 segments or more'):format(where, count))
 end
 
 local checkpoint = {}

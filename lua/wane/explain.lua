@@ -23,8 +23,8 @@ Report.__index = Report
 -- ---- what holds the peak ---------------------------------------------------------------------------------------
 --- Where a plan's peak is and what is alive there.
 -- @param p Plan
--- @return { bytes =, step = number of the instruction, op =, path =, phase =, kinds = { name = bytes }, values = list of
--- { what =, op =, path =, kind =, bytes = }, what the step made, largest first }
+-- @return { bytes =, step = number of the instruction, op =, path =, phase =, kinds = { name = bytes }, values = list
+-- of { what =, op =, path =, kind =, bytes = }, what the step made, largest first }
 function explain.peak(p)
     local steps, alive, at, kinds = p:schedule(), {}, 0, nil
     local most = -1
@@ -81,7 +81,8 @@ local function groups_of(p, graph, covers)
             local key, is_region = group_key(node, covers)
             local group = of[key]
             if not group then
-                group = { is_region = is_region, members = {}, ops = 0, dropped = 0, seconds = 0, nodes = 0, places = {} }
+                group = { is_region = is_region, members = {}, ops = 0, dropped = 0, seconds = 0, nodes = 0,
+                    places = {} }
                 of[key] = group
                 groups[#groups + 1] = group
                 count[is_region] = count[is_region] + 1
@@ -199,8 +200,8 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     local seconds, names = 0, {}
     for i, group in ipairs(useless) do seconds, names[#useless - i + 1] = seconds + group.seconds, group.name end
     if #names > 0 then
-        add(report, 'checkpoint', names, 0, ('%s: recomputing takes %.3g s and saves 0 bytes, the peak is %s bytes with '
-            .. 'these values kept too'):format(listed(names), seconds, bytes.exact(p.peak)))
+        add(report, 'checkpoint', names, 0, ('%s: recomputing takes %.3g s and saves 0 bytes, the peak is %s bytes '
+            .. 'with these values kept too'):format(listed(names), seconds, bytes.exact(p.peak)))
     end
     local has = {}
     for _, cover in pairs(covers) do has[cover.layer] = has[cover.layer] or cover.unit end
@@ -259,8 +260,8 @@ local function find_gradients(report, p, graph)
     for _, node in ipairs(starved) do size = size + node.bytes end
     if #cut > 0 then
         local places = places_of(cut)
-        add(report, 'detach', places, nil, ('%s: computed from parameters, and detached (t:detach(), wane.no_grad) on the '
-            .. 'way to the loss, so no gradient passes; %s'):format(listed(places), #starved == 0
+        add(report, 'detach', places, nil, ('%s: computed from parameters, and detached (t:detach(), wane.no_grad) on '
+            .. 'the way to the loss, so no gradient passes; %s'):format(listed(places), #starved == 0
             and 'every parameter gets one another way' or ('%d parameters get none'):format(#starved)))
     end
     if #starved > 0 then

@@ -66,6 +66,7 @@ local function take(row, p)
     local peak, reserved = tonumber(measured.peak), tonumber(measured.reserved)
     local predicted, predicted_reserved = tonumber(summary.peak), tonumber(summary.reserved)
     row.seconds = row.seconds + measured.seconds
+    row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
     row.exact = row.exact and peak == predicted and reserved == predicted_reserved
     if peak > row.peak then
         row.kinds, row.predicted_kinds = plan.by_kind(measured.peak_kinds), plan.by_kind(summary.peak_kinds)
@@ -74,13 +75,15 @@ local function take(row, p)
     row.reserved = math.max(row.reserved, reserved)
     row.predicted_reserved = math.max(row.predicted_reserved, predicted_reserved)
     local mode = p.request.mode
+    if row.trace and mode ~= 'eval' then plan.of(p):trace(row.trace) end
     if mode == 'backward' or mode == 'step' or not row.at then
         row.at, row.predicted_at = plan.by_instant(measured.at), plan.by_instant(summary.at)
     end
 end
 
-local function new_row()
-    return { peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
+local function new_row(opts)
+    return { trace = opts.traced, peak = -1,
+        predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
 end
 
 local function number_of(loss)
@@ -97,16 +100,20 @@ local function quietly(request, policy)
 end
 
 -- One step that leaves nothing behind.
-local function quiet(fn, opts)
+local function quiet(fn, opts, what)
     local request = plan.request_of(fn, 'wane.measure')
     if request.mode ~= 'backward' and request.mode ~= 'eval' then
-        raise(nil, 'value', 'wane.measure: the function runs a %s; return the loss and pass {optimizer = opt} to '
-            .. 'let it train',
-            request.mode)
+        raise(nil, 'value', '%s', (what or 'wane.measure: the function runs a %s; return the loss and pass '
+            .. '{optimizer = opt} to let it train'):format(request.mode))
     end
-    local row = new_row()
-    local p = program.open(quietly(request, opts.policy)):plan():run()
+    local row = new_row(opts)
+    local p = program.open(quietly(request, opts.policy)):plan()
+    local ok, why = pcall(p.run, p)
     require('wane.module').new_epoch()
+    if not ok then
+        p:close()
+        error(why, 0)
+    end
     take(row, p)
     row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
     p:close() -- its gradients must not live until the collector comes by
@@ -115,7 +122,7 @@ end
 
 -- One step that trains.
 local function train(fn, opts)
-    local row = new_row()
+    local row = new_row(opts)
     local loss
     within('listen', function(p) take(row, p) end, function()
         loss = fn()
@@ -154,11 +161,20 @@ local function add(result, row, times)
     end
 end
 
-local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused' }
+-- The last step once more with the seconds of each instruction noted: its time is not of the measured ones.
+local function trace(step, fn, opts)
+    local before = C.wn_timing(1)
+    local ok, why = pcall(step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
+    C.wn_timing(before)
+    if not ok then error(why, 0) end
+end
+
+local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
 
 --- Measures a step.
 -- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
--- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false }: fused uses opt:step(loss)
+-- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false, trace = 'x.json' }: fused uses
+-- opt:step(loss); trace runs one step more and writes it as plan:trace does, with measured seconds
 -- @return Result, printable
 -- Errors: 'value' for a function that trains without optimizer=; whatever running raises.
 function measure.measure(fn, opts)
@@ -181,6 +197,7 @@ function measure.measure(fn, opts)
         row.wall = C.wn_now() - start
         add(result, row, i > warmup)
     end
+    if opts.trace then trace(opts.optimizer and train or quiet, fn, opts) end
     result.seconds, result.wall = median(result.times), median(result.walls)
     return result
 end
@@ -253,9 +270,31 @@ function measure.gradients(fn, policy)
     return text
 end
 
---- wane.check: not in this version.
-function measure.check()
-    raise(nil, 'unsupported', 'wane.check is not in this version')
+--- What wane.check found: prints. Fields: compared (values computed again), bytes, loss.
+local Checked = {}
+Checked.__index = Checked
+
+function Checked.__tostring(c)
+    return ('%d values computed again, %s bytes: each has the bits of the value that was dropped'):format(c.compared,
+        bytes.exact(c.bytes))
+end
+
+--- The replay check: runs a step once under a policy and compares, bit for bit, every value that is computed again for
+-- the backward with the value that was dropped. Leaves nothing behind.
+-- @param fn function() that records and returns the loss
+-- @param opts { policy =, budget = }
+-- @return { compared =, bytes =, loss = }, printable
+-- Errors: 'illegal' with the op, its path and the copy, at the first value that differs.
+function measure.check(fn, opts)
+    opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
+    local chosen = { policy = require('wane.grad').policy(opts) }
+    local before = C.wn_debug_get('replay')
+    check(C.wn_debug('replay', 1))
+    local ok, row = pcall(quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that nothing is '
+        .. 'trained')
+    check(C.wn_debug('replay', before))
+    if not ok then error(row, 0) end
+    return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
 end
 
 return measure

@@ -111,9 +111,9 @@ local function decider_of(node, covers, layers)
     return node.region > 0 and 'the script' or ''
 end
 
---- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word, by, module,
--- line }. `word` is what the plan does: 'save' or 'recompute'; `by` who decided it ('' is nobody: saved); `module` the
--- type of the module; `line` where it is recorded, with wane.lines(true).
+--- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word,
+-- by, module, line }. `word` is what the plan does: 'save' or 'recompute'; `by` who decided it ('' is nobody: saved);
+-- `module` the type of the module; `line` where it is recorded, with wane.lines(true).
 function Plan:residuals()
     local items, graph = {}, graph_of(self)
     local covers, layers = covers_of(self, graph)
@@ -128,15 +128,15 @@ function Plan:residuals()
         end
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
-        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word, r.by,
-            r.line }
+        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word,
+            r.by, r.line }
     end, items)
 end
 
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
---- The instructions in order: a printable list of { what, op, path, phase, kind, bytes, offset, workspace, live, seconds,
--- store (number of the stretch of bytes that is made or freed) }.
+--- The instructions in order: a printable list of { what, op, path, phase, kind, bytes, offset, workspace, live,
+-- seconds, store (number of the stretch of bytes that is made or freed) }.
 function Plan:schedule()
     local items, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
@@ -304,19 +304,27 @@ function Plan:diff(other)
     end, items)
 end
 
---- Live bytes over the instructions as an SVG file. Returns the file's name, or the SVG without a name.
+--- Live bytes by kind over the step, and the lifetimes of what is alive at the peak, as an SVG file.
+-- @param path file (optional)
+-- @return the file's name, or the SVG without a name
 function Plan:timeline(path)
-    local live, marks, phase = {}, {}, nil
-    for i, step in ipairs(self:schedule()) do
-        live[i] = step.live / 2 ^ 20
-        if step.phase ~= phase and step.phase ~= 'recompute' then
-            phase = step.phase
-            if #marks < 4 then marks[#marks + 1] = { at = i - 1, name = phase } end
-        end
-    end
-    local svg = plot.steps { title = 'live bytes over the instructions', unit = 'MiB', marks = marks,
-        series = { { name = 'live', values = live } } }
+    local svg = require('wane.timeline').svg(self)
     return path and plot.write(path, svg) or svg
+end
+
+--- The same for a terminal: an object that prints as lines of characters.
+-- @param opts { braille = whether the terminal takes UTF-8, columns = 72, rows = 16 }
+function Plan:plot(opts)
+    return require('wane.timeline').terminal(self, opts)
+end
+
+--- The step as a Chrome trace (opens in Perfetto and chrome://tracing): instructions on tracks by phase, in predicted
+-- seconds - measured ones where the plan's program ran with timing - and bytes by kind over time.
+-- @param path file (optional)
+-- @return the file's name, or the JSON without a name
+function Plan:trace(path)
+    local text = require('wane.timeline').trace(self)
+    return path and plot.write(path, text) or text
 end
 
 -- ---- PyTorch ----------------------------------------------------------------------------------------------
@@ -483,7 +491,7 @@ function plan.plan(fn, opts)
 end
 
 -- Functions of later versions: they raise 'unsupported'.
-for _, name in ipairs { 'chunked', 'accumulate', 'check' } do
+for _, name in ipairs { 'chunked', 'accumulate' } do
     plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
 end
 

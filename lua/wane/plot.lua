@@ -1,5 +1,5 @@
---- Pictures as SVG text, in plain Lua: bars, stacked bars, a staircase of bytes over instructions, points. And points
--- as lines of characters, for a terminal.
+--- Pictures as SVG text, in plain Lua: bars, stacked bars, areas of bytes over instructions, points. And areas and
+-- points as lines of characters, for a terminal.
 -- A picture is one self-contained <svg> element; no fonts, scripts or files are loaded. Colours are those of
 -- one palette, dark enough to read on white.
 -- @module wane.plot
@@ -93,37 +93,81 @@ function plot.bars(chart)
     return table.concat(out, '\n')
 end
 
---- A staircase: a value after each instruction, filled to the axis.
--- @param chart { title=, unit=, series={ {name=, values={numbers}}, ... }, marks={ {at=index, name=}, ... } }
--- @return SVG text
-function plot.steps(chart)
-    local box = { left = 70, top = 60, right = 870, bottom = 320 }
-    local top, count = 0, 1
-    for _, series in ipairs(chart.series) do
-        count = math.max(count, #series.values)
-        for _, value in ipairs(series.values) do top = math.max(top, value) end
-    end
-    top = top > 0 and top * 1.05 or 1
-    local out = open(box.right + 20, box.bottom + 50, chart.title)
-    scale(out, top, box, chart.unit)
-    local width = (box.right - box.left) / count
-    for s, series in ipairs(chart.series) do
-        local points = { ('M%.1f %.1f'):format(box.left, box.bottom) }
-        for i, value in ipairs(series.values) do
-            points[#points + 1] = ('L%.2f %.1f H%.2f'):format(box.left + (i - 1) * width,
-                box.bottom - (box.bottom - box.top) * value / top, box.left + i * width)
+-- Corners of series s stacked on those below it, at most `most` columns: of several instructions that share one, the
+-- one where the sum is largest.
+local function columns_of(chart, most)
+    local n, out = #chart.series[1].values, {}
+    local count = math.min(n, most)
+    for column = 1, count do
+        local from, to = math.floor((column - 1) * n / count) + 1, math.floor(column * n / count)
+        local best, top = from, -1
+        for i = from, to do
+            local sum = 0
+            for _, series in ipairs(chart.series) do sum = sum + series.values[i] end
+            if sum > top then best, top = i, sum end
         end
-        points[#points + 1] = ('L%.2f %.1f Z'):format(box.left + #series.values * width, box.bottom)
-        local colour = palette[(s - 1) % #palette + 1]
-        out[#out + 1] = ('<path d="%s" fill="%s" fill-opacity="0.35" stroke="%s"/>')
-            :format(table.concat(points, ' '), colour, colour)
-        out[#out + 1] = words(box.left + (s - 1) * 160, 43, series.name, ('fill="%s"'):format(colour))
+        out[column] = { at = best, sum = top }
     end
+    return out, n / count
+end
+
+local function legend_of(out, series, y)
+    local x = 70
+    for s, each in ipairs(series) do
+        out[#out + 1] = ('<rect x="%.1f" y="%d" width="10" height="10" fill="%s"/>'):format(x, y,
+            palette[(s - 1) % #palette + 1])
+        out[#out + 1] = words(x + 14, y + 9, each.name)
+        x = x + 30 + 7 * #each.name
+    end
+end
+
+local function add_areas(out, chart, box, top)
+    local columns, wide = columns_of(chart, 1600)
+    local width, base = (box.right - box.left) / #chart.series[1].values, {}
+    local function y_of(value) return box.bottom - (box.bottom - box.top) * value / top end
+    for s, series in ipairs(chart.series) do
+        local up, down = {}, {}
+        for c, column in ipairs(columns) do
+            local left, low = box.left + (c - 1) * wide * width, base[c] or 0
+            base[c] = low + series.values[column.at]
+            up[c] = ('L%.2f %.1f H%.2f'):format(left, y_of(base[c]), left + wide * width)
+            down[#columns + 1 - c] = ('L%.2f %.1f H%.2f'):format(left + wide * width, y_of(low), left)
+        end
+        out[#out + 1] = ('<path d="M%s %s Z" fill="%s"><title>%s</title></path>'):format(table.concat(up, ' '):sub(2),
+            table.concat(down, ' '), palette[(s - 1) % #palette + 1], plot.escape(series.name))
+    end
+    return width
+end
+
+--- Areas, one on the other, over instructions; below them bars from one instruction to another.
+-- @param chart { title=, unit=, series={ {name=, values={numbers}}, ... }, marks={ {at=index, name=}, ... }, bars={
+-- {from=index, to=index, name=, group=number of a series}, ... }, bars_title= }
+-- @return SVG text
+function plot.areas(chart)
+    local box = { left = 70, top = 60, right = 870, bottom = 320 }
+    local bars, row, top = chart.bars or {}, 16, 0
+    for _, column in ipairs((columns_of(chart, math.huge))) do top = math.max(top, column.sum) end
+    top = top > 0 and top * 1.05 or 1
+    local out = open(box.right + 330, box.bottom + 60 + row * (#bars + 1), chart.title)
+    scale(out, top, box, chart.unit)
+    local width = add_areas(out, chart, box, top)
+    legend_of(out, chart.series, 34)
+    local bottom, before = box.bottom + 40 + row * #bars, nil
     for _, mark in ipairs(chart.marks or {}) do
         local x = box.left + mark.at * width
         out[#out + 1] = ('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#444444" stroke-dasharray="4 3"/>')
-            :format(x, box.top, x, box.bottom)
-        out[#out + 1] = words(x + 3, box.bottom + 16, mark.name)
+            :format(x, box.top, x, bottom)
+        local is_near = x < ((before or -math.huge) + 60) -- beside the last word there is no room: above it then
+        out[#out + 1] = words(x + 3, is_near and box.top - 4 or box.bottom + 16, mark.name)
+        before = x
+    end
+    if #bars > 0 then out[#out + 1] = words(box.right + 10, box.bottom + 16, chart.bars_title) end
+    for i, bar in ipairs(bars) do
+        local y = box.bottom + 24 + row * (i - 1)
+        out[#out + 1] = ('<rect x="%.1f" y="%d" width="%.1f" height="12" fill="%s"/>'):format(
+            box.left + bar.from * width, y, math.max(1, (bar.to - bar.from) * width),
+            palette[(bar.group - 1) % #palette + 1])
+        out[#out + 1] = words(box.right + 10, y + 10, bar.name)
     end
     out[#out + 1] = '</svg>\n'
     return table.concat(out, '\n')
@@ -372,6 +416,36 @@ function plot.terminal_scatter(chart, opts)
     local left, right = ('%.3g'):format(low_x), ('%.3g'):format(high_x)
     out[#out + 1] = (' '):rep(10) .. left .. (' '):rep(columns - #left - #right) .. right .. '  ' .. chart.x
     for _, name in ipairs(names) do out[#out + 1] = name end
+    return table.concat(out, '\n')
+end
+
+--- The sum of a chart for plot.areas, of characters: a filled staircase, marks below it.
+-- @param chart as for plot.areas
+-- @param opts { braille = false, columns = 72, rows = 16 }
+-- @return text
+function plot.terminal_areas(chart, opts)
+    opts = opts or {}
+    local columns, rows = opts.columns or 72, opts.rows or 16
+    local canvas, top = new_canvas(columns, rows, opts.braille), 0
+    local list = columns_of(chart, canvas.wide)
+    for _, column in ipairs(list) do top = math.max(top, column.sum) end
+    for x = 0, canvas.wide - 1 do
+        local column = list[math.floor(x * #list / canvas.wide) + 1]
+        local high = math.floor(canvas.high * column.sum / (top > 0 and top or 1) + 0.5)
+        for y = 1, high do canvas.dot(x, canvas.high - y) end
+    end
+    local out = { chart.title or '', chart.unit }
+    for row = 0, rows - 1 do
+        local label = row == 0 and ('%.3g'):format(top) or row == rows - 1 and '0' or ''
+        out[#out + 1] = (('%8s |'):format(label) .. canvas.line(row)):gsub('%s+$', '')
+    end
+    out[#out + 1] = (' '):rep(9) .. '+' .. ('-'):rep(columns)
+    local line = ''
+    for _, mark in ipairs(chart.marks or {}) do
+        local at = math.floor(mark.at * columns / #chart.series[1].values)
+        line = line .. (' '):rep(at - #line) .. '^' .. mark.name
+    end
+    out[#out + 1] = (' '):rep(10) .. line
     return table.concat(out, '\n')
 end
 

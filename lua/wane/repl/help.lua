@@ -223,6 +223,7 @@ end
 
 local USAGE = [[
 ?name tells about a name: ?zeros, ?wane.memory, ?tensor:sum, ?nn.Linear, ?policy.sqrt, or ?x for what x is.
+who() lists the tensors, modules and optimizers among the names, with their bytes.
 Values print themselves; end a line with ; to keep it quiet; _ is the last value; TAB completes; ^C stops; ^D leaves.]]
 
 --- The text for a name.

@@ -38,6 +38,7 @@ function session.new(write, options)
     self.env.__values = function(...) return ... end
     self.env.exit = function(code) os.exit(code or 0, true) end
     self.env.quit = self.env.exit
+    self.env.who = function() return require('wane.repl.who').of(self.env) end
     return self
 end
 
