@@ -225,6 +225,37 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
     return WN_OK;
 }
 
+int32_t wn_look(int32_t handle, struct wn_look *out)
+{
+    struct wn_node *n;
+    WN_TRY(wn__handle_value(handle, &n));
+    *out = (struct wn_look){.type = n->type,
+                            .attrs = n->attrs,
+                            .op = n->op,
+                            .n_in = n->n_in,
+                            .line = n->line,
+                            .serial = n->seq,
+                            .number = n->number};
+    wn__node_unref(n);
+    return WN_OK;
+}
+
+int32_t wn_look_input(int32_t handle, int32_t i)
+{
+    const struct wn_node *n = get_node(handle);
+    if (n == NULL) return -WN_VALUE;
+    if (i < 0 || i >= n->n_in) return -wn__fail(WN_VALUE, "look: input %d of %d", i, n->n_in);
+    wn__node_ref(n->in[i]);
+    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n->in[i]);
+    if (id < 0) wn__node_unref(n->in[i]);
+    return id;
+}
+
+const char *wn_line_text(int32_t line)
+{
+    return wn__line_text(line);
+}
+
 /* A number of the host, which has no bytes until it is asked for. */
 static int32_t read_number(const struct wn_node *n, void *bytes)
 {

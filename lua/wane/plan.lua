@@ -425,9 +425,4 @@ for _, name in ipairs { 'explain', 'trace' } do
     Plan[name] = function() raise(nil, 'unsupported', 'plan:%s is not in this version', name) end
 end
 
--- Functions of later versions: they raise 'unsupported'.
-for _, name in ipairs { 'chunked', 'accumulate', 'check' } do
-    plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
-end
-
 return plan
