@@ -67,14 +67,14 @@ local PLACES = {
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
     plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
     chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
-    chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    chunked = { 'chunked' }, accumulate = { 'accumulate' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }
 
 -- Names of the design that a later version brings.
 local LATER = {
-    custom = true, accumulate = true,
+    custom = true,
 }
 
 local function find(name)
