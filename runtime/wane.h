@@ -78,6 +78,8 @@ WN_API uint64_t wn_seed_get(void);
 WN_API void wn_counter_set(uint64_t next);
 /* Records one application; `line`: wn_line() id of the user's line, or 0. */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
+/* y with a gradient recorded ahead of time: r[i] (-1: none) is that of x[i], made from `placeholder` in the place of dy. */
+WN_API int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line);
 WN_API int32_t wn_line(const char *text); /* interns "file:line" */
 /* n = 0: a 0-d number of that dtype; n = 1..8: a vector. Bound at run, never part of a key. */
 WN_API int32_t wn_const(const double *v, int32_t n, int32_t dtype);

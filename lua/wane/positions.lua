@@ -228,6 +228,9 @@ end
 -- Row-major, a position owns every (n * step)-th stretch of `step` elements, wherever the dims are cut.
 local function reshape(node, count)
     local x = node.inputs[1]
+    if #node.inputs > 1 then
+        refuse(node, 'has a gradient of wane.custom, which may mix positions; keep it outside the function')
+    end
     local step = x.at.inner * stride(x.dims, x.at.dim)
     for k = 1, #node.dims do
         local own = stride(node.dims, k)

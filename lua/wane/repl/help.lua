@@ -83,7 +83,7 @@ end
 -- Folders are not listed by plain Lua; the files are those that names live in.
 local FILES = {
     'init', 'data', 'io', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan',
-    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'accumulate', 'module', 'modulestate',
+    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'accumulate', 'custom', 'module', 'modulestate',
     'torchmem', 'cli', 'op', 'errors', 'within',
 }
 
