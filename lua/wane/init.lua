@@ -67,7 +67,8 @@ local PLACES = {
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
     plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
     chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
-    chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }
