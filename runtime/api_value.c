@@ -32,6 +32,24 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
     return wn__api_value(code, out);
 }
 
+int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line)
+{
+    int32_t code = wn__enter();
+    if (code != WN_OK) return -code;
+    if (n < 0 || n > 512) return -wn__fail(WN_VALUE, "custom: %d tensors given, at most 512 fit", n);
+    struct wn_node **all = wn__alloc((2 * n + 2) * (int64_t)sizeof *all), *out = NULL;
+    if (all == NULL) return -WN_OOM;
+    for (int32_t i = 0; i < 2 * n + 2; i++) all[i] = NULL;
+    for (int32_t i = 0; i < 2 * n + 2 && code == WN_OK; i++) {
+        int32_t handle = i < n ? x[i] : i < 2 * n ? r[i - n] : i == 2 * n ? y : placeholder;
+        if (handle >= 0 || i < n || i >= 2 * n) code = wn__handle_value(handle, &all[i]);
+    }
+    if (code == WN_OK) code = wn__record_custom(all[2 * n], n, all, all[2 * n + 1], all + n, line, &out);
+    for (int32_t i = 0; i < 2 * n + 2; i++) wn__node_unref(all[i]);
+    wn__free(all);
+    return wn__api_value(code, out);
+}
+
 int32_t wn_const(const double *v, int32_t n, int32_t dtype)
 {
     struct wn_node *out = NULL;
@@ -223,6 +241,37 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
         out->is_cell = 0;
     }
     return WN_OK;
+}
+
+int32_t wn_look(int32_t handle, struct wn_look *out)
+{
+    struct wn_node *n;
+    WN_TRY(wn__handle_value(handle, &n));
+    *out = (struct wn_look){.type = n->type,
+                            .attrs = n->attrs,
+                            .op = n->op,
+                            .n_in = n->n_in,
+                            .line = n->line,
+                            .serial = n->seq,
+                            .number = n->number};
+    wn__node_unref(n);
+    return WN_OK;
+}
+
+int32_t wn_look_input(int32_t handle, int32_t i)
+{
+    const struct wn_node *n = get_node(handle);
+    if (n == NULL) return -WN_VALUE;
+    if (i < 0 || i >= n->n_in) return -wn__fail(WN_VALUE, "look: input %d of %d", i, n->n_in);
+    wn__node_ref(n->in[i]);
+    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n->in[i]);
+    if (id < 0) wn__node_unref(n->in[i]);
+    return id;
+}
+
+const char *wn_line_text(int32_t line)
+{
+    return wn__line_text(line);
 }
 
 /* A number of the host, which has no bytes until it is asked for. */

@@ -79,6 +79,8 @@ WN_API uint64_t wn_seed_get(void);
 WN_API void wn_counter_set(uint64_t next);
 /* Records one application; `line`: wn_line() id of the user's line, or 0. */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
+/* y with a gradient recorded ahead of time: r[i] (-1: none) is that of x[i], made from `placeholder` in the place of dy. */
+WN_API int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line);
 WN_API int32_t wn_line(const char *text); /* interns "file:line" */
 WN_API const char *wn_line_text(int32_t line); /* "" for 0 */
 /* n = 0: a 0-d number of that dtype; n = 1..8: a vector. Bound at run, never part of a key. */
@@ -99,6 +101,12 @@ WN_API int32_t wn_free(int32_t handle); /* gives a held value's bytes back now *
 struct wn_info { struct wn_type type; int32_t op, device, is_cell, cell_kind, needs_grad, held, scope, line, is_const;
                  int64_t version, bytes; double number; };
 WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
+/* How a value was recorded. serial: its place in record order, so what it is made of has lower ones. Inputs are values too:
+ * wn_look_input makes a new handle to one of the n_in. */
+struct wn_look { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
+WN_API int32_t wn_look(int32_t handle, struct wn_look *out);
+WN_API int32_t wn_look_input(int32_t handle, int32_t i); /* i from 0 */
+WN_API const char *wn_line_text(int32_t line);           /* what wn_line interned; "": none */
 /* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
 WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */

@@ -346,7 +346,7 @@ end
 describe('wane.chunked', function()
     it('gives the values and gradients of the whole', function()
         local m = nn.MLP(4, 8)
-        local x = wane.randn(7, 4)
+        local x = wane.randn(7, 4):retain()
         local whole = m(x)
         local parts = wane.chunked(m, x, { size = 3 })
         near_table(whole:totable(), parts:totable())

@@ -67,14 +67,10 @@ local PLACES = {
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
     plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
     chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
-    chunked = { 'chunked' }, sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
-}
-
--- Names of the design that a later version brings.
-local LATER = {
-    custom = true, accumulate = true,
 }
 
 local function find(name)
@@ -97,7 +93,6 @@ return setmetatable(wane, {
             rawset(t, name, value)
             return value
         end
-        if LATER[name] then raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
         local known = {}
         for k in pairs(t) do known[#known + 1] = k end
         for k in pairs(PLACES) do known[#known + 1] = k end

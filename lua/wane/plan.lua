@@ -490,9 +490,4 @@ function plan.plan(fn, opts)
     error(why, 0)
 end
 
--- Functions of later versions: they raise 'unsupported'.
-for _, name in ipairs { 'chunked', 'accumulate' } do
-    plan[name] = function() raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
-end
-
 return plan

@@ -10,4 +10,6 @@ struct wn__emit {
     int64_t stamp;           /* of the pass: what is wanted carries it */
     int32_t root, code;
 };
+/* custom.c: issues the gradient of a node that brought its own, added to those of its inputs. */
+int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n);
 #endif

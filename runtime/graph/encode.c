@@ -94,5 +94,6 @@ void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__re
         wn__bytes_int(b, parent);
     }
     wn__bytes_int(b, n->n_in);
+    if (n->custom != NULL) wn__template_encode(b, n->custom);
     for (int32_t i = 0; i < n->n_in; i++) wn__bytes_int(b, n->local - n->in[i]->local);
 }

@@ -30,4 +30,5 @@ struct wn__regions {
 };
 int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local); /* parents first */
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
+void wn__template_encode(struct wn__bytes *b, const struct wn__template *t); /* custom.c */
 #endif

@@ -89,7 +89,8 @@ static int32_t pass_walk(struct wn__emit *e, const struct wn__pass *p)
         if (n->grad == NULL || n->wanted != e->stamp) continue;
         e->forward = n;
         if (n->op == WN_OP_CELL && p->wrt == NULL) WN_TRY(pass_cell(e, n->cell, n->grad));
-        if (n->n_in > 0) WN_TRY(pass_rule(e, n));
+        if (n->custom != NULL) WN_TRY(wn__template_emit(e, n));
+        else if (n->n_in > 0) WN_TRY(pass_rule(e, n));
     }
     return WN_OK;
 }

@@ -17,18 +17,20 @@ struct wn__hyper {
 };
 
 struct wn_cell;
+struct wn__template; /* custom.c: a gradient recorded ahead of time */
 
 /* What counting, walking and freeing look at stands first, in one or two cache lines: nodes wait for the collector of
  * the caller, so those of many steps lie about and most are met outside the caches. */
 struct wn_node {
     int32_t refs, op, n_in;
-    int32_t local;              /* programs: its number there */
-    int64_t seq;                /* record order */
-    int64_t stamp;              /* walks: seen in this walk */
-    struct wn_node *forward_of; /* while a program is being made: for which forward node a pass emitted it */
-    struct wn_cell *cell;       /* CELL: what it reads, */
-    struct wn__buffer *held;    /* the value, when it is an input or a result of one dim or more */
-    struct wn__hyper *hyper;    /* CONST of 8 */
+    int32_t local;               /* programs: its number there */
+    int64_t seq;                 /* record order */
+    int64_t stamp;               /* walks: seen in this walk */
+    struct wn_node *forward_of;  /* while a program is being made: for which forward node a pass emitted it */
+    struct wn_cell *cell;        /* CELL: what it reads, */
+    struct wn__buffer *held;     /* the value, when it is an input or a result of one dim or more */
+    struct wn__hyper *hyper;     /* CONST of 8 */
+    struct wn__template *custom; /* RESHAPE: its gradient is the caller's */
     uint8_t needs_grad, is_held, retain, warned, issued, phase;
     uint8_t spent;      /* its backward ran, */
     uint8_t over_spent; /* or it is built on one whose did: no gradient can flow there any more */
@@ -113,6 +115,12 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
                    struct wn_node **out); /* counted */
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
+
+/* ---- custom.c */
+/* y with the gradients r[i] (NULL: none) of x[i], (n) each, recorded for `placeholder` in the place of dy. Counted. */
+int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x, const struct wn_node *placeholder,
+                          struct wn_node *const *r, int32_t line, struct wn_node **out);
+void wn__template_unref(struct wn__template *t);
 
 /* ---- handle.c */
 enum wn__handle_kind {

@@ -65,6 +65,7 @@ static void node_free(struct wn_node *n)
     int32_t capacity = node_capacity(n);
     wn__buffer_unref(n->held);
     if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
+    wn__template_unref(n->custom);
     if (n->cell != NULL) {
         if (n->cell->reader == n) n->cell->reader = NULL;
         wn__cell_unref(n->cell);

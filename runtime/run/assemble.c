@@ -147,7 +147,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
         q->leaf = WN_LEAF_NONE;
         q->is_given = is_scalar_leaf(n) ? 2 : 1;
     }
-    for (int32_t i = 0; i < n->n_in; i++) put_input(a, q, n->in[i]->local);
+    int32_t n_in = n->custom != NULL ? 1 : n->n_in; /* the others are for its gradient */
+    for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {

@@ -83,8 +83,8 @@ end
 -- Folders are not listed by plain Lua; the files are those that names live in.
 local FILES = {
     'init', 'data', 'io', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan',
-    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'module', 'modulestate', 'torchmem', 'cli',
-    'op', 'errors', 'within',
+    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'accumulate', 'custom', 'module', 'modulestate',
+    'torchmem', 'cli', 'op', 'errors', 'within',
 }
 
 local function load_blocks()

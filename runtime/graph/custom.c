@@ -1,0 +1,257 @@
+/* A value with a gradient of the caller's own (wane.custom). The caller records the gradient once, for a placeholder in
+ * the place of dy; what depends on the placeholder is kept as a template: steps over dy, over inputs of the node and over
+ * earlier steps. Differentiation issues the steps anew with the gradient that arrives, as nodes like any others, so plans,
+ * policies and recomputation need to know nothing about it.
+ *
+ * The node is a reshape of its first input to the same shape: the value itself, no instruction. Its further inputs are
+ * those that get gradients, then what the template reads; a plan sees the first alone (run/assemble.c), the key all of
+ * them and the template's bytes, since equal keys must mean equal gradients. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "../base/alloc.h"
+#include "emit.h"
+#include "encode.h"
+
+struct wn__template {
+    int32_t refs, n_steps, n_out; /* out[i]: what the gradient of input 1 + i is */
+    struct template_step {
+        int32_t op, n_in, first; /* its operands are in[first .. first + n_in) */
+        struct wn_attrs attrs;
+    } * step;
+    int32_t *in, *out; /* OF_DY, an input of the node, or n_inputs + a step; OF_NONE: no gradient */
+    int32_t n_inputs, n_operands;
+};
+enum { OF_NONE = -2, OF_DY = -1 };
+
+struct maker {
+    struct wn__template *t;
+    struct wn__walk reached;   /* newer than the placeholder */
+    struct wn_node **external; /* inputs of the node: y, x..., what steps read */
+    int64_t n_external, external_capacity, steps_capacity, operands_capacity;
+    int64_t dependent; /* stamp in `wanted` of what depends on the placeholder */
+    const struct wn_node *placeholder;
+};
+
+void wn__template_unref(struct wn__template *t)
+{
+    if (t == NULL || --t->refs > 0) return;
+    wn__free(t->step);
+    wn__free(t->in);
+    wn__free(t->out);
+    wn__free(t);
+}
+
+static int32_t maker_push(struct maker *m, struct wn_node *n, int64_t stamp)
+{
+    if (n->seq <= m->placeholder->seq || n->stamp == stamp) return WN_OK;
+    n->stamp = stamp;
+    WN_TRY(wn__grow(&m->reached.nodes, &m->reached.capacity, m->reached.count + 1, sizeof *m->reached.nodes));
+    m->reached.nodes[m->reached.count++] = n;
+    return WN_OK;
+}
+
+static int by_record(const void *a, const void *b)
+{
+    const struct wn_node *x = *(struct wn_node *const *)a, *y = *(struct wn_node *const *)b;
+    return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static int32_t maker_reach(struct maker *m, struct wn_node *const *r, int32_t n)
+{
+    int64_t stamp = wn__node_stamp();
+    for (int32_t i = 0; i < n; i++)
+        if (r[i] != NULL) WN_TRY(maker_push(m, r[i], stamp));
+    for (int64_t at = 0; at < m->reached.count; at++)
+        for (int32_t k = 0; k < m->reached.nodes[at]->n_in; k++)
+            WN_TRY(maker_push(m, m->reached.nodes[at]->in[k], stamp));
+    if (m->reached.count > 0) qsort(m->reached.nodes, (size_t)m->reached.count, sizeof *m->reached.nodes, by_record);
+    return WN_OK;
+}
+
+/* Appends an input of the node; those of one node are told apart by place, so x may be listed twice. */
+static int32_t maker_external(struct maker *m, struct wn_node *n)
+{
+    WN_TRY(wn__grow(&m->external, &m->external_capacity, m->n_external + 1, sizeof *m->external));
+    m->external[m->n_external++] = n;
+    return WN_OK;
+}
+
+/* What n is to the template. Steps count from 0 here; they are moved behind the inputs once those are known. */
+static int32_t maker_ref(struct maker *m, struct wn_node *n, int32_t *ref, int32_t *is_step)
+{
+    *is_step = 0;
+    *ref = OF_DY;
+    if (n == m->placeholder) return WN_OK;
+    if (n->wanted == m->dependent) {
+        *ref = n->local;
+        *is_step = 1;
+        return WN_OK;
+    }
+    for (int64_t i = 0; i < m->n_external; i++) {
+        if (m->external[i] != n) continue;
+        *ref = (int32_t)i;
+        return WN_OK;
+    }
+    *ref = (int32_t)m->n_external;
+    return maker_external(m, n);
+}
+
+enum { STEP_MARK = 1 << 30 }; /* of a step's number until the inputs are counted */
+
+static int32_t maker_operand(struct maker *m, struct wn_node *n, int32_t *ref)
+{
+    int32_t is_step;
+    WN_TRY(maker_ref(m, n, ref, &is_step));
+    if (is_step) *ref |= STEP_MARK;
+    return WN_OK;
+}
+
+static int32_t maker_step(struct maker *m, struct wn_node *n)
+{
+    struct wn__template *t = m->t;
+    if (wn__op_draws(n->op, &n->attrs))
+        return wn__fail(WN_VALUE,
+                        "custom: the backward draws random numbers over dy (%s); draw them in the forward and "
+                        "keep them in ctx.saved",
+                        wn__op_name(n->op));
+    WN_TRY(wn__grow(&t->step, &m->steps_capacity, t->n_steps + 1, sizeof *t->step));
+    WN_TRY(wn__grow(&t->in, &m->operands_capacity, t->n_operands + n->n_in, sizeof *t->in));
+    struct template_step *s = &t->step[t->n_steps];
+    *s = (struct template_step){n->op, n->n_in, t->n_operands, n->attrs};
+    for (int32_t k = 0; k < n->n_in; k++) WN_TRY(maker_operand(m, n->in[k], &t->in[s->first + k]));
+    t->n_operands += n->n_in;
+    n->wanted = m->dependent;
+    n->local = t->n_steps++;
+    return WN_OK;
+}
+
+static int32_t maker_steps(struct maker *m, struct wn_node *const *r, int32_t n)
+{
+    m->dependent = wn__node_stamp();
+    for (int64_t i = 0; i < m->reached.count; i++) {
+        struct wn_node *node = m->reached.nodes[i];
+        int32_t depends = 0;
+        for (int32_t k = 0; k < node->n_in; k++)
+            depends |= node->in[k] == m->placeholder || node->in[k]->wanted == m->dependent;
+        if (!depends) continue;
+        if (node->custom != NULL)
+            return wn__fail(WN_VALUE, "custom: the backward applies a custom function to dy; write its ops here");
+        WN_TRY(maker_step(m, node));
+    }
+    m->t->out = wn__alloc((n + 1) * (int64_t)sizeof *m->t->out);
+    if (m->t->out == NULL) return WN_OOM;
+    m->t->n_out = n;
+    for (int32_t i = 0; i < n; i++) {
+        m->t->out[i] = OF_NONE;
+        if (r[i] != NULL) WN_TRY(maker_operand(m, r[i], &m->t->out[i]));
+    }
+    return WN_OK;
+}
+
+static void template_settle(struct wn__template *t, int32_t n_inputs)
+{
+    t->n_inputs = n_inputs;
+    for (int32_t i = 0; i < t->n_operands; i++)
+        if (t->in[i] >= STEP_MARK) t->in[i] = n_inputs + (t->in[i] & ~STEP_MARK);
+    for (int32_t i = 0; i < t->n_out; i++)
+        if (t->out[i] >= STEP_MARK) t->out[i] = n_inputs + (t->out[i] & ~STEP_MARK);
+}
+
+static int32_t custom_check(struct wn_node *const *x, struct wn_node *const *r, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        if (r[i] == NULL || wn__type_equal(&r[i]->type, &x[i]->type)) continue;
+        char want[128];
+        snprintf(want, sizeof want, "%s", wn__type_text(&x[i]->type));
+        return wn__fail(WN_SHAPE, "custom: the backward returned %s as the gradient of tensor %d, which is %s",
+                        wn__type_text(&r[i]->type), (int)i + 1, want);
+    }
+    return WN_OK;
+}
+
+static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_node **out)
+{
+    struct wn_node *y = m->external[0], *node = wn__node_new((int32_t)m->n_external);
+    if (node == NULL) return WN_OOM;
+    node->op = WN_OP_RESHAPE;
+    node->type = y->type;
+    node->device = y->device;
+    node->attrs.n = y->type.ndim;
+    for (int32_t k = 0; k < y->type.ndim; k++) node->attrs.i[k] = y->type.dim[k];
+    node->scope = wn__here.scope;
+    node->region = wn__here.region;
+    node->line = line;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        struct wn_node *in = m->external[i];
+        node->in[i] = in;
+        wn__node_ref(in);
+        if (in->depth >= node->depth) node->depth = in->depth + 1;
+        if (i < 1 || i > n || wn__here.grad_off) continue;
+        node->needs_grad |= in->needs_grad;
+        node->over_spent |= in->over_spent;
+    }
+    template_settle(m->t, node->n_in);
+    node->custom = m->t;
+    m->t->refs++;
+    *out = node;
+    return WN_OK;
+}
+
+int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x, const struct wn_node *placeholder,
+                          struct wn_node *const *r, int32_t line, struct wn_node **out)
+{
+    struct maker m = {.placeholder = placeholder};
+    WN_TRY(custom_check(x, r, n));
+    m.t = wn__alloc(sizeof *m.t);
+    if (m.t == NULL) return WN_OOM;
+    *m.t = (struct wn__template){.refs = 1};
+    int32_t code = maker_external(&m, y);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = maker_external(&m, x[i]);
+    if (code == WN_OK) code = maker_reach(&m, r, n);
+    if (code == WN_OK) code = maker_steps(&m, r, n);
+    if (code == WN_OK) code = custom_node(&m, n, line, out);
+    wn__template_unref(m.t);
+    wn__walk_release(&m.reached);
+    wn__free(m.external);
+    return code;
+}
+
+/* ---- what others ask of a template -------------------------------------------------------------------------------- */
+
+int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
+{
+    const struct wn__template *t = n->custom;
+    struct wn_node **made = wn__alloc((t->n_steps + t->n_operands + 1) * (int64_t)sizeof *made);
+    if (made == NULL) return WN_OOM;
+    struct wn_node **in = made + t->n_steps;
+    for (int32_t s = 0; s < t->n_steps && e->code == WN_OK; s++) {
+        const struct template_step *step = &t->step[s];
+        for (int32_t k = 0; k < step->n_in; k++) {
+            int32_t ref = t->in[step->first + k];
+            in[k] = ref == OF_DY ? n->grad : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
+        }
+        made[s] = wn__emit(e, step->op, step->n_in, in, &step->attrs);
+    }
+    for (int32_t i = 0; i < t->n_out && e->code == WN_OK; i++) {
+        struct wn_node *x = n->in[1 + i];
+        int32_t ref = t->out[i];
+        if (ref == OF_NONE || x->wanted != e->stamp) continue;
+        struct wn_node *dx = ref == OF_DY ? n->grad : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
+        x->grad = x->grad == NULL ? dx : wn__emit2(e, WN_OP_ADD, x->grad, dx);
+    }
+    wn__free(made);
+    return e->code;
+}
+
+void wn__template_encode(struct wn__bytes *b, const struct wn__template *t)
+{
+    wn__bytes_int(b, t->n_steps);
+    wn__bytes_int(b, t->n_out);
+    for (int32_t s = 0; s < t->n_steps; s++) {
+        wn__bytes_int(b, t->step[s].op);
+        wn__bytes_int(b, t->step[s].n_in);
+        wn__bytes_attrs(b, &t->step[s].attrs);
+    }
+    for (int32_t i = 0; i < t->n_operands; i++) wn__bytes_int(b, t->in[i] - OF_NONE);
+    for (int32_t i = 0; i < t->n_out; i++) wn__bytes_int(b, t->out[i] - OF_NONE);
+}
