@@ -269,11 +269,6 @@ int32_t wn_look_input(int32_t handle, int32_t i)
     return id;
 }
 
-const char *wn_line_text(int32_t line)
-{
-    return wn__line_text(line);
-}
-
 /* A number of the host, which has no bytes until it is asked for. */
 static int32_t read_number(const struct wn_node *n, void *bytes)
 {

@@ -106,7 +106,6 @@ WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
 struct wn_look { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
 WN_API int32_t wn_look(int32_t handle, struct wn_look *out);
 WN_API int32_t wn_look_input(int32_t handle, int32_t i); /* i from 0 */
-WN_API const char *wn_line_text(int32_t line);           /* what wn_line interned; "": none */
 /* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
 WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */

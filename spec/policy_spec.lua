@@ -340,8 +340,8 @@ describe('binomial', function()
         return math.floor(c + 0.5)
     end
 
-    -- Griewank and Walther: l steps with c checkpoints, the input's among them, take r l - C(c + r, c + 1) forward steps,
-    -- r being the least number of runs with C(c + r, c) >= l.
+    -- Griewank and Walther: l steps with c checkpoints, the input's among them, take r l - C(c + r, c + 1) forward
+    -- steps, r being the least number of runs with C(c + r, c) >= l.
     local function revolve(l, c)
         local r = 0
         while choose(c + r, c) < l do r = r + 1 end

@@ -204,7 +204,9 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
             .. 'with these values kept too'):format(listed(names), seconds, bytes.exact(p.peak)))
     end
     local has = {}
-    for _, cover in pairs(covers) do has[cover.layer] = has[cover.layer] or cover.unit end
+    for node, cover in pairs(covers) do
+        if node ~= 'parents' then has[cover.layer] = has[cover.layer] or cover.unit end
+    end
     for _, layer in ipairs(layers) do
         local name = tostring(layer.policy)
         if layer.policy.cut and name ~= 'save_all' and not has[layer.order] then

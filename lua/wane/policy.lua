@@ -348,7 +348,8 @@ function policy.of(x)
 end
 
 --- Decisions of a plan, by place in the forward of the same graph: what plan:lua() and model:checkpoint(plan) use.
--- @param decisions { units = { {first, last, number of the region it lies in}, ... } (as places), words = { [place] = word } }
+-- @param decisions { units = { {first, last, number of the region it lies in}, ... } (as places),
+-- words = { [place] = word } }
 function policy.replay(decisions)
     if type(decisions) ~= 'table' or type(decisions.units) ~= 'table' or type(decisions.words) ~= 'table' then
         raise(nil, 'value', 'policy.replay: expected {units =, words =}, as plan:lua() writes it, got %s',
