@@ -58,8 +58,9 @@ static int32_t open_folder(struct wn__file *f)
     char folder[PATH_MAX];
     const char *slash = strrchr(f->path, '/'), *base = slash == NULL ? f->path : slash + 1;
     if (base[0] == 0) return wn__fail(WN_IO, "writing '%s': a file's name is missing", f->path);
-    if (strlen(base) > NAME_MAX) return wn__fail(WN_IO, "writing '%s': the name is too long", f->path);
-    snprintf(f->base, sizeof f->base, "%s", base);
+    size_t letters = strlen(base);
+    if (letters > NAME_MAX) return wn__fail(WN_IO, "writing '%s': the name is too long", f->path);
+    memcpy(f->base, base, letters + 1);
     snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - f->path + 1),
              slash == NULL ? "." : f->path);
     f->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
