@@ -27,8 +27,10 @@ static void start_over(struct portfolio *p)
 static int32_t offer(struct portfolio *p, const char *name)
 {
     struct wn__recipe r;
-    WN_TRY(wn__recipe_compile(&p->copy, &r));
-    return p->put(p->ctx, &r, name);
+    int32_t code = wn__recipe_compile(&p->copy, &r);
+    if (code == WN_OK) return p->put(p->ctx, &r, name);
+    wn__recipe_release(&r);
+    return code;
 }
 
 /* Where each root's blocks begin and end: blocks [lo, hi) of the root that block lo is of. */
