@@ -65,6 +65,14 @@ int32_t wn_chain_schedule(int32_t chain, int64_t budget, int32_t room, struct wn
     return give(code, op, n, room, out);
 }
 
+int32_t wn_chain_split(int32_t n_stages, int32_t slots)
+{
+    if (n_stages < 2 || n_stages > WN__CHAIN_LONGEST || slots < 1)
+        return -wn__fail(WN_VALUE, "binomial: %d stages and %d slots given; expected 2 to %d stages and 1 slot or more",
+                         n_stages, slots, WN__CHAIN_LONGEST);
+    return wn__chain_split(n_stages, slots);
+}
+
 int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct wn_chain_op *out)
 {
     struct wn_chain_op *op = NULL;

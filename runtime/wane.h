@@ -243,6 +243,7 @@ WN_API int32_t wn_chain_least(int32_t chain, int64_t *bytes);
 /* These write at most `room` and return how many there are, or -(status). */
 WN_API int32_t wn_chain_frontier(int32_t chain, int32_t room, struct wn_chain_cost *out, int64_t *slack);
 WN_API int32_t wn_chain_schedule(int32_t chain, int64_t budget, int32_t room, struct wn_chain_op *out);
+WN_API int32_t wn_chain_split(int32_t n_stages, int32_t slots); /* of 2 stages or more: those before the next checkpoint; or -(status) */
 WN_API int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct wn_chain_op *out);
 WN_API int32_t wn_chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out);
 #endif

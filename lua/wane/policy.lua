@@ -6,9 +6,11 @@
 -- by (graph, serial, mode), so a policy object must always answer the same for the same residual.
 -- While a policy is asked, nothing can be recorded or read. How words reach the library: decide.lua's job.
 -- @module wane.policy
+local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
 
+local C = binding.C
 local raise = errors.raise
 
 local policy = {}
@@ -111,48 +113,24 @@ function policy.recompute_all()
     return new('recompute_all', { cut = function(_, count) return runs(count, 1, count) end })
 end
 
--- Fewest forward steps that taking l units backward costs with s slots, and where the first region ends: revolve's
--- recurrence (Griewank and Walther, "Algorithm 799: revolve", 2000).
-local function revolve(l, s)
-    local cost, split = {}, {}
-    for slots = 0, s do
-        cost[slots], split[slots] = { [1] = 0 }, {}
-        for n = 2, l do
-            if slots == 0 then
-                cost[0][n], split[0][n] = n * (n - 1) / 2, n - 1
-            else
-                local least, at = math.huge, nil
-                for k = 1, n - 1 do
-                    local c = k + cost[slots - 1][n - k] + cost[slots][k]
-                    if c < least then least, at = c, k end
-                end
-                cost[slots][n], split[slots][n] = least, at
-            end
-        end
-    end
-    return split, cost[s][l]
-end
-
 --- Binomial checkpointing: the units' outputs take at most so many slots at a time, and the fewest units run again for
--- it. Regions inside regions.
+-- it. Regions inside regions (Griewank and Walther, "Algorithm 799: revolve", 2000).
 -- @param slots 0 or more; 0 starts from the input for every unit
 function policy.binomial(slots)
     if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
         raise(nil, 'value', 'policy.binomial: expected a whole number of slots from 0, got %s', errors.describe(slots))
     end
     return new(('binomial(%d)'):format(slots), { cut = function(_, count)
-        local split, list = revolve(count, math.min(slots, count)), {}
+        local list = {}
         local function add(first, last, left, parent)
             local n = last - first + 1
             if n < 2 then return end
-            left = math.min(left, n)
-            local k = split[left][n]
+            local k = binding.id(C.wn_chain_split(n, math.min(left, n) + 1)) -- what a unit starts from takes one too
             list[#list + 1] = { first = first, last = first + k - 1, parent = parent }
-            local own = #list
-            add(first, first + k - 1, left, own)
+            add(first, first + k - 1, left, #list)
             add(first + k, last, math.max(left - 1, 0), parent)
         end
-        add(1, count, math.min(slots, count), nil)
+        add(1, count, slots, nil)
         return list
     end })
 end

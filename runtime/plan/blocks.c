@@ -19,17 +19,12 @@ int32_t wn__form_storage(const struct wn__form *f, int32_t node)
     return node;
 }
 
-static int32_t is_forward(const struct wn__pnode *p)
-{
-    return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
-}
-
 /* A cast that was asked for, or is there already, is a value like any other. */
 static void find_reissued(struct wn__form *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
         struct wn__pnode *p = &f->node[i];
-        if (!is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;
+        if (!wn__pnode_is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;
         p->is_reissued = f->node[wn__form_storage(f, wn__form_in(f, i, 0))].leaf == WN_LEAF_CELL;
     }
 }
@@ -40,7 +35,7 @@ static int32_t find_residuals(struct wn__form *f)
         if (!wn__form_is_backward(f, i)) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
             struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (!is_forward(v) || v->is_reissued) continue;
+            if (!wn__pnode_is_forward(v) || v->is_reissued) continue;
             v->is_residual = 1;
             v->n_readers++;
         }
@@ -53,13 +48,15 @@ static int32_t find_residuals(struct wn__form *f)
     return WN_OK;
 }
 
-/* last[i]: the last forward node of its root that reads value i's bytes. */
-static void find_last_readers(const struct wn__form *f, int32_t *last)
+void wn__form_last_readers(const struct wn__form *f, int32_t *last)
 {
     for (int32_t i = 0; i < f->n; i++) last[i] = i;
     for (int32_t i = 0; i < f->n; i++) {
-        if (!is_forward(&f->node[i])) continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) last[wn__form_storage(f, wn__form_in(f, i, k))] = i;
+        if (!wn__form_is_forward(f, i)) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_in(f, i, k);
+            last[v] = last[wn__form_storage(f, v)] = i;
+        }
     }
 }
 
@@ -74,7 +71,7 @@ static int32_t reads_state(const struct wn__form *f, int32_t node)
 static int32_t stretch_reads_state(const struct wn__form *f, int32_t at, const uint8_t *is_cut)
 {
     for (int32_t i = at; i < f->n; i++) {
-        if (!is_forward(&f->node[i])) continue;
+        if (!wn__pnode_is_forward(&f->node[i])) continue;
         if (i > at && is_cut[i]) return 0;
         if (reads_state(f, i)) return 1;
     }
@@ -90,7 +87,7 @@ static void find_cuts(const struct wn__form *f, const int32_t *last, int32_t *en
         const struct wn__pnode *p = &f->node[i];
         is_cut[i] = crossing <= 1;
         crossing -= ends[i];
-        if (!is_forward(p) || wn__form_is_alias(f, i) || last[i] == i) continue;
+        if (!wn__pnode_is_forward(p) || wn__form_is_alias(f, i) || last[i] == i) continue;
         crossing++;
         ends[last[i]]++;
     }
@@ -101,7 +98,7 @@ static void number_blocks(struct wn__form *f, const uint8_t *is_cut)
     int32_t before = -1, has_state = 0;
     for (int32_t i = 0; i < f->n; i++) {
         struct wn__pnode *p = &f->node[i];
-        if (!is_forward(p)) continue;
+        if (!wn__pnode_is_forward(p)) continue;
         const struct wn__pnode *q = before >= 0 ? &f->node[before] : NULL;
         int32_t edge = q == NULL || q->root != p->root || q->region != p->region;
         int32_t starts = is_cut[i] && p->region == 0 && has_state && stretch_reads_state(f, i, is_cut);
@@ -120,10 +117,10 @@ static void find_boundaries(struct wn__form *f)
     for (int32_t i = 0; i < f->n; i++) {
         struct wn__pnode *p = &f->node[i];
         if (p->phase == WN_PHASE_BACKWARD && p->forward_of >= 0) p->block = f->node[p->forward_of].block;
-        if (!is_forward(p)) continue;
+        if (!wn__pnode_is_forward(p)) continue;
         for (int32_t k = 0; k < p->n_in; k++) {
             struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (is_forward(v) && !v->is_reissued && v->block != p->block) v->is_boundary = 1;
+            if (wn__pnode_is_forward(v) && !v->is_reissued && v->block != p->block) v->is_boundary = 1;
         }
     }
 }
@@ -137,7 +134,7 @@ int32_t wn__form_blocks(struct wn__form *f)
     find_reissued(f);
     int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(f);
     if (code == WN_OK) {
-        find_last_readers(f, last);
+        wn__form_last_readers(f, last);
         find_cuts(f, last, ends, is_cut);
         number_blocks(f, is_cut);
         find_boundaries(f);

@@ -65,6 +65,10 @@ int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_ch
 
 /* ---- chain_binomial.c */
 
+/* How many of l blocks, 2 or more, lie left of the next checkpoint when `slots` outputs, 1 or more, may be held: that
+ * of the block before the one that is reversed is among them. */
+int32_t wn__chain_split(int32_t l, int32_t slots);
+
 /* Griewank and Walther's schedule of l equal blocks with at most `slots` outputs held as checkpoints; *n
  * operations, allocated. */
 int32_t wn__chain_binomial(int32_t l, int32_t slots, struct wn_chain_op **out, int32_t *n);

@@ -26,7 +26,7 @@ static int64_t reach(int64_t s, int64_t r)
 
 /* Where the next checkpoint lies, counted in blocks from the start: as far as r passes over the left part allow, so
  * that what is right of it takes no more than r with a slot less. */
-static int32_t split(int32_t l, int32_t slots)
+int32_t wn__chain_split(int32_t l, int32_t slots)
 {
     int64_t r = 1;
     while (reach(slots, r) < l) r++;
@@ -39,7 +39,7 @@ static int32_t split(int32_t l, int32_t slots)
 static void reverse(struct binomial *b, int32_t first, int32_t l, int32_t slots)
 {
     while (l > 1) {
-        int32_t left = split(l, slots);
+        int32_t left = wn__chain_split(l, slots);
         for (int32_t i = 0; i < left; i++) {
             put(b, WN_CHAIN_F, first + i);
             if (i > 0) put(b, WN_CHAIN_FREE, first + i - 1);

@@ -57,44 +57,22 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
 
 /* ---- operations to steps ---------------------------------------------------------------------------------------- */
 
-static int32_t is_always_kept(const struct wn__form *f, int32_t i)
-{
-    return f->node[i].result >= 0 || f->node[i].is_given || (wn__form_flags(f, i) & WN_INDEX) ||
-           f->node[i].word == WN_WORD_SAVE;
-}
-
-static void *room(struct emission *e, void *old, int32_t n, int32_t *capacity, int32_t need, int64_t size)
-{
-    if (e->code != WN_OK || need <= *capacity) return old;
-    int32_t wanted = 2 * need + 64;
-    void *bigger = wn__pool_get(&e->out.pool, wanted * size);
-    if (bigger == NULL) {
-        e->code = WN_OOM;
-        return old;
-    }
-    if (n > 0) memcpy(bigger, old, (size_t)(n * size));
-    *capacity = wanted;
-    return bigger;
-}
-
 /* One step of a block that keeps what is read at or after `beyond`, and the option's values (NULL: none). */
 static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t beyond, const struct wn__option *o)
 {
     struct wn__recipe *r = &e->out;
-    r->step = room(e, r->step, r->n, &r->capacity, r->n + 1, sizeof *r->step);
-    r->keep =
-        room(e, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + r->limit[block] - r->first[block], sizeof *r->keep);
+    if (e->code == WN_OK) e->code = wn__recipe_room(r, r->limit[block] - r->first[block]);
     if (e->code != WN_OK) return;
     const int32_t *own = e->classes->own[block];
-    int32_t at = r->n_keep, next = 0;
+    int32_t n = 0, next = 0;
     for (int32_t i = r->first[block]; kind != WN_RECIPE_B && i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
         while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
         int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
         int32_t needed = r->last[i] >= beyond && !e->f->node[i].is_reissued;
-        if (chosen || needed || is_always_kept(e->f, i)) r->keep[r->n_keep++] = i;
+        if (chosen || needed || wn__recipe_always_keeps(e->f, i)) r->keep[r->n_keep + n++] = i;
     }
-    r->step[r->n++] = (struct wn__recipe_step){kind, block, e->f->node[r->first[block]].root, at, r->n_keep - at};
+    e->code = wn__recipe_put(r, kind, block, e->f->node[r->first[block]].root, n);
 }
 
 static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo, int32_t *front)

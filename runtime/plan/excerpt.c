@@ -161,19 +161,6 @@ static void link_absorbed(struct cutting *c)
     }
 }
 
-static void find_last(struct wn__excerpt *x)
-{
-    const struct wn__form *g = &x->form;
-    for (int32_t i = 0; i < g->n; i++) x->recipe.last[i] = i;
-    for (int32_t i = 0; i < g->n; i++) {
-        if (g->node[i].phase != WN_PHASE_FORWARD || g->node[i].leaf != WN_LEAF_NONE) continue;
-        for (int32_t k = 0; k < g->node[i].n_in; k++) {
-            int32_t v = wn__form_in(g, i, k);
-            x->recipe.last[v] = x->recipe.last[wn__form_storage(g, v)] = i;
-        }
-    }
-}
-
 static int32_t write_key(struct wn__excerpt *x)
 {
     struct wn__bytes b = {0};
@@ -262,7 +249,7 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
     put_own(c, EFFECT);
     x->form.recorded = x->form.node;
     link_absorbed(c);
-    find_last(x);
+    wn__form_last_readers(&x->form, x->recipe.last);
     for (int32_t i = 0; i < x->form.n; i++) x->ns[i] = x->own[i] >= 0 ? ns[x->own[i]] : 0;
     return write_key(x);
 }
@@ -297,9 +284,8 @@ void wn__excerpt_release(struct wn__excerpt *x)
 
 static int32_t is_always_kept(const struct wn__excerpt *x, int32_t i)
 {
-    const struct wn__pnode *q = &x->form.node[i];
-    int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !q->is_reissued;
-    return q->result >= 0 || (wn__form_flags(&x->form, i) & WN_INDEX) || q->word == WN_WORD_SAVE || is_output;
+    int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->form.node[i].is_reissued;
+    return is_output || wn__recipe_always_keeps(&x->form, i);
 }
 
 static void write_recipe(struct wn__excerpt *x, const int32_t *keep, int32_t n)

@@ -97,6 +97,15 @@ static inline struct wn_desc wn__form_desc(const struct wn__form *f, int32_t nod
 {
     return wn__form_desc_of(f, &f->node[node]);
 }
+/* A value the forward computes; leaves are not. */
+static inline int32_t wn__pnode_is_forward(const struct wn__pnode *p)
+{
+    return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
+}
+static inline int32_t wn__form_is_forward(const struct wn__form *f, int32_t node)
+{
+    return wn__pnode_is_forward(&f->node[node]);
+}
 /* An effect that takes over a gradient's product works for the backward: what it reads is a residual. */
 static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t node)
 {
@@ -110,4 +119,6 @@ void wn__form_unref(struct wn__form *f);
 
 /* blocks.c: cuts of the forward into stretches, residuals and boundaries. */
 int32_t wn__form_blocks(struct wn__form *f);
+/* last: (n) the last forward node that reads a value or its bytes; itself when there is none. */
+void wn__form_last_readers(const struct wn__form *f, int32_t *last);
 #endif

@@ -8,11 +8,6 @@
 #define SHARE 4  /* a block with more than this part of the forward's nodes is cut further */
 #define MOST 160 /* blocks: the solver's time grows with their square */
 
-static int32_t is_forward(const struct wn__form *f, int32_t i)
-{
-    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
-}
-
 static int32_t reads_state(const struct wn__form *f, int32_t i)
 {
     for (int32_t k = 0; k < f->node[i].n_in; k++) {
@@ -22,28 +17,15 @@ static int32_t reads_state(const struct wn__form *f, int32_t i)
     return 0;
 }
 
-static void find_last(const struct wn__form *f, int32_t *last)
-{
-    for (int32_t i = 0; i < f->n; i++) last[i] = i;
-    for (int32_t i = 0; i < f->n; i++) {
-        if (!is_forward(f, i)) continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
-            last[v] = i;
-            last[wn__form_storage(f, v)] = i;
-        }
-    }
-}
-
 /* Cuts [from, to) of one block of the form further: cut[i] = 1 where a block starts. */
 static void cut_inside(const struct wn__form *f, const int32_t *last, int32_t from, int32_t to, uint8_t *cut)
 {
     int32_t start = from;
     for (int32_t i = from + 1; i < to; i++) {
-        if (!is_forward(f, i) || !reads_state(f, i) || f->node[i].is_reissued) continue;
+        if (!wn__form_is_forward(f, i) || !reads_state(f, i) || f->node[i].is_reissued) continue;
         int32_t fresh = 0, stateful = 0;
         for (int32_t j = start; j < i; j++) {
-            if (!is_forward(f, j) || f->node[j].is_reissued) continue;
+            if (!wn__form_is_forward(f, j) || f->node[j].is_reissued) continue;
             stateful |= reads_state(f, j);
             fresh += !wn__form_is_alias(f, j) && last[j] >= i;
         }
@@ -57,16 +39,16 @@ static void find_cuts(const struct wn__form *f, const int32_t *last, uint8_t *cu
 {
     int32_t before = -1, n = 0, from = 0;
     for (int32_t i = 0; i < f->n; i++) {
-        if (!is_forward(f, i)) continue;
+        if (!wn__form_is_forward(f, i)) continue;
         const struct wn__pnode *p = &f->node[i], *q = before >= 0 ? &f->node[before] : NULL;
         cut[i] = q == NULL || p->root != q->root || p->block != q->block;
         before = i;
         n++;
     }
     for (int32_t i = 0; i <= f->n; i++) { /* a block's stretch: from its first node to the next block's */
-        if (i < f->n && !(is_forward(f, i) && cut[i])) continue;
+        if (i < f->n && !(wn__form_is_forward(f, i) && cut[i])) continue;
         int32_t size = 0;
-        for (int32_t j = from; j < i; j++) size += is_forward(f, j);
+        for (int32_t j = from; j < i; j++) size += wn__form_is_forward(f, j);
         if (size * SHARE > n) cut_inside(f, last, from, i, cut);
         from = i;
     }
@@ -77,11 +59,11 @@ static void join(const struct wn__form *f, uint8_t *cut)
 {
     for (int32_t left = INT32_MAX;;) {
         int32_t n = 0, before = -1;
-        for (int32_t i = 0; i < f->n; i++) n += is_forward(f, i) && cut[i];
+        for (int32_t i = 0; i < f->n; i++) n += wn__form_is_forward(f, i) && cut[i];
         if (n <= MOST || n == left) return;
         left = n;
         for (int32_t i = 0, k = 0; i < f->n; i++) {
-            if (!is_forward(f, i)) continue;
+            if (!wn__form_is_forward(f, i)) continue;
             int32_t same = before >= 0 && f->node[before].root == f->node[i].root;
             if (cut[i] && same && k++ % 2 == 0) cut[i] = 0;
             before = i;
@@ -101,12 +83,12 @@ int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
     uint8_t *cut = wn__pool_get(&scratch, f->n + 1);
     int32_t code = r->block_of && r->first && r->limit && r->last && cut ? WN_OK : WN_OOM;
     if (code == WN_OK) {
-        find_last(f, r->last);
+        wn__form_last_readers(f, r->last);
         find_cuts(f, r->last, cut);
         join(f, cut);
         for (int32_t i = 0; i < f->n; i++) {
             r->block_of[i] = -1;
-            if (!is_forward(f, i)) continue;
+            if (!wn__form_is_forward(f, i)) continue;
             if (cut[i]) r->first[r->n_blocks++] = i;
             r->block_of[i] = r->n_blocks - 1;
             r->limit[r->n_blocks - 1] = i + 1;

@@ -13,11 +13,6 @@ struct portfolio {
     void *ctx;
 };
 
-static int32_t is_forward(const struct wn__form *f, int32_t i)
-{
-    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
-}
-
 static void start_over(struct portfolio *p)
 {
     memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
@@ -53,7 +48,7 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
         if (segments > 0) closed = s * (segments - 1);
         if (s < 1 || closed < 1) return WN_OK;
         for (int32_t i = 0; i < p->f->n; i++) {
-            int32_t b = is_forward(p->f, i) ? r->block_of[i] : -1;
+            int32_t b = wn__form_is_forward(p->f, i) ? r->block_of[i] : -1;
             if (b >= lo && b < hi) p->copy.node[i].unit = b - lo < closed ? unit + 1 + (b - lo) / s : -1;
         }
         unit += n / s + 2;

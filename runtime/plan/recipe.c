@@ -15,11 +15,6 @@ struct compiler {
     int32_t code;
 };
 
-static int32_t is_forward(const struct wn__form *f, int32_t i)
-{
-    return f->node[i].phase == WN_PHASE_FORWARD && f->node[i].leaf == WN_LEAF_NONE;
-}
-
 static int32_t parent_of(const struct compiler *c, int32_t place)
 {
     int32_t unit = place - c->f->n_regions;
@@ -50,7 +45,7 @@ static int32_t number_blocks(struct compiler *c)
     int32_t before = -1;
     for (int32_t i = 0; i < f->n; i++) {
         r->block_of[i] = -1;
-        if (!is_forward(f, i)) continue;
+        if (!wn__form_is_forward(f, i)) continue;
         int32_t edge = before < 0 || c->place[i] != c->place[before] || f->node[i].root != f->node[before].root ||
                        (c->place[i] == 0 && f->node[i].block != f->node[before].block);
         if (edge) r->first[r->n_blocks++] = i;
@@ -66,27 +61,7 @@ static int32_t number_blocks(struct compiler *c)
     return WN_OK;
 }
 
-static void find_last(struct compiler *c)
-{
-    const struct wn__form *f = c->f;
-    for (int32_t i = 0; i < f->n; i++) c->r->last[i] = i;
-    for (int32_t i = 0; i < f->n; i++) {
-        if (!is_forward(f, i)) continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
-            c->r->last[v] = i;
-            c->r->last[wn__form_storage(f, v)] = i;
-        }
-    }
-}
-
 /* ---- keep sets ----------------------------------------------------------------------------------------------- */
-
-static int32_t is_always_kept(const struct wn__form *f, int32_t i)
-{
-    return f->node[i].result >= 0 || f->node[i].is_given || (wn__form_flags(f, i) & WN_INDEX) ||
-           f->node[i].word == WN_WORD_SAVE;
-}
 
 /* What a step keeps of its block, besides what is always kept. A value inside a block that no backward node reads is
  * never kept: what is dropped beside it would otherwise be recomputed from it, at the price of its bytes. */
@@ -102,7 +77,7 @@ static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rul
     if (c->f->node[i].is_reissued) return 0;
     int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
     int32_t by_default = rule.defaults && matters && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
-    return is_always_kept(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
+    return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 
 /* Writes the set behind those there are; its size, and how many values that F or Fe had kept it drops. */
@@ -119,46 +94,47 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     return n;
 }
 
-static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
+/* A bigger array in the pool, the old part copied. */
+static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *capacity, int32_t need, int64_t size)
 {
-    struct wn__recipe *r = c->r;
-    if (c->code != WN_OK) return;
+    void *bigger = wn__pool_get(pool, (2 * (int64_t)need + 64) * size);
+    if (bigger == NULL) return NULL;
+    if (n > 0) memcpy(bigger, old, (size_t)(n * size));
+    *capacity = 2 * need + 64;
+    return bigger;
+}
+
+int32_t wn__recipe_room(struct wn__recipe *r, int32_t more)
+{
+    if (r->n_keep + more <= r->keep_capacity) return WN_OK;
+    int32_t *bigger = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *bigger);
+    if (bigger == NULL) return WN_OOM;
+    r->keep = bigger;
+    return WN_OK;
+}
+
+int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
+{
     if (r->n == r->capacity) {
-        int32_t wanted = r->capacity ? 2 * r->capacity : 64;
-        struct wn__recipe_step *bigger = wn__pool_get(&r->pool, wanted * (int64_t)sizeof *bigger);
-        if (bigger == NULL) {
-            c->code = WN_OOM;
-            return;
-        }
-        if (r->n > 0) memcpy(bigger, r->step, (size_t)r->n * sizeof *bigger);
+        struct wn__recipe_step *bigger = grow(&r->pool, r->step, r->n, &r->capacity, r->n + 1, sizeof *bigger);
+        if (bigger == NULL) return WN_OOM;
         r->step = bigger;
-        r->capacity = wanted;
     }
     r->step[r->n++] = (struct wn__recipe_step){kind, block, root, r->n_keep, n_keep};
     r->n_keep += n_keep;
+    return WN_OK;
 }
 
-/* Room for one more keep set of any block. */
-static void keep_room(struct compiler *c)
+static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
 {
-    struct wn__recipe *r = c->r;
-    if (c->code != WN_OK || r->n_keep + c->f->n <= r->keep_capacity) return;
-    int32_t wanted = 2 * (r->n_keep + c->f->n) + 64;
-    int32_t *bigger = wn__pool_get(&r->pool, wanted * (int64_t)sizeof *bigger);
-    if (bigger == NULL) {
-        c->code = WN_OOM;
-        return;
-    }
-    if (r->n_keep > 0) memcpy(bigger, r->keep, (size_t)r->n_keep * sizeof *bigger);
-    r->keep = bigger;
-    r->keep_capacity = wanted;
+    if (c->code == WN_OK) c->code = wn__recipe_put(c->r, kind, block, root, n_keep);
 }
 
 /* One F, Fe or Free of a block; a Free that frees nothing is left out. */
 static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct keep_rule rule)
 {
     int32_t dropped;
-    keep_room(c);
+    if (c->code == WN_OK) c->code = wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]);
     if (c->code != WN_OK) return;
     int32_t n = keep_set(c, block, rule, &dropped);
     if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
@@ -270,7 +246,7 @@ int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
     for (int32_t i = 0; i < f->n; i++)
         c.place[i] = f->node[i].unit > 0 ? f->n_regions + f->node[i].unit : f->node[i].unit < 0 ? 0 : f->node[i].region;
     WN_TRY(number_blocks(&c));
-    find_last(&c);
+    wn__form_last_readers(f, r->last);
     compile_roots(&c);
     return c.code;
 }

@@ -29,6 +29,16 @@ struct wn__recipe {
     int32_t *last; /* (form->n) last forward reader of a value's bytes; itself when there is none */
 };
 
+/* What every step keeps: results, values there already, integers, and what a word saves. */
+static inline int32_t wn__recipe_always_keeps(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].result >= 0 || f->node[node].is_given || (wn__form_flags(f, node) & WN_INDEX) ||
+           f->node[node].word == WN_WORD_SAVE;
+}
+/* Building one: room for `more` values of a keep set, written at r->keep + r->n_keep; then the step that has them. */
+int32_t wn__recipe_room(struct wn__recipe *r, int32_t more);
+int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep);
+
 /* Words (form's), region marks and units -> a recipe. */
 int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r);
 void wn__recipe_release(struct wn__recipe *r);
