@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.io.json'
+local json = require 'wane.json'
 local programs = require 'spec.support.programs'
 
 local nn = wane.nn
@@ -416,7 +416,8 @@ end)
 
 describe('JSON', function()
     it('is read as it is written', function()
-        local value = json.decode ' {"a":[1,-2.5e3,true,false,null,{}],"b\\u00e9\\n\\ud83c\\udf19\\/":"","c":{"d":[]}} '
+        local text = ' {"a":[1,-2.5e3,true,false,null,{}],"b\\u00e9\\n\\ud83c\\udf19\\/":"","c":{"d":[]}} '
+        local value = json.decode(text, json.null)
         assert.are.same({ a = { 1, -2500, true, false, json.null, {} }, ['bé\n\240\159\140\153/'] = '',
             c = { d = {} } }, value)
         for _, s in ipairs { '', 'a"b\\c', '\1\31\127', 'é€\240\159\140\153', '\n\r\t\b\f' } do

@@ -1,12 +1,16 @@
 --- JSON: a Lua value to one line of text and back, numbers to the last bit.
 --
--- A table with entries 1 to n is a list, any other an object with its names in order, so equal values give equal
--- text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word for
--- (nan and the infinities) is null, and null is read as nil.
+-- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give equal
+-- text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word for (nan
+-- and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
 -- @module wane.json
 local errors = require 'wane.errors'
+local utf8 = require 'wane.utf8'
 
 local json = {}
+
+--- What null may become when it is read: decode(text, json.null).
+json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
 --- A number in the fewest digits that give it back.
@@ -23,22 +27,20 @@ local short = { ['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', 
 
 -- Bytes that are not UTF-8 become U+FFFD: JSON cannot hold them.
 local function valid(text)
-    if not text:find '[\128-\255]' then return text end
+    if not utf8.wrong(text) then return text end
     local out, at = {}, 1
     while at <= #text do
-        local piece = text:match('^[%z\1-\127]+', at) or text:match('^[\194-\223][\128-\191]', at)
-            or text:match('^[\224-\239][\128-\191][\128-\191]', at)
-            or text:match('^[\240-\244][\128-\191][\128-\191][\128-\191]', at)
+        local piece = text:match('^[%z\1-\127]+', at) or text:match('^[\194-\244][\128-\191][\128-\191]?[\128-\191]?', at)
+        while piece and utf8.wrong(piece) do piece = #piece > 1 and piece:sub(1, -2) or nil end
         out[#out + 1] = piece or '\239\191\189'
         at = at + (piece and #piece or 1)
     end
     return table.concat(out)
 end
 
-local function quoted(text)
-    return '"' .. valid(text):gsub('[%z\1-\31"\\\127]', function(c)
-        return short[c] or ('\\u%04x'):format(c:byte())
-    end) .. '"'
+--- A string as JSON, in quotes; bytes that are no UTF-8 become U+FFFD.
+function json.quote(text)
+    return '"' .. valid(text):gsub('[%c"\\]', function(c) return short[c] or ('\\u%04x'):format(c:byte()) end) .. '"'
 end
 
 local write
@@ -59,7 +61,7 @@ local function write_table(value, out)
     out[#out + 1] = '{'
     for i, name in ipairs(names) do
         if i > 1 then out[#out + 1] = ',' end
-        out[#out + 1] = quoted(name) .. ':'
+        out[#out + 1] = json.quote(name) .. ':'
         write(value[name], out)
     end
     out[#out + 1] = '}'
@@ -69,7 +71,7 @@ write = function(value, out)
     local kind = type(value)
     if kind == 'table' then return write_table(value, out) end
     if kind == 'string' then
-        out[#out + 1] = quoted(value)
+        out[#out + 1] = json.quote(value)
     elseif kind == 'number' then
         local is_finite = value - value == 0
         out[#out + 1] = is_finite and json.number(value) or 'null'
@@ -88,116 +90,143 @@ function json.encode(value)
 end
 
 -- ---- reading ------------------------------------------------------------------------------------------------------
-local function fail(text, at, what)
-    error({ at = at, what = what, found = text:sub(at, at + 11) }, 0)
+local DEEPEST = 32
+
+-- A mistake at byte `at` (from 1) leaves as a table, which decode catches.
+local function wrong(at, fmt, ...)
+    error({ json_at = at, message = fmt:format(...) }, 0)
+end
+
+local function shown(text, at)
+    local c = text:sub(at, at)
+    if c == '' then return 'the end' end
+    if c:find '[%c\128-\255]' then return ('byte 0x%02x'):format(c:byte()) end
+    return "'" .. c .. "'"
 end
 
 local function skip(text, at)
     return text:find('[^ \t\r\n]', at) or #text + 1
 end
 
-local function utf8_of(code)
-    if code < 0x80 then return string.char(code) end
-    if code < 0x800 then return string.char(0xc0 + math.floor(code / 64), 0x80 + code % 64) end
-    if code < 0x10000 then
-        return string.char(0xe0 + math.floor(code / 4096), 0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)
-    end
-    return string.char(0xf0 + math.floor(code / 262144), 0x80 + math.floor(code / 4096) % 64,
-        0x80 + math.floor(code / 64) % 64, 0x80 + code % 64)
+local ESCAPES = { b = '\b', f = '\f', n = '\n', r = '\r', t = '\t', ['"'] = '"', ['\\'] = '\\', ['/'] = '/' }
+
+local function hex(text, at)
+    local digits = text:match('^\\u(%x%x%x%x)', at)
+    if not digits then wrong(at, 'a \\u needs four hexadecimal digits') end
+    return tonumber(digits, 16)
 end
 
-local unescaped = { b = '\b', f = '\f', n = '\n', r = '\r', t = '\t', ['"'] = '"', ['\\'] = '\\', ['/'] = '/' }
-
-local function read_escape(text, at)
+-- The character of an escape at `at` (a backslash), and where the text goes on.
+local function escape(text, at)
     local c = text:sub(at + 1, at + 1)
-    if unescaped[c] then return unescaped[c], at + 2 end
-    local high = text:match('^\\u(%x%x%x%x)', at)
-    if not high then fail(text, at, 'an escape') end
-    local code = tonumber(high, 16)
-    local low = code >= 0xd800 and code < 0xdc00 and text:match('^\\u([dD][c-fC-F]%x%x)', at + 6)
-    if not low then return utf8_of(code), at + 6 end
-    return utf8_of(0x10000 + (code - 0xd800) * 1024 + tonumber(low, 16) - 0xdc00), at + 12
+    if ESCAPES[c] then return ESCAPES[c], at + 2 end
+    if c ~= 'u' then wrong(at, 'there is no escape \\%s', c) end
+    local code = hex(text, at)
+    if code < 0xD800 or code > 0xDFFF then return utf8.char(code), at + 6 end
+    local low = code < 0xDC00 and text:sub(at + 6, at + 7) == '\\u' and hex(text, at + 6) or 0
+    if low < 0xDC00 or low > 0xDFFF then wrong(at, 'half of a pair of surrogates') end
+    return utf8.char(0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00)), at + 12
 end
 
 local function read_string(text, at)
-    local out, start = {}, at
-    at = at + 1
+    local parts, from = {}, at + 1
     while true do
-        local stop = text:find('["\\%z\1-\31]', at)
-        if not stop then fail(text, start, 'the end of a string') end
-        out[#out + 1] = text:sub(at, stop - 1)
+        local stop = text:find('["\\%c]', from)
+        if not stop then wrong(at, 'a string does not end') end
+        parts[#parts + 1] = text:sub(from, stop - 1)
         local c = text:sub(stop, stop)
-        if c == '"' then return table.concat(out), stop + 1 end
-        if c ~= '\\' then fail(text, stop, 'a string without control characters') end
-        out[#out + 1], at = read_escape(text, stop)
+        if c == '"' then return table.concat(parts), stop + 1 end
+        if c == '\\' then
+            parts[#parts + 1], from = escape(text, stop)
+        elseif c == '\127' then
+            parts[#parts + 1], from = c, stop + 1
+        else
+            wrong(stop, 'a string holds %s as it is', shown(text, stop))
+        end
     end
 end
 
-local read
+local function read_number(text, at)
+    local digits = text:match('^-?%d+%.?%d*[eE]?[+-]?%d*', at)
+    local plain = digits and (digits:match '^-?%d+$' or digits:match '^-?%d+%.%d+$'
+        or digits:match '^-?%d+[eE][+-]?%d+$' or digits:match '^-?%d+%.%d+[eE][+-]?%d+$')
+    if not plain or plain:find '^-?0%d' then wrong(at, '%s begins no number', shown(text, at)) end
+    local value = tonumber(plain)
+    if plain:find '^-?%d+$' and math.abs(value) > 2 ^ 53 then wrong(at, 'the number %s is too large', plain) end
+    return value, at + #plain
+end
 
-local function read_list(text, at)
+local read_value
+
+local function read_list(text, at, depth, null)
     local list, n = {}, 0
     at = skip(text, at + 1)
     if text:sub(at, at) == ']' then return list, at + 1 end
     while true do
         n = n + 1
-        list[n], at = read(text, at)
+        list[n], at = read_value(text, at, depth, null)
         at = skip(text, at)
         local c = text:sub(at, at)
         if c == ']' then return list, at + 1 end
-        if c ~= ',' then fail(text, at, "',' or ']'") end
-        at = at + 1
+        if c ~= ',' then wrong(at, "',' or ']' expected, not %s", shown(text, at)) end
+        at = skip(text, at + 1)
     end
 end
 
-local function read_object(text, at)
-    local object = {}
+-- Also `places`: a table's key -> byte where it stands (from 1).
+local function read_object(text, at, depth, null, places)
+    local object, seen = {}, places or {}
     at = skip(text, at + 1)
     if text:sub(at, at) == '}' then return object, at + 1 end
     while true do
+        if text:sub(at, at) ~= '"' then wrong(at, 'a name in quotes expected, not %s', shown(text, at)) end
+        local from = at
+        local key
+        key, at = read_string(text, at)
+        if seen[key] then wrong(from, "the name '%s' stands there twice", key) end
         at = skip(text, at)
-        if text:sub(at, at) ~= '"' then fail(text, at, 'a name') end
-        local name
-        name, at = read_string(text, at)
-        at = skip(text, at)
-        if text:sub(at, at) ~= ':' then fail(text, at, "':'") end
-        object[name], at = read(text, at + 1)
+        if text:sub(at, at) ~= ':' then wrong(at, "':' expected, not %s", shown(text, at)) end
+        seen[key] = from
+        object[key], at = read_value(text, skip(text, at + 1), depth, null)
         at = skip(text, at)
         local c = text:sub(at, at)
         if c == '}' then return object, at + 1 end
-        if c ~= ',' then fail(text, at, "',' or '}'") end
-        at = at + 1
+        if c ~= ',' then wrong(at, "',' or '}' expected, not %s", shown(text, at)) end
+        at = skip(text, at + 1)
     end
 end
 
-local words = { ['true'] = true, ['false'] = false }
+local WORDS = { ['true'] = true, ['false'] = false }
 
-read = function(text, at)
-    at = skip(text, at)
+read_value = function(text, at, depth, null, places)
+    if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
     local c = text:sub(at, at)
-    if c == '{' then return read_object(text, at) end
-    if c == '[' then return read_list(text, at) end
+    if c == '{' then return read_object(text, at, depth + 1, null, places) end
+    if c == '[' then return read_list(text, at, depth + 1, null) end
     if c == '"' then return read_string(text, at) end
-    local digits = text:match('^%-?%d+%.?%d*[eE]?[+-]?%d*', at)
-    local number = digits and tonumber(digits)
-    if number then return number, at + #digits end
-    local word = text:match('^%a+', at)
-    if word == 'null' then return nil, at + 4 end
-    if word == nil or words[word] == nil then fail(text, at, 'a value') end
-    return words[word], at + #word
+    local word = text:match('^%l+', at)
+    if word == 'null' then return null, at + 4 end
+    if word and WORDS[word] ~= nil then return WORDS[word], at + #word end
+    return read_number(text, at)
 end
 
---- The value of a text, whole; null is nil.
--- @return the value; or nil and what is wrong with the text
-function json.decode(text)
-    local fine, value, at = pcall(read, text, 1)
-    if fine then
+--- Reads a text.
+-- @param text JSON, UTF-8; an integer above 2^53 is refused, for it would be rounded
+-- @param null what null becomes, nil when it is not given (json.null, for example)
+-- @return the value, and for an object at the top a table: name -> byte where it stands (from 1);
+-- or nil, what is wrong, and at which byte (from 1)
+function json.decode(text, null)
+    local bad = utf8.wrong(text)
+    if bad then return nil, 'this is no UTF-8', bad end
+    local places = {}
+    local ok, value, at = pcall(read_value, text, skip(text, 1), 0, null, places)
+    if ok then
         at = skip(text, at)
-        if at > #text then return value end
-        value = { at = at, what = 'the end', found = text:sub(at, at + 11) }
+        if at > #text then return value, places end
+        return nil, ('nothing more expected, not %s'):format(shown(text, at)), at
     end
-    if type(value) ~= 'table' then error(value, 0) end
-    return nil, ("at byte %d: %s was expected, not '%s'"):format(value.at, value.what, value.found)
+    if type(value) == 'table' and value.json_at then return nil, value.message, value.json_at end
+    error(value, 0)
 end
 
 return json

@@ -6,7 +6,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.io.json'
+local json = require 'wane.json'
 local utf8 = require 'wane.utf8'
 
 local safetensors = {}
@@ -174,7 +174,7 @@ end
 -- order of their bytes, and the metadata: a table of strings
 function safetensors.read(f)
     local text, start = header_text(f)
-    local head, places, at = json.decode(text)
+    local head, places, at = json.decode(text, json.null)
     if head == nil then fail(f, 'at byte %.0f its header is no JSON: %s', 8 + at - 1, places) end
     if not text:find '^%s*{' then fail(f, 'at byte 8 its header is no JSON object') end
     local list, strings = {}, {}

@@ -37,10 +37,10 @@ function store.read(path, from)
         local stop = text:find('\n', at, true)
         if not stop then return rows, #text - at + 1 end
         number = number + 1
-        local row, why = json.decode(text:sub(at, stop - 1))
+        local row, why, place = json.decode(text:sub(at, stop - 1))
         if type(row) ~= 'table' or type(row.point) ~= 'table' then
             raise(nil, 'io', 'wane.sweep: line %d of %s is no row of a sweep (%s); take the line out, or name another '
-                .. 'file', number, path, why or 'it tells no point')
+                .. 'file', number, path, row == nil and ('at byte %d: %s'):format(place, why) or 'it tells no point')
         end
         rows[#rows + 1] = row
         at = stop + 1
