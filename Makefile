@@ -108,7 +108,7 @@ repl: all
 
 # BENCH: which of them, e.g. make bench BENCH=rival. rival meets the PyTorch of $PYTHON, and its results are put into
 # README.md and spec/bench/RESULTS.md.
-BENCH ?= overhead gemm attention onednn exact kernels rival
+BENCH ?= overhead gemm attention onednn exact kernels planner budget rival
 bench: all
 	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done
 	$(Q)$(LUAJIT) spec/bench/publish.lua $(BENCH)

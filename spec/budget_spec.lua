@@ -8,9 +8,6 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local compared_in_all, faster_in_all = 0, 0
 
 local BUDGETS = 50
-local HAND = { 'save_all', 'recompute_all', 'sqrt', 'every(1)', 'every(2)', 'every(3)', 'every(4)', 'segments(2)',
-    'segments(3)', 'segments(4)', 'segments(6)', 'segments(8)', 'keep_last(1)', 'keep_last(2)', 'keep_last(3)' }
-
 local function refused(pattern, fn)
     local ok, e = pcall(fn)
     assert.is_false(ok)
@@ -18,9 +15,7 @@ local function refused(pattern, fn)
 end
 
 local function budgets_between(least, most)
-    local list = {}
-    for i = 1, BUDGETS do list[i] = math.floor(least + (most - least) * (i - 1) / (BUDGETS - 1)) end
-    return list
+    return models.budgets(least, most, BUDGETS)
 end
 
 local function gradient_bits(fn, m, opts)
@@ -34,25 +29,14 @@ local function gradient_bits(fn, m, opts)
     return bits
 end
 
--- name -> { reserved, seconds } of the hand policies that this model can take.
-local function by_hand(fn)
-    local list = {}
-    for _, name in ipairs(HAND) do
-        local ok, p = pcall(wane.plan, fn, { policy = name })
-        if ok then list[#list + 1] = { name = name, reserved = p.reserved, seconds = p.seconds } end
-    end
-    return list
-end
-
 for _, model in ipairs(models) do
     describe('fifty budgets on ' .. model.name, function()
-        local fn, m, least, most, hand
+        local fn, m, least, most
         setup(function()
             wane.manual_seed(3)
             fn, m = model.build()
             least = wane.min_budget(fn)
             most = wane.plan(fn, { policy = 'save_all' }).reserved
-            hand = by_hand(fn)
         end)
 
         it('are kept to the byte, with the same gradients', function()
@@ -94,17 +78,11 @@ for _, model in ipairs(models) do
 
         it('are spent better than by hand', function()
             local compared, faster = 0, 0
-            for _, b in ipairs(budgets_between(least, most - 1)) do
-                local best
-                for _, h in ipairs(hand) do
-                    if h.reserved <= b and (not best or h.seconds < best.seconds) then best = h end
-                end
-                if best then
-                    compared = compared + 1
-                    local seconds = wane.plan(fn, { budget = b }).seconds
-                    assert(seconds <= best.seconds, ('%s takes %.9f, the budget %.9f at %d'):format(best.name,
-                        best.seconds, seconds, b))
-                    if seconds < best.seconds then faster = faster + 1 end
+            for _, row in ipairs((models.compare(fn, BUDGETS))) do
+                if row.best then
+                    assert(row.seconds <= row.best_seconds, ('%s takes %.9f, the budget %.9f at %d'):format(row.best,
+                        row.best_seconds, row.seconds, row.budget))
+                    compared, faster = compared + 1, faster + (row.seconds < row.best_seconds and 1 or 0)
                 end
             end
             compared_in_all, faster_in_all = compared_in_all + compared, faster_in_all + faster

@@ -1,8 +1,8 @@
 --- JSON: a Lua value to one line of text and back, numbers to the last bit.
 --
--- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give equal
--- text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word for (nan
--- and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
+-- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give
+-- equal text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word
+-- for (nan and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
 -- @module wane.json
 local errors = require 'wane.errors'
 local utf8 = require 'wane.utf8'
@@ -30,7 +30,8 @@ local function valid(text)
     if not utf8.wrong(text) then return text end
     local out, at = {}, 1
     while at <= #text do
-        local piece = text:match('^[%z\1-\127]+', at) or text:match('^[\194-\244][\128-\191][\128-\191]?[\128-\191]?', at)
+        local piece = text:match('^[%z\1-\127]+', at)
+            or text:match('^[\194-\244][\128-\191][\128-\191]?[\128-\191]?', at)
         while piece and utf8.wrong(piece) do piece = #piece > 1 and piece:sub(1, -2) or nil end
         out[#out + 1] = piece or '\239\191\189'
         at = at + (piece and #piece or 1)

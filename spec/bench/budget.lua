@@ -31,8 +31,7 @@ common.progress 'measuring the ops'
 wane.profile(fn, { steps = 5, keep = false })
 for _, name in ipairs { 'recompute_all', 'sqrt' } do wane.profile(fn, { steps = 3, policy = name, keep = false }) end
 
-local HAND = { 'recompute_all', 'sqrt', 'every(2)', 'every(3)', 'segments(2)', 'segments(3)', 'segments(4)',
-    'segments(6)', 'keep_last(1)', 'keep_last(2)', 'keep_last(3)', 'keep_last(4)', 'keep_last(5)' }
+local HAND = require('spec.support.budget_models').by_hand
 
 local whole = wane.plan(fn, { policy = 'save_all' })
 local arms = { { name = 'save_all', policy = 'save_all', plan = whole } }

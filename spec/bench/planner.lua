@@ -1,6 +1,7 @@
--- What planning a chain takes: the least budget alone, the whole frontier, and one plan with its schedule and replay.
--- One core, medians; the table also says how long the frontier is and how far a thinned one may be off. What a chain
--- is and where these come from: spec/support/chains.lua.
+-- What planning takes, and what it is worth. Whole graphs first (the zoo's models with their AdamW step, on meta; one run
+-- each, and the process's memory); then chains: the least budget alone, the whole frontier, and one plan with its
+-- schedule and replay (medians; also how long the frontier is and how far a thinned one may be off; what a chain is:
+-- spec/support/chains.lua); then six small models under 50 budgets, each beside the best policy by hand that fits.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local chains = require 'spec.support.chains'
@@ -16,6 +17,35 @@ local function seconds(fn, repeats)
     return common.median(times)
 end
 
+-- ---- whole graphs: the zoo's models with their AdamW step, on meta ----------------------------------------------
+package.path = common.root .. '/examples/?.lua;' .. package.path
+
+local function high_water()
+    local file = assert(io.open '/proc/self/status')
+    local kB = tonumber(file:read('*a'):match 'VmHWM:%s+(%d+)')
+    file:close()
+    return kB / 1024
+end
+
+local device = wane.set_device 'meta'
+local rows = {}
+for _, case in ipairs { { 'gpt2', '774M' }, { 'gpt2', '1558M' }, { 'llama', '7B' } } do
+    common.progress(table.concat(case, ' '))
+    local model = require('zoo.' .. case[1]).new(case[2])
+    local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+    local x, y = wane.randint(100, { 1, 1024 }), wane.randint(100, { 1, 1024 })
+    local function step() opt:step(wane.nn.cross_entropy(model(x), y)) end
+    local plan
+    local planning = seconds(function() plan = wane.plan(step) end, 1)
+    local frontier = seconds(function() wane.min_budget(step) end, 1)
+    rows[#rows + 1] = { table.concat(case, ' '), plan.nodes, ('%.3f'):format(planning), ('%.2f'):format(frontier),
+        ('%.0f'):format(high_water()) }
+end
+wane.set_device(device)
+common.progress()
+common.table({ 'model, batch 1, T = 1024', 'nodes', 'plan, s', 'frontier, s', 'most memory of the process, MB' }, rows)
+
+-- ---- chains: tables of stages ---------------------------------------------------------------------------------
 local cases = {
     { 'GPT-2 774M, 36 blocks and head, 8 options', chains.gpt(36, 1024, 1280, 20, 50257, 1) },
     { 'GPT-2 wide, 96 blocks and head, 8 options', chains.gpt(96, 2048, 12288, 96, 50257, 1) },
@@ -24,7 +54,7 @@ local cases = {
     { '52 stages, none equal, 6 options', chains.varied(52, 6, 3) },
 }
 
-local rows = {}
+rows = {}
 for _, case in ipairs(cases) do
     local name, chain = case[1], case[2]
     common.progress(name)
@@ -40,3 +70,26 @@ end
 common.progress()
 common.table({ 'chain', 'corners', 'slowest / fastest', 'slack', 'least budget, s', 'frontier, s',
     'one plan, s' }, rows)
+
+-- ---- budgets against policies by hand, predicted ------------------------------------------------------------------
+local models = require 'spec.support.budget_models'
+rows = {}
+local compared_in_all, faster_in_all = 0, 0
+for i, model in ipairs(models) do
+    common.progress(model.name)
+    local compared, faster, slower = 0, 0, 0
+    local points, least, most = models.compare(model.build(), 50)
+    for _, p in ipairs(points) do
+        if p.best then
+            compared, faster = compared + 1, faster + (p.seconds < p.best_seconds and 1 or 0)
+            slower = slower + p.best_seconds / p.seconds - 1
+        end
+    end
+    compared_in_all, faster_in_all = compared_in_all + compared, faster_in_all + faster
+    rows[i] = { model.name, wane.bytes.exact(least), wane.bytes.exact(most), compared, faster,
+        ('%.1f %%'):format(100 * slower / compared) }
+end
+common.progress()
+rows[#rows + 1] = { 'all', '', '', compared_in_all, faster_in_all, '' }
+common.table({ 'model, 50 budgets', 'least, bytes', 'save_all, bytes', 'budgets that a policy by hand keeps',
+    'the budget is strictly faster', 'by hand slower by, mean' }, rows)

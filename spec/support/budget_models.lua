@@ -101,4 +101,37 @@ add('a block used eight times', function()
     return function() return m(x):mean() end, m
 end)
 
+--- Policies people write, as strings; a model takes those it has units enough for.
+models.by_hand = { 'save_all', 'recompute_all', 'sqrt', 'every(1)', 'every(2)', 'every(3)', 'every(4)', 'segments(2)',
+    'segments(3)', 'segments(4)', 'segments(6)', 'segments(8)', 'keep_last(1)', 'keep_last(2)', 'keep_last(3)' }
+
+--- Budgets evenly from `least` bytes to `most`.
+function models.budgets(least, most, count)
+    local list = {}
+    for i = 1, count do list[i] = math.floor(least + (most - least) * (i - 1) / (count - 1)) end
+    return list
+end
+
+--- Plans fn under `count` budgets from the least to one byte below what save_all reserves, and asks of each which
+-- policy by hand that fits is fastest.
+-- @return list of { budget, seconds, best = name, best_seconds }, best nil where none fits; least and most bytes
+function models.compare(fn, count)
+    local hand, rows = {}, {}
+    for _, name in ipairs(models.by_hand) do
+        local ok, p = pcall(wane.plan, fn, { policy = name })
+        if ok then hand[#hand + 1] = { name = name, reserved = p.reserved, seconds = p.seconds } end
+    end
+    local least, most = wane.min_budget(fn), wane.plan(fn, { policy = 'save_all' }).reserved
+    for i, budget in ipairs(models.budgets(least, most - 1, count)) do
+        local row = { budget = budget, seconds = wane.plan(fn, { budget = budget }).seconds }
+        for _, h in ipairs(hand) do
+            if h.reserved <= budget and (not row.best or h.seconds < row.best_seconds) then
+                row.best, row.best_seconds = h.name, h.seconds
+            end
+        end
+        rows[i] = row
+    end
+    return rows, least, most
+end
+
 return models
