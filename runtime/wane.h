@@ -173,11 +173,12 @@ WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out);
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
-WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number */
+WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
 /* Every plan worth having of an open or planned program, fastest first: how many, or -(status). Nothing runs. */
 WN_API int32_t wn_frontier(int32_t program);
-struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; };
-WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0 */
+struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; }; /* bytes, predicted seconds, nodes;
+                  tried: plans looked at for the whole list; name: where it came from, "solved", "sqrt", ... */
+WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0; WN_VALUE before wn_frontier */
 WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be planned as point i */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
