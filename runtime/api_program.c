@@ -207,6 +207,14 @@ int32_t wn_choose(int32_t program, int32_t i)
     return WN_OK;
 }
 
+int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    return wn__program_by_recipe(p, r);
+}
+
 int32_t wn_plan(int32_t program)
 {
     struct wn_program *p = get_program(program);

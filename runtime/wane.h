@@ -180,6 +180,11 @@ struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, in
                   tried: plans looked at for the whole list; name: where it came from, "solved", "sqrt", ... */
 WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0; WN_VALUE before wn_frontier */
 WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be planned as point i */
+/* A recipe from outside (plan/recipe_text.c). Blocks end at limit[b], a place: the forward's values count from 1. */
+enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
+struct wn_recipe_step { int32_t what, block, root, keep_at, n_keep; }; /* block from 1; root from 1, 0: the block's own */
+struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *limit; int32_t n_steps, n_blocks; };
+WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
 /* A compiled step: the same program again with other inputs. */
@@ -224,7 +229,7 @@ struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type
 WN_API int32_t wn_node_count(int32_t program);
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */
-WN_API const char *wn_recipe(int32_t program); /* "Fe 1 {..} ..." as text */
+WN_API const char *wn_recipe(int32_t program); /* as lines of text: plan/recipe_text.c */
 WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
 WN_API int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
 

@@ -114,7 +114,6 @@ describe('a policy function', function()
             assert.is_truthy(text:find('not in this version', 1, true))
             assert.equal('unsupported', why.code)
         end
-        assert.is_truthy(message(policy.recipe, 3):find('policy.recipe is not in this version', 1, true))
     end)
 end)
 
@@ -355,7 +354,7 @@ describe('binomial', function()
             for slots = 0, 4 do
                 local name = ('binomial(%d)'):format(slots)
                 local p = wane.plan(fn, { policy = name })
-                local _, forwards = p:recipe():gsub('F %d+', '')
+                local _, forwards = tostring(p:recipe()):gsub('F %d+', '')
                 assert.equal(revolve(l, math.min(slots, l - 1) + 1), forwards, ('%d units, %s'):format(l, name))
                 assert.equal(want, measure.gradients(fn, name))
             end

@@ -9,12 +9,11 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local policy = require 'wane.policy'
+local recipe = require 'wane.recipe'
 local tensor = require 'wane.tensor'
 local within = require 'wane.within'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-
-local leaves = { cell = true, data = true, const = true }
 
 -- ---- nothing is recorded or read while a policy is asked ------------------------------------------------------
 local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
@@ -67,7 +66,7 @@ end
 local function forward_of(graph)
     local list, chains = {}, {}
     for _, node in ipairs(graph) do
-        if node.phase == 'forward' and not leaves[node.op] then
+        if node.phase == 'forward' and node.leaf == 0 then
             list[#list + 1] = node
             chains[node.scope] = chains[node.scope] or chain_of(node.scope)
             node.chain, node.readers_of = chains[node.scope], {}
@@ -229,20 +228,6 @@ local function cover_regions(forward, scope, p, layer, covers)
     end
 end
 
--- A plan's own marks, by place in the forward.
-local function cover_marks(forward, p, layer, covers)
-    local most = 0
-    for unit, parent in pairs(p.parents or {}) do covers.parents[next_unit + unit] = next_unit + parent end
-    for _, node in ipairs(forward) do
-        local unit = p.marks[node.position]
-        if unit and not covers[node.index] then
-            covers[node.index] = { layer = layer, unit = next_unit + unit }
-            most = math.max(most, unit)
-        end
-    end
-    next_unit = next_unit + most
-end
-
 -- Passes over several roots repeat the model: each is cut on its own.
 local function by_root(forward)
     local groups, order = {}, {}
@@ -392,11 +377,31 @@ local function has_budget(layers)
     return false
 end
 
-local function check_whole(layer)
+local function path_of(layer)
     local where = layer.scope ~= 0 and module.of_scope(layer.scope) or nil
-    if where and where.path ~= '' then
-        raise(nil, 'value', "policy.budget: a budget covers the whole step, and this one is given to '%s'; give it to "
-            .. 'the model, to the call ({budget =}) or to policy.default', where.path)
+    return where and where.path or ''
+end
+
+local function check_whole(layer, what)
+    if path_of(layer) ~= '' then
+        raise(nil, 'value', "policy.%s: a %s covers the whole step, and this one is given to '%s'; give it to "
+            .. 'the model, to the call ({%s =}) or to policy.default', what, what, path_of(layer), what == 'budget'
+            and 'budget' or 'policy')
+    end
+end
+
+-- The recipe that decides, if one does: nobody else may have an opinion before it.
+local function recipe_of(layers)
+    for i, layer in ipairs(layers) do
+        if layer.policy.recipe then
+            check_whole(layer, 'recipe')
+            if i == 1 then return layer.policy.recipe end
+            local path = path_of(layers[1])
+            raise(nil, 'value', 'policy.recipe: %s%s has an opinion before %s, which decides everything; take one of '
+                .. 'them away', layers[1].policy.name, path ~= '' and (" of '%s'"):format(path) or '', layer.policy.name)
+        end
+        -- What covers everything leaves nothing to those after it.
+        if layer.policy.budget or layer.policy.cut and path_of(layer) == '' then return nil end
     end
 end
 
@@ -418,14 +423,14 @@ function decide.covers(graph, explicit, default)
     local forward = forward_of(graph)
     local layers, covers = layers_of(forward, explicit, default), { parents = {} }
     next_unit = 0
+    if recipe_of(layers) then return layers, covers end
     local bounded = has_budget(layers)
     for _, layer in ipairs(layers) do
         if layer.policy.budget then
-            check_whole(layer)
+            check_whole(layer, 'budget')
             break
         end
         check_keys(forward, layer.policy)
-        if layer.policy.marks then cover_marks(forward, layer.policy, layer.order, covers) end
         if layer.policy.cut then
             for _, group in ipairs(by_root(forward)) do
                 cover_regions(group, layer.scope, layer.policy, layer.order, covers)
@@ -456,6 +461,8 @@ function decide.apply(program, explicit, default)
     within('asking', true, function()
         local layers, covers = decide.covers(graph, explicit, default)
         if #layers == 0 then return end
+        local given = recipe_of(layers)
+        if given then return recipe.give(program, given, graph) end
         for _, node in ipairs(graph) do
             local cover = covers[node.index]
             if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end

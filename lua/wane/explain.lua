@@ -120,7 +120,7 @@ local function without(p, groups)
         for _, place in ipairs(group.places) do words[place] = 'save' end
     end
     for key, value in pairs(p.request) do copy[key] = value end
-    local saved = policy.replay { units = {}, words = words }
+    local saved = policy.of(function(r) return words[r.place] end)
     copy.policy = p.program.policy and policy.compose(saved, p.program.policy) or saved
     local opened
     local ok, other = pcall(function()
@@ -135,7 +135,7 @@ local MOST = 32 -- groups that are planned without: each takes as long as the pl
 
 local function is_bounded(layers)
     for _, layer in ipairs(layers) do
-        if layer.policy.budget then return true end
+        if layer.policy.budget or layer.policy.recipe then return true end
     end
     return false
 end

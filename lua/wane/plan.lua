@@ -104,7 +104,7 @@ local function decider_of(node, covers, layers)
     local cover, asked = covers[node.index], {}
     if cover then return tostring(layers[cover.layer].policy) end
     for _, layer in ipairs(layers) do
-        if layer.policy.budget and node.word == 0 then return tostring(layer.policy) end
+        if layer.policy.recipe or layer.policy.budget and node.word == 0 then return tostring(layer.policy) end
         if layer.policy.ask and node.word > 0 then asked[#asked + 1] = tostring(layer.policy) end
     end
     if #asked > 0 then return table.concat(asked, ' or ') end
@@ -187,90 +187,24 @@ function Plan:verify()
     return true
 end
 
---- The recipe as text: the block operations the plan was lowered from.
+--- The recipe: the block operations the plan was lowered from, values by their place in the forward. It prints, may be
+-- edited, and is a policy: policy.recipe(plan:recipe()), or of its text (see recipe.lua).
+-- @return Recipe { blocks =, steps = }
 function Plan:recipe()
-    return binding.text(C.wn_recipe(self.program.handle))
-end
-
--- The policy of a plan that a budget chose: the same graph gives the same plan again. nil when words decided alone.
-local function budget_of(self)
-    local _, layers = covers_of(self, graph_of(self))
-    local given = self.program.policy
-    for _, layer in ipairs(layers) do
-        local limit = layer.policy.budget
-        if limit then
-            local is_own = given and (given == layer.policy or given.parts ~= nil)
-            local budget = limit == 'least' and 'wane.policy.least()' or ('wane.policy.budget(%.0f)'):format(limit)
-            return is_own and given or layer.policy, budget, layer.policy
-        end
-    end
-end
-
--- What was decided: regions that policies made as ranges of places in the forward, words by place. (Node numbers
--- are no names: they change when state was read before.)
-local function decisions_of(self)
-    local graph = graph_of(self)
-    local covers = covers_of(self, graph)
-    local range_of, order, words = {}, {}, {}
-    for _, node in ipairs(graph) do
-        if node.position then
-            local unit = covers[node.index] and covers[node.index].unit
-            if unit and range_of[unit] then
-                range_of[unit][2] = node.position
-            elseif unit then
-                range_of[unit] = { node.position, node.position }
-                order[#order + 1] = unit
-            elseif node.word > 0 then
-                words[node.position] = node.word == 2 and 'recompute' or 'save'
-            end
-        end
-    end
-    table.sort(order) -- a region's number is above that of the one it lies in
-    local units, number_of = {}, {}
-    for i, unit in ipairs(order) do
-        local parent = covers.parents[unit]
-        while parent and not number_of[parent] do parent = covers.parents[parent] end
-        units[i], number_of[unit] = range_of[unit], i
-        units[i][3] = parent and number_of[parent] or nil
-    end
-    return { units = units, words = words }
-end
-
-local function wrapped(items)
-    local lines, line = {}, '       '
-    for _, item in ipairs(items) do
-        if #line + #item > 110 then
-            lines[#lines + 1] = line
-            line = '       '
-        end
-        line = line .. ' ' .. item .. ','
-    end
-    lines[#lines + 1] = line
-    return table.concat(lines, '\n')
+    return require('wane.recipe').from(self.program, graph_of(self))
 end
 
 --- The plan's decisions as Lua source of a policy, to be pasted into a script that records the same graph.
 -- @return text of an expression; it needs `wane` in scope
 function Plan:lua()
-    local chosen, source = budget_of(self)
-    if chosen then
-        return ('%s -- %s; %d residuals, %d nodes recomputed, peak %s, reserved %s\n'):format(source, tostring(chosen),
-            self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved))
-    end
-    local decisions, units, words, places = decisions_of(self), {}, {}, {}
-    for i, range in ipairs(decisions.units) do units[i] = '{ ' .. table.concat(range, ', ') .. ' }' end
-    for place in pairs(decisions.words) do places[#places + 1] = place end
-    table.sort(places)
-    for i, place in ipairs(places) do words[i] = ("[%d] = '%s'"):format(place, decisions.words[place]) end
-    return ('wane.policy.replay { -- %d residuals, %d nodes recomputed, peak %s\n    units = {\n%s\n    },\n'
-        .. '    words = {\n%s\n    },\n}\n'):format(self.residual_count, self.recomputed, bytes.text(self.peak),
-        wrapped(units), wrapped(words))
+    return ('wane.policy.recipe [[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]]\n'):format(
+        self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), tostring(self:recipe()))
 end
 
---- The plan as a policy object: what it recomputes is recomputed, the rest as it was.
+--- The plan as a policy object: the same recipe for every recording of the same forward.
 function Plan:as_policy()
     if not rawget(self, '_policy_object') then
-        rawset(self, '_policy_object', budget_of(self) or require('wane.policy').replay(decisions_of(self)))
+        rawset(self, '_policy_object', require('wane.policy').recipe(self:recipe()))
     end
     return self._policy_object
 end
@@ -341,7 +275,7 @@ local function torch_graph(self)
     local graph = p:graph()
     local covers, layers = covers_of(self, graph)
     for _, layer in ipairs(layers) do
-        if layer.policy.budget then
+        if layer.policy.budget or layer.policy.recipe then
             raise(nil, 'unsupported', 'plan:pytorch: %s chose value by value, torch.utils.checkpoint knows regions '
                 .. 'only', tostring(layer.policy))
         end

@@ -240,6 +240,12 @@ function policy.compose(...)
         names[i] = list[i].name
     end
     if #list == 0 then raise(nil, 'value', 'policy.compose: give at least one policy') end
+    for i, p in ipairs(list) do
+        if p.recipe and #list > 1 then
+            raise(nil, 'value', 'policy.compose: %s has decided everything already, so nothing else binds it; give it '
+                .. 'alone, not with the %d others', names[i], #list - 1)
+        end
+    end
     return new('compose(' .. table.concat(names, ', ') .. ')', { parts = list })
 end
 
@@ -282,15 +288,24 @@ function policy.within_budget(p, size)
     return bounded[p][budget]
 end
 
--- ---- not built yet ----------------------------------------------------------------------------------------
-local function later(name)
-    policy[name] = function()
-        raise(nil, 'unsupported', 'policy.%s is not in this version', name)
+-- ---- recipes ------------------------------------------------------------------------------------------------
+local recipes = setmetatable({}, { __mode = 'v' })
+
+--- Decisions given whole: a recipe, as plan:recipe() gives it, prints it, or edited since (see recipe.lua). It decides
+-- the step alone, for every recording of the same forward. The same text gives the same object.
+-- @param x recipe, its text, a table of its fields, or a plan
+-- Errors: 'value' where the text is none; 'illegal', when a plan is made, for another graph or a step that breaks a
+-- rule.
+function policy.recipe(x)
+    local of = require('wane.recipe').of(x)
+    local text = of:key()
+    local p = recipes[text]
+    if not p then
+        p = new(('recipe(%d blocks, %d steps)'):format(#of.blocks, #of.steps), { recipe = of })
+        recipes[text] = p
     end
+    return p
 end
---- Decisions given as a recipe. Not in this version.
--- @function policy.recipe
-later 'recipe'
 
 -- ---- from what users write --------------------------------------------------------------------------------
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
@@ -308,7 +323,7 @@ local function parse(text)
     raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
 end
 
---- Turns a string, a function, a policy or a plan into a policy object.
+--- Turns a string, a function, a policy, a plan or a recipe into a policy object.
 -- The same string or function gives the same object, so its decisions are found again.
 function policy.of(x)
     if policy.is(x) then return x end
@@ -323,22 +338,6 @@ function policy.of(x)
     if type(x) == 'table' and type(x.as_policy) == 'function' then return x:as_policy() end
     raise(nil, 'value', "policy: expected a string, a function, a policy or a plan, got %s; strings are %s",
         errors.describe(x), table.concat(words, ', '))
-end
-
---- Decisions of a plan, by place in the forward of the same graph: what plan:lua() and model:checkpoint(plan) use.
--- @param decisions { units = { {first, last, number of the region it lies in}, ... } (as places),
--- words = { [place] = word } }
-function policy.replay(decisions)
-    if type(decisions) ~= 'table' or type(decisions.units) ~= 'table' or type(decisions.words) ~= 'table' then
-        raise(nil, 'value', 'policy.replay: expected {units =, words =}, as plan:lua() writes it, got %s',
-            errors.describe(decisions))
-    end
-    local marks, parents = {}, {}
-    for unit, range in ipairs(decisions.units) do
-        for place = range[1], range[2] do marks[place] = unit end
-        parents[unit] = range[3]
-    end
-    return new('replay', { marks = marks, parents = parents, ask = function(_, r) return decisions.words[r.place] end })
 end
 
 local default

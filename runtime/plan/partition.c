@@ -93,11 +93,7 @@ int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
             r->block_of[i] = r->n_blocks - 1;
             r->limit[r->n_blocks - 1] = i + 1;
         }
-        for (int32_t i = 0; i < f->n; i++) {
-            int32_t of = f->node[i].forward_of;
-            if (f->node[i].phase == WN_PHASE_BACKWARD)
-                r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
-        }
+        wn__recipe_serve(f, r);
     }
     wn__pool_release(&scratch);
     return code;

@@ -5,7 +5,6 @@
  * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
  * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
 #include "recipe.h"
-#include <stdio.h>
 #include <string.h>
 
 struct compiler {
@@ -38,6 +37,15 @@ static int32_t child_under(const struct compiler *c, int32_t region, int32_t pla
 
 /* ---- blocks: stretches of one place, and outside regions the form's own cuts ------------------------------ */
 
+void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        int32_t of = f->node[i].forward_of;
+        if (f->node[i].phase == WN_PHASE_BACKWARD)
+            r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
+    }
+}
+
 static int32_t number_blocks(struct compiler *c)
 {
     const struct wn__form *f = c->f;
@@ -53,11 +61,7 @@ static int32_t number_blocks(struct compiler *c)
         r->limit[r->n_blocks - 1] = i + 1;
         before = i;
     }
-    for (int32_t i = 0; i < f->n; i++) {
-        int32_t of = f->node[i].forward_of;
-        if (f->node[i].phase == WN_PHASE_BACKWARD)
-            r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
-    }
+    wn__recipe_serve(f, r);
     return WN_OK;
 }
 
@@ -256,23 +260,4 @@ void wn__recipe_release(struct wn__recipe *r)
     struct wn__pool pool = r->pool;
     wn__pool_release(&pool);
     memset(r, 0, sizeof *r);
-}
-
-int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
-{
-    static const char *const words[] = {"F", "Fe", "Free", "B"};
-    int64_t room = 24 * (int64_t)r->n + 12 * (int64_t)r->n_keep + 16, at = 0;
-    char *text = wn__pool_get(pool, room);
-    if (text == NULL) return WN_OOM;
-    for (int32_t i = 0; i < r->n; i++) {
-        const struct wn__recipe_step *s = &r->step[i];
-        at += snprintf(text + at, (size_t)(room - at), "%s%s %d", i ? " " : "", words[s->kind], s->block + 1);
-        if (s->root > 0) at += snprintf(text + at, (size_t)(room - at), "/%d", s->root + 1);
-        for (int32_t k = 0; k < s->n_keep; k++)
-            at += snprintf(text + at, (size_t)(room - at), "%s%d", k ? "," : " {", r->keep[s->keep_at + k]);
-        if (s->n_keep > 0) at += snprintf(text + at, (size_t)(room - at), "}");
-    }
-    (void)f;
-    *out = text;
-    return WN_OK;
 }

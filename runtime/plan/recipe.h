@@ -42,6 +42,11 @@ int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_
 /* Words (form's), region marks and units -> a recipe. */
 int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r);
 void wn__recipe_release(struct wn__recipe *r);
-/* The recipe as bytes (for the key) and as words (for people); into the pool given. */
+/* Backward nodes belong to the block of the forward node they serve. */
+void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r);
+
+/* recipe_text.c: as lines, for people and for the key; into the pool given. */
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out);
+/* From a script. WN_ILLEGAL names the step and the rule; to be released on failure too. */
+int32_t wn__recipe_read(const struct wn__form *f, const struct wn_recipe_given *g, struct wn__recipe *r);
 #endif

@@ -315,6 +315,8 @@ void wn__program_free(void *program)
     for (int32_t i = 0; p->cell != NULL && i < p->form->n_cells; i++) wn__cell_unref(p->cell[i]);
     for (int32_t i = 0; p->slab != NULL && i < p->form->n_slabs; i++) wn__slab_unref(p->slab[i]);
     wn__frontier_unref(p->frontier);
+    if (p->by_recipe != NULL) wn__recipe_release(p->by_recipe);
+    wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__form_unref(p->form);
     void *own[] = {p->root,      p->target,   p->update, p->update_cell,  p->hyper,      p->root_end,

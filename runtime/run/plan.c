@@ -1,4 +1,5 @@
-/* From an open program to a planned one: the one road from decisions to a schedule. */
+/* From an open program to a planned one: the one road from decisions - a recipe given, a point of the frontier, words -
+ * to a schedule. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/cache.h"
@@ -65,10 +66,23 @@ int32_t wn__program_frontier(struct wn_program *p)
     return p->frontier != NULL ? WN_OK : wn__frontier_of(p->form, &p->frontier);
 }
 
+int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
+{
+    struct wn__recipe *r = wn__alloc(sizeof *r);
+    if (r == NULL) return WN_OOM;
+    int32_t code = wn__recipe_read(p->form, g, r);
+    struct wn__recipe *unused = code == WN_OK ? p->by_recipe : r;
+    if (code == WN_OK) p->by_recipe = r;
+    if (unused != NULL) wn__recipe_release(unused);
+    wn__free(unused);
+    return code;
+}
+
 int32_t wn__program_plan(struct wn_program *p)
 {
     if (p->schedule != NULL) return WN_OK;
-    if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
+    if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->form, p->by_recipe, &p->schedule));
+    else if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
     else WN_TRY(plan_words(p->form, &p->schedule));
     return wn__cache_put(&p->key, p->form, p->schedule);
 }

@@ -1,0 +1,338 @@
+-- Recipes: what a plan does as text, and the same plan from that text - to the byte, for every policy and every plan a
+-- budget may choose, on other recordings of the same forward. What breaks a rule, or is of another graph, is refused by
+-- step and rule.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local binding = require 'wane.ffi'
+local measure = require 'wane.measure'
+local models = require 'spec.support.budget_models'
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+
+local C = binding.C
+
+local function forget()
+    C.wn_debug('forget_plans', 1)
+end
+
+-- Everything a run does, as text: each instruction with its places in memory.
+local function schedule_of(plan)
+    local rows, step = {}, binding.new('struct wn_step')
+    for i = 0, C.wn_step_count(plan.program.handle) - 1 do
+        binding.check(C.wn_step(plan.program.handle, i, step))
+        rows[i + 1] = table.concat({ binding.text(step.what), step.node, step.copy, step.phase, step.inplace,
+            step.block, tostring(step.store), tostring(step.offset), tostring(step.bytes), tostring(step.workspace),
+            tostring(step.live) }, ' ')
+    end
+    return table.concat(rows, '\n')
+end
+
+-- The plan of fn under p, and the one its text gives with nothing remembered, must be one.
+local function check_round_trip(fn, p)
+    forget()
+    local plan = wane.plan(fn, { policy = p })
+    local text = tostring(plan:recipe())
+    forget()
+    local again = wane.plan(fn, { policy = policy.recipe(text) })
+    assert.equal(text, tostring(again:recipe()))
+    assert.equal(schedule_of(plan), schedule_of(again))
+    assert.equal(plan.seconds, again.seconds)
+    assert.same(plan.kinds, again.kinds)
+    return plan, text
+end
+
+local function message(fn, ...)
+    local fine, why = pcall(fn, ...)
+    assert.is_false(fine, 'nothing was refused')
+    return tostring(why), why
+end
+
+local Block = nn.module('RecipeBlock', function(self, d, p)
+    self.a, self.act, self.b = nn.Linear(d, d), nn.GELU(), nn.Linear(d, d)
+    self.drop = nn.Dropout(p or 0)
+end)
+function Block:forward(x) return x + self.drop(self.b(self.act(self.a(x)))) end
+
+local function make(n, batch, p)
+    wane.manual_seed(3)
+    local list = {}
+    for i = 1, n do list[i] = Block(16, p) end
+    local m, x = nn.Sequential(list), wane.eval(wane.randn(batch or 8, 16))
+    return function() return m(x):sum() end, m, x
+end
+
+describe('a recipe gives the plan it was taken from', function()
+    for i, model in ipairs(models) do
+        it('of ' .. model.name, function()
+            wane.manual_seed(i)
+            local fn = model.build()
+            local tried = 0
+            for _, name in ipairs(models.by_hand) do
+                if pcall(wane.plan, fn, { policy = name }) then
+                    check_round_trip(fn, name)
+                    tried = tried + 1
+                end
+            end
+            assert(tried >= 8, tried)
+            check_round_trip(fn, policy.by_op { gelu = 'recompute', tanh = 'recompute', optional = true })
+            local all = wane.frontier(fn).all
+            assert(#all > 4, #all)
+            for k = 1, #all, 1 + math.floor(#all / 12) do
+                local plan = check_round_trip(fn, all[k].policy)
+                assert.equal(all[k].reserved, plan.reserved)
+            end
+            check_round_trip(fn, 'least')
+        end)
+    end
+
+    it('with binomial regions, regions of the script in regions, and words in them', function()
+        local fn, m, x = make(9)
+        for slots = 0, 5 do check_round_trip(fn, policy.binomial(slots)) end
+        local function marked()
+            local function two(v) return wane.checkpoint(m[2], wane.checkpoint(m[1], v)) end
+            return m[4](wane.checkpoint(function(v) return m[3](two(v)) end, x)):sum()
+        end
+        check_round_trip(marked)
+        check_round_trip(marked, function(r) return r.index % 3 == 0 and 'save' or nil end)
+        check_round_trip(fn, function(r) return r.index % 3 == 0 and 'recompute' or 'save' end)
+    end)
+
+    it('with micro-batches, losses that share a trunk, and integers', function()
+        local fn, m, x = make(4, 8, 0.3)
+        local opt = optim.Adam(m:parameters(), { lr = 1e-3 })
+        for _, p in ipairs { 'save_all', 'every(2)', 'segments(2)', 'least' } do
+            check_round_trip(function() opt:step { fn(), fn(), fn() } end, p)
+        end
+        for _, p in ipairs { 'save_all', 'recompute_all', 'every(2)', 'least' } do
+            local _, text = check_round_trip(function()
+                local y = m(x)
+                opt:step { y:sum(), (y * y):mean() }
+            end, p)
+            assert.truthy(text:find('\nB 1/2', 1, true), text)
+        end
+        local embedding, head = nn.Embedding(20, 16), nn.Linear(16, 20)
+        local tokens, labels = wane.eval(wane.randint(20, { 8 }), wane.randint(20, { 8 }))
+        for _, p in ipairs { 'save_all', 'recompute_all', 'least' } do
+            check_round_trip(function() return nn.cross_entropy(head(m(embedding(tokens))), labels) end, p)
+        end
+    end)
+
+    it('under autocast', function()
+        local fn = make(4)
+        local function cast() return wane.autocast('bf16', fn) end
+        for _, p in ipairs { 'save_all', 'every(2)', 'least' } do check_round_trip(cast, p) end
+    end)
+end)
+
+describe('a recipe holds', function()
+    local fn, m, x = make(5, 64, 0.2)
+    local plan = wane.plan(fn, { budget = wane.min_budget(fn) + 1024 })
+    local text = tostring(plan:recipe())
+    assert(plan.recomputed > 0)
+
+    local function recomputed(f, opts)
+        forget()
+        local p = wane.plan(f, opts)
+        assert.equal(text, tostring(p:recipe()))
+        return p.recomputed
+    end
+
+    it('for another model of the same forward, for other shapes, and for a step of an optimizer', function()
+        local p = policy.recipe(text)
+        assert.equal(plan.recomputed, recomputed(make(5, 64, 0.2), { policy = p }))
+        assert.equal(plan.recomputed, recomputed(make(5, 24, 0.2), { policy = p }))
+        local opt = optim.SGD(m:parameters(), { lr = 0.1 })
+        assert.equal(plan.recomputed, recomputed(function() opt:step(fn()) end, { policy = p }))
+    end)
+
+    it('whatever was read, born and held before', function()
+        local other, model = make(5, 64, 0.2)
+        assert(model[3].a.weight:sum():item() ~= nil) -- states get their numbers in another order
+        other():backward()
+        assert.equal(plan.recomputed, recomputed(other, { policy = plan }))
+        local late = wane.randn(64, 16) -- not held yet: a value more of the forward, so another graph
+        local why = message(wane.plan, function() return m(late):sum() end, { policy = plan })
+        assert.truthy(why:find('h1 of block 1, which step 1 (', 1, true), why)
+        assert.truthy(why:find('linear there, and here normal, a value made in the step', 1, true), why)
+        local function again() return m(late):sum() end
+        local unheld = wane.plan(again, { policy = 'every(2)' })
+        assert.equal('normal', unheld:recipe().blocks[1].ops[1])
+        wane.eval(late)
+        assert.equal(wane.plan(again, { policy = 'every(2)' }):recipe(), wane.plan(again, { policy = unheld }):recipe())
+    end)
+
+    it('for backward, compile, measure, a model and policy.default, with equal gradients', function()
+        local function recomputed_by(run)
+            local got = -1
+            wane.within('listen', function(p) got = math.max(got, require('wane.plan').of(p).recomputed) end, run)
+            m:zero_grad()
+            return got
+        end
+        local want = plan.recomputed
+        assert.equal(want, recomputed_by(function() fn():backward { policy = plan } end))
+        assert.equal(want, recomputed_by(wane.compile(function() fn():backward() end, { plan = plan })))
+        assert.equal(want, recomputed_by(wane.compile(function() fn():backward() end, { plan = plan:recipe() })))
+        assert.is_true(wane.measure(fn, { policy = plan, steps = 1, warmup = 0 }).exact)
+        m:checkpoint(plan)
+        assert.equal(want, recomputed_by(function() fn():backward() end))
+        assert.is_number(m(x):mean():item()) -- another graph, and nothing to decide about: not refused
+        assert.equal(0, recomputed_by(function() fn():backward { policy = 'save_all' } end)) -- the call goes first
+        m:checkpoint(policy.recipe(text))
+        assert.equal(want, recomputed_by(function() fn():backward() end))
+        m:checkpoint(false)
+        policy.default = plan
+        assert.equal(want, recomputed_by(function() fn():backward() end))
+        policy.default = nil
+        assert.equal(measure.gradients(fn, 'save_all'), measure.gradients(fn, plan))
+    end)
+
+    it('as text, table, plan and source, and is then the same policy', function()
+        local p = policy.recipe(text)
+        assert.equal(p, policy.recipe(plan))
+        assert.equal(p, policy.recipe(plan:recipe()))
+        assert.equal(p, policy.of(plan))
+        assert.equal(p, policy.recipe { blocks = plan:recipe().blocks, steps = plan:recipe().steps })
+        local pasted = assert(loadstring('local wane = ...; return ' .. plan:lua()))(wane)
+        assert.equal(p, pasted)
+        assert.equal(p, policy.recipe('-- a note\r\n' .. text:gsub('\n', '   -- another\r\n\r\n')))
+        assert.equal(plan:recipe(), plan:recipe())
+        assert.not_equal(plan:recipe(), wane.plan(fn, { policy = 'save_all' }):recipe())
+        for _, r in ipairs(wane.plan(fn, { policy = p }):residuals()) do assert.equal(tostring(p), r.by) end
+    end)
+
+    it('after an edit, to do what it then says', function()
+        local all = wane.plan(fn, { policy = 'recompute_all' })
+        local r = all:recipe()
+        local first = r.steps[1]
+        assert.same({ 'F', 1 }, { first.what, first.block })
+        first.what, first.keep = 'Fe', { 2 } -- h2 is block 1's gelu
+        assert.equal('gelu', r.blocks[1].ops[2])
+        local edited = wane.plan(fn, { policy = policy.recipe(r) })
+        local before, after = all:residuals(), edited:residuals()
+        for i, row in ipairs(before) do
+            local is_it = row.op == 'gelu' and row.path:find '^1%.'
+            assert.equal(is_it and 'save' or row.word, after[i].word)
+            if is_it then assert.equal('recompute', row.word) end
+        end
+        assert.is_true(edited:verify())
+        assert.equal(measure.gradients(fn, 'save_all'), measure.gradients(fn, policy.recipe(r)))
+        assert.is_true(wane.measure(fn, { policy = policy.recipe(r), steps = 1, warmup = 0 }).exact)
+    end)
+end)
+
+describe('a recipe is refused', function()
+    local fn, m = make(4)
+    local text = tostring(wane.plan(fn, { policy = 'every(2)' }):recipe())
+
+    -- what stands in the text, what takes its place, what the error must say
+    local function refused(old, new, ...)
+        local from, to = text:find(old, 1, true)
+        assert(from, old)
+        local edited = text:sub(1, from - 1) .. new .. text:sub(to + 1)
+        local why, e = message(wane.plan, fn, { policy = policy.recipe(edited) })
+        assert.equal('illegal', e.code)
+        for _, part in ipairs { ... } do assert.truthy(why:find(part, 1, true), why) end
+    end
+
+    it('where a step breaks a rule, by step and rule', function()
+        assert.equal('F 1\nF 2\nFe 3\nB 3\nB 2\nB 1', text:match '\n(F 1.*)$')
+        refused('B 2\nB 1', 'B 1\nB 2', "step 5 (B 1): rule 'order': B 2 is next")
+        refused('B 1', 'B 1\nB 1', "step 7 (B 1): rule 'order': every block of its root went backward already")
+        refused('F 1\nF 2\n', 'F 1\n', "step 3 (B 3): rule 'order': block 2 was not run forward yet")
+        refused('\nB 1', '', "rule 'end': after step 5 root 1 ends, before B 1")
+        refused('F 1\n', 'F 1: h2 h40\n', "step 1 (F 1): rule 'keep': it names h40; the block has h1 to h8")
+        refused('F 1\n', 'F 1: h2 h2\n', "step 1 (F 1): rule 'keep': it names h2 twice")
+        refused('F 2\n', 'F 2\nFree 1: h3\n', "step 3 (Free 1): rule 'held': h3 is not there")
+        refused('F 1\n', 'Free 1\n', "step 1 (Free 1): rule 'held': the block was not run yet")
+        refused('F 1\n', 'Shrink 1\n', "step 1 (Shrink 1): rule 'held'")
+        refused('F 1\n', 'F 9\n', "step 1 (F 9): rule 'block': there is no block 9; there are 3")
+        refused('B 3', 'B 3/2', "step 4 (B 3): rule 'root'")
+    end)
+
+    it('where a view is named, and where blocks are not those of the forward', function()
+        local w = wane.randn(16, 16, { requires_grad = true })
+        local x = wane.eval(wane.randn(4, 16))
+        local function viewed() return x:matmul(w):gelu():reshape(16, 4):gelu():sum() end
+        local all = wane.plan(viewed, { policy = 'save_all' }):recipe()
+        all.steps[1].keep = { 3 }
+        local why = message(wane.plan, viewed, { policy = policy.recipe(all) })
+        assert.truthy(why:find("rule 'keep': h3 is a view of h2; name that", 1, true), why)
+        local opt = optim.SGD({ w }, { lr = 0.1 })
+        local joined = wane.plan(function() opt:step { viewed(), viewed() } end, { policy = 'save_all' }):recipe()
+        joined.blocks[1].last, joined.blocks[1].ops = joined.blocks[2].last, nil
+        table.remove(joined.blocks, 2)
+        why = message(wane.plan, function() opt:step { viewed(), viewed() } end, { policy = policy.recipe(joined) })
+        assert.truthy(why:find("rule 'block': h6 of block 1 is of another root than h1", 1, true), why)
+    end)
+
+    it('where it is of another graph, by value and step', function()
+        local why, e = message(wane.plan, make(5), { policy = policy.recipe(text) })
+        assert.equal('illegal', e.code)
+        assert.truthy(why:find('h17 of block 3, which step 3 (Fe 3) is first about, is sum there', 1, true), why)
+        assert.truthy(why:find("there, and here linear of '5.a'", 1, true), why)
+        local shorter = message(wane.plan, make(3), { policy = policy.recipe(text) })
+        assert.truthy(shorter:find('h13 of block 2, which step 2 (F 2) is first about', 1, true), shorter)
+        local bare = policy.recipe(text:gsub('(block %d: h%d+%-h%d+)[^\n]*', '%1')) -- without ops, blocks alone say it
+        assert.equal(text:match '\n(F 1.*)$', tostring(wane.plan(fn, { policy = bare }):recipe()):match '\n(F 1.*)$')
+        local other = message(wane.plan, make(5), { policy = bare })
+        assert.truthy(other:find('of 17 values, and the forward here computes 21: h18 is gelu', 1, true), other)
+    end)
+
+    it('where the text is none, by line', function()
+        local function malformed(bad, ...)
+            local why, e = message(policy.recipe, bad)
+            assert.equal('value', e.code)
+            for _, part in ipairs { ... } do assert.truthy(why:find(part, 1, true), why) end
+        end
+        malformed('block 1: h1-h4\nFee 1', 'line 2', "'Fee' is no step", "'Fe'")
+        malformed('block 2: h1-h4\nF 1', 'line 1', 'block 1 is next')
+        malformed('block 1: h2-h4\nF 1', 'line 1', 'it must begin at h1')
+        malformed('block 1: h1-h2 linear\nF 1', 'line 1', 'block 1 has 2 values and 1 ops')
+        malformed('block 1: h1-h2 as 1\nF 1', 'line 1', "'as 1'")
+        malformed('block 1: h1-h2\n\nFe 1: g1', 'line 3', "'g1' is no value")
+        malformed('block 1: h1-h2\nFe one', 'line 2', "expected a step such as 'F 3'")
+        malformed('block 1: h1-h2\nB 1: h2', 'line 2', 'B takes no values')
+        malformed('block one', 'line 1', "expected a block such as")
+        malformed('block 1: h1-h2\nFe 1: h1 ofload', 'line 2', "'ofload'", "'offload'")
+        malformed('', 'expected lines of blocks and of steps')
+        malformed(7, 'got 7')
+        malformed({ blocks = {}, steps = 3 }, 'expected a recipe')
+        malformed({ blocks = { { first = 1, last = 2 } }, steps = { { what = 'Fe', block = 'x' } } }, 'line 2')
+    end)
+
+    it('beside another opinion, and on a part of a model', function()
+        local p = policy.recipe(text)
+        assert.truthy(message(policy.compose, policy.by_op { gelu = 'save' }, p):find('alone, not with', 1, true))
+        assert.truthy(message(wane.plan, fn, { policy = p, budget = '1 GiB' }):find('alone, not with', 1, true))
+        m[2]:checkpoint(p)
+        local part = message(wane.plan, fn)
+        assert.truthy(part:find("a recipe covers the whole step, and this one is given to '2'", 1, true), part)
+        m[2]:checkpoint('save_all')
+        m:checkpoint(p)
+        local why = message(wane.plan, fn)
+        assert.truthy(why:find("save_all of '2' has an opinion before recipe", 1, true), why)
+        m[2]:checkpoint(false)
+        assert.equal(text, tostring(wane.plan(fn):recipe()))
+        m:checkpoint(false)
+    end)
+end)
+
+describe('an allocation that fails while a recipe is planned', function()
+    it('is an error, and the next try gives the plan', function()
+        local fn = make(3)
+        local p = policy.recipe(wane.plan(fn, { policy = 'every(2)' }))
+        local want, n = wane.plan(fn, { policy = p }).peak, 0
+        while true do
+            n = n + 1
+            forget()
+            C.wn_debug('fail_alloc', n)
+            local ok, e = pcall(wane.plan, fn, { policy = p })
+            local fired = C.wn_debug_get('fail_alloc') == 0
+            C.wn_debug('fail_alloc', 0)
+            assert.equal(ok, not fired, 'allocation ' .. n)
+            if ok then break end
+            assert.equal('oom', e.code)
+        end
+        assert(n > 10, n)
+        assert.equal(want, wane.plan(fn, { policy = p }).peak)
+    end)
+end)
