@@ -123,6 +123,46 @@ describe('a recipe gives the plan it was taken from', function()
     end)
 end)
 
+describe('an action', function()
+    local fn, _, x = make(5, 64)
+    local words = policy.by_op { gelu = 'compress:bf16', add = 'compress:bf16', linear = 'recompute' }
+
+    it('goes into the text and comes back from it, in regions and micro-batches too', function()
+        local plan, text = check_round_trip(fn, words)
+        assert(plan.packed >= 5, plan.packed)
+        assert.truthy(text:find('%f[%a]Fe %d+:[^\n]* h%d+ compress:bf16'), text)
+        check_round_trip(fn, policy.compose(words, policy.budget(plan.reserved)))
+        check_round_trip(function() return wane.backward { fn(), fn() } end, words)
+        local function marked() return wane.checkpoint(fn) end
+        check_round_trip(marked, words)
+    end)
+
+    it('may be written by hand, and is refused by step where it cannot be', function()
+        local text = tostring(wane.plan(fn, { policy = 'recompute_all' }):recipe())
+        local one = wane.plan(fn, { policy = policy.recipe((text:gsub('F 1\n', 'Fe 1: h2 compress:bf16\n'))) })
+        assert.equal(1, one.packed)
+        for _, r in ipairs(one:residuals()) do
+            assert.equal(r.op == 'gelu' and r.path:find '^1%.' and 'compress:bf16' or nil,
+                r.word:find 'compress' and r.word or nil)
+        end
+        local function refused(line, rule)
+            local why, e = message(wane.plan, fn, { policy = policy.recipe((text:gsub('F 1\n', line .. '\n'))) })
+            assert.truthy(why:find(rule, 1, true), why)
+            return e.code
+        end
+        assert.equal('illegal', refused('Fe 1: h3 compress:bf16',
+            "step 1 (Fe 1): rule 'action': h3 compress:bf16: no backward reads it"))
+        assert.truthy(message(policy.recipe, 'block 1: h1-h2\nFe 1: h1 compres:bf16'):find("'compress:bf16'", 1, true))
+        local double = wane.eval(x:to 'bf16')
+        local w = wane.randn(16, 16, { dtype = 'bf16', requires_grad = true })
+        local function low() return double:matmul(w):gelu():sum() end
+        local r = wane.plan(low, { policy = 'save_all' }):recipe()
+        r.steps[1].keep, r.steps[1].action = { 1 }, { 'compress:bf16' }
+        local why = message(wane.plan, low, { policy = policy.recipe(r) })
+        assert.truthy(why:find("rule 'action': h1 compress:bf16: it is not made of f32 or f64", 1, true), why)
+    end)
+end)
+
 describe('a recipe holds', function()
     local fn, m, x = make(5, 64, 0.2)
     local plan = wane.plan(fn, { budget = wane.min_budget(fn) + 1024 })
@@ -292,7 +332,7 @@ describe('a recipe is refused', function()
         malformed('block 1: h1-h2\nFe one', 'line 2', "expected a step such as 'F 3'")
         malformed('block 1: h1-h2\nB 1: h2', 'line 2', 'B takes no values')
         malformed('block one', 'line 1', "expected a block such as")
-        malformed('block 1: h1-h2\nFe 1: h1 ofload', 'line 2', "'ofload'", "'offload'")
+        malformed('block 1: h1-h2\nFe 1: h1 shave', 'line 2', "'shave'", "'save'")
         malformed('', 'expected lines of blocks and of steps')
         malformed(7, 'got 7')
         malformed({ blocks = {}, steps = 3 }, 'expected a recipe')
@@ -313,6 +353,32 @@ describe('a recipe is refused', function()
         m[2]:checkpoint(false)
         assert.equal(text, tostring(wane.plan(fn):recipe()))
         m:checkpoint(false)
+    end)
+end)
+
+describe('a schedule edited by hand', function()
+    it('is refused by rule and instruction, and the plan stays what it is', function()
+        local fn = make(3)
+        local plan = wane.plan(fn, { policy = 'every(2)' })
+        local before, steps = schedule_of(plan), plan:schedule()
+        local run = {}
+        for i, s in ipairs(steps) do
+            if s.what == 'run' then run[#run + 1] = i end
+        end
+        local why, e = message(plan.verify, plan, { step = run[1], swap = run[2] })
+        assert.equal('illegal', e.code)
+        assert.truthy(why:find("rule 'read'", 1, true) and why:find 'instruction %d+', why)
+        why = message(plan.verify, plan, { step = run[3], ['repeat'] = run[2] })
+        assert.truthy(why:find("rule '", 1, true), why)
+        assert.truthy(message(plan.verify, plan, { step = run[2], offset = 2 ^ 40 }):find("rule '", 1, true))
+        assert.equal(before, schedule_of(plan))
+        assert.is_true(plan:verify())
+        local wrong = { { step = 1 }, { swap = 2 }, { step = 1, swap = 2, offset = 0 }, { step = 'a', swap = 1 } }
+        for _, bad in ipairs(wrong) do
+            assert.truthy(message(plan.verify, plan, bad):find('expected an edit such as', 1, true))
+        end
+        assert.truthy(message(plan.verify, plan, { step = 1, swp = 2 }):find("did you mean 'swap'", 1, true))
+        assert.truthy(message(plan.verify, plan, { step = #steps + 1, swap = 1 }):find('step', 1, true))
     end)
 end)
 

@@ -4,6 +4,7 @@
 -- put back. Numbers are the simulator's for the schedule that would run, in bytes and seconds; where they come
 -- from is in `costs`. A plan is a policy: model:checkpoint(plan) decides what it decided.
 -- @module wane.plan
+local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
@@ -59,7 +60,7 @@ function plan.of(p)
     for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent' } do
         self[name] = tonumber(s[name])
     end
-    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed',
+    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
         'blocks' } do self[name] = s[name] end
     self.residual_count = s.residuals
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
@@ -112,7 +113,8 @@ local function decider_of(node, covers, layers)
 end
 
 --- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word,
--- by, module, line }. `word` is what the plan does: 'save' or 'recompute'; `by` who decided it ('' is nobody: saved);
+-- said, by, module, line }. `word` is what the plan does: 'save', 'recompute', or an action such as 'compress:bf16';
+-- `said` what was asked for, where that is an action and cannot be done; `by` who decided it ('' is nobody: saved);
 -- `module` the type of the module; `line` where it is recorded, with wane.lines(true).
 function Plan:residuals()
     local items, graph = {}, graph_of(self)
@@ -122,14 +124,14 @@ function Plan:residuals()
             items[#items + 1] = {
                 index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                 shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                word = node.copies > 1 and 'recompute' or 'save', by = decider_of(node, covers, layers),
+                word = away.word(node), said = away.said(node), by = decider_of(node, covers, layers),
                 module = node.module, line = binding.text(C.wn_line_text(node.line)),
             }
         end
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
-        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word,
-            r.by, r.line }
+        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block,
+            away.cell(r), r.by, r.line }
     end, items)
 end
 
@@ -181,9 +183,30 @@ function Plan:explain(path)
     return report
 end
 
---- Runs the verifier once more. Returns true; raises 'illegal' with the rule and the instruction.
-function Plan:verify()
-    check(C.wn_verify(self.program.handle))
+local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
+
+--- Runs the verifier once more - or on the schedule with an edit, which is taken back: the plan stays what it is.
+-- Returns true; raises 'illegal' with the rule and the instruction.
+-- @param edit nil, or { step = number in plan:schedule(), and one of swap = another step, ['repeat'] = the step to do
+-- in its place, inplace = number of the input to overwrite (from 0; -1: none), input = the copy to read first,
+-- offset = bytes, cell = number of the store to write }
+function Plan:verify(edit)
+    if edit == nil then
+        check(C.wn_verify(self.program.handle))
+        return true
+    end
+    errors.check_options(edit, { 'step', unpack(edits) }, 'plan:verify')
+    local field
+    for _, name in ipairs(edits) do
+        if edit[name] ~= nil then field = field and '' or name end
+    end
+    local value = field and edit[field]
+    if type(edit.step) ~= 'number' or type(value) ~= 'number' then
+        raise(nil, 'value', 'plan:verify: expected an edit such as { step = 3, swap = 4 }: a step of plan:schedule() '
+            .. 'and one of %s', table.concat(edits, ', '))
+    end
+    if field == 'swap' or field == 'repeat' then value = value - 1 end
+    check(C.wn_verify_edited(self.program.handle, edit.step - 1, field, value))
     return true
 end
 
@@ -361,6 +384,7 @@ function Plan.__tostring(self)
             self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
         table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
         block_table(self),
+        away.text(self, graph_of(self)),
     }
     local fine, torch = pcall(self.pytorch, self)
     if fine then

@@ -8,6 +8,7 @@
 --     block 1: h1-h3 linear gelu linear   -- blocks.1       (two dashes: a comment; an indented line goes on)
 --     block 2: h4-h6 as 1                                   (the same ops as block 1)
 --     Fe 1: h1 h2    run block 1 forward; h1 and h2 stay, and what later blocks read
+--     Fe 1: h1 compress:bf16 h2    the same, but h1 is in that form until it is read again
 --     F 2            the same, and nothing else stays
 --     Free 1: h2     of block 1 only h2 stays; without a list nothing does
 --     Shrink 1       of block 1 only what later blocks read stays
@@ -310,13 +311,14 @@ end
 -- @param self Recipe
 -- @param graph Program:graph()
 function recipe.give(p, self, graph)
-    local nodes = recipe.forward(graph)
+    local policy, nodes = require 'wane.policy', recipe.forward(graph)
     self = for_graph(self, nodes)
     compare(self, nodes)
     local n_keep = 0
     for _, step in ipairs(self.steps) do n_keep = n_keep + #step.keep end
     local steps = binding.new('struct wn_recipe_step[?]', #self.steps)
     local keep = binding.new('int32_t[?]', n_keep + 1)
+    local action = binding.new('int32_t[?]', n_keep + 1)
     local limit = binding.new('int32_t[?]', #self.blocks)
     for i, block in ipairs(self.blocks) do limit[i - 1] = block.last end
     local at = 0
@@ -325,11 +327,13 @@ function recipe.give(p, self, graph)
         s.what, s.block, s.root, s.keep_at, s.n_keep = kinds[step.what], step.block, step.root or 0, at, #step.keep
         for _, place in ipairs(step.keep) do
             keep[at] = place
+            action[at] = step.action and policy.words[step.action[place]] or 0
             at = at + 1
         end
     end
     local given = binding.new('struct wn_recipe_given')
-    given.step, given.keep, given.limit, given.n_steps, given.n_blocks = steps, keep, limit, #self.steps, #self.blocks
+    given.step, given.keep, given.action, given.limit = steps, keep, action, limit
+    given.n_steps, given.n_blocks = #self.steps, #self.blocks
     check(C.wn_give_recipe(p.handle, given))
 end
 

@@ -4,7 +4,7 @@
  * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
  * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
  * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
-#include "recipe.h"
+#include "action.h"
 #include <string.h>
 
 struct compiler {
@@ -92,7 +92,7 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     *n_dropped = 0;
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
-        if (is_kept(c, i, rule)) r->keep[r->n_keep + n++] = i;
+        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->f, i));
         else *n_dropped += r->last[i] >= r->limit[block] && !c->f->node[i].is_reissued;
     }
     return n;
@@ -111,9 +111,14 @@ static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *ca
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more)
 {
     if (r->n_keep + more <= r->keep_capacity) return WN_OK;
-    int32_t *bigger = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *bigger);
-    if (bigger == NULL) return WN_OOM;
-    r->keep = bigger;
+    int32_t *keep = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *keep);
+    int32_t *action = grow(&r->pool, r->action, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *action);
+    if (keep == NULL || action == NULL) {
+        r->keep_capacity = 0;
+        return WN_OOM;
+    }
+    r->keep = keep;
+    r->action = action;
     return WN_OK;
 }
 

@@ -6,6 +6,7 @@
  *
  *   block 1: h1-h4     a block's values; blocks follow one another and end where a root ends
  *   Fe 1: h2 h3        what stays besides what every step keeps, and after F and Fe besides what later blocks read
+ *   Fe 1: h2 offload   it is away, by an action (action.h), until it is read again
  *   Shrink 1           Free with just that: what later blocks read
  *   B 1/2              the backward of a block for another root than its own
  *
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "../base/status.h"
-#include "recipe.h"
+#include "action.h"
 
 static const char *const words[] = {"F", "Fe", "Free", "B", "Shrink"};
 
@@ -46,11 +47,18 @@ static void say(struct text *t, const char *format, ...)
     va_end(args);
 }
 
+static int32_t action_at(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t k)
+{
+    return r->action == NULL ? 0 : r->action[s->keep_at + k];
+}
+
 /* A Free that keeps all a block gives to later ones, and nothing else. */
 static int32_t is_shrink(const struct wn__form *f, const struct wn__recipe *r, const struct wn__recipe_step *s)
 {
     int32_t k = 0, n = 0;
     if (s->kind != WN_RECIPE_FREE) return 0;
+    for (int32_t i = 0; i < s->n_keep; i++)
+        if (action_at(r, s, i) != 0) return 0;
     for (int32_t v = r->first[s->block]; v < r->limit[s->block]; v++) {
         if (r->block_of[v] != s->block || wn__form_is_alias(f, v) || is_kept_unsaid(f, v)) continue;
         while (k < s->n_keep && r->keep[s->keep_at + k] < v) k++;
@@ -69,8 +77,10 @@ static void say_step(struct text *t, const struct wn__form *f, const struct wn__
     if (s->root != f->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);
     for (int32_t k = 0; k < s->n_keep; k++) {
         int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_RECIPE_FREE || shrinks;
-        if (is_kept_unsaid(f, v) || wn__form_is_alias(f, v) || (unsaid && is_output(f, r, v))) continue;
-        say(t, "%s h%d", said++ ? "" : ":", place[v]);
+        const char *action = wn__action_name(action_at(r, s, k));
+        if (is_kept_unsaid(f, v) || wn__form_is_alias(f, v)) continue;
+        if (unsaid && is_output(f, r, v) && action == NULL) continue;
+        say(t, "%s h%d%s%s", said++ ? "" : ":", place[v], action ? " " : "", action ? action : "");
     }
     say(t, "\n");
 }
@@ -85,7 +95,7 @@ static int32_t find_places(const struct wn__form *f, int32_t *place)
 
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
-    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 13 * (int64_t)r->n_keep + 16};
+    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 16};
     int32_t *place = wn__pool_get(pool, (f->n + 1) * (int64_t)sizeof *place);
     t.at = wn__pool_get(pool, t.room);
     if (t.at == NULL || place == NULL) return WN_OOM;
@@ -161,6 +171,15 @@ static int32_t read_blocks(struct reading *c)
                     c->n_values);
 }
 
+/* Rule 'action': it can be done with the value, and comes to something. */
+static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32_t action)
+{
+    if (action == 0) return WN_OK;
+    const char *name = wn__action_name(action), *why = wn__action_refusal(c->f, v, action);
+    if (why != NULL) return refuse(c, "action", "h%d %s: it %s", h, name != NULL ? name : "", why);
+    return c->f->node[v].is_residual ? WN_OK : refuse(c, "action", "h%d %s: no backward reads it", h, name);
+}
+
 /* Rule 'keep': what is named is a value of the block that has bytes of its own. Rule 'held': a Free keeps what is there. */
 static int32_t check_named(const struct reading *c, const struct wn_recipe_step *s)
 {
@@ -179,6 +198,7 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
             return refuse(c, "keep", "h%d is a cast of a state, which is issued again where it is read", h);
         if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->f, v))
             return refuse(c, "held", "h%d is not there: no step before it has kept it", h);
+        WN_TRY(check_action(c, h, v, c->g->action[s->keep_at + k]));
     }
     return WN_OK;
 }
@@ -192,10 +212,10 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
     for (int32_t v = r->first[b]; v < r->limit[b]; v++) {
         if (r->block_of[v] != b || wn__form_is_alias(c->f, v)) continue;
         int32_t named = k < s->n_keep && c->g->keep[s->keep_at + k] == c->place[v];
-        k += named;
+        int32_t action = named ? c->g->action[s->keep_at + k++] : 0;
         int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->f, r, v);
         c->held[v] = (uint8_t)(named || by_kind || is_kept_unsaid(c->f, v));
-        if (c->held[v]) r->keep[r->n_keep + n++] = v;
+        if (c->held[v]) wn__recipe_keep(r, n++, v, action);
     }
     int32_t frees = s->what == WN_STEP_FREE || s->what == WN_STEP_SHRINK;
     int32_t kind = frees ? WN_RECIPE_FREE : s->what == WN_STEP_F ? WN_RECIPE_F : WN_RECIPE_FE;

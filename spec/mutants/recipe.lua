@@ -1,0 +1,24 @@
+-- Recipes from a script, their rules broken on purpose: rows as in mutants.lua.
+local function row(name, old, new, filter)
+    return { name = 'recipe: ' .. name, file = 'runtime/plan/recipe_text.c', old = old, new = new,
+        spec = 'spec/recipe_spec.lua', filter = filter }
+end
+
+return {
+    row('B in any order', 'if (block != c->next)', 'if (block > c->next)', 'breaks a rule'),
+    row('a backward that ends early', 'if (!c->has_backward || c->next < 0) return WN_OK;',
+        'if (c->has_backward || c->next < 0) return WN_OK;', 'breaks a rule'),
+    row('Free keeps what is gone', 'if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->f, v))',
+        'if (s->what == WN_STEP_F && !c->held[v] && !is_kept_unsaid(c->f, v))', 'breaks a rule'),
+    row('a view is named', 'if (wn__form_is_alias(c->f, v)) {', 'if (wn__form_is_alias(c->f, v) && h < 0) {',
+        'a view is named'),
+    row('a block in two roots', 'if (c->f->node[c->node[i]].root != c->f->node[c->node[from]].root)',
+        'if (c->f->node[c->node[i]].root < c->f->node[c->node[from]].root)', 'a view is named'),
+    row('outputs are not kept', 'int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->f, r, v);',
+        'int32_t by_kind = s->what == WN_STEP_SHRINK && is_output(c->f, r, v);', 'a recipe gives the plan'),
+    row('the loss of a B is not written',
+        'if (s->root != f->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);', '', 'share a trunk'),
+    row('an action is not written', 'action ? " " : "", action ? action : "");', '"", "");', 'an action'),
+    row('places are numbers of nodes', 'place[i] = wn__form_is_forward(f, i) ? ++n : 0;',
+        'place[i] = wn__form_is_forward(f, i) ? (++n, i + 1) : 0;', 'a recipe holds'),
+}
