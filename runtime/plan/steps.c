@@ -60,15 +60,11 @@ int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__st
 struct wn__span {
     const struct wn__step_sum *sum;
     const struct wn__step *a, *a_end, *b, *b_end;
-    int64_t start; /* bytes from which on the sum has a value */
+    int64_t start;    /* bytes from which on the sum has a value */
+    int64_t end_time; /* its least in the stretch */
 };
 
 enum { SHORT = 64 }; /* corners that are sorted rather than halved further; 16 and 32 are no faster */
-
-static int64_t time_at_end(const struct wn__span *p)
-{
-    return p->a_end->time + p->b_end->time + p->sum->time;
-}
 
 static int64_t last_time(const struct wn__envelope *e)
 {
@@ -79,18 +75,6 @@ static int32_t is_before(const struct wn__step *x, const struct wn__step *y)
 {
     if (x->bytes != y->bytes) return x->bytes < y->bytes;
     return x->time < y->time || (x->time == y->time && x->ties < y->ties);
-}
-
-/* The best value where the stretch begins. */
-static void put_start(struct wn__envelope *e, const struct wn__span *span, int64_t n, int64_t from)
-{
-    struct wn__step best = {from, INT64_MAX, 0};
-    for (int64_t i = 0; i < n; i++) {
-        if (span[i].start > from) continue;
-        struct wn__step value = value_of(span[i].sum, span[i].a, span[i].b, from);
-        if (is_before(&value, &best)) best = value;
-    }
-    if (best.time < last_time(e)) e->at[e->n++] = best;
 }
 
 /* The corners of one sum up to `to` that are better than what is there, sorted in behind `sorted`. */
@@ -123,19 +107,6 @@ static void put_stretch(struct wn__envelope *e, const struct wn__span *span, int
         if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];
 }
 
-/* Sums that begin in the stretch and end below what is there; their number, and that of their corners. */
-static int64_t leave_out(struct wn__envelope *e, struct wn__span *span, int64_t n, int64_t to, int64_t *corners)
-{
-    int64_t kept = 0, limit = last_time(e);
-    *corners = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (span[i].start >= to || time_at_end(&span[i]) >= limit) continue;
-        *corners += span[i].a_end - span[i].a + span[i].b_end - span[i].b + 1;
-        span[kept++] = span[i];
-    }
-    return kept;
-}
-
 /* A budget inside the stretch: the middle corner of the longest list. */
 static int64_t middle_of(const struct wn__span *span, int64_t n)
 {
@@ -161,29 +132,68 @@ static void part(const struct wn__step *first, int64_t m, const struct wn__step 
     *below = *from > first && (*from)->bytes == m ? *from - 1 : *from;
 }
 
-static void split(const struct wn__span *p, int64_t m, struct wn__span *left, struct wn__span *right)
+/* Best first: where a stretch begins, the value of the envelope. */
+static void keep_best(const struct wn__span *p, int64_t from, struct wn__step *best)
 {
-    *left = *right = *p;
-    if (p->start >= m) return;
-    part(p->a, m - p->sum->a_shift, &left->a_end, &right->a);
-    part(p->b, m - p->sum->b_shift, &left->b_end, &right->b);
+    if (p->start > from) return;
+    struct wn__step value = value_of(p->sum, p->a, p->b, from);
+    if (is_before(&value, best)) *best = value;
 }
 
-/* The envelope of spans first .. first + n - 1 on [from, to). They are used up. */
+static void put_best(struct wn__envelope *e, const struct wn__step *best)
+{
+    if (best->time < last_time(e)) e->at[e->n++] = *best;
+}
+
+/* Leaves out the sums that begin behind the stretch or have nothing below `limit` in it; how many stay. */
+static int64_t leave_out(struct wn__span *span, int64_t n, int64_t to, int64_t limit)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (span[i].start < to && span[i].end_time < limit) span[kept++] = span[i];
+    return kept;
+}
+
+/* Cuts n spans at m: what may matter below it to `left`, the rest to `right`; how many, and the best value at m. */
+static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t limit, struct wn__span *left,
+                  int64_t *n_left, struct wn__span *right, struct wn__step *best)
+{
+    *n_left = 0;
+    for (int64_t i = 0; i < n; i++) {
+        struct wn__span *r = &right[i];
+        *r = span[i];
+        if (r->start < m) {
+            const struct wn__step *a_below = r->a_end, *b_below = r->b_end;
+            part(span[i].a, m - r->sum->a_shift, &a_below, &r->a);
+            part(span[i].b, m - r->sum->b_shift, &b_below, &r->b);
+            int64_t end_time = a_below->time + b_below->time + r->sum->time;
+            if (end_time < limit)
+                left[(*n_left)++] =
+                    (struct wn__span){r->sum, span[i].a, a_below, span[i].b, b_below, r->start, end_time};
+        }
+        keep_best(r, m, best);
+    }
+}
+
+/* The envelope of spans first .. first + n - 1 on [from, to), where its value at `from` is there and none of them is
+ * without hope. They are used up. */
 static int32_t lower(struct wn__envelope *e, int64_t first, int64_t n, int64_t from, int64_t to)
 {
-    int64_t corners;
-    put_start(e, e->span + first, n, from);
-    n = leave_out(e, e->span + first, n, to, &corners);
+    int64_t corners = n;
+    for (const struct wn__span *p = e->span + first; p < e->span + first + n; p++)
+        corners += p->a_end - p->a + p->b_end - p->b;
     if (n == 0) return WN_OK;
     if (n == 1 || corners <= SHORT + n) {
         put_stretch(e, e->span + first, n, from, to);
         return WN_OK;
     }
-    int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n;
+    int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n, n_left;
+    struct wn__step best = {m, INT64_MAX, 0};
     WN_TRY(wn__grow(&e->span, &e->span_room, left + n, sizeof *e->span));
-    for (int64_t i = 0; i < n; i++) split(&e->span[first + i], m, &e->span[left + i], &e->span[right + i]);
-    WN_TRY(lower(e, left, n, from, m));
+    split(e->span + first, n, m, last_time(e), e->span + left, &n_left, e->span + right, &best);
+    WN_TRY(lower(e, left, n_left, from, m));
+    put_best(e, &best);
+    n = leave_out(e->span + right, n, to, last_time(e));
     return lower(e, right, n, m, to);
 }
 
@@ -214,10 +224,14 @@ int32_t wn__envelope_make(struct wn__envelope *e)
         int64_t m = max_of(s->least, max_of(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
         const struct wn__step *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
         e->span[i] = (struct wn__span){
-            s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end, m};
+            s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end,
+            m, a_end->time + b_end->time + s->time};
         if (m < from) from = m;
     }
-    WN_TRY(lower(e, 0, e->n_sums, from, WN__STEP_NEVER));
+    struct wn__step best = {from, INT64_MAX, 0};
+    for (int64_t i = 0; i < e->n_sums; i++) keep_best(&e->span[i], from, &best);
+    put_best(e, &best);
+    WN_TRY(lower(e, 0, leave_out(e->span, e->n_sums, WN__STEP_NEVER, last_time(e)), from, WN__STEP_NEVER));
     e->n_sums = 0;
     e->at[e->n] = (struct wn__step){WN__STEP_NEVER, 0, 0};
     return WN_OK;
