@@ -163,6 +163,30 @@ describe('a budget', function()
         assert(p and p.reserved <= one.reserved - 64 * 1024 and p.recomputed > 0)
     end)
 
+    it('plans micro-batches of different forwards, each by its own chain', function()
+        local deep, small = {}, {}
+        for i = 1, 8 do deep[i] = nn.Residual(nn.MLP(32, 128)) end
+        for i = 1, 3 do small[i] = nn.Residual(nn.MLP(16, 48)) end
+        local a, b = nn.Sequential(deep), nn.Sequential(small)
+        local x, y = wane.eval(wane.randn(192, 32)), wane.eval(wane.randn(128, 16))
+        local parameters = a:parameters()
+        for _, w in ipairs(b:parameters()) do parameters[#parameters + 1] = w end
+        local sgd = optim.SGD(parameters, { lr = 0.1 })
+        local function step() sgd:step { a(x):sum(), b(y):mean(), a(x):mean() } end
+        local rows = models.compare(step, 20)
+        local faster = 0
+        for _, row in ipairs(rows) do
+            if row.best then
+                assert(row.seconds <= row.best_seconds)
+                faster = faster + (row.seconds < row.best_seconds and 1 or 0)
+            end
+        end
+        assert(faster >= 14, faster)
+        local solved = 0
+        for _, q in ipairs(wane.frontier(step).all) do solved = solved + (q.name:find '^solved' and 1 or 0) end
+        assert(solved >= 5, solved)
+    end)
+
     it('is refused on a part of a model, with regions by hand, and as nonsense', function()
         m[2]:checkpoint(policy.budget(most))
         refused('a budget covers the whole step', function() wane.plan(fn) end)

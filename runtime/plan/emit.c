@@ -1,9 +1,9 @@
 /* From the solver's block operations to recipes. Blocks of a root are a chain: a class's numbers go in, and each point
- * of the chain's frontier that is asked for comes back as a list of operations, which become recipe steps with their
- * keep sets in full. What an operation keeps: results and what a word saves, always; what blocks yet to be run read;
- * and after Fe the option's values. */
-#include <stdio.h>
-#include <string.h>
+ * of the chains' frontiers that is asked for comes back as a list of operations a root, which become recipe steps with
+ * their keep sets in full. Roots may have different forwards: while one runs, all the bytes are its own. What an
+ * operation keeps: results and what a word saves, always; what blocks yet to be run read; and after Fe the option's
+ * values. */
+#include <stdlib.h>
 #include "action.h"
 #include "planner.h"
 
@@ -95,12 +95,100 @@ static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo,
     }
 }
 
-/* The same operations for each root's blocks; a shared trunk's blocks are taken backward for later roots too. */
-static void put_roots(struct emission *e, const struct wn_chain_op *op, int32_t n_ops, int32_t n)
+/* ---- one chain a root, solved once where they are of the same classes ------------------------------------------- */
+
+struct roots {
+    int32_t n, n_chains;
+    int32_t *lo; /* (n + 1) the first block of each */
+    int32_t *of; /* (n) its chain */
+    struct wn__chain_solution **chain;
+    struct wn_chain_op **op; /* (n_chains) of the point being emitted */
+    int32_t *n_ops;
+};
+
+static int32_t is_same(const struct emission *e, const struct roots *t, int32_t a, int32_t b)
 {
-    for (int32_t lo = 0; lo < e->base->n_blocks; lo += n) {
-        int32_t front = lo, root = e->f->node[e->base->first[lo]].root;
-        for (int32_t i = 0; i < n_ops; i++) put_op(e, &op[i], lo, &front);
+    int32_t n = t->lo[a + 1] - t->lo[a];
+    if (t->lo[b + 1] - t->lo[b] != n) return 0;
+    for (int32_t i = 0; i < n; i++)
+        if (e->classes->of[t->lo[a] + i] != e->classes->of[t->lo[b] + i]) return 0;
+    return 1;
+}
+
+static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn__pool *pool)
+{
+    const struct wn__recipe *r = e->base;
+    int64_t most = r->n_blocks + 1;
+    t->lo = wn__pool_get(pool, (most + 1) * (int64_t)sizeof *t->lo);
+    t->of = wn__pool_get(pool, most * (int64_t)sizeof *t->of);
+    t->chain = wn__pool_get(pool, most * (int64_t)sizeof(void *));
+    t->op = wn__pool_get(pool, most * (int64_t)sizeof *t->op);
+    t->n_ops = wn__pool_get(pool, most * (int64_t)sizeof *t->n_ops);
+    if (!t->lo || !t->of || !t->chain || !t->op || !t->n_ops) return WN_OOM;
+    for (int32_t b = 0; b < r->n_blocks; b++) {
+        if (b == 0 || e->f->node[r->first[b]].root != e->f->node[r->first[b - 1]].root) t->lo[t->n++] = b;
+        t->lo[t->n] = b + 1;
+    }
+    for (int32_t i = 0; i < t->n; i++) {
+        struct wn__chain_blocks chain;
+        t->of[i] = -1;
+        for (int32_t k = 0; k < i && t->of[i] < 0; k++)
+            if (is_same(e, t, i, k)) t->of[i] = t->of[k];
+        if (t->of[i] >= 0) continue;
+        WN_TRY(make_chain(e->classes, t->lo[i], t->lo[i + 1], pool, &chain));
+        WN_TRY(wn__chain_open(&chain, &t->chain[t->n_chains]));
+        t->of[i] = t->n_chains++;
+    }
+    return WN_OK;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Roots come one after the other, so all may use the same bytes: for each number of them where a chain gets faster, the
+ * time of all chains together. */
+static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, struct wn_chain_cost **out, int32_t *n_out)
+{
+    const struct wn_chain_cost *p;
+    int64_t slack, from = 0, room = 0, n = 0;
+    int32_t n_p, n_points = 0;
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        from = larger(from, p[0].bytes);
+        room += n_p;
+    }
+    int64_t *bytes = wn__pool_get(pool, (room + 1) * (int64_t)sizeof *bytes);
+    *out = wn__pool_get(pool, (room + 1) * (int64_t)sizeof **out);
+    if (bytes == NULL || *out == NULL) return WN_OOM;
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        for (int32_t i = 0; i < n_p; i++)
+            if (p[i].bytes >= from) bytes[n++] = p[i].bytes;
+    }
+    qsort(bytes, (size_t)n, sizeof *bytes, compare_bytes);
+    for (int64_t i = 0; i < n; i++)
+        if (i == 0 || bytes[i] != bytes[i - 1]) (*out)[n_points++] = (struct wn_chain_cost){.bytes = bytes[i]};
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        for (int32_t i = 0, at = 0; i < n_points; i++) {
+            while (at + 1 < n_p && p[at + 1].bytes <= (*out)[i].bytes) at++;
+            (*out)[i].time += p[at].time;
+        }
+    }
+    *n_out = n_points;
+    return WN_OK;
+}
+
+/* Each root's operations over its blocks; a shared trunk's blocks are taken backward for later roots too. */
+static void put_roots(struct emission *e, const struct roots *t)
+{
+    for (int32_t r = 0; r < t->n; r++) {
+        int32_t lo = t->lo[r], front = lo, root = e->f->node[e->base->first[lo]].root;
+        const struct wn_chain_op *op = t->op[t->of[r]];
+        for (int32_t i = 0; i < t->n_ops[t->of[r]]; i++) put_op(e, &op[i], lo, &front);
         for (int32_t b = lo - 1; b >= 0; b--) {
             put_step(e, WN_RECIPE_B, b, 0, NULL);
             if (e->code == WN_OK) e->out.step[e->out.n - 1].root = root;
@@ -108,31 +196,20 @@ static void put_roots(struct emission *e, const struct wn_chain_op *op, int32_t 
     }
 }
 
-/* Blocks of the first root, if all roots' blocks are of the same classes; else 0. */
-static int32_t blocks_a_root(const struct emission *e)
+static int32_t emit_point(struct emission *e, struct roots *t, int64_t bytes, wn__recipe_sink put, void *ctx)
 {
-    const struct wn__recipe *r = e->base;
-    int32_t n = 0, root = r->n_blocks > 0 ? e->f->node[r->first[0]].root : 0;
-    while (n < r->n_blocks && e->f->node[r->first[n]].root == root) n++;
-    if (n == 0 || r->n_blocks % n != 0) return 0;
-    for (int32_t b = n; b < r->n_blocks; b++)
-        if (e->classes->of[b] != e->classes->of[b % n]) return 0;
-    return n;
-}
-
-static int32_t emit_point(struct emission *e, struct wn__chain_solution *s, int64_t bytes, int32_t n,
-                          wn__recipe_sink put, void *ctx)
-{
-    struct wn_chain_op *op = NULL;
-    int32_t n_ops = 0;
-    WN_TRY(wn__chain_schedule(s, bytes, &op, &n_ops));
     e->out = *e->base;
     e->out.pool = (struct wn__pool){0};
     e->out.step = NULL;
     e->out.keep = e->out.action = NULL;
     e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
-    put_roots(e, op, n_ops, n);
-    wn__free(op);
+    for (int32_t k = 0; k < t->n_chains && e->code == WN_OK; k++)
+        e->code = wn__chain_schedule(t->chain[k], bytes, &t->op[k], &t->n_ops[k]);
+    if (e->code == WN_OK) put_roots(e, t);
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        wn__free(t->op[k]);
+        t->op[k] = NULL;
+    }
     if (e->code != WN_OK) {
         wn__recipe_release(&e->out);
         return e->code;
@@ -168,21 +245,17 @@ int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, 
 {
     struct emission e = {.f = f, .base = base, .classes = classes, .code = WN_OK};
     struct wn__pool scratch = {0};
-    struct wn__chain_blocks chain;
-    struct wn__chain_solution *s = NULL;
-    const struct wn_chain_cost *point = NULL;
-    int64_t slack;
-    int32_t n = blocks_a_root(&e), n_points = 0, n_chosen = 0, code = WN_OK;
-    if (n == 0) return WN_OK;
+    struct roots t = {0};
+    struct wn_chain_cost *point = NULL;
+    int32_t n_points = 0, n_chosen = 0;
+    if (base->n_blocks == 0) return WN_OK;
     int32_t *chosen = wn__pool_get(&scratch, (most + 2) * (int64_t)sizeof *chosen);
     if (chosen == NULL) return WN_OOM;
-    code = make_chain(classes, 0, n, &scratch, &chain);
-    if (code == WN_OK) code = wn__chain_open(&chain, &s);
-    if (code == WN_OK) code = wn__chain_frontier(s, &point, &n_points, &slack);
+    int32_t code = solve_roots(&e, &t, &scratch);
+    if (code == WN_OK) code = join_frontiers(&t, &scratch, &point, &n_points);
     if (code == WN_OK) n_chosen = spread(point, n_points, most / 2, chosen);
-    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++)
-        code = emit_point(&e, s, point[chosen[i]].bytes, n, put, ctx);
-    wn__chain_close(s);
+    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, point[chosen[i]].bytes, put, ctx);
+    for (int32_t k = 0; k < t.n_chains; k++) wn__chain_close(t.chain[k]);
     wn__pool_release(&scratch);
     return code;
 }
