@@ -230,6 +230,7 @@ describe('a recipe holds', function()
         assert.equal(p, policy.recipe(plan))
         assert.equal(p, policy.recipe(plan:recipe()))
         assert.equal(p, policy.of(plan))
+        assert.equal(p, policy.of(text)) -- on a command line, say
         assert.equal(p, policy.recipe { blocks = plan:recipe().blocks, steps = plan:recipe().steps })
         local pasted = assert(loadstring('local wane = ...; return ' .. plan:lua()))(wane)
         assert.equal(p, pasted)

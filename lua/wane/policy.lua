@@ -329,6 +329,7 @@ local counted = { segments = true, every = true, keep_last = true, binomial = tr
 local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
 
 local function parse(text)
+    if text:find '^%s*block%s' then return policy.recipe(text) end
     local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
     name = name or text:match('^%s*([%a_]+)%s*$')
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end

@@ -1,7 +1,7 @@
-/* The list of plans worth having. Proposals come from the portfolio and from the solver; each is lowered, placed and
- * simulated like any plan, and of those that reserve as much and take as long as another only the first stays. A
- * budget picks the fastest that fits, the least budget is the last entry: so more bytes never give a slower plan, by
- * construction. Built once a graph (key2 and words), remembered for the last few. */
+/* The list of plans worth having. Proposals come from the portfolio, from the solver, and from letting go value by value
+ * (evict.c); each is lowered, placed and simulated like any plan, and of those that reserve as much and take as long as
+ * another only the first stays. A budget picks the fastest that fits, the least budget is the last entry: so more bytes
+ * never give a slower plan, by construction. Built once a graph (key2 and words), remembered for the last few. */
 #include "frontier.h"
 #include <stdio.h>
 #include <string.h>
@@ -130,6 +130,7 @@ static int32_t propose(struct wn__building *b)
     int32_t code = wn__classes_make(b->f, &b->base, ns, &classes);
     if (code == WN_OK) code = wn__emit_chain(b->f, &b->base, &classes, SOLVED, wn__frontier_offer, b);
     wn__classes_release(&classes);
+    if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
     return code;
 }

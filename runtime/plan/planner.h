@@ -5,6 +5,7 @@
  *   options.c     what a block may keep, and what each choice costs
  *   emit.c        the chain solver's block operations as a recipe
  *   portfolio.c   what people write by hand, so that a budget is never worse
+ *   evict.c       value by value over the whole graph, for graphs without cuts
  *   search.c      small edits of good recipes
  *   frontier.c    all of them lowered, placed and simulated; those that nothing beats, in order
  *
@@ -68,11 +69,13 @@ int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, c
                          struct wn__classes *out);
 void wn__classes_release(struct wn__classes *c);
 
-/* ---- portfolio.c, emit.c: recipes handed over one by one; taken even on failure ------------------------------- */
+/* ---- portfolio.c, evict.c, emit.c: recipes handed over one by one; taken even on failure ------------------------------- */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
 /* ns: (f->n) nanoseconds of a node. */
 int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                       void *ctx);
+int32_t wn__evict(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+                  void *ctx);
 /* The chain of each root's blocks solved, and up to `most` points of its frontier as recipes that share base's arrays. */
 int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, const struct wn__classes *classes,
                        int32_t most, wn__recipe_sink put, void *ctx);

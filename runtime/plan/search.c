@@ -58,16 +58,28 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
     }
 }
 
+/* Whether step i keeps the edited value or not as the edit says: the edited forward, and what lets go of parts of its
+ * block until it is run again. */
+static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32_t i)
+{
+    int32_t block = e->step >= 0 ? r->step[e->step].block : -1;
+    if (i == e->step) return 1;
+    if (block < 0 || i < e->step || r->step[i].kind != WN_RECIPE_FREE || r->step[i].block != block) return 0;
+    for (int32_t k = e->step + 1; k < i; k++)
+        if (r->step[k].block == block && r->step[k].kind != WN_RECIPE_FREE) return 0;
+    return 1;
+}
+
 /* The recipe with one edit. Arrays of blocks are shared: only recipes over the partition's own are edited. */
 static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, struct wn__recipe *out)
 {
     *out = *r;
     out->pool = (struct wn__pool){0};
     out->capacity = r->n;
-    out->keep_capacity = r->n_keep + 1;
+    out->keep_capacity = r->n_keep + r->n;
     out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
-    out->keep = wn__pool_get(&out->pool, (r->n_keep + 2) * (int64_t)sizeof *out->keep);
-    out->action = wn__pool_get(&out->pool, (r->n_keep + 2) * (int64_t)sizeof *out->action);
+    out->keep = wn__pool_get(&out->pool, (r->n_keep + r->n + 1) * (int64_t)sizeof *out->keep);
+    out->action = wn__pool_get(&out->pool, (r->n_keep + r->n + 1) * (int64_t)sizeof *out->action);
     if (out->step == NULL || out->keep == NULL || out->action == NULL) {
         wn__recipe_release(out);
         return WN_OOM;
@@ -75,7 +87,7 @@ static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, str
     out->n_keep = 0;
     for (int32_t i = 0; i < r->n; i++) {
         struct wn__recipe_step t = r->step[i];
-        int32_t from = t.keep_at, placed = i != e->step || !e->add;
+        int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || !e->add;
         t.keep_at = out->n_keep;
         for (int32_t k = 0; k < r->step[i].n_keep; k++) {
             int32_t v = r->keep[from + k];
@@ -84,7 +96,7 @@ static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, str
                 out->n_keep++;
                 placed = 1;
             }
-            if (i == e->step && !e->add && v == e->node) continue;
+            if (edited && !e->add && v == e->node) continue;
             wn__recipe_keep(out, 0, v, r->action[from + k]);
             out->n_keep++;
         }
