@@ -8,6 +8,7 @@ struct row {
     int32_t pack, unpack; /* ops; 0 (a leaf): none */
     int32_t dtype;        /* the attribute the packing op takes */
     int32_t is_shaped;    /* the unpacking op is told the value's shape */
+    int32_t partial;      /* what comes back says whether an element is above 0, and no more */
     const char *(*refuses)(const struct wn__form *f, int32_t node);
 };
 
@@ -17,8 +18,17 @@ static const char *only_floats(const struct wn__form *f, int32_t node)
     return dtype == WN_F32 || dtype == WN_F64 ? NULL : "is not made of f32 or f64";
 }
 
+/* What is saved anyway needs no signs beside it. */
+static const char *only_signs(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
+                                       : NULL;
+}
+
 static const struct row table[WN_WORD_COUNT] = {
-    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, only_floats},
+    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, only_floats},
+    [WN_WORD_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, NULL},
+    [WN_WORD_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, only_signs},
 };
 
 static const struct row *row_of(int32_t action)
@@ -34,6 +44,11 @@ const char *wn__action_name(int32_t action)
 int32_t wn__action_is_lossy(int32_t action)
 {
     return row_of(action) != NULL && table[action].lossy;
+}
+
+int32_t wn__action_is_partial(int32_t action)
+{
+    return row_of(action) != NULL && table[action].partial;
 }
 
 /* The packed form of a value of this type; an op that refuses it leaves no bytes. */

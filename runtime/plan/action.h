@@ -16,6 +16,9 @@ int32_t wn__action_of(const struct wn__form *f, int32_t node);
 const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word);
 const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
 int32_t wn__action_is_lossy(int32_t action);
+/* What comes back is not the value, but says enough for some of its readers (wn__form_reads_sign). Others compute the
+ * value again. */
+int32_t wn__action_is_partial(int32_t action);
 
 /* What a copy is: the value, or what it was packed to. */
 void wn__copy_type(const struct wn__form *f, const struct wn__copy *c, struct wn_type *out);
