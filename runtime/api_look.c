@@ -2,6 +2,7 @@
  * through which a spec may spoil a schedule, to see the verifier refuse it. */
 #include <stddef.h>
 #include <string.h>
+#include "plan/action.h"
 #include "plan/costs.h"
 #include "api.h"
 
@@ -39,7 +40,17 @@ double wn_step_seconds(int32_t program, int32_t i)
 const char *wn_cost_key(int32_t program, int32_t node)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    return p == NULL || node < 0 || node >= p->form->n ? NULL : wn__cost_key(p->form, node);
+    if (p == NULL || node < 0 || node >= p->form->n) return NULL;
+    struct wn_desc d = wn__form_desc(p->form, node);
+    return wn__cost_key(&d);
+}
+
+const char *wn_cost_key_step(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    struct wn__applied room;
+    if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
+    return wn__cost_key(wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room));
 }
 
 int32_t wn_target_put(const char *name, const struct wn_profile *p)
@@ -74,7 +85,7 @@ int32_t wn_step_count(int32_t program)
 
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
-    static const char *const words[] = {"run", "free", "read"};
+    static const char *const words[] = {"run", "free", "read", "pack", "unpack"};
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
@@ -146,12 +157,13 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .block = q->block + 1,
                                  .forward_of = q->forward_of,
                                  .cell_kind = -1,
-                                 .word = q->word,
                                  .is_residual = q->is_residual,
                                  .needs_grad = q->needs_grad,
                                  .alias_of = wn__form_is_alias(f, i) ? f->in[said->in_at] : -1,
                                  .root = q->root,
                                  .copies = p->schedule ? p->schedule->node_copies[i] : 0,
+                                 .away = p->schedule ? p->schedule->node_away[i] : 0,
+                                 .word = q->word,
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = cost.flops,
@@ -204,7 +216,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
         *n = *with;
     } else if (strcmp(field, "inplace") == 0) {
         n->inplace = (int32_t)value;
-    } else if (strcmp(field, "input") == 0 && n->what == WN_DO_RUN && p->form->node[n->node].n_in > 0) {
+    } else if (strcmp(field, "input") == 0 && wn__instr_has_kernel(n) && p->form->node[n->node].n_in > 0) {
         s->in[n->in_at] = (int32_t)value;
     } else if (strcmp(field, "offset") == 0 && store >= 0) {
         s->store[store].offset = value;

@@ -2,6 +2,7 @@
  * handle; words and marks are taken only while it is open. Nothing here decides: it hands over. */
 #include <string.h>
 #include "api.h"
+#include "plan/action.h"
 
 static struct wn_program *get_program(int32_t handle)
 {
@@ -137,11 +138,29 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t word)
     struct wn__pnode *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
-    if (word > WN_WORD_RECOMPUTE)
-        return wn__fail(WN_UNSUPPORTED,
-                        "policy: offload and compress are not in this version; answer save or recompute");
+    if (word < WN_WORD_NONE || (word > WN_WORD_RECOMPUTE && wn__action_name(word) == NULL))
+        return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", word);
     q->word = word;
     return WN_OK;
+}
+
+const char *wn_refusal(int32_t program, int32_t i, int32_t word)
+{
+    struct wn_program *p;
+    const struct wn__pnode *q = get_residual(program, i, &p);
+    const char *why = q == NULL ? NULL : wn__action_refusal(p->form, p->form->residual[i], word);
+    return why == NULL ? "" : why;
+}
+
+const char *wn_action_name(int32_t word)
+{
+    const char *name = wn__action_name(word);
+    return name == NULL ? "" : name;
+}
+
+int32_t wn_action_lossy(int32_t word)
+{
+    return wn__action_is_lossy(word);
 }
 
 int32_t wn_mark(int32_t program, int32_t node, int32_t unit)

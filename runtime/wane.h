@@ -143,7 +143,9 @@ WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
 WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
 
 /* ---- programs: what one run point executes ----------------------------------------------------------------- */
-enum { WN_WORD_NONE, WN_WORD_SAVE, WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_DISK, WN_WORD_BF16, WN_WORD_INT8 };
+/* Of a residual. Those after RECOMPUTE are actions (plan/action.h): what a kept value is until the backward reads it. */
+enum { WN_WORD_NONE, WN_WORD_SAVE, WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_DISK, WN_WORD_OFFLOAD_HOST,
+       WN_WORD_BF16, WN_WORD_INT8, WN_WORD_BITS, WN_WORD_COUNT };
 enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
 enum { WN_RUN_EVAL,      /* roots become results */
        WN_RUN_BACKWARD,  /* gradients of the roots into their cells */
@@ -171,6 +173,10 @@ struct wn_residual { const char *op, *path, *module, *name; int32_t node, index,
 WN_API int32_t wn_residual_count(int32_t program);
 WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
+/* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
+WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t word);
+WN_API const char *wn_action_name(int32_t word); /* "compress:bf16"; "": the word is no action of this version */
+WN_API int32_t wn_action_lossy(int32_t word);
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
@@ -198,7 +204,8 @@ WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
 struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds,
                     measured_seconds; /* of seconds: what the table of costs knew */ int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
-                    moved; /* bytes read + written by all instructions, by the cost rules */ };
+                    moved; /* bytes read + written by all instructions, by the cost rules */ int32_t packed, lossy; /* values kept in
+                    another form; of those, how many do not come back to the bit */ };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
 /* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
 struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch; };
@@ -206,6 +213,7 @@ WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* i
 WN_API const char *wn_target_name(int32_t target);
 WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
 WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
+WN_API const char *wn_cost_key_step(int32_t program, int32_t i); /* the same of what instruction i applies; "": nothing */
 WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
 WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
 struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
@@ -219,7 +227,7 @@ WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
-                      forward_of, cell_kind, word, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
+                      forward_of, cell_kind, word, away, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
                       struct wn_attrs attrs; };
 WN_API int32_t wn_node_count(int32_t program);
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);

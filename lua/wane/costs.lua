@@ -164,14 +164,11 @@ local function median(list)
     return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
 end
 
-local step = binding.new('struct wn_step')
-
 local function note(times, p)
     for i = 0, C.wn_step_count(p.handle) - 1 do
         local seconds = C.wn_step_seconds(p.handle, i)
-        check(C.wn_step(p.handle, i, step))
-        if seconds >= 0 and binding.text(step.what) == 'run' then
-            local key = binding.text(C.wn_cost_key(p.handle, step.node))
+        local key = seconds >= 0 and binding.text(C.wn_cost_key_step(p.handle, i)) or ''
+        if key ~= '' then
             times[key] = times[key] or {}
             table.insert(times[key], seconds)
         end

@@ -361,7 +361,27 @@ local function owned_by(node, scope)
     return false
 end
 
+-- Notes that an action was asked for, and whether it can be done.
+local function note_action(said, program, i, word, r)
+    if word <= C.WN_WORD_RECOMPUTE then return end
+    said[word] = said[word] or { count = 0 }
+    local note, why = said[word], binding.text(C.wn_refusal(program.handle, i, word))
+    note.count, note.can = note.count + 1, note.can or why == ''
+    if why ~= '' and not note.why then note.why = where_of(r) .. ' ' .. why end
+end
+
+-- A word that does nothing at all is a mistake; where it does nothing here and there, plan:residuals() says so.
+local function check_actions(said)
+    for word, note in pairs(said) do
+        if not note.can then
+            raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
+                .. 'so: %s; answer save or recompute', policy.word(word), note.count, note.why)
+        end
+    end
+end
+
 local function decide_residuals(program, graph, layers, covers)
+    local said = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
         check(C.wn_residual(program.handle, i, info))
         local node = graph.by_index[info.node]
@@ -377,11 +397,13 @@ local function decide_residuals(program, graph, layers, covers)
                 local word = ask(layer.policy, r)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
+                    note_action(said, program, i, word, r)
                     break
                 end
             end
         end
     end
+    check_actions(said)
 end
 
 -- ---- budgets ---------------------------------------------------------------------------------------------------

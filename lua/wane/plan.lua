@@ -4,6 +4,7 @@
 -- put back. Numbers are the simulator's for the schedule that would run, in bytes and seconds; where they come
 -- from is in `costs`. A plan is a policy: model:checkpoint(plan) decides what it decided.
 -- @module wane.plan
+local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
@@ -59,7 +60,7 @@ function plan.of(p)
     for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent' } do
         self[name] = tonumber(s[name])
     end
-    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed',
+    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
         'blocks' } do self[name] = s[name] end
     self.residual_count = s.residuals
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
@@ -112,7 +113,8 @@ local function decider_of(node, covers, layers)
 end
 
 --- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word,
--- by, module, line }. `word` is what the plan does: 'save' or 'recompute'; `by` who decided it ('' is nobody: saved);
+-- said, by, module, line }. `word` is what the plan does: 'save', 'recompute', or an action such as 'compress:bf16';
+-- `said` what was asked for, where that is an action and cannot be done; `by` who decided it ('' is nobody: saved);
 -- `module` the type of the module; `line` where it is recorded, with wane.lines(true).
 function Plan:residuals()
     local items, graph = {}, graph_of(self)
@@ -122,14 +124,14 @@ function Plan:residuals()
             items[#items + 1] = {
                 index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                 shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                word = node.copies > 1 and 'recompute' or 'save', by = decider_of(node, covers, layers),
+                word = away.word(node), said = away.said(node), by = decider_of(node, covers, layers),
                 module = node.module, line = binding.text(C.wn_line_text(node.line)),
             }
         end
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
-        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block, r.word,
-            r.by, r.line }
+        return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block,
+            away.cell(r), r.by, r.line }
     end, items)
 end
 
@@ -221,7 +223,7 @@ local function decisions_of(self)
                 range_of[unit] = { node.position, node.position }
                 order[#order + 1] = unit
             elseif node.word > 0 then
-                words[node.position] = node.word == 2 and 'recompute' or 'save'
+                words[node.position] = require('wane.policy').word(node.word)
             end
         end
     end
@@ -427,6 +429,7 @@ function Plan.__tostring(self)
             self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
         table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
         block_table(self),
+        away.text(self, graph_of(self)),
     }
     local fine, torch = pcall(self.pytorch, self)
     if fine then

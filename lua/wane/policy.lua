@@ -39,21 +39,35 @@ function policy.is(x)
     return getmetatable(x) == Policy
 end
 
---- Words a policy may answer. `later`: known, and not in this version.
+--- Words a policy may answer, and the library's numbers of them.
 policy.words = {
-    save = 1, recompute = 2, offload = 'later', ['offload:disk'] = 'later', ['compress:bf16'] = 'later',
-    ['compress:int8'] = 'later', ['compress:bits'] = 'later',
+    save = C.WN_WORD_SAVE, recompute = C.WN_WORD_RECOMPUTE, offload = C.WN_WORD_OFFLOAD,
+    ['offload:disk'] = C.WN_WORD_OFFLOAD_DISK, ['offload:host'] = C.WN_WORD_OFFLOAD_HOST,
+    ['compress:bf16'] = C.WN_WORD_BF16, ['compress:int8'] = C.WN_WORD_INT8, ['compress:bits'] = C.WN_WORD_BITS,
 }
+
+local word_of, built = {}, {}
+for word, number in pairs(policy.words) do
+    word_of[number] = word
+    if number <= C.WN_WORD_RECOMPUTE or binding.text(C.wn_action_name(number)) ~= '' then built[#built + 1] = word end
+end
+table.sort(built)
+
+--- The word of a number; nil for 0.
+function policy.word(number)
+    return word_of[number]
+end
 
 --- Refuses what is not a word. `where` opens the message.
 function policy.check_word(word, where)
     local number = policy.words[word]
-    if number == 'later' then
-        raise(nil, 'unsupported', "%s: '%s' is not in this version; this version saves and recomputes", where, word)
-    end
     if number == nil then
         raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
-            errors.near(word, { 'save', 'recompute', 'offload', 'offload:disk', 'compress:bf16', 'compress:int8' }))
+            errors.near(word, built))
+    end
+    if number > C.WN_WORD_RECOMPUTE and binding.text(C.wn_action_name(number)) == '' then
+        raise(nil, 'unsupported', "%s: '%s' is not in this version; words are %s", where, word,
+            table.concat(built, ', '))
     end
     return number
 end

@@ -146,22 +146,21 @@ static void put_type(struct text *t, const struct wn_type *type)
     }
 }
 
-const char *wn__cost_key(const struct wn__form *f, int32_t node)
+const char *wn__cost_key(const struct wn_desc *d)
 {
     static struct text t;
-    const struct wn__pnode *p = &f->node[node];
     char number[24];
     t.at = 0;
-    put(&t, wn__op_name(p->op));
-    for (int32_t i = 0; i < p->attrs.n && p->n_in > 0; i++) {
-        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)p->attrs.i[i]);
+    put(&t, wn__op_name(d->op));
+    for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
+        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)d->attrs.i[i]);
         put(&t, number);
     }
-    put(&t, p->attrs.n > 0 && p->n_in > 0 ? "] " : " ");
-    put_type(&t, &p->type);
-    for (int32_t i = 0; i < p->n_in; i++) {
+    put(&t, d->attrs.n > 0 && d->n_in > 0 ? "] " : " ");
+    put_type(&t, &d->out);
+    for (int32_t i = 0; i < d->n_in; i++) {
         put(&t, i == 0 ? " <- " : ", ");
-        put_type(&t, &f->in_type[p->in_at + i]);
+        put_type(&t, &d->in[i]);
     }
     return t.s;
 }
@@ -174,14 +173,24 @@ static double rate(const struct wn_profile *p, const struct wn_desc *d)
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
 }
 
-static double roofline(const struct wn__form *f, int32_t node)
+static double roofline(const struct wn__form *f, const struct wn_desc *d)
 {
     const struct wn_profile *p = wn__machine(f->target);
-    struct wn_desc d = wn__form_desc(f, node);
     struct wn_cost cost = {0};
-    if (wn__op_rules(d.op)->cost != NULL) wn__op_rules(d.op)->cost(&d, &cost);
-    double flops = cost.flops / rate(p, &d), bytes = cost.bytes / p->bytes;
+    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
     return p->launch + (flops > bytes ? flops : bytes);
+}
+
+double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured)
+{
+    const struct row *r = NULL;
+    if (f->target == 0 && n_rows > 0) {
+        const char *key = wn__cost_key(d);
+        r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
+    }
+    *is_measured = r != NULL && r->key != NULL;
+    return *is_measured ? r->seconds : roofline(f, d);
 }
 
 int32_t wn__form_costs(struct wn__form *f)
@@ -191,13 +200,10 @@ int32_t wn__form_costs(struct wn__form *f)
     if (f->seconds == NULL || f->is_measured == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++) {
         if (f->node[i].leaf != WN_LEAF_NONE) continue;
-        const struct row *r = NULL;
-        if (f->target == 0 && n_rows > 0) {
-            const char *key = wn__cost_key(f, i);
-            r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
-        }
-        f->is_measured[i] = r != NULL && r->key != NULL;
-        f->seconds[i] = f->is_measured[i] ? r->seconds : roofline(f, i);
+        struct wn_desc d = wn__form_desc(f, i);
+        int32_t is_measured;
+        f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
+        f->is_measured[i] = (uint8_t)is_measured;
     }
     return WN_OK;
 }

@@ -15,9 +15,11 @@ void wn__costs_clear(void);
 int64_t wn__costs_id(void); /* another number after each change: part of a plan's key */
 
 /* "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10": what decides a node's time. Text of its own until the next call. */
-const char *wn__cost_key(const struct wn__form *f, int32_t node);
+const char *wn__cost_key(const struct wn_desc *d);
 /* Whose workspace rules hold for the form. */
 const struct wn__target *wn__workspace_target(const struct wn__form *f);
+/* Seconds of one application on the form's machine. */
+double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured);
 /* Fills form->seconds and ->is_measured. */
 int32_t wn__form_costs(struct wn__form *f);
 #endif

@@ -16,7 +16,7 @@ static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *rea
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         if (it->out >= 0) made[it->out] = (int32_t)i + 1;
-        for (int32_t k = 0; k < l->f->node[it->node].n_in; k++) {
+        for (int32_t k = 0; k < it->n_in; k++) {
             int32_t slot = cell_of(l, l->in[it->in_at + k]);
             if (slot >= 0) read[slot] = (int32_t)i + 1;
         }
@@ -76,7 +76,8 @@ int32_t wn__lower_effects(struct wn__lowering *l)
                 return code;
             }
             for (int32_t k = 0; k < p->n_in; k++) l->in[l->n_in++] = copy_read(l, first + e, k);
-            merged[n++] = (struct wn__item){first + e, WN_PHASE_UPDATE, -1, -1, in_at};
+            merged[n++] = (struct wn__item){
+                .node = first + e, .phase = WN_PHASE_UPDATE, .block = -1, .out = -1, .in_at = in_at, .n_in = p->n_in};
         }
     }
     wn__free(l->item);

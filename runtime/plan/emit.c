@@ -4,6 +4,7 @@
  * and after Fe the option's values. */
 #include <stdio.h>
 #include <string.h>
+#include "action.h"
 #include "planner.h"
 
 struct emission {
@@ -70,7 +71,7 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
         while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
         int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
         int32_t needed = r->last[i] >= beyond && !e->f->node[i].is_reissued;
-        if (chosen || needed || wn__recipe_always_keeps(e->f, i)) r->keep[r->n_keep + n++] = i;
+        if (chosen || needed || wn__recipe_always_keeps(e->f, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->f, i));
     }
     e->code = wn__recipe_put(r, kind, block, e->f->node[r->first[block]].root, n);
 }
@@ -128,7 +129,7 @@ static int32_t emit_point(struct emission *e, struct wn__chain_solution *s, int6
     e->out = *e->base;
     e->out.pool = (struct wn__pool){0};
     e->out.step = NULL;
-    e->out.keep = NULL;
+    e->out.keep = e->out.action = NULL;
     e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
     put_roots(e, op, n_ops, n);
     wn__free(op);

@@ -13,23 +13,31 @@ static void *get(struct wn__lowering *l, int64_t n, int64_t size)
     return p;
 }
 
-static void put_item(struct wn__lowering *l, int32_t node, int32_t phase, int32_t out)
+struct wn__item *wn__lower_item(struct wn__lowering *l, int32_t what, int32_t node, int32_t out, int32_t n_in)
 {
     if (l->code == WN_OK) l->code = wn__grow(&l->item, &l->item_capacity, l->n_items + 1, sizeof *l->item);
-    if (l->code == WN_OK) l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + l->f->node[node].n_in, sizeof *l->in);
-    if (l->code != WN_OK) return;
+    if (l->code == WN_OK) l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + n_in, sizeof *l->in);
+    if (l->code != WN_OK) return NULL;
     struct wn__item *it = &l->item[l->n_items++];
-    *it = (struct wn__item){
-        .node = node, .phase = phase, .out = out, .in_at = (int32_t)l->n_in, .block = l->r->block_of[node]};
-    for (int32_t k = 0; k < l->f->node[node].n_in; k++)
-        l->in[l->n_in++] = l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))];
+    *it = (struct wn__item){.what = what,
+                            .node = node,
+                            .phase = l->in_backward ? WN_PHASE_RECOMPUTE : WN_PHASE_FORWARD,
+                            .block = l->r->block_of[node],
+                            .out = out,
+                            .in_at = (int32_t)l->n_in,
+                            .n_in = n_in};
+    l->n_in += n_in;
+    if (out >= 0) l->used[out] = l->n_items - 1;
+    return it;
 }
 
-static int32_t new_copy(struct wn__lowering *l, int32_t node)
+int32_t wn__lower_copy(struct wn__lowering *l, int32_t node, int32_t away)
 {
     if (l->code == WN_OK) l->code = wn__grow(&l->copy, &l->copy_capacity, l->n_copies + 1, sizeof *l->copy);
+    if (l->code == WN_OK) l->code = wn__grow(&l->used, &l->used_capacity, l->n_copies + 1, sizeof *l->used);
     if (l->code != WN_OK) return -1;
-    l->copy[l->n_copies] = (struct wn__copy){node, -1, 0};
+    l->copy[l->n_copies] = (struct wn__copy){.node = node, .store = -1, .away = away};
+    l->used[l->n_copies] = -1;
     return (int32_t)l->n_copies++;
 }
 
@@ -37,14 +45,34 @@ static void issue(struct wn__lowering *l, int32_t node)
 {
     int32_t phase = l->f->node[node].phase, again = l->issued_once[node] && !l->f->node[node].is_reissued;
     if (phase == WN_PHASE_FORWARD && (l->in_backward || again)) phase = WN_PHASE_RECOMPUTE;
-    int32_t copy = new_copy(l, node);
-    put_item(l, node, phase, copy);
+    int32_t n_in = l->f->node[node].n_in;
+    for (int32_t k = 0; k < n_in; k++) {
+        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+        if (l->cur[v] < 0 && l->part[v] < 0 && wn__lower_has_part(l, node, k)) wn__lower_return(l, v);
+    }
+    int32_t copy = wn__lower_copy(l, node, 0);
+    struct wn__item *it = wn__lower_item(l, WN_DO_RUN, node, copy, n_in);
+    if (it == NULL) return;
+    it->phase = phase;
+    for (int32_t k = 0; k < n_in; k++) {
+        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k)), c = l->cur[v] >= 0 ? l->cur[v] : l->part[v];
+        l->in[it->in_at + k] = c;
+        l->used[c] = l->n_items - 1;
+    }
     l->cur[node] = copy;
     if (l->f->node[node].is_reissued) l->reissued[l->n_reissued++] = node;
     l->issued_once[node] = 1;
 }
 
-/* Issues `node` and whatever it needs that is not there, in record order. The list of needs is its own queue. */
+/* What input k of a node needs, or -1 when it is there, or a part of it that will do. */
+static int32_t need_of(const struct wn__lowering *l, int32_t node, int32_t k)
+{
+    int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+    return l->cur[v] >= 0 || wn__lower_has_part(l, node, k) ? -1 : v;
+}
+
+/* Issues `node` and whatever it needs that is not there, in record order; what is away is brought back instead. The
+ * list of needs is its own queue. */
 static void demand(struct wn__lowering *l, int32_t node)
 {
     const struct wn__form *f = l->f;
@@ -53,16 +81,17 @@ static void demand(struct wn__lowering *l, int32_t node)
     l->needed[n++] = node;
     l->mark[node] = 1;
     for (int32_t at = 0; at < n; at++)
-        for (int32_t k = 0; k < f->node[l->needed[at]].n_in; k++) {
-            int32_t v = wn__form_storage(f, wn__form_in(f, l->needed[at], k));
-            if (l->cur[v] >= 0 || l->mark[v]) continue;
+        for (int32_t k = 0; !wn__lower_comes_back(l, l->needed[at]) && k < f->node[l->needed[at]].n_in; k++) {
+            int32_t v = need_of(l, l->needed[at], k);
+            if (v < 0 || l->mark[v]) continue;
             l->mark[v] = 1;
             l->needed[n++] = v;
         }
     wn__sort_ascending(l->needed, n);
     for (int32_t i = 0; i < n; i++) {
         l->mark[l->needed[i]] = 0;
-        issue(l, l->needed[i]);
+        if (wn__lower_comes_back(l, l->needed[i])) wn__lower_return(l, l->needed[i]);
+        else issue(l, l->needed[i]);
     }
 }
 
@@ -87,8 +116,11 @@ static void forget(struct wn__lowering *l, const struct wn__recipe_step *s)
         if (r->block_of[i] != s->block) continue;
         while (k < s->n_keep && r->keep[s->keep_at + k] < i) k++;
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == i;
-        if (!kept && !l->f->node[i].is_given) l->cur[i] = -1;
+        if (kept && r->action != NULL && r->action[s->keep_at + k] != 0)
+            wn__lower_kept(l, i, r->action[s->keep_at + k]);
+        if (!kept && !l->f->node[i].is_given) wn__lower_forgotten(l, i);
     }
+    wn__lower_leave(l, r->limit[s->block]);
 }
 
 /* An effect that computes its gradient itself reads what there is when that gradient's turn comes. */
@@ -118,7 +150,10 @@ static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s
         if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__form_is_alias(f, at))
             note_effect(l, into);
         if (f->node[at].root != s->root || !l->useful[at] || wn__form_is_alias(f, at)) continue;
-        for (int32_t k = 0; k < f->node[at].n_in; k++) demand(l, wn__form_storage(f, wn__form_in(f, at, k)));
+        for (int32_t k = 0; k < f->node[at].n_in; k++) {
+            int32_t v = need_of(l, at, k);
+            if (v >= 0) demand(l, v);
+        }
         demand(l, at);
     }
 }
@@ -160,7 +195,8 @@ static void put_leaves(struct wn__lowering *l)
 {
     for (int32_t i = 0; i < l->f->n; i++) {
         const struct wn__pnode *p = &l->f->node[i];
-        l->cur[i] = p->leaf != WN_LEAF_NONE || p->is_given ? new_copy(l, i) : -1;
+        l->cur[i] = p->leaf != WN_LEAF_NONE || p->is_given ? wn__lower_copy(l, i, 0) : -1;
+        l->away[i] = l->part[i] = -1;
     }
 }
 
@@ -191,6 +227,10 @@ static void prepare(struct wn__lowering *l)
 {
     int64_t n = l->f->n;
     l->cur = get(l, n, sizeof *l->cur);
+    l->away = get(l, n, sizeof *l->away);
+    l->part = get(l, n, sizeof *l->part);
+    l->leaving = get(l, n, sizeof *l->leaving);
+    l->action = get(l, n, sizeof *l->action);
     l->needed = get(l, n, sizeof *l->needed);
     l->reissued = get(l, n, sizeof *l->reissued);
     l->mark = get(l, n, 1);
@@ -212,11 +252,14 @@ int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct w
     struct wn__lowering l = {.f = f, .r = r, .code = WN_OK};
     prepare(&l);
     if (l.code == WN_OK) follow_recipe(&l);
+    if (l.code == WN_OK) l.code = wn__lower_departures(&l);
     if (l.code == WN_OK) l.code = wn__lower_effects(&l);
     if (l.code == WN_OK) l.code = wn__lower_finish(&l, out);
     wn__free(l.item);
     wn__free(l.in);
     wn__free(l.copy);
+    wn__free(l.used);
+    wn__free(l.departure);
     wn__pool_release(&l.scratch);
     return l.code;
 }

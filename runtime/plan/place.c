@@ -165,7 +165,7 @@ static void put_boxes(struct placing *p)
     }
     for (int32_t i = 0; i < p->s->n; i++) {
         const struct wn__instr *n = &p->s->instr[i];
-        if (n->what != WN_DO_RUN || n->work_bytes == 0) continue;
+        if (!wn__instr_has_kernel(n) || n->work_bytes == 0) continue;
         p->box[p->n++] = (struct box){.bytes = n->work_bytes, .first = i, .last = i, .store = -1, .instr = i};
     }
     for (int32_t i = 0; i < p->n; i++) p->order[i] = i;

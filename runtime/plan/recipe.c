@@ -4,7 +4,7 @@
  * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
  * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
  * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
-#include "recipe.h"
+#include "action.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -88,7 +88,7 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     *n_dropped = 0;
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
-        if (is_kept(c, i, rule)) r->keep[r->n_keep + n++] = i;
+        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->f, i));
         else *n_dropped += r->last[i] >= r->limit[block] && !c->f->node[i].is_reissued;
     }
     return n;
@@ -107,9 +107,14 @@ static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *ca
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more)
 {
     if (r->n_keep + more <= r->keep_capacity) return WN_OK;
-    int32_t *bigger = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *bigger);
-    if (bigger == NULL) return WN_OOM;
-    r->keep = bigger;
+    int32_t *keep = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *keep);
+    int32_t *action = grow(&r->pool, r->action, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *action);
+    if (keep == NULL || action == NULL) {
+        r->keep_capacity = 0;
+        return WN_OOM;
+    }
+    r->keep = keep;
+    r->action = action;
     return WN_OK;
 }
 
@@ -261,15 +266,18 @@ void wn__recipe_release(struct wn__recipe *r)
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
     static const char *const words[] = {"F", "Fe", "Free", "B"};
-    int64_t room = 24 * (int64_t)r->n + 12 * (int64_t)r->n_keep + 16, at = 0;
+    int64_t room = 24 * (int64_t)r->n + 28 * (int64_t)r->n_keep + 16, at = 0;
     char *text = wn__pool_get(pool, room);
     if (text == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n; i++) {
         const struct wn__recipe_step *s = &r->step[i];
         at += snprintf(text + at, (size_t)(room - at), "%s%s %d", i ? " " : "", words[s->kind], s->block + 1);
         if (s->root > 0) at += snprintf(text + at, (size_t)(room - at), "/%d", s->root + 1);
-        for (int32_t k = 0; k < s->n_keep; k++)
-            at += snprintf(text + at, (size_t)(room - at), "%s%d", k ? "," : " {", r->keep[s->keep_at + k]);
+        for (int32_t k = 0; k < s->n_keep; k++) {
+            const char *action = r->action != NULL ? wn__action_name(r->action[s->keep_at + k]) : NULL;
+            at += snprintf(text + at, (size_t)(room - at), "%s%d%s%s", k ? "," : " {", r->keep[s->keep_at + k],
+                           action ? " " : "", action ? action : "");
+        }
         if (s->n_keep > 0) at += snprintf(text + at, (size_t)(room - at), "}");
     }
     (void)f;

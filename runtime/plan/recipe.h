@@ -5,7 +5,8 @@
  *   Free b {Q} let go of everything of block b but Q
  *   B b        issue the backward of block b; a value let go is computed again right before its first reader
  *
- * Each step carries its keep set in full: after F, Fe and Free exactly these values of the block stay. */
+ * Each step carries its keep set in full: after F, Fe and Free exactly these values of the block stay. A value kept with
+ * an action (action.h) is away from its last forward reader on, until it is read again. */
 #ifndef WN_PLAN_RECIPE_H
 #define WN_PLAN_RECIPE_H
 #include "form.h"
@@ -22,6 +23,7 @@ struct wn__recipe {
     struct wn__recipe_step *step;
     int32_t n, capacity;
     int32_t *keep;
+    int32_t *action; /* (n_keep) beside keep; 0: it stays as it is. NULL: all do */
     int32_t n_keep, keep_capacity;
     int32_t *block_of;      /* (form->n) of forward nodes, and of backward ones by what they serve; else -1 */
     int32_t *first, *limit; /* (n_blocks) the block's nodes: forward nodes of [first, limit) */
@@ -29,14 +31,19 @@ struct wn__recipe {
     int32_t *last; /* (form->n) last forward reader of a value's bytes; itself when there is none */
 };
 
-/* What every step keeps: results, values there already, integers, and what a word saves. */
+/* What every step keeps: results, values there already, integers, and what a word saves, with an action or without. */
 static inline int32_t wn__recipe_always_keeps(const struct wn__form *f, int32_t node)
 {
     return f->node[node].result >= 0 || f->node[node].is_given || (wn__form_flags(f, node) & WN_INDEX) ||
-           f->node[node].word == WN_WORD_SAVE;
+           f->node[node].word == WN_WORD_SAVE || f->node[node].word > WN_WORD_RECOMPUTE;
 }
-/* Building one: room for `more` values of a keep set, written at r->keep + r->n_keep; then the step that has them. */
+/* Building one: room for `more` values of a keep set, the k-th of them kept with an action, then the step that has them. */
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more);
+static inline void wn__recipe_keep(struct wn__recipe *r, int32_t k, int32_t node, int32_t action)
+{
+    r->keep[r->n_keep + k] = node;
+    r->action[r->n_keep + k] = action;
+}
 int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep);
 
 /* Words (form's), region marks and units -> a recipe. */

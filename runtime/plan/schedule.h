@@ -5,7 +5,14 @@
 #include "../../kernels/kernel.h"
 #include "recipe.h"
 
-enum wn__what { WN_DO_RUN, WN_DO_FREE, WN_DO_READ /* a 0-d result to the host */ };
+enum wn__what {
+    WN_DO_RUN,
+    WN_DO_FREE,
+    WN_DO_READ,   /* a 0-d result to the host */
+    WN_DO_PACK,   /* a value to the form it is kept in */
+    WN_DO_UNPACK, /* and back, as a copy of its own */
+    WN_DO_COUNT
+};
 enum wn__space { WN_SPACE_ARENA, WN_SPACE_SLAB, WN_SPACE_CELL, WN_SPACE_GIVEN, WN_SPACE_RESULT };
 
 /* A stretch of bytes with one lifetime. Successive values may live in one store: each overwrites the last. */
@@ -16,16 +23,18 @@ struct wn__store {
     int32_t pinned;      /* holds something that outlives the program, or was there before it */
     int64_t offset, bytes;
 };
-/* One issue of a node: its value in a store. Two copies of a node are two values. */
+/* One issue of a node: its value in a store, or what an action made of it. Two copies of a node are two values. */
 struct wn__copy {
     int32_t node, store;
-    int64_t at; /* offset in the store: scalars share one */
+    int32_t away; /* action that made it (action.h); 0: the value itself, */
+    int32_t back; /* or what came back from this action; 0: computed */
+    int64_t at;   /* offset in the store: scalars share one */
 };
 struct wn__instr {
     int32_t what, node, phase, block;
-    int32_t out;     /* RUN: copy made, or -1 for an effect; READ: copy read; FREE: store freed */
+    int32_t out;     /* RUN, PACK, UNPACK: copy made, or -1 for an effect; READ: copy read; FREE: store freed */
     int32_t inplace; /* input whose store the output takes over, or -1 */
-    int32_t in_at;   /* RUN: copies of the inputs, schedule->in[in_at ..) */
+    int32_t in_at;   /* RUN, PACK, UNPACK: copies of the inputs, schedule->in[in_at ..) */
     int32_t recompute;
     int32_t cell[3];   /* effects: stores of the cells written, or -1 */
     int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
@@ -51,8 +60,14 @@ struct wn__schedule {
     uint8_t *key2;
     int64_t key2_bytes;
     int32_t *node_copies; /* (form->n) how often each was issued */
+    int32_t *node_away;   /* (form->n) action that took it away; 0: none */
     int32_t n_blocks;
 };
+
+static inline int32_t wn__instr_has_kernel(const struct wn__instr *n)
+{
+    return n->what == WN_DO_RUN || n->what == WN_DO_PACK || n->what == WN_DO_UNPACK;
+}
 
 /* lower.c: form + recipe -> instructions without places. */
 int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out);

@@ -67,7 +67,8 @@ static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, str
     out->keep_capacity = r->n_keep + 1;
     out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
     out->keep = wn__pool_get(&out->pool, (r->n_keep + 2) * (int64_t)sizeof *out->keep);
-    if (out->step == NULL || out->keep == NULL) {
+    out->action = wn__pool_get(&out->pool, (r->n_keep + 2) * (int64_t)sizeof *out->action);
+    if (out->step == NULL || out->keep == NULL || out->action == NULL) {
         wn__recipe_release(out);
         return WN_OOM;
     }
@@ -79,12 +80,18 @@ static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, str
         for (int32_t k = 0; k < r->step[i].n_keep; k++) {
             int32_t v = r->keep[from + k];
             if (!placed && v > e->node) {
-                out->keep[out->n_keep++] = e->node;
+                wn__recipe_keep(out, 0, e->node, 0);
+                out->n_keep++;
                 placed = 1;
             }
-            if (i != e->step || e->add || v != e->node) out->keep[out->n_keep++] = v;
+            if (i == e->step && !e->add && v == e->node) continue;
+            wn__recipe_keep(out, 0, v, r->action[from + k]);
+            out->n_keep++;
         }
-        if (!placed) out->keep[out->n_keep++] = e->node;
+        if (!placed) {
+            wn__recipe_keep(out, 0, e->node, 0);
+            out->n_keep++;
+        }
         t.n_keep = out->n_keep - t.keep_at;
         out->step[i] = t;
     }

@@ -2,7 +2,8 @@
  * how long by the cost rules. Pure: the numbers a run is then held to come from here, and the run's own account
  * (run/run.c) shares no code with it. */
 #include <string.h>
-#include "schedule.h"
+#include "action.h"
+#include "costs.h"
 
 struct sim {
     const struct wn__form *f;
@@ -44,18 +45,29 @@ static void note_peak(struct sim *m)
     memcpy(sum->peak_kinds, m->kinds, sizeof sum->peak_kinds);
 }
 
-static struct wn_cost node_cost(const struct wn__form *f, int32_t node)
+static double bytes_moved(const struct sim *m, const struct wn__instr *n)
 {
-    struct wn_desc d = wn__form_desc(f, node);
+    struct wn__applied room;
+    const struct wn_desc *d = wn__instr_desc(m->f, m->s, n, &room);
     struct wn_cost cost = {0};
-    if (wn__op_rules(d.op)->cost != NULL) wn__op_rules(d.op)->cost(&d, &cost);
-    return cost;
+    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    return cost.bytes;
+}
+
+/* Seconds of what runs a kernel. A node's were found when its form was made. */
+static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
+{
+    struct wn__applied room;
+    *is_measured = m->f->is_measured != NULL && m->f->is_measured[n->node];
+    return n->what == WN_DO_RUN ? m->f->seconds[n->node]
+                                : wn__desc_seconds(m->f, wn__instr_desc(m->f, m->s, n, &room), is_measured);
 }
 
 /* A gradient made in its cell is there already: its assignment moves nothing. */
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
-    return m->f->node[n->node].op == WN_OP_ASSIGN && m->s->copy[m->s->in[n->in_at]].store == n->cell[0];
+    return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
+           m->s->copy[m->s->in[n->in_at]].store == n->cell[0];
 }
 
 static void make_alive(struct sim *m, int32_t store)
@@ -74,13 +86,15 @@ static void note_row(const struct sim *m, int32_t row)
 static void run_instr(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
-    int32_t there = is_there(m, n);
-    double seconds = there ? 0 : m->f->seconds[n->node];
+    int32_t there = is_there(m, n), is_measured;
+    double seconds = there ? 0 : kernel_seconds(m, n, &is_measured);
     m->seconds += seconds;
-    m->measured += m->f->is_measured[n->node] ? seconds : 0;
-    m->base_seconds += n->recompute ? 0 : seconds;
+    m->measured += !there && is_measured ? seconds : 0;
+    m->base_seconds += n->recompute || n->what != WN_DO_RUN ? 0 : seconds;
     m->sum->recomputed += n->recompute;
-    if (!there) m->sum->moved += (int64_t)node_cost(m->f, n->node).bytes;
+    m->sum->packed += n->what == WN_DO_PACK;
+    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
+    if (!there) m->sum->moved += (int64_t)bytes_moved(m, n);
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
@@ -122,12 +136,12 @@ static int32_t walk(struct sim *m)
             m->in_backward = 1;
             m->sum->at[1] = m->live; /* after_forward: the instant before the first backward instruction */
         }
-        if (n->what == WN_DO_RUN) run_instr(m, i);
-        if (n->what == WN_DO_FREE) {
+        if (wn__instr_has_kernel(n)) run_instr(m, i);
+        else if (n->what == WN_DO_FREE) {
             m->alive[n->out] = 0;
             move(m, s->store[n->out].kind, -s->store[n->out].bytes);
         }
-        if (n->what != WN_DO_RUN) note_row(m, i + 1);
+        if (!wn__instr_has_kernel(n)) note_row(m, i + 1);
         if (m->after != NULL) m->after[i] = m->live;
     }
     if (!m->in_backward) m->sum->at[1] = m->live;
@@ -187,5 +201,6 @@ double wn__instr_seconds(const struct wn__form *f, const struct wn__schedule *s,
 {
     const struct sim m = {.f = f, .s = s};
     const struct wn__instr *n = &s->instr[i];
-    return n->what != WN_DO_RUN || is_there(&m, n) ? 0 : f->seconds[n->node];
+    int32_t is_measured;
+    return !wn__instr_has_kernel(n) || is_there(&m, n) ? 0 : kernel_seconds(&m, n, &is_measured);
 }

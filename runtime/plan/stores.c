@@ -2,6 +2,7 @@
  * in the cell; a result in its own bytes; an op that may overwrite a dying input does. Then the frees, each
  * right after the last use, and the list is finished. */
 #include <string.h>
+#include "action.h"
 #include "costs.h"
 #include "lower.h"
 
@@ -74,8 +75,8 @@ static void find_uses(struct finish *x)
         const struct wn__item *it = &l->item[i];
         const struct wn__pnode *p = &x->f->node[it->node];
         if (it->out >= 0) x->last[it->out] = (int32_t)i;
-        for (int32_t k = 0; k < p->n_in; k++) x->last[l->in[it->in_at + k]] = (int32_t)i;
-        if (p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
+        for (int32_t k = 0; k < it->n_in; k++) x->last[l->in[it->in_at + k]] = (int32_t)i;
+        if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
         const struct wn__pnode *v = &x->f->node[l->copy[c].node];
         if (v->leaf == WN_LEAF_NONE && !v->is_given && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
@@ -87,7 +88,8 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
     const struct wn__pnode *p = &x->f->node[it->node];
-    if (!(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0) return -1;
+    if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0)
+        return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
         int32_t c = x->l->in[it->in_at + k], t = x->s->copy[c].store;
         const struct wn__store *store = &x->s->store[t];
@@ -95,6 +97,13 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
         if (wn__type_equal(&x->f->in_type[p->in_at + k], &p->type)) return k;
     }
     return -1;
+}
+
+static int64_t copy_bytes(const struct finish *x, int32_t copy)
+{
+    struct wn_type type;
+    wn__copy_type(x->f, &x->s->copy[copy], &type);
+    return wn__padded(wn__bytes(&type));
 }
 
 /* When a store's present value has its last use. In-place hands the store on, with a later one. */
@@ -118,7 +127,7 @@ static void put_stores(struct finish *x)
             copy->store = put_store(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
             x->s->result_store[p->result] = copy->store;
         } else {
-            copy->store = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, p->bytes, 0);
+            copy->store = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, copy_bytes(x, it->out), 0);
         }
         x->store_last[copy->store] = x->last[it->out];
     }
@@ -161,14 +170,15 @@ static void put_run(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
     const struct wn__pnode *p = &x->f->node[it->node];
-    struct wn__instr *n = put_instr(x, WN_DO_RUN, it, it->out);
-    struct wn_desc d = wn__form_desc(x->f, it->node);
-    const struct wn__rules *rules = wn__op_rules(p->op);
+    struct wn__instr *n = put_instr(x, it->what, it, it->out);
+    struct wn__applied room;
+    const struct wn_desc *d = wn__instr_desc(x->f, x->s, n, &room);
+    const struct wn__rules *rules = wn__op_rules(d->op);
     n->inplace = x->inplace[i];
-    n->recompute = it->phase == WN_PHASE_RECOMPUTE;
-    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(&d, wn__workspace_target(x->f)));
+    n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
+    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(d, wn__workspace_target(x->f)));
     int32_t at = x->s->n - 1;
-    for (int32_t k = 0; k < p->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
+    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
         if (p->cell[k] < 0) continue;
         n->cell[k] = cell_store(x, p->cell[k]);
@@ -176,6 +186,8 @@ static void put_run(struct finish *x, int32_t i)
     }
     if (it->out < 0) return;
     touch(&x->s->store[x->s->copy[it->out].store], at);
+    if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
+    if (it->what != WN_DO_RUN) return;
     if (x->s->node_copies[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
 }
@@ -208,6 +220,7 @@ static int32_t prepare(struct finish *x)
     s->instr = pool(x, 2 * l->n_items + fresh + f->n_results, sizeof *s->instr);
     s->result_store = pool(x, f->n_results, sizeof *s->result_store);
     s->node_copies = pool(x, f->n, sizeof *s->node_copies);
+    s->node_away = pool(x, f->n, sizeof *s->node_away);
     x->last = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->last);
     x->pin = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->pin);
     x->store_last = wn__pool_get(&l->scratch, (stores + 1) * (int64_t)sizeof *x->store_last);
@@ -216,8 +229,9 @@ static int32_t prepare(struct finish *x)
     x->given_store = wn__pool_get(&l->scratch, (f->n_given + 1) * (int64_t)sizeof *x->given_store);
     x->inplace = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     x->frees = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->frees);
-    if (!s->copy || !s->in || !s->store || !s->instr || !s->result_store || !s->node_copies || !x->last || !x->pin ||
-        !x->store_last || !x->free_next || !x->cell_store || !x->given_store || !x->inplace || !x->frees)
+    if (!s->copy || !s->in || !s->store || !s->instr || !s->result_store || !s->node_copies || !s->node_away ||
+        !x->last || !x->pin || !x->store_last || !x->free_next || !x->cell_store || !x->given_store || !x->inplace ||
+        !x->frees)
         return WN_OOM;
     if (l->n_copies > 0) memcpy(s->copy, l->copy, (size_t)l->n_copies * sizeof *s->copy);
     if (l->n_in > 0) memcpy(s->in, l->in, (size_t)l->n_in * sizeof *s->in);

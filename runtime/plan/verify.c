@@ -8,9 +8,11 @@
  *    their old version                                                                (effect, stale)
  *  5 an integer result is issued once: never recomputed                               (index)
  *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
- *  7 every result asked for is there at the end                                       (result)            */
+ *  7 every result asked for is there at the end                                       (result)
+ *  8 what is kept in another form is made of the value, and only it becomes the value
+ *    again; nothing else reads it                                                     (away)              */
 #include <string.h>
-#include "schedule.h"
+#include "action.h"
 
 struct machine {
     const struct wn__form *f;
@@ -66,6 +68,9 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
         if (c < 0 || c >= m->s->n_copies) return illegal(m, "read", "no copy is named for input", k + 1);
         const struct wn__copy *copy = &m->s->copy[c];
         const struct wn__pnode *v = &m->f->node[copy->node];
+        if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (wn__action_is_partial(copy->back) && !wn__form_reads_sign(m->f, n->node, k))
+            return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
         if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (!m->alive[copy->store])
@@ -84,8 +89,12 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     const struct wn__pnode *p = &m->f->node[n->node];
     const struct wn__copy *copy = &m->s->copy[n->out];
     const struct wn__store *t = &m->s->store[copy->store];
+    struct wn_type type;
+    wn__copy_type(m->f, copy, &type);
     if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
-    if (t->bytes < p->bytes || copy->at != 0)
+    if ((copy->away != 0) != (n->what == WN_DO_PACK))
+        return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
+    if (t->bytes < wn__padded(wn__bytes(&type)) || copy->at != 0)
         return illegal(m, "bounds", "the output's store is too small", copy->store);
     if (n->inplace >= 0) {
         int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
@@ -118,9 +127,28 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* The one copy that is packed, or brought back: of the same node, alive, and packed only if it is brought back. */
+static int32_t check_moved(struct machine *m, const struct wn__instr *n)
+{
+    int32_t c = m->s->in[n->in_at];
+    if (c < 0 || c >= m->s->n_copies || n->out < 0) return illegal(m, "away", "no copy is named", c);
+    const struct wn__copy *from = &m->s->copy[c];
+    if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
+    if ((from->away != 0) != (n->what == WN_DO_UNPACK))
+        return illegal(m, "away", "the copy is of another form than this reads, copy", c);
+    int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
+    if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
+        return illegal(m, "away", "what comes back is not what left, copy", n->out);
+    const struct wn__pnode *v = &m->f->node[from->node];
+    if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
+        return illegal(m, "away", "a copy is read that is not there", c);
+    return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+}
+
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
 {
-    WN_TRY(check_inputs(m, n));
+    if (n->what == WN_DO_RUN) WN_TRY(check_inputs(m, n));
+    else WN_TRY(check_moved(m, n));
     if (n->work_bytes > 0) {
         int32_t slab = n->work_slab;
         struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB,
@@ -134,6 +162,7 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     } else if (n->out >= 0) {
         WN_TRY(check_output(m, n));
     }
+    if (n->what != WN_DO_RUN) return WN_OK;
     if (n->out < 0) WN_TRY(check_effect(m, n));
     if (m->issued[n->node]++ > 0) {
         if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
@@ -155,7 +184,8 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
 static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__copy *c = &m->s->copy[n->out];
-    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node)
+    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0 ||
+        wn__action_is_partial(c->back))
         return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
     m->read_out[n->node]++;
     return WN_OK;
@@ -173,7 +203,9 @@ static int32_t check_end(struct machine *m)
         int32_t node = f->result_node[r], t = m->s->result_store[r];
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
-                            : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node;
+                            : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
+                                  m->s->copy[m->content[t]].away == 0 &&
+                                  !wn__action_is_partial(m->s->copy[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
     return WN_OK;
@@ -189,7 +221,7 @@ static int32_t check_all(struct machine *m)
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];
         if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
-        WN_TRY(n->what == WN_DO_RUN ? step_run(m, n) : n->what == WN_DO_FREE ? step_free(m, n) : step_read(m, n));
+        WN_TRY(wn__instr_has_kernel(n) ? step_run(m, n) : n->what == WN_DO_FREE ? step_free(m, n) : step_read(m, n));
     }
     return check_end(m);
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/action.h"
 #include "../plan/rewrite.h"
 
 #define GUARD (1 << 20)
@@ -74,8 +75,8 @@ static const char *store_start(const struct wn__check *c, const struct wn__store
 static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, const char *at)
 {
     const struct wn__schedule *s = c->p->schedule;
-    const struct wn__pnode *q = &c->p->form->node[n->node];
-    int64_t bytes = wn__bytes(&q->type);
+    struct wn__applied room;
+    int64_t bytes = wn__bytes(&wn__instr_desc(c->p->form, s, n, &room)->out);
     if (n->out >= 0) {
         const char *start = store_start(c, &s->store[s->copy[n->out].store]);
         if (at >= start && at < start + bytes) return 1;
@@ -141,7 +142,7 @@ static int32_t replay_differs(const struct wn__check *c, const struct wn__instr 
 int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
 {
     const struct wn__schedule *s = c->p->schedule;
-    if (!c->replay || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
+    if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
     const struct wn__store *t = &s->store[s->copy[n->out].store];
     if (t->space == WN_SPACE_GIVEN) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);

@@ -3,6 +3,7 @@
 #include "measure.h"
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/action.h"
 
 static void move(struct wn__meter *m, int32_t kind, int64_t bytes)
 {
@@ -66,8 +67,8 @@ static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t st
 
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    const struct wn__pnode *q = &p->form->node[n->node];
-    int64_t bytes = wn__padded(wn__bytes(&q->type));
+    struct wn__applied room;
+    int64_t bytes = wn__padded(wn__bytes(&wn__instr_desc(p->form, p->schedule, n, &room)->out));
     if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
         m->in_backward = 1;
         m->out->at[1] = m->live;

@@ -1,6 +1,7 @@
 /* From an open program to a planned one: the one road from decisions to a schedule. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/action.h"
 #include "../plan/cache.h"
 #include "run.h"
 
@@ -9,13 +10,14 @@ static int32_t load_kernels(const struct wn__form *f, struct wn__schedule *s)
     struct wn_device *d = wn__device(f->device);
     for (int32_t i = 0; i < s->n; i++) {
         struct wn__instr *n = &s->instr[i];
-        if (n->what != WN_DO_RUN) continue;
-        struct wn_desc desc = wn__form_desc(f, n->node);
-        n->kernel = d->kernel(d, &desc);
+        if (!wn__instr_has_kernel(n)) continue;
+        struct wn__applied room;
+        const struct wn_desc *desc = wn__instr_desc(f, s, n, &room);
+        n->kernel = d->kernel(d, desc);
         if (n->kernel == NULL)
             return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
-                            wn__op_name(desc.op), wn__type_text(&desc.out), d->name);
-        WN_TRY(d->prepare(d, &desc, &n->work_bytes, &n->made));
+                            wn__op_name(desc->op), wn__type_text(&desc->out), d->name);
+        WN_TRY(d->prepare(d, desc, &n->work_bytes, &n->made));
         n->work_bytes = wn__padded(n->work_bytes);
     }
     return WN_OK;

@@ -2,6 +2,7 @@
  * memory half way; nothing is reordered; no kernel allocates; nothing calls back. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../plan/action.h"
 #include "check.h"
 #include "measure.h"
 #include "../plan/costs.h"
@@ -150,19 +151,20 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     const void **in = b->in;
     void *cell[3] = {NULL, NULL, NULL};
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
-    for (int32_t k = 0; k < q->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
+    struct wn__applied room;
+    const struct wn_desc *desc = wn__instr_desc(f, p->schedule, n, &room);
+    for (int32_t k = 0; k < desc->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = store_address(b, &p->schedule->store[n->cell[k]]);
     if (n->out >= 0) buffers.out = copy_address(b, n->out);
     if (n->work_bytes > 0)
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
-    if (q->random >= 0) {
+    if (n->what == WN_DO_RUN && q->random >= 0) {
         buffers.seed = p->random[q->random].seed;
         buffers.counter = p->random[q->random].counter + shift;
     }
-    if (q->op == WN_OP_ASSIGN && in[0] == cell[0]) return WN_OK; /* a gradient made in its cell is there already */
-    struct wn_desc desc = wn__form_desc(f, n->node);
-    return d->launch(d, n->kernel, &desc, &buffers);
+    if (desc->op == WN_OP_ASSIGN && in[0] == cell[0]) return WN_OK; /* a gradient made in its cell is there already */
+    return d->launch(d, n->kernel, desc, &buffers);
 }
 
 static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__meter *m, struct wn__check *check,

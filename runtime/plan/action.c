@@ -1,0 +1,111 @@
+/* The table of actions: see action.h. A row names the ops; bytes, seconds and workspace follow from their rules. */
+#include "action.h"
+#include <stddef.h>
+
+struct row {
+    const char *name;
+    int32_t lossy;
+    int32_t pack, unpack; /* ops; 0 (a leaf): none */
+    int32_t dtype;        /* the attribute the packing op takes */
+    int32_t is_shaped;    /* the unpacking op is told the value's shape */
+    int32_t partial;      /* what comes back says whether an element is above 0, and no more */
+    const char *(*refuses)(const struct wn__form *f, int32_t node);
+};
+
+static const char *only_floats(const struct wn__form *f, int32_t node)
+{
+    int32_t dtype = f->node[node].type.dtype;
+    return dtype == WN_F32 || dtype == WN_F64 ? NULL : "is not made of f32 or f64";
+}
+
+/* What is saved anyway needs no signs beside it. */
+static const char *only_signs(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
+                                       : NULL;
+}
+
+static const struct row table[WN_WORD_COUNT] = {
+    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, only_floats},
+    [WN_WORD_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, NULL},
+    [WN_WORD_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, only_signs},
+};
+
+static const struct row *row_of(int32_t action)
+{
+    return action > 0 && action < WN_WORD_COUNT && table[action].name != NULL ? &table[action] : NULL;
+}
+
+const char *wn__action_name(int32_t action)
+{
+    return row_of(action) == NULL ? NULL : table[action].name;
+}
+
+int32_t wn__action_is_lossy(int32_t action)
+{
+    return row_of(action) != NULL && table[action].lossy;
+}
+
+int32_t wn__action_is_partial(int32_t action)
+{
+    return row_of(action) != NULL && table[action].partial;
+}
+
+/* The packed form of a value of this type; an op that refuses it leaves no bytes. */
+static void packed_type(const struct row *r, const struct wn_type *value, struct wn_desc *d)
+{
+    *d = (struct wn_desc){.op = r->pack, .n_in = 1, .in = value, .attrs = {.dtype = r->dtype}};
+    if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
+}
+
+const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word)
+{
+    const struct wn__pnode *p = &f->node[node];
+    const struct row *r = row_of(word);
+    if (r == NULL) return "has no such form in this version";
+    if (p->result >= 0) return "is asked for as a result, and stays";
+    if (p->is_given) return "was there before the step, and stays";
+    const char *why = r->refuses != NULL ? r->refuses(f, node) : NULL;
+    if (why != NULL) return why;
+    struct wn_desc d;
+    packed_type(r, &p->type, &d);
+    return d.out.ndim == 0 && p->type.ndim > 0        ? "has no such form"
+           : wn__padded(wn__bytes(&d.out)) < p->bytes ? NULL
+                                                      : "takes as many bytes packed";
+}
+
+int32_t wn__action_of(const struct wn__form *f, int32_t node)
+{
+    int32_t word = f->node[node].word;
+    if (word <= WN_WORD_RECOMPUTE || !f->node[node].is_residual) return 0;
+    return wn__action_refusal(f, node, word) == NULL ? word : 0;
+}
+
+void wn__copy_type(const struct wn__form *f, const struct wn__copy *c, struct wn_type *out)
+{
+    const struct row *r = row_of(c->away);
+    *out = f->node[c->node].type;
+    if (r == NULL || r->pack == 0) return;
+    struct wn_desc d;
+    packed_type(r, &f->node[c->node].type, &d);
+    *out = d.out;
+}
+
+const struct wn_desc *wn__instr_desc(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n,
+                                     struct wn__applied *room)
+{
+    const struct wn_type *value = &f->node[n->node].type;
+    struct wn_desc *d = &room->desc;
+    if (n->what == WN_DO_RUN) {
+        *d = wn__form_desc(f, n->node);
+        return d;
+    }
+    const struct wn__copy *packed = &s->copy[n->what == WN_DO_PACK ? n->out : s->in[n->in_at]];
+    const struct row *r = &table[packed->away];
+    packed_type(r, value, d);
+    if (n->what == WN_DO_PACK) return d;
+    room->in = d->out;
+    *d = (struct wn_desc){.op = r->unpack, .n_in = 1, .in = &room->in, .out = *value, .attrs = {.dtype = value->dtype}};
+    for (int32_t k = 0; k < value->ndim && r->is_shaped; k++) d->attrs.i[d->attrs.n++] = value->dim[k];
+    return d;
+}

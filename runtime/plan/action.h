@@ -1,0 +1,32 @@
+/* Actions: what a kept value may be between its last forward reader and its first backward one. A word of a policy
+ * (wane.h, WN_WORD_) says it, the recipe carries it beside the value, lowering writes it out:
+ *
+ *   packed   an op of the table makes a smaller form, another op makes the value of it again (compress)
+ *
+ * What a value has become is a copy of its own, with its own bytes: `away` of wn__copy. To add a way of packing: its
+ * ops (runtime/op.def), a word, and a row in action.c. */
+#ifndef WN_PLAN_ACTION_H
+#define WN_PLAN_ACTION_H
+#include "schedule.h"
+
+/* What is done with a residual: its word, 'offload' being that of its device; 0: it stays as it is, because no word
+ * says otherwise, or because it cannot be done (wn__action_refusal). */
+int32_t wn__action_of(const struct wn__form *f, int32_t node);
+/* Why a value cannot be treated so, in words that follow "it"; NULL: it can. */
+const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word);
+const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
+int32_t wn__action_is_lossy(int32_t action);
+/* What comes back is not the value, but says enough for some of its readers (wn__form_reads_sign). Others compute the
+ * value again. */
+int32_t wn__action_is_partial(int32_t action);
+
+/* What a copy is: the value, or what it was packed to. */
+void wn__copy_type(const struct wn__form *f, const struct wn__copy *c, struct wn_type *out);
+/* What an instruction that runs a kernel applies; in its own room, where that is no node's. */
+struct wn__applied {
+    struct wn_desc desc;
+    struct wn_type in;
+};
+const struct wn_desc *wn__instr_desc(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n,
+                                     struct wn__applied *room);
+#endif
