@@ -68,7 +68,7 @@ local PLACES = {
     plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
     chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
     chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' },
-    sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'curve', 'plot' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }

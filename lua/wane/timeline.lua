@@ -8,6 +8,7 @@ local bytes = require 'wane.bytes'
 local json = require 'wane.json'
 local plot = require 'wane.plot'
 local program = require 'wane.program'
+local system = require 'wane.system'
 
 local C = binding.C
 
@@ -89,8 +90,10 @@ function Text.__tostring(t) return t.text end
 
 --- The areas' sum as characters, in an object that prints.
 -- @param p Plan
--- @param opts see plot.terminal_areas
+-- @param opts see plot.terminal_areas; braille is the terminal's choice unless given
 function timeline.terminal(p, opts)
+    opts = setmetatable({}, { __index = opts })
+    if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
     return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
 end
 
