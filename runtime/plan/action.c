@@ -1,4 +1,5 @@
-/* The table of actions: see action.h. A row names the ops; bytes, seconds and workspace follow from their rules. */
+/* The table of actions: see action.h. A row names the ops and what refuses it; bytes, seconds and workspace follow from
+ * the ops' own rules, so whoever plans, runs or checks an action needs to know only its row. */
 #include "action.h"
 #include <stddef.h>
 
