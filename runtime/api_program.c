@@ -144,6 +144,16 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t word)
     return WN_OK;
 }
 
+int32_t wn_allow(int32_t program, int32_t word)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (wn__action_name(word) == NULL) return wn__fail(WN_VALUE, "allow: word %d is no action", word);
+    p->form->allow |= 1 << wn__action_resolved(p->form, word);
+    return WN_OK;
+}
+
 const char *wn_refusal(int32_t program, int32_t i, int32_t word)
 {
     struct wn_program *p;

@@ -115,6 +115,21 @@ describe('examples/deepmlp.lua', function()
     end)
 end)
 
+describe('examples/offload.lua', function()
+    it('runs small: bytes as predicted, equal bits, and a third of the activations on disk', function()
+        local out = example('offload', '--small')
+        local rows = rows_of(out, 'plan  ')
+        assert.equal(5, #rows)
+        for i, row in ipairs(rows) do
+            assert.equal(row[2], row[3], row[1]) -- predicted, measured
+            assert.equal(i == 1 and '(reference)' or 'equal', row[7])
+        end
+        assert.is_true(tonumber((rows[3][5]:match '%d+')) >= 30)
+        assert.is_true(tonumber(rows[3][2]) < tonumber(rows[1][2]))
+        assert.truthy(out:find('room for everything%s+[%d.]+%s+0%.0')) -- where saving fits, nothing moves
+    end)
+end)
+
 describe('examples/budget.lua', function()
     it('runs small: budgets kept, equal bits, and the least named where none is', function()
         local to = folder()

@@ -461,7 +461,7 @@ end
 -- The innermost budget, the first in order.
 local function budget_of(layers)
     for _, layer in ipairs(layers) do
-        if layer.policy.budget then return layer.policy.budget end
+        if layer.policy.budget then return layer.policy.budget, layer.policy.allow end
     end
 end
 
@@ -469,12 +469,13 @@ end
 -- @param program a Program that is not planned yet
 -- @param explicit the policy given to the call, or nil
 -- @param default policy.default, or nil
--- @return the budget that decides the rest: bytes, 'least', or nil
+-- @return the budget that decides the rest: bytes, 'least', or nil; the actions it may choose (list of numbers)
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then
-        return explicit and budget_of { { policy = explicit } } or nil
+        if explicit then return budget_of { { policy = explicit } } end
+        return nil
     end
-    local graph, budget = program:graph(), nil
+    local graph, budget, allow = program:graph(), nil, nil
     within('asking', true, function()
         local layers, covers = decide.covers(graph, explicit, default)
         if #layers == 0 then return end
@@ -484,9 +485,9 @@ function decide.apply(program, explicit, default)
         end
         for unit, parent in pairs(covers.parents) do check(C.wn_mark_parent(program.handle, unit, parent)) end
         decide_residuals(program, graph, layers, covers)
-        budget = budget_of(layers)
+        budget, allow = budget_of(layers)
     end)
-    return budget
+    return budget, allow
 end
 
 return decide

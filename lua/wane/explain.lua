@@ -35,7 +35,7 @@ function explain.peak(p)
         local s = steps[i]
         if s.is_free then
             alive[s.store] = nil
-        elseif s.copy >= 0 and s.bytes > 0 then
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
             alive[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
                 kind = s.kind, bytes = s.bytes }
         end

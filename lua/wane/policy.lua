@@ -263,17 +263,30 @@ local budgets = {}
 --- A budget: of all plans found, the fastest that reserves at most so many bytes over the whole step - parameters,
 -- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan.
 -- @param size bytes, or text such as '2 GiB'
--- @param opts { allow = {'recompute'} }
+-- @param opts { allow = {'recompute', 'offload'} }: what plans may do with values nobody decided about; recomputing
+-- always. Actions (offload, compress:bf16, ...) are used only if listed, and only where they pay
 -- Errors, when a plan is made: 'budget', with min_budget (bytes) and holders, when nothing fits.
 function policy.budget(size, opts)
     if size == nil then raise(nil, 'value', "policy.budget: how many bytes? e.g. policy.budget('2 GiB')") end
     local limit = bytes.parse(size, 'policy.budget')
     opts = errors.check_options(opts, { 'allow' }, 'policy.budget')
-    for _, word in ipairs(opts.allow or {}) do
-        if word ~= 'recompute' then policy.check_word(word, 'policy.budget: allow') end
+    if opts.allow ~= nil and type(opts.allow) ~= 'table' then
+        raise(nil, 'value', "policy.budget: allow must be a list such as {'recompute', 'offload'}, got %s",
+            errors.describe(opts.allow))
     end
-    budgets[limit] = budgets[limit] or new(('budget(%.0f)'):format(limit), { budget = limit })
-    return budgets[limit]
+    local allow, listed = {}, {}
+    for _, word in ipairs(opts.allow or {}) do
+        local number = policy.check_word(word, 'policy.budget: allow')
+        if number > C.WN_WORD_RECOMPUTE then
+            allow[#allow + 1], listed[#listed + 1] = number, ("'%s'"):format(word)
+        end
+    end
+    table.sort(listed)
+    local text = ('%.0f'):format(limit)
+    if #listed > 0 then text = ("%s, {allow = {%s}}"):format(text, table.concat(listed, ', ')) end
+    budgets[text] = budgets[text] or new(('budget(%s)'):format(text), { budget = limit, allow = allow,
+        source = ('wane.policy.budget(%s)'):format(text) })
+    return budgets[text]
 end
 
 local least
