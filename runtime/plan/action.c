@@ -9,6 +9,7 @@ struct row {
     int32_t pack, unpack; /* ops; 0 (a leaf): none */
     int32_t dtype;        /* the attribute the packing op takes */
     int32_t is_shaped;    /* the unpacking op is told the value's shape */
+    int32_t partial;      /* what comes back says whether an element is above 0, and no more */
     int32_t place;        /* where it moves to, + 1 */
     const char *(*refuses)(const struct wn__form *f, int32_t node);
 };
@@ -24,11 +25,20 @@ static const char *whole_pages(const struct wn__form *f, int32_t node)
     return f->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
 }
 
+/* What is saved anyway needs no signs beside it. */
+static const char *only_signs(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
+                                       : NULL;
+}
+
 static const struct row table[WN_WORD_COUNT] = {
     [WN_WORD_OFFLOAD] = {.name = "offload", .place = -1}, /* of the device: becomes one of the next two */
     [WN_WORD_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
     [WN_WORD_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
-    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, only_floats},
+    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
+    [WN_WORD_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, 0, NULL},
+    [WN_WORD_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, 0, only_signs},
 };
 
 static const struct row *row_of(int32_t action)
@@ -56,6 +66,11 @@ int32_t wn__action_resolved(const struct wn__form *f, int32_t word)
 {
     if (word != WN_WORD_OFFLOAD) return word;
     return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_WORD_OFFLOAD_DISK : WN_WORD_OFFLOAD_HOST;
+}
+
+int32_t wn__action_is_partial(int32_t action)
+{
+    return row_of(action) != NULL && table[action].partial;
 }
 
 /* The packed form of a value of this type; an op that refuses it leaves no bytes. */

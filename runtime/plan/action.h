@@ -19,6 +19,9 @@ const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t w
 const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
 int32_t wn__action_is_lossy(int32_t action);
 int32_t wn__action_place(int32_t action); /* enum wn_place it moves to; -1: it moves nowhere */
+/* What comes back is not the value, but says enough for some of its readers (wn__form_reads_sign). Others compute the
+ * value again. */
+int32_t wn__action_is_partial(int32_t action);
 
 /* What a copy is: the value, or what it was packed to; and what its store takes of its space at least. */
 int64_t wn__copy_bytes(const struct wn__form *f, const struct wn__copy *c);

@@ -7,6 +7,23 @@
 #include "action.h"
 #include "lower.h"
 
+/* The action a value is away by; 0: it is not away. */
+static int32_t away_by(const struct wn__lowering *l, int32_t node)
+{
+    return l->away[node] < 0 ? 0 : l->copy[l->away[node]].away;
+}
+
+int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node)
+{
+    return away_by(l, node) != 0 && !wn__action_is_partial(away_by(l, node));
+}
+
+int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k)
+{
+    int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+    return wn__action_is_partial(away_by(l, v)) && wn__form_reads_sign(l->f, node, k);
+}
+
 void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action)
 {
     if (l->action[node] == 0) l->leaving[l->n_leaving++] = node;
@@ -15,7 +32,7 @@ void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action)
 
 void wn__lower_forgotten(struct wn__lowering *l, int32_t node)
 {
-    l->cur[node] = l->away[node] = -1;
+    l->cur[node] = l->away[node] = l->part[node] = -1;
 }
 
 /* The copy in use becomes the copy that is away; what came back and is let go once more is there still. */
@@ -64,7 +81,8 @@ void wn__lower_return(struct wn__lowering *l, int32_t node)
         l->in[it->in_at + 1] = copy;
     }
     l->used[away] = l->used[copy] = l->n_items - 1;
-    l->cur[node] = copy;
+    l->copy[copy].back = l->copy[away].away;
+    *(wn__lower_comes_back(l, node) ? &l->cur[node] : &l->part[node]) = copy;
     for (int64_t d = l->n_departures - 1; d >= 0; d--)
         if (l->departure[d].away == away) {
             l->departure[d].is_used = 1;

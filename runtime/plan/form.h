@@ -28,7 +28,8 @@ struct wn__pnode {
     int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
     uint8_t is_given;    /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
-    uint8_t is_reissued; /* a state cast to another type: issued again where it is read, never kept */
+    uint8_t is_read_whole; /* some backward node reads more of it than whether its elements are above 0 */
+    uint8_t is_reissued;   /* a state cast to another type: issued again where it is read, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;
@@ -117,6 +118,9 @@ static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t nod
 int32_t wn__form_storage(const struct wn__form *f, int32_t node);
 int32_t wn__form_is_alias(const struct wn__form *f, int32_t node);
 void wn__form_unref(struct wn__form *f);
+
+/* Whether input k of a node is read for nothing but whether its elements are above 0: ReLU's gradient, alone or within. */
+int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k);
 
 /* blocks.c: cuts of the forward into stretches, residuals and boundaries. */
 int32_t wn__form_blocks(struct wn__form *f);

@@ -38,7 +38,8 @@ struct wn__store {
 /* One issue of a node: its value in a store, or what an action made of it. Two copies of a node are two values. */
 struct wn__copy {
     int32_t node, store;
-    int32_t away; /* action that made it (action.h); 0: the value itself */
+    int32_t away; /* action that made it (action.h); 0: the value itself, */
+    int32_t back; /* or what came back from this action; 0: computed */
     int64_t at;   /* offset in the store: scalars share one */
 };
 struct wn__instr {

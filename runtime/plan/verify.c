@@ -83,6 +83,8 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
         const struct wn__copy *copy = &m->s->copy[c];
         const struct wn__pnode *v = &m->f->node[copy->node];
         if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (wn__action_is_partial(copy->back) && !wn__form_reads_sign(m->f, n->node, k))
+            return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
         if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (m->arriving[copy->store]) return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
@@ -149,6 +151,9 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
     if ((from->away != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
         return illegal(m, "away", "the copy is of another form than this reads, copy", c);
+    int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
+    if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
+        return illegal(m, "away", "what comes back is not what left, copy", n->out);
     const struct wn__pnode *v = &m->f->node[from->node];
     if (m->arriving[from->store]) return illegal(m, "wait", "a copy is read before it has arrived", c);
     if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
@@ -229,7 +234,8 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__copy *c = &m->s->copy[n->out];
     if (m->arriving[c->store]) return illegal(m, "wait", "a result is taken before it has arrived, store", c->store);
-    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0)
+    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0 ||
+        wn__action_is_partial(c->back))
         return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
     m->read_out[n->node]++;
     return WN_OK;
@@ -250,7 +256,8 @@ static int32_t check_end(struct machine *m)
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
                             : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
-                                  m->s->copy[m->content[t]].away == 0;
+                                  m->s->copy[m->content[t]].away == 0 &&
+                                  !wn__action_is_partial(m->s->copy[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
     return WN_OK;
