@@ -101,7 +101,8 @@ local function declined(fn, arms)
         { 'h200 (data sheet), half way down', math.floor((saved + least) / 2), 'h200' },
     } do
         local plan = wane.plan(fn, { policy = policy.budget(case[2], allow), target = case[3] })
-        rows[#rows + 1] = { case[1], ('%.1f'):format(case[2] / MiB), plan and ('%.1f'):format(plan.moved / 2 / MiB) or '',
+        local moved = plan and ('%.1f'):format(plan.moved / 2 / MiB) or ''
+        rows[#rows + 1] = { case[1], ('%.1f'):format(case[2] / MiB), moved,
             plan and plan.recomputed or '', plan and ('%.4f'):format(plan.seconds) or 'no plan' }
     end
     print(text.text({ 'budget that allows both', 'MiB', 'offloaded', 'recomputed', 's planned' }, rows))
@@ -118,8 +119,8 @@ local function options()
             i = i + 1
             out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
         else
-            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, --steps N, "
-                .. '--small', 0)
+            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
+                .. '--steps N, --small', 0)
         end
         i = i + 1
     end

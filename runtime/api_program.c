@@ -150,7 +150,7 @@ int32_t wn_allow(int32_t program, int32_t word)
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
     if (wn__action_name(word) == NULL) return wn__fail(WN_VALUE, "allow: word %d is no action", word);
-    p->form->allow |= 1 << wn__action_resolved(p->form, word);
+    p->form->allowed |= 1 << wn__action_resolved(p->form, word);
     return WN_OK;
 }
 

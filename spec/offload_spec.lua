@@ -53,10 +53,9 @@ local function make(n)
     return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
 end
 
-local function gradients(p, options)
+local function gradients(p)
     local params, loss = make()
     loss():backward { policy = p }
-    if options then for _, q in ipairs(params) do q:assign(q.grad) end end
     local list = {}
     for i, q in ipairs(params) do list[i] = q.grad end
     return table.concat(programs.bytes(list))
@@ -216,7 +215,8 @@ describe('a budget that allows offloading', function()
         local before, faster = nil, 0
         for _, size in ipairs { least.reserved, middle, saved.reserved } do
             local plain = assert(wane.plan(loss, { policy = policy.budget(size) }))
-            local both = assert(wane.plan(loss, { policy = policy.budget(size, { allow = { 'recompute', 'offload' } }) }))
+            local either = policy.budget(size, { allow = { 'recompute', 'offload' } })
+            local both = assert(wane.plan(loss, { policy = either }))
             assert.equal(0, plain.moved)
             assert.is_true(both.reserved <= size)
             assert.is_true(both.seconds <= plain.seconds + 1e-12)
@@ -224,7 +224,7 @@ describe('a budget that allows offloading', function()
             if both.seconds < plain.seconds then faster = faster + 1 end
             before = both.seconds
         end
-        assert.is_true(faster >= 0)
+        assert.is_true(faster >= 2)
         local function bits(p)
             local fn = wide(96)
             local run = programs.run { mode = 'backward', roots = { fn() }, policy = p, transient = true }
@@ -257,8 +257,8 @@ describe('a budget that allows offloading', function()
         for k = 0, 1 do default.out[k], default['in'][k] = k == 0 and 8e9 or 1.5e9, k == 0 and 8e9 or 1.5e9 end
         binding.id(C.wn_target_put('this machine', default))
         assert.equal(0, slow)
-        assert.is_true(fast > 0 or again == 0)
-        assert.is_true(again <= least_again)
+        assert.is_true(fast > 0)
+        assert.is_true(again < least_again)
     end)
 
     it('takes a list of words', function()
@@ -473,33 +473,5 @@ describe('when a disk', function()
         end
         assert.is_true(n < 400)
         assert.equal(wanted, gradients(all))
-    end)
-end)
-
-describe('a folder', function()
-    it('is where WANE_OFFLOAD_DIR says; one that is not there is an error, one without O_DIRECT is said', function()
-        local script = os.tmpname()
-        local file = io.open(script, 'w')
-        file:write [[
-            local wane = require 'wane'
-            local m = wane.nn.Linear(64, 64)
-            local x = wane.randn(64, 64)
-            local ok, why = pcall(function()
-                (m(x):relu() ^ 2):sum():backward { policy = function() return 'offload' end }
-            end)
-            print(ok, ok and wane.memory().disk > 0 or tostring(why))
-        ]]
-        file:close()
-        local function run(folder)
-            local pipe = io.popen(("WANE_OFFLOAD_DIR='%s' build/wane run %s 2>&1"):format(folder, script))
-            local out = pipe:read('*a')
-            pipe:close()
-            return out
-        end
-        assert.is_truthy(run('/var/tmp'):find('true%s+true'))
-        local missing = run('/no/such/folder')
-        assert.is_truthy(missing:find('/no/such/folder', 1, true), missing)
-        assert.is_truthy(run('/dev/shm'):find('true%s+true'))
-        os.remove(script)
     end)
 end)

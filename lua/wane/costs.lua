@@ -62,8 +62,8 @@ local function read(name)
         end
     end
     file:close()
-    for i, name in ipairs(links) do
-        if found.machine and found.link then found.machine[name] = found.link[i] end
+    for i, link in ipairs(links) do
+        if found.machine and found.link then found.machine[link] = found.link[i] end
     end
     return found
 end
@@ -97,9 +97,9 @@ local function put_target(name, t)
     local p = binding.new('struct wn_profile')
     p.cuda = t.cuda and 1 or 0
     for _, rate in ipairs(rates) do p[rate] = t[rate] end
-    for place, name in ipairs { 'host', 'disk' } do
-        p.out[place - 1] = t['to_' .. name] or assumed['to_' .. name]
-        p['in'][place - 1] = t['from_' .. name] or assumed['from_' .. name]
+    for i, place in ipairs { 'host', 'disk' } do
+        p.out[i - 1] = t['to_' .. place] or assumed['to_' .. place]
+        p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
     end
     return binding.id(C.wn_target_put(name, p))
 end

@@ -20,8 +20,8 @@ local measure = {}
 
 --- What was measured. Fields: peak, predicted_peak, reserved, predicted_reserved (bytes, the largest of all
 -- programs of a step), seconds (median of the steps' run time), wall (median with recording), times, loss, at and kinds
--- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained; disk,
--- moved (bytes of a step), move_seconds, stall_seconds (of all measured steps), hidden (the part not waited for).
+-- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained;
+-- disk, moved (bytes of a step), move_seconds, stall_seconds (of all measured steps), hidden (the part not waited for).
 local Result = {}
 Result.__index = Result
 
@@ -200,7 +200,8 @@ function measure.measure(fn, opts)
             tostring(steps), tostring(warmup))
     end
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
-        move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps, warmup = warmup, trained = opts.optimizer ~= nil }, Result)
+        move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
+        warmup = warmup, trained = opts.optimizer ~= nil }, Result)
     for i = 1, warmup + steps do
         local start = C.wn_now()
         local row = (opts.optimizer and train or quiet)(fn, opts)

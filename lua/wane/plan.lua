@@ -149,8 +149,8 @@ function Plan:schedule()
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
             node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
-            is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store, seconds = step.seconds,
-            kind = program.kinds[step.kind],
+            is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
+            seconds = step.seconds, kind = program.kinds[step.kind],
         }
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)

@@ -136,7 +136,8 @@ function timeline.trace(p)
         local duration = 1e6 * seconds_of(p, i, step, timed)
         if step.what == 'run' or duration > 0 then
             events[#events + 1] = { ph = 'X', pid = 1, tid = tracks[step.phase], ts = at, dur = duration,
-                name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase, args = { path = step.path, instruction = i, node = step.node,
+                name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase,
+                args = { path = step.path, instruction = i, node = step.node,
                     bytes = step.bytes, workspace = step.workspace, kind = step.kind } }
         end
         events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = at, name = 'bytes', args = counters(rows[i + 1]) }

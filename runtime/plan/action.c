@@ -1,4 +1,5 @@
-/* The table of actions: see action.h. A row names the ops; bytes, seconds and workspace follow from their rules. */
+/* The table of actions: see action.h. A row names the ops that pack and unpack, whose rules then give bytes, seconds and
+ * workspace, or the place that bytes are moved to; and what cannot be treated so. */
 #include "action.h"
 #include <stddef.h>
 #include "costs.h"

@@ -74,7 +74,7 @@ struct wn__form {
     int32_t *residual;  /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
-    int32_t allow;        /* actions a budget may choose by itself: bits 1 << word */
+    int32_t allowed;      /* bits 1 << word: actions that a budget may choose by itself */
     int32_t target;       /* of costs.h: the machine it is planned for */
     double *seconds;      /* (n) of one application */
     uint8_t *is_measured; /* (n) seconds were measured, not derived */

@@ -187,7 +187,7 @@ static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
                               f->unit_parent != NULL ? f->unit_parent[i] : 0};
         memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
     }
-    memcpy(*out + *n - sizeof f->allow, &f->allow, sizeof f->allow);
+    memcpy(*out + *n - sizeof f->allowed, &f->allowed, sizeof f->allowed);
     return WN_OK;
 }
 

@@ -39,30 +39,46 @@ static int32_t find_kept(const struct wn__form *f, const struct wn__recipe *r, i
     return n;
 }
 
+/* A recipe of the list with arrays of its own, blocks too: the list changes while its edits are offered. */
+static int32_t copy_apart(const struct wn__form *f, const struct wn__recipe *r, struct wn__recipe *out)
+{
+    const struct {
+        const void *from;
+        int64_t bytes;
+        void *to;
+    } part[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
+                {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
+                {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
+                {r->block_of, f->n * (int64_t)sizeof *r->block_of, &out->block_of},
+                {r->last, f->n * (int64_t)sizeof *r->last, &out->last},
+                {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
+                {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
+    *out = *r;
+    out->pool = (struct wn__pool){0};
+    out->capacity = r->n;
+    out->keep_capacity = r->n_keep;
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        void *copy = wn__pool_get(&out->pool, part[i].bytes + 1);
+        if (copy == NULL) {
+            wn__recipe_release(out);
+            return WN_OOM;
+        }
+        if (part[i].bytes > 0) memcpy(copy, part[i].from, (size_t)part[i].bytes);
+        memcpy(part[i].to, &copy, sizeof copy);
+    }
+    return WN_OK;
+}
+
 /* The recipe with an action for the first kept values, until they make `bytes`. */
 static int32_t copy_with(const struct wn__form *f, const struct wn__recipe *r, const uint8_t *is_kept, int64_t bytes,
                          int32_t action, int32_t ahead, struct wn__recipe *out)
 {
     int32_t end = 0;
     for (int64_t sum = 0; end < f->n && sum < bytes; end++) sum += is_kept[end] ? f->node[end].bytes : 0;
-    *out = *r;
-    out->pool = (struct wn__pool){0};
-    out->capacity = r->n;
-    out->keep_capacity = r->n_keep;
+    WN_TRY(copy_apart(f, r, out));
     out->ahead = ahead;
-    out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
-    out->keep = wn__pool_get(&out->pool, (r->n_keep + 1) * (int64_t)sizeof *out->keep);
-    out->action = wn__pool_get(&out->pool, (r->n_keep + 1) * (int64_t)sizeof *out->action);
-    if (out->step == NULL || out->keep == NULL || out->action == NULL) {
-        wn__recipe_release(out);
-        return WN_OOM;
-    }
-    memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
-    for (int32_t k = 0; k < r->n_keep; k++) {
-        int32_t v = r->keep[k];
-        out->keep[k] = v;
-        out->action[k] = r->action[k] == 0 && v < end && is_kept[v] ? action : r->action[k];
-    }
+    for (int32_t k = 0; k < r->n_keep; k++)
+        if (r->action[k] == 0 && r->keep[k] < end && is_kept[r->keep[k]]) out->action[k] = action;
     return WN_OK;
 }
 
@@ -82,30 +98,6 @@ static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, in
     return WN_OK;
 }
 
-/* A recipe of the list, apart from it: the list changes while its edits are offered. Blocks may be the recipe's own, so
- * they are copied too. */
-static int32_t copy_apart(const struct wn__form *f, const struct wn__recipe *r, struct wn__recipe *out)
-{
-    const uint8_t *none = (const uint8_t *)"";
-    int32_t *const from[] = {r->block_of, r->first, r->limit, r->last};
-    int32_t *to[4];
-    WN_TRY(copy_with(f, r, none, 0, 0, r->ahead, out));
-    for (int32_t i = 0; i < 4; i++) {
-        int64_t n = i == 0 || i == 3 ? f->n : r->n_blocks;
-        to[i] = wn__pool_get(&out->pool, (n + 1) * (int64_t)sizeof(int32_t));
-        if (to[i] == NULL) {
-            wn__recipe_release(out);
-            return WN_OOM;
-        }
-        memcpy(to[i], from[i], (size_t)n * sizeof(int32_t));
-    }
-    out->block_of = to[0];
-    out->first = to[1];
-    out->limit = to[2];
-    out->last = to[3];
-    return WN_OK;
-}
-
 static int32_t offer_action(struct wn__building *b, int32_t action, struct wn__recipe *base, int32_t n)
 {
     uint8_t *is_kept = wn__alloc(b->f->n + 1);
@@ -119,14 +111,14 @@ int32_t wn__frontier_actions(struct wn__building *b)
 {
     struct wn__recipe base[BASES];
     int32_t n = 0, code = WN_OK, most = b->n < BASES ? (int32_t)b->n : BASES;
-    if (b->f->allow == 0) return WN_OK;
+    if (b->f->allowed == 0) return WN_OK;
     for (int32_t i = 0; i < most && code == WN_OK; i++) {
         int64_t k = most > 1 ? i * (b->n - 1) / (most - 1) : 0;
         code = copy_apart(b->f, &b->point[k].recipe, &base[n]);
         n += code == WN_OK;
     }
     for (int32_t action = WN_WORD_RECOMPUTE + 1; action < WN_WORD_COUNT && code == WN_OK; action++)
-        if (b->f->allow >> action & 1) code = offer_action(b, action, base, n);
+        if (b->f->allowed >> action & 1) code = offer_action(b, action, base, n);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;
 }
