@@ -53,6 +53,7 @@ describe('compress:int8', function()
             assert.is_true(words_of(plan)['compress:int8'] > 8)
             assert.equal(plan.lossy, words_of(plan)['compress:int8'])
             assert.is_truthy(tostring(plan):find('compress:int8 %d+ values of .* %(lossy%)'))
+            assert.is_truthy(tostring(plan:explain()):find('compress:int8 %d+ values of .* %(lossy%)'))
             plan:verify()
         end
     end)

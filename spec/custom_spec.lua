@@ -117,10 +117,8 @@ describe('wane.custom', function()
             assert.equal(seen, bits(w.params))
         end
         train 'save_all'
-        local function step()
-            local w = world()
-            w.opt:step(w.loss())
-        end
+        local planned = world()
+        local function step() planned.opt:step(planned.loss()) end
         local least, most = wane.min_budget(step), wane.plan(step).reserved
         assert.is_true(least < most)
         train(nil, least)

@@ -82,8 +82,8 @@ describe('README.md', function()
         end
     end
 
-    it('has five differences, budgets, bf16, a resumed run, three reports, an explained plan and a sweep', function()
-        assert.equal(13, count)
+    it('has five differences, packing, budgets, bf16, a resumed run, reports, an explained plan and a sweep', function()
+        assert.equal(14, count)
     end)
 
     it('shows a session at the prompt as it goes', function()

@@ -194,21 +194,14 @@ function Plan:recipe()
     return binding.text(C.wn_recipe(self.program.handle))
 end
 
-local function source_of(budget)
-    if #budget.allow == 0 then return ('wane.policy.budget(%.0f)'):format(budget.budget) end
-    return ("wane.policy.budget(%.0f, { allow = { '%s' } })"):format(budget.budget, table.concat(budget.allow, "', '"))
-end
-
 -- The policy of a plan that a budget chose: the same graph gives the same plan again. nil when words decided alone.
 local function budget_of(self)
     local _, layers = covers_of(self, graph_of(self))
     local given = self.program.policy
     for _, layer in ipairs(layers) do
-        local limit = layer.policy.budget
-        if limit then
+        if layer.policy.budget then
             local is_own = given and (given == layer.policy or given.parts ~= nil)
-            local budget = limit == 'least' and 'wane.policy.least()' or source_of(layer.policy)
-            return is_own and given or layer.policy, budget, layer.policy
+            return is_own and given or layer.policy, layer.policy.source, layer.policy
         end
     end
 end

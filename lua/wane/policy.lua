@@ -288,7 +288,9 @@ function policy.budget(size, opts)
     opts = errors.check_options(opts, { 'allow' }, 'policy.budget')
     local allow = allowed_of(opts.allow or {})
     local name = ('budget(%s)'):format(table.concat({ ('%.0f'):format(limit), unpack(allow) }, ', '))
-    budgets[name] = budgets[name] or new(name, { budget = limit, allow = allow })
+    local words = #allow > 0 and (", { allow = { '%s' } }"):format(table.concat(allow, "', '")) or ''
+    budgets[name] = budgets[name] or new(name, { budget = limit, allow = allow,
+        source = ('wane.policy.budget(%.0f%s)'):format(limit, words) })
     return budgets[name]
 end
 
@@ -296,7 +298,7 @@ local least
 
 --- The plan that reserves least, whatever its time.
 function policy.least()
-    least = least or new('least', { budget = 'least', allow = {} })
+    least = least or new('least', { budget = 'least', allow = {}, source = 'wane.policy.least()' })
     return least
 end
 

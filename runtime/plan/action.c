@@ -1,4 +1,5 @@
-/* The table of actions: see action.h. A row names the ops; bytes, seconds and workspace follow from their rules. */
+/* The table of actions: see action.h. A row names the ops; bytes, seconds and workspace follow from their rules, so what
+ * a plan counts for a packed form is what the kernel writes. */
 #include "action.h"
 #include <stddef.h>
 
