@@ -1,7 +1,8 @@
 -- E5, what a topic page on activation checkpointing says, worked out: units of memory and overhead by the number of
 -- segments, the planner's optimum beside them; unequal layers; the search by bisection, which fails because the peak
--- falls and rises again with the number of segments; and where such pages are wrong, checked where it can be.
--- Everything is planned, nothing trains but a layer of a few numbers.
+-- falls and rises again with the number of segments; where such pages are wrong, checked where it can be; and every way
+-- to keep less - recomputed, in half, a quarter, a bit - measured beside each other, with what it does to gradients.
+-- All but the last table is planned; nothing trains but a layer of a few numbers.
 --
 --   luajit examples/catalogue.lua
 --
@@ -300,10 +301,74 @@ local function corrections()
         .. '  offload that leaves the module on the GPU moves none of its bytes)')
 end
 
+-- ---- every way to keep less, measured -----------------------------------------------------------------------------
+local Relu = nn.module('ReluBlock', function(self, d)
+    self.norm, self.drop = nn.LayerNorm(d), nn.Dropout(0.1)
+    self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+end)
+function Relu:forward(x) return x + self.down(self.drop(self.up(self.norm(x)):relu())) end
+
+local signs_and = function(word)
+    return policy.compose(function(r) return r.sign_only and 'compress:bits' or nil end, word)
+end
+local dropped = { layernorm = 'recompute', dropout = 'recompute', relu = 'recompute' }
+
+-- Predicted and measured peak, time against saving everything (a run of each after the other, medians), and the error
+-- of the gradients under each policy.
+local function kept_in_less()
+    local BLOCKS, D, ROWS, TURNS = 6, 128, 512, 7
+    wane.manual_seed(4)
+    local blocks = {}
+    for i = 1, BLOCKS do blocks[i] = Relu(D) end
+    local model, x = nn.Sequential(blocks), wane.eval(wane.randn(ROWS, D))
+    local function fn() return model(x):pow(2):mean() end
+    local least, most = wane.min_budget(fn), wane.plan(fn).reserved
+    local half = math.ceil(least + (most - least) / 3)
+    local arms = {
+        { 'save all', 'save_all' }, { 'recompute all', 'recompute_all' },
+        { 'recompute norm, ReLU, dropout', policy.by_op(dropped) },
+        { 'compress:bits', 'compress:bits' }, { 'compress:bf16', 'compress:bf16' },
+        { 'compress:int8', 'compress:int8' },
+        { 'bits, the rest bf16', signs_and 'compress:bf16' }, { 'bits, the rest int8', signs_and 'compress:int8' },
+        { 'recompute those, the rest bf16', policy.compose(policy.by_op(dropped), 'compress:bf16') },
+        { 'budget of a third', policy.budget(half) },
+        { 'the same, int8 allowed', policy.budget(half, { allow = { 'compress:int8' } }) },
+    }
+    local times, found = {}, {}
+    for i = 1, #arms do times[i] = {} end
+    for turn = 1, TURNS do
+        for i, arm in ipairs(arms) do
+            found[i] = wane.measure(fn, { policy = arm[2], steps = 1, warmup = turn == 1 and 1 or 0 })
+            times[i][turn] = found[i].seconds
+        end
+    end
+    for i = 1, #arms do table.sort(times[i]) end
+    local rows, exact_bytes, kept_bits, lossy = {}, true, true, 0
+    local middle = math.ceil(TURNS / 2)
+    for i, arm in ipairs(arms) do
+        local e, m = wane.gradient_error(fn, { policy = arm[2] }), found[i]
+        rows[i] = { arm[1], exact(m.predicted_peak), exact(m.peak), ('%.0f %%'):format(100 * m.peak / found[1].peak),
+            ('%.2f'):format(times[i][middle] / times[1][middle]),
+            e.exact and 'none' or ('%.1e'):format(e.total.relative),
+            e.lossy > 0 and ('lossy, %d values'):format(e.lossy) or '' }
+        exact_bytes = exact_bytes and m.exact and m.peak == m.predicted_peak
+        kept_bits = kept_bits and (e.lossy > 0) ~= e.exact
+        lossy = lossy + (e.lossy > 0 and 1 or 0)
+    end
+    print(('\n%d blocks of layer norm, Linear, ReLU, dropout, Linear, d = %d, %d rows; measured'):format(BLOCKS, D,
+        ROWS))
+    print(text.text({ 'kept', 'predicted peak', 'measured', '', 'time', 'gradient error', '' }, rows))
+    claim(exact_bytes, 'the measured peak is the predicted one in every row')
+    claim(kept_bits and lossy > 0, 'gradients differ where a row says lossy, and nowhere else')
+    claim(found[4].peak < found[1].peak and found[8].peak < found[6].peak,
+        'signs as bits take less, alone and beside int8, and lose nothing')
+end
+
 local chain = equal_layers()
 unequal_layers()
 search_in_units(chain)
 search_in_bytes()
 corrections()
 attention()
+kept_in_less()
 if not is_right then os.exit(1, true) end

@@ -178,6 +178,7 @@ struct wn_residual { const char *op, *path, *module, *name; int32_t node, index,
 WN_API int32_t wn_residual_count(int32_t program);
 WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
+WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
 WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t word);
 WN_API const char *wn_action_name(int32_t word); /* "compress:bf16"; "": the word is no action of this version */
@@ -207,6 +208,7 @@ WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i'
 WN_API int32_t wn_results(int32_t program); /* how many */
 WN_API int32_t wn_program_cells(int32_t program);
 WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
+WN_API const char *wn_program_cell_name(int32_t program, int32_t i); /* of a gradient: that of its cell */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
 struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds,

@@ -201,11 +201,9 @@ local function budget_of(self)
     local _, layers = covers_of(self, graph_of(self))
     local given = self.program.policy
     for _, layer in ipairs(layers) do
-        local limit = layer.policy.budget
-        if limit then
+        if layer.policy.budget then
             local is_own = given and (given == layer.policy or given.parts ~= nil)
-            local budget = limit == 'least' and 'wane.policy.least()' or layer.policy.source
-            return is_own and given or layer.policy, budget, layer.policy
+            return is_own and given or layer.policy, layer.policy.source, layer.policy
         end
     end
 end

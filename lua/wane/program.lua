@@ -119,8 +119,7 @@ function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
     if planned == 0 then
-        local budget, allow = require('wane.policy').decide(self, self.policy)
-        for _, word in ipairs(allow or {}) do check(C.wn_allow(self.handle, word)) end
+        local budget = require('wane.policy').decide(self, self.policy)
         if budget == 'least' then require('wane.frontier').choose_least(self)
         elseif budget then require('wane.frontier').choose(self, budget) end
         check(C.wn_plan(self.handle))

@@ -97,6 +97,22 @@ const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t w
                                                       : "takes as many bytes packed";
 }
 
+int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action)
+{
+    struct wn_type t;
+    if (wn__action_place(action) >= 0) return 0; /* none of the device's */
+    wn__copy_type(f, &(struct wn__copy){.node = node, .away = action}, &t);
+    return wn__padded(wn__bytes(&t));
+}
+
+/* Signs as bits lose nothing and leave what else is asked of the value to be computed again. */
+int32_t wn__action_may_choose(const struct wn__form *f, int32_t node, int32_t action)
+{
+    const struct wn__pnode *p = &f->node[node];
+    if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;
+    return p->is_residual && p->word == WN_WORD_NONE && wn__action_refusal(f, node, action) == NULL;
+}
+
 int32_t wn__action_of(const struct wn__form *f, int32_t node)
 {
     int32_t word = f->node[node].word;

@@ -19,6 +19,9 @@ const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t w
 const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
 int32_t wn__action_is_lossy(int32_t action);
 int32_t wn__action_place(int32_t action); /* enum wn_place it moves to; -1: it moves nowhere */
+/* Whether a budget may choose the action for a value that nobody said a word of: it keeps every bit, or was allowed. */
+int32_t wn__action_may_choose(const struct wn__form *f, int32_t node, int32_t action);
+int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action); /* of the packed form, in memory */
 /* What comes back is not the value, but says enough for some of its readers (wn__form_reads_sign). Others compute the
  * value again. */
 int32_t wn__action_is_partial(int32_t action);

@@ -175,7 +175,7 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* What a frontier may depend on: key2, and what people said of values and regions. */
+/* What a frontier may depend on: key2, what people said of values and regions, and what they allowed. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
     *n = f->key2_bytes + (4 * (int64_t)f->n + 1) * (int64_t)sizeof(int32_t);

@@ -1,4 +1,4 @@
-/* Plans with actions that a budget allows: of some of the frontier's plans, what they keep is offloaded (or packed), the
+/* Plans with actions that a budget allows: of some of the frontier's plans, what they keep is offloaded, the
  * earliest blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any
  * other proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
 #include <stdio.h>
@@ -118,7 +118,7 @@ int32_t wn__frontier_actions(struct wn__building *b)
         n += code == WN_OK;
     }
     for (int32_t action = WN_WORD_RECOMPUTE + 1; action < WN_WORD_COUNT && code == WN_OK; action++)
-        if (b->f->allowed >> action & 1) code = offer_action(b, action, base, n);
+        if (b->f->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;
 }
