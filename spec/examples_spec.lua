@@ -63,7 +63,7 @@ describe('examples/catalogue.lua', function()
     it('finds its claims', function()
         local out = example('catalogue', '')
         assert.is_nil(out:match 'DOES NOT HOLD', out)
-        assert.equal(16, select(2, out:gsub('\n  holds  ', '')))
+        assert.equal(19, select(2, out:gsub('\n  holds  ', '')))
         local rows = rows_of(out, 'segments k  k + ceil(L/k)')
         assert.same({ '5', '9', '9', '26.7 %', '9', '20.0 %' }, rows[2])
         assert.same({ '10', '12', '12', '30.0 %', '12', '15.0 %' }, rows[3])
@@ -112,6 +112,21 @@ describe('examples/deepmlp.lua', function()
         local text, code = helper.shell(LUAJIT .. ' examples/deepmlp.lua --with 3')
         assert.equal(1, code)
         assert.truthy(text:match "unknown option '%-%-with'")
+    end)
+end)
+
+describe('examples/offload.lua', function()
+    it('runs small: bytes as predicted, equal bits, and a third of the activations on disk', function()
+        local out = example('offload', '--small')
+        local rows = rows_of(out, 'plan  ')
+        assert.equal(5, #rows)
+        for i, row in ipairs(rows) do
+            assert.equal(row[2], row[3], row[1]) -- predicted, measured
+            assert.equal(i == 1 and '(reference)' or 'equal', row[7])
+        end
+        assert.is_true(tonumber((rows[3][5]:match '%d+')) >= 30)
+        assert.is_true(tonumber(rows[3][2]) < tonumber(rows[1][2]))
+        assert.truthy(out:find('room for everything%s+[%d.]+%s+0%.0')) -- where saving fits, nothing moves
     end)
 end)
 

@@ -4,6 +4,7 @@
 -- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
 -- plan stays what it is.
 -- @module wane.explain
+local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local plan = require 'wane.plan'
@@ -16,7 +17,7 @@ local explain = {}
 
 --- A report: a list of findings { kind = 'checkpoint' | 'detach' | 'gradient' | 'budget', message =, places = { text },
 -- bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups (what recomputing
--- gives: { name, ops, dropped, seconds, saves, nodes }), plan.
+-- gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms, or nil), plan.
 local Report = {}
 Report.__index = Report
 
@@ -35,7 +36,7 @@ function explain.peak(p)
         local s = steps[i]
         if s.is_free then
             alive[s.store] = nil
-        elseif s.copy >= 0 and s.bytes > 0 then
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
             alive[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
                 kind = s.kind, bytes = s.bytes }
         end
@@ -282,7 +283,8 @@ function explain.of(p)
     local covers, layers = plan.covers_of(p, graph)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
-    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups }, Report)
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = away.text(p, graph) },
+        Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
     find_gradients(report, p, graph)
     for _, group in ipairs(groups) do group.members, group.places = nil, nil end
@@ -335,7 +337,8 @@ function Report.__tostring(r)
     local out = {}
     if r.plan then
         out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
-        out[3] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
+        out[3] = r.packed -- nil: nothing is
+        out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end
     for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end
     return table.concat(out, '\n')

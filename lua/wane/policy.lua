@@ -260,27 +260,46 @@ end
 -- ---- budgets ------------------------------------------------------------------------------------------------
 local budgets = {}
 
+-- The actions of a list of words, sorted: 'save' and 'recompute' are always allowed, and so is what loses nothing.
+local function allowed_of(allow)
+    local list, seen = {}, {}
+    if type(allow) ~= 'table' then
+        raise(nil, 'value', "policy.budget: allow must be a list of words such as {'compress:bf16'}, got %s",
+            errors.describe(allow))
+    end
+    for _, word in ipairs(allow) do
+        if policy.check_word(word, 'policy.budget: allow') > C.WN_WORD_RECOMPUTE and not seen[word] then
+            seen[word], list[#list + 1] = true, word
+        end
+    end
+    table.sort(list)
+    return list
+end
+
 --- A budget: of all plans found, the fastest that reserves at most so many bytes over the whole step - parameters,
--- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan.
+-- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan. What
+-- changes gradients is chosen only when it is allowed by name.
 -- @param size bytes, or text such as '2 GiB'
--- @param opts { allow = {'recompute'} }
+-- @param opts { allow = {'offload', 'compress:bf16'} }: actions it may choose besides those that keep every bit in
+-- memory; they are used only where they pay
 -- Errors, when a plan is made: 'budget', with min_budget (bytes) and holders, when nothing fits.
 function policy.budget(size, opts)
     if size == nil then raise(nil, 'value', "policy.budget: how many bytes? e.g. policy.budget('2 GiB')") end
     local limit = bytes.parse(size, 'policy.budget')
     opts = errors.check_options(opts, { 'allow' }, 'policy.budget')
-    for _, word in ipairs(opts.allow or {}) do
-        if word ~= 'recompute' then policy.check_word(word, 'policy.budget: allow') end
-    end
-    budgets[limit] = budgets[limit] or new(('budget(%.0f)'):format(limit), { budget = limit })
-    return budgets[limit]
+    local allow = allowed_of(opts.allow or {})
+    local name = ('budget(%s)'):format(table.concat({ ('%.0f'):format(limit), unpack(allow) }, ', '))
+    local words = #allow > 0 and (", { allow = { '%s' } }"):format(table.concat(allow, "', '")) or ''
+    budgets[name] = budgets[name] or new(name, { budget = limit, allow = allow,
+        source = ('wane.policy.budget(%.0f%s)'):format(limit, words) })
+    return budgets[name]
 end
 
 local least
 
 --- The plan that reserves least, whatever its time.
 function policy.least()
-    least = least or new('least', { budget = 'least' })
+    least = least or new('least', { budget = 'least', allow = {}, source = 'wane.policy.least()' })
     return least
 end
 
@@ -308,17 +327,35 @@ later 'recipe'
 
 -- ---- from what users write --------------------------------------------------------------------------------
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
-    'least' }
+    'budget(2 GiB, compress:bf16)', 'least' }
+for _, word in ipairs(built) do
+    if policy.words[word] > C.WN_WORD_RECOMPUTE then words[#words + 1] = word end
+end
 local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
 local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
 
+-- 'budget(2 GiB, compress:bf16)': the bytes, then what is allowed.
+local function parse_budget(argument)
+    local parts = {}
+    for part in ((argument or '') .. ','):gmatch '%s*(.-)%s*,' do parts[#parts + 1] = part end
+    local size = table.remove(parts, 1)
+    return policy.budget(size ~= '' and bytes.parse(size, 'policy.budget') or nil, { allow = parts })
+end
+
+-- An action alone: of every value it can be done with.
+local function of_all(word)
+    policy.check_word(word, 'policy')
+    return new(word, { ask = function() return word end })
+end
+
 local function parse(text)
+    if (policy.words[text] or 0) > C.WN_WORD_RECOMPUTE then return of_all(text) end
     local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
     name = name or text:match('^%s*([%a_]+)%s*$')
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end
     if name and counted[name] and tonumber(argument) then return policy[name](tonumber(argument)) end
-    if name == 'budget' then return policy.budget(argument and bytes.parse(argument, 'policy.budget')) end
+    if name == 'budget' then return parse_budget(argument) end
     raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
 end
 

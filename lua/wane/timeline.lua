@@ -55,7 +55,7 @@ local function lives_at_peak(p)
     for i, s in ipairs(steps) do
         if s.is_free then
             finish(s.store, i)
-        elseif s.copy >= 0 and s.bytes > 0 then
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
             made[s.store] = made[s.store] or i
             if i <= peak.step then last[s.store] = i end
         end
@@ -102,7 +102,7 @@ local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
 
 -- Seconds of instruction i: of the last run if it was timed, else predicted.
 local function seconds_of(p, i, step, is_timed)
-    if step.what ~= 'run' then return 0 end
+    if step.what == 'free' or step.what == 'read' then return 0 end
     return is_timed and math.max(0, C.wn_step_seconds(p.program.handle, i - 1)) or step.seconds
 end
 
@@ -137,9 +137,10 @@ function timeline.trace(p)
     events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = 0, name = 'bytes', args = counters(rows[1]) }
     for i, step in ipairs(steps) do
         local duration = 1e6 * seconds_of(p, i, step, timed)
-        if step.what == 'run' then
+        if step.what == 'run' or duration > 0 then
             events[#events + 1] = { ph = 'X', pid = 1, tid = tracks[step.phase], ts = at, dur = duration,
-                name = step.op, cat = step.phase, args = { path = step.path, instruction = i, node = step.node,
+                name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase,
+                args = { path = step.path, instruction = i, node = step.node,
                     bytes = step.bytes, workspace = step.workspace, kind = step.kind } }
         end
         events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = at, name = 'bytes', args = counters(rows[i + 1]) }

@@ -254,6 +254,7 @@ int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct w
     if (l.code == WN_OK) follow_recipe(&l);
     if (l.code == WN_OK) l.code = wn__lower_departures(&l);
     if (l.code == WN_OK) l.code = wn__lower_effects(&l);
+    if (l.code == WN_OK) l.code = wn__lower_slide(&l);
     if (l.code == WN_OK) l.code = wn__lower_finish(&l, out);
     wn__free(l.item);
     wn__free(l.in);

@@ -6,7 +6,7 @@
 
 struct wn__item { /* an issue, before stores and frees are known */
     int32_t node, phase, block, out, in_at;
-    int32_t what, n_in;
+    int32_t what, n_in, move;
 };
 
 /* A kept value that leaves after its last forward reader; put in when it is brought back, else never. */
@@ -35,6 +35,7 @@ struct wn__lowering {
     int64_t used_capacity;
     struct wn__departure *departure;
     int64_t n_departures, departure_capacity;
+    int32_t n_moves;
     int32_t *needed;               /* (f->n) scratch of demand */
     int32_t *reissued, n_reissued; /* (f->n) those issued in this step: forgotten at its end */
     uint8_t *mark, *useful, *reached, *issued_once;
@@ -56,5 +57,6 @@ int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k
 void wn__lower_return(struct wn__lowering *l, int32_t node);
 int32_t wn__lower_departures(struct wn__lowering *l); /* into the list */
 int32_t wn__lower_effects(struct wn__lowering *l);
+int32_t wn__lower_slide(struct wn__lowering *l); /* slide.c: moves get time to be hidden */
 int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out);
 #endif

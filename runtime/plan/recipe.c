@@ -247,6 +247,7 @@ int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
     r->limit = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
     c.place = wn__pool_get(&r->pool, size);
+    r->ahead = WN__AHEAD;
     if (!r->block_of || !r->first || !r->limit || !r->last || !c.place) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++)
         c.place[i] = f->node[i].unit > 0 ? f->n_regions + f->node[i].unit : f->node[i].unit < 0 ? 0 : f->node[i].region;
@@ -266,7 +267,7 @@ void wn__recipe_release(struct wn__recipe *r)
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
     static const char *const words[] = {"F", "Fe", "Free", "B"};
-    int64_t room = 24 * (int64_t)r->n + 28 * (int64_t)r->n_keep + 16, at = 0;
+    int64_t room = 24 * (int64_t)r->n + 28 * (int64_t)r->n_keep + 32, at = 0;
     char *text = wn__pool_get(pool, room);
     if (text == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n; i++) {
@@ -280,6 +281,7 @@ int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, st
         }
         if (s->n_keep > 0) at += snprintf(text + at, (size_t)(room - at), "}");
     }
+    if (r->ahead != WN__AHEAD) snprintf(text + at, (size_t)(room - at), " ahead %d", r->ahead);
     (void)f;
     *out = text;
     return WN_OK;
