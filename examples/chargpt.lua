@@ -16,14 +16,13 @@ local wane = require 'wane'
 local gpt2 = require 'zoo.gpt2'
 local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.measure', require 'wane.system'
 local new_progress = require('wane.progress').new
-local now = require('wane.ffi').C.wn_now
 local optim, exact = wane.optim, wane.bytes.exact
 
 -- Sizes by name. lr is the highest rate; `points` how often the held-out text is looked at.
 local sizes = {
     tiny = { layers = 1, heads = 2, d = 32, context = 32, batch = 4, lr = 1e-2, steps = 120, points = 6 },
     small = { layers = 3, heads = 4, d = 96, context = 64, batch = 16, lr = 5e-3, steps = 3000, points = 20 },
-    medium = { layers = 4, heads = 4, d = 128, context = 128, batch = 8, lr = 4e-3, steps = 10000, points = 20 },
+    medium = { layers = 4, heads = 4, d = 128, context = 128, batch = 8, lr = 4e-3, steps = 4000, points = 20 },
 }
 local WARMUP, LEAST_RATE, CLIP, DECAY = 0.05, 0.1, 1, 0.1 -- shares of steps and of lr; the norm of gradients; AdamW's
 local USED = 0.85 -- the share of --minutes that goes to steps; the rest is for points and the end
@@ -138,7 +137,7 @@ local function look_at_held_out(run, text, examine, progress)
     progress:finish()
     local trained = run.trained.y[#run.trained.y]
     print(ROW:format(run.step, trained and ('%.4f'):format(trained) or '', ('%.4f'):format(loss),
-        ('%.3f'):format(loss / text.held.entropy), ('%.1f'):format(now() - run.start)))
+        ('%.3f'):format(loss / text.held.entropy), ('%.1f'):format(progress:seconds())))
     save(run)
 end
 
@@ -171,11 +170,10 @@ local function make_steps(run, text, decided, stop, progress)
     end
 end
 
--- Trains, saves, and says whether it came to the end.
+-- Trains, saves, and says whether it came to the end and how long it took.
 local function train(run, text, decided, stop)
     local progress = new_progress(run.steps, false, run.step)
     print(ROW:format('step', 'training', 'held out', 'of entropy', 'seconds'))
-    run.start = now()
     interrupt.listen()
     local fine, why = pcall(make_steps, run, text, decided, stop, progress)
     progress:finish()
@@ -183,7 +181,7 @@ local function train(run, text, decided, stop)
     if fine or wane.errors.is(why) and why.code == 'interrupt' then fine, why = pcall(save, run) end
     interrupt.unlisten()
     if not fine then error(why, 0) end
-    return run.step == run.steps
+    return run.step == run.steps, progress:seconds()
 end
 
 -- ---- sampling -----------------------------------------------------------------------------------------------------
@@ -327,8 +325,8 @@ local function main()
     end
     print(('steps: %d of %d windows\n'):format(run.steps, run.batch))
     local before = run.step
-    local is_done = train(run, text, decided, math.min(options.stop or run.steps, run.steps))
-    print(('\n%d steps in %.1f s'):format(run.step - before, now() - run.start))
+    local is_done, took = train(run, text, decided, math.min(options.stop or run.steps, run.steps))
+    print(('\n%d steps in %.1f s'):format(run.step - before, took))
     if not is_done then
         print(('stopped after step %d of %d; this goes on: %s'):format(run.step, run.steps, way_on(options)))
         os.exit(options.stop and 0 or 130, true)

@@ -139,6 +139,18 @@ describe('examples/chargpt.lua', function()
         assert.is_true(text_of(to .. '/chargpt.safetensors') == text_of(whole .. '/chargpt.safetensors'))
     end)
 
+    it('is shown in README.md as in its head, with the picture that lies beside it', function()
+        local shown = '\n' .. helper.read('examples/chargpt.lua'):match('^(.-)\nlocal root'):gsub('\n%-%- ? ? ?', '\n')
+        local section = helper.read('README.md'):match '\n## A character GPT\n(.-)\n## '
+        local count = 0
+        for block in section:gmatch '```text\n(.-)```' do
+            assert.truthy(shown:find('\n' .. block, 1, true), block)
+            count = count + 1
+        end
+        assert.equal(2, count)
+        assert_picture(helper.root .. '/' .. section:match '%]%((%S-%.svg)%)', 15)
+    end)
+
     it('refuses what it does not know, and what a checkpoint has decided', function()
         for options, words in pairs {
             ['--step 3'] = "unknown option '--step'; known: .*--steps", ['--steps 2.5'] = 'whole number, got 2.5',
