@@ -153,7 +153,7 @@ end
 local function make_steps(run, text, decided, stop, progress)
     local batches = wane.data.batches(text.train, { batch = run.batch, length = run.context, shuffle = true, seed = 1,
         buffers = 1, state = run.data })
-    local rate = optim.schedule.cosine(run.lr, { steps = run.steps, warmup = math.ceil(WARMUP * run.steps),
+    local rate = optim.schedule.cosine(run.lr, { steps = run.steps, warmup = math.floor(WARMUP * run.steps),
         least = LEAST_RATE * run.lr })
     local step = wane.compile(function(x, y) return run.opt:step(gpt2.loss(run.model, x, y), decided) end)
     local examine, every = new_examiner(run), math.max(1, math.floor(run.steps / run.points))
