@@ -147,7 +147,7 @@ describe('examples/chargpt.lua', function()
             assert.truthy(shown:find('\n' .. block, 1, true), block)
             count = count + 1
         end
-        assert.equal(2, count)
+        assert.equal(3, count)
         assert_picture(helper.root .. '/' .. section:match '%]%((%S-%.svg)%)', 15)
     end)
 
