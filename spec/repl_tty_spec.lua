@@ -113,7 +113,8 @@ describe('the prompt at a terminal', function()
     -- A training loop is stopped; the list it filled, the frontier and the timeline of the step are drawn.
     local function drawn(term)
         return typed({ term = term }, {
-            'expect > ', 'send model = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8) };\\r', 'expect > ',
+            'expect > ', 'send model = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8) };\\r',
+            'expect > ',
             'send opt = optim.SGD(model:parameters(), {lr = 1e-3});\\r', 'expect > ',
             'send x = wane.eval(wane.randn(64, 8));\\r', 'expect > ',
             'send loss = function() return (model(x) ^ 2):mean() end\\r', 'expect > ',

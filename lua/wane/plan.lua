@@ -315,7 +315,7 @@ function Plan:timeline(path)
 end
 
 --- The same for a terminal: an object that prints as lines of characters.
--- @param opts { columns = 72, rows = 16, braille = finer dots: by itself at a terminal that takes UTF-8, not a dumb one }
+-- @param opts { columns = 72, rows = 16, braille = finer dots: by itself at a terminal that takes UTF-8 }
 function Plan:plot(opts)
     return require('wane.timeline').terminal(self, opts)
 end

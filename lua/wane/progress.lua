@@ -66,6 +66,11 @@ function Progress:say(words)
     io.stderr:write(words, '\n')
 end
 
+--- Seconds since it began.
+function Progress:seconds()
+    return C.wn_now() - self.start
+end
+
 --- The work is over, or stopped: clears the line.
 function Progress:finish()
     if self.is_rich then io.stderr:write '\r\27[K' end
