@@ -14,9 +14,9 @@ local C = binding.C
 
 local explain = {}
 
---- A report: a list of findings { kind = 'checkpoint' | 'detach' | 'gradient' | 'budget', message =, places = { text },
--- bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups (what recomputing
--- gives: { name, ops, dropped, seconds, saves, nodes }), plan.
+--- A report: a list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget', message =,
+-- places = { text }, bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups
+-- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), plan.
 local Report = {}
 Report.__index = Report
 
@@ -217,6 +217,16 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
+local function find_policies(report, p, graph, layers)
+    for _, silent in ipairs(require('wane.decide').silent(p.program, graph, layers)) do
+        local name = tostring(silent.policy)
+        local who = silent.key and ("'%s' of %s"):format(silent.key, name) or name
+        add(report, 'policy', { who }, 0, ('%s decides about none of the %d values that the backward reads '
+            .. '(plan:residuals() lists them); what a module returns belongs to its caller'):format(who,
+            p.residual_count))
+    end
+end
+
 -- Marks what gradients reach, and returns the nodes at which they stop: { detached }, { without a rule }, and the
 -- parameters that none reaches.
 local function flow(graph)
@@ -284,6 +294,7 @@ function explain.of(p)
     local useless = weigh(p, groups, layers)
     local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups }, Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
+    find_policies(report, p, graph, layers)
     find_gradients(report, p, graph)
     for _, group in ipairs(groups) do group.members, group.places = nil, nil end
     return report
