@@ -436,57 +436,17 @@ function decide.covers(graph, explicit, default)
     return layers, covers
 end
 
--- Whether a key of a policy by type, op, name or path fits this residual.
-local fits = {
-    types = function(r, key)
-        for _, name in ipairs(r.types) do
-            if name == key then return true end
-        end
-        return false
-    end,
-    ops = function(r, key) return r.op == key end,
-    names = function(r, key) return r.name == key end,
-    paths = function(r, key) return r.path:find(key) ~= nil end,
-}
-
---- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say
--- 'recompute' and fit none (but where `optional` says that they need not).
--- @param program a planned Program
--- @param graph the one `covers` was asked about
--- @param layers of `covers`
--- @return list of { policy =, key = or nil }
-function decide.silent(program, graph, layers)
-    local list, residuals = {}, {}
+--- What policies are asked about in a planned program: list of { node =, seen = what a policy is given }.
+function decide.residuals(program, graph)
+    local list = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
         check(C.wn_residual(program.handle, i, info))
         local node = graph.by_index[info.node]
-        residuals[i + 1] = { node = node, seen = describe(node, i) }
+        list[i + 1] = { node = node, seen = describe(node, i) }
     end
-    local function is_met(layer, test)
-        for _, each in ipairs(residuals) do
-            if owned_by(each.node, layer.scope) and test(each.seen) then return true end
-        end
-        return false
-    end
-    within('asking', true, function()
-        for _, layer in ipairs(layers) do
-            local p = layer.policy
-            if p.ask and not p.marks and not p.optional then
-                local before = #list
-                for _, key in ipairs(p.keys or {}) do
-                    if p.words[key] == 'recompute' and not is_met(layer, function(r) return fits[p.keys_of](r, key) end)
-                    then
-                        list[#list + 1] = { policy = p, key = key }
-                    end
-                end
-                if #list == before and not is_met(layer, function(r) return ask(p, r) end) then
-                    list[#list + 1] = { policy = p }
-                end
-            end
-        end
-    end)
     return list
 end
+decide.owned_by, decide.ask = owned_by, ask
 
 -- The innermost budget, the first in order.
 local function budget_of(layers)

@@ -6,9 +6,11 @@
 -- @module wane.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
+local decide = require 'wane.decide'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.table'
+local within = require 'wane.within'
 
 local C = binding.C
 
@@ -217,8 +219,51 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
+-- Whether a key of a policy by type, op, name or path fits this residual.
+local fits = {
+    types = function(r, key)
+        for _, name in ipairs(r.types) do
+            if name == key then return true end
+        end
+        return false
+    end,
+    ops = function(r, key) return r.op == key end,
+    names = function(r, key) return r.name == key end,
+    paths = function(r, key) return r.path:find(key) ~= nil end,
+}
+
+-- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
+-- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
+local function silent_policies(p, graph, layers)
+    local list, residuals = {}, decide.residuals(p.program, graph)
+    local function is_met(layer, test)
+        for _, each in ipairs(residuals) do
+            if decide.owned_by(each.node, layer.scope) and test(each.seen) then return true end
+        end
+        return false
+    end
+    local function look(layer, policy)
+        local before = #list
+        for _, key in ipairs(policy.keys or {}) do
+            local is_idle = policy.words[key] == 'recompute'
+                and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
+            if is_idle then list[#list + 1] = { policy = policy, key = key } end
+        end
+        if #list == before and not is_met(layer, function(r) return decide.ask(policy, r) end) then
+            list[#list + 1] = { policy = policy }
+        end
+    end
+    within('asking', true, function()
+        for _, layer in ipairs(layers) do
+            local policy = layer.policy
+            if policy.ask and not policy.marks and not policy.optional then look(layer, policy) end
+        end
+    end)
+    return list
+end
+
 local function find_policies(report, p, graph, layers)
-    for _, silent in ipairs(require('wane.decide').silent(p.program, graph, layers)) do
+    for _, silent in ipairs(silent_policies(p, graph, layers)) do
         local name = tostring(silent.policy)
         local who = silent.key and ("'%s' of %s"):format(silent.key, name) or name
         add(report, 'policy', { who }, 0, ('%s decides about none of the %d values that the backward reads '
