@@ -164,6 +164,25 @@ describe('examples/chargpt.lua', function()
     end)
 end)
 
+describe('examples/techniques.lua', function()
+    it('finds its claims, small', function()
+        local out = example('techniques', '--small')
+        assert.is_nil(out:match 'DOES NOT HOLD', out)
+        assert.equal(11, select(2, out:gsub('\n  holds  ', '')))
+        local function table_of(head)
+            local rows = {}
+            for _, cells in ipairs(rows_of(out, head)) do
+                if cells[1] ~= '' then rows[#rows + 1] = cells end -- no claim
+            end
+            return rows
+        end
+        local calls, measured = table_of 'wane. ', table_of 'what '
+        assert.same({ 6, 7, 4, 3 }, { #calls, #measured, #table_of 'step ', #table_of 'rule ' })
+        for _, cells in ipairs(calls) do assert.equal(calls[1][#calls[1]], cells[#cells]) end
+        for _, cells in ipairs(measured) do assert.equal(cells[2], cells[3]) end
+    end)
+end)
+
 describe('examples/deepmlp.lua', function()
     local to, out
 

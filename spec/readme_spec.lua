@@ -1,5 +1,6 @@
 -- README.md against the code. Every ```lua block runs, in a process of its own, and prints the ```text block that
 -- follows it; every policy and every call in its tables runs; its environment table is what the sources read.
+-- ```sh from='words' lines=n is the command of an example: so many lines of what it prints stand below it.
 -- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file;
 -- `continues`, after the first script; `names`, it defines what the calls of the table below it use.
 -- Seconds, and digits of a loss after the third, are masked: a page cannot promise them. Two threads: they are part
@@ -82,9 +83,23 @@ describe('README.md', function()
         end
     end
 
-    it('has differences, offloading, packing, budgets, bf16, a resumed run, reports and a sweep', function()
-        assert.equal(15, count)
-    end)
+    it('has differences, offloading, packing, budgets, bf16, a resumed run, PyTorch, three reports, an explained plan and a sweep',
+        function() assert.equal(16, count) end)
+
+    local examples = 0
+    for _, block in ipairs(blocks) do
+        if readme.is_example(block) then
+            examples = examples + 1
+            it(('shows %s from "%s"'):format(block.body:gsub('\n', ''), block.info:match "'(.-)'"), function()
+                local out, code = readme.run_example(block)
+                assert.equal(0, code, out)
+                assert.equal(block.expected, out)
+                assert.equal(tonumber(block.info:match '%d+$'), select(2, out:gsub('\n', '')))
+            end)
+        end
+    end
+
+    it('shows pieces of examples', function() assert.equal(4, examples) end)
 
     it('shows a session at the prompt as it goes', function()
         local input, shown = {}, {}

@@ -459,6 +459,18 @@ function decide.covers(graph, explicit, default)
     return layers, covers
 end
 
+--- What policies are asked about in a planned program: list of { node =, seen = what a policy is given }.
+function decide.residuals(program, graph)
+    local list = {}
+    for i = 0, C.wn_residual_count(program.handle) - 1 do
+        check(C.wn_residual(program.handle, i, info))
+        local node = graph.by_index[info.node]
+        list[i + 1] = { node = node, seen = describe(node, i) }
+    end
+    return list
+end
+decide.owned_by, decide.ask = owned_by, ask
+
 -- The innermost budget, the first in order; what it allows is told to the program.
 local function budget_of(program, layers)
     for _, layer in ipairs(layers) do

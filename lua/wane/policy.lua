@@ -189,7 +189,7 @@ end
 function policy.by_type(rules)
     local copy, keys = copy_rules(rules, 'by_type')
     return new(describe_rules('by_type', copy, keys), {
-        keys = keys, keys_of = 'types', optional = rules.optional,
+        keys = keys, keys_of = 'types', words = copy, optional = rules.optional,
         ask = function(_, r)
             for _, name in ipairs(r.types) do
                 if copy[name] then return copy[name] end
@@ -203,7 +203,7 @@ end
 function policy.by_op(rules)
     local copy, keys = copy_rules(rules, 'by_op')
     return new(describe_rules('by_op', copy, keys), {
-        keys = keys, keys_of = 'ops', optional = rules.optional,
+        keys = keys, keys_of = 'ops', words = copy, optional = rules.optional,
         ask = function(_, r) return copy[r.op] or copy.default end,
     })
 end
@@ -212,7 +212,7 @@ end
 function policy.by_name(rules)
     local copy, keys = copy_rules(rules, 'by_name')
     return new(describe_rules('by_name', copy, keys), {
-        keys = keys, keys_of = 'names', optional = rules.optional,
+        keys = keys, keys_of = 'names', words = copy, optional = rules.optional,
         ask = function(_, r) return r.name and copy[r.name] or copy.default end,
     })
 end
@@ -220,7 +220,7 @@ end
 --- By path: an ordered list of { Lua pattern, word }, the first match decides.
 -- @param rules { {'blocks%.1%d%.', 'recompute'}, {'head', 'save'}, default =, optional = }
 function policy.by_path(rules)
-    local list, keys = {}, {}
+    local list, keys, given = {}, {}, {}
     for i, rule in ipairs(type(rules) == 'table' and rules or {}) do
         if type(rule) ~= 'table' or type(rule[1]) ~= 'string' then
             raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'word'}, got %s", i,
@@ -230,13 +230,13 @@ function policy.by_path(rules)
         if not fine then raise(nil, 'value', "policy.by_path: '%s' is no Lua pattern: %s", rule[1], why:gsub('^.*: ',
             '')) end
         policy.check_word(rule[2], ("policy.by_path: '%s'"):format(rule[1]))
-        list[i], keys[i] = { rule[1], rule[2] }, rule[1]
+        list[i], keys[i], given[rule[1]] = { rule[1], rule[2] }, rule[1], rule[2]
     end
     if #list == 0 then raise(nil, 'value', "policy.by_path: expected a list such as { {'head', 'save'} }") end
     local default = rules.default
     if default then policy.check_word(default, "policy.by_path: 'default'") end
     return new('by_path', {
-        keys = keys, keys_of = 'paths', is_pattern = true, optional = rules.optional,
+        keys = keys, keys_of = 'paths', words = given, is_pattern = true, optional = rules.optional,
         ask = function(_, r)
             for _, rule in ipairs(list) do
                 if r.path:find(rule[1]) then return rule[2] end
