@@ -3,7 +3,7 @@
  * pieces of the tiled one, which attention_forward.c and attention_grad.c are made of.
  *
  * No way keeps more than a tile of the (T, T) weights, and that on the thread's stack. A result is one chain of steps
- * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head, inside they go in order. */
+ * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head or take turns on it. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
@@ -106,6 +106,7 @@ struct wn__attention_tile {
     float *s;
     uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
     int64_t ld, keys, width, diagonal;
+    int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
 };
 #define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
 #define WN_ATTENTION_KEPT WN_ATTENTION_DRAWN

@@ -80,7 +80,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
 {
     const struct wn__attention *k = f->k;
     const int64_t at = c * f->wide, query0 = w->at.first + c;
-    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY};
+    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY, 0};
     if (k->causal) {
         t.keys = least(keys->n, w->at.first + least(c + width, w->at.n) - keys->key0);
         t.diagonal = keys->key0 - query0;

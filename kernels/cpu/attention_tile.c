@@ -124,6 +124,8 @@ void wn__attention_over_queries(const struct wn__attention_kernel *g, const stru
 {
     struct wn__attention_product part = *p;
     for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        if (s.row < t->fresh) s.rows = least(s.rows, t->fresh - s.row);
+        part.first = s.row >= t->fresh;
         part.m = s.rows;
         part.k = p->k - s.column;
         part.a = p->a + s.row * p->ai + s.column * p->ak;
