@@ -22,6 +22,8 @@
 #define QUERIES 96
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
+#define EXPECTED 256 /* rows of the next head's keys, values and sums that are touched ahead */
+#define EXPECTING 4  /* the last tiles of keys, while whose products what comes next is touched */
 
 struct grad {
     const struct wn__attention *k;
@@ -65,11 +67,11 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* shared = dy y, row by row; in w->dy and w->dq. */
-WN_CLONES static void share(struct work *w, int64_t wide, int64_t size)
+/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart. */
+WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
-    for (int64_t c = 0; c < w->all; c++)
-        w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, w->dq + c * wide, size);
+    for (int64_t c = 0; c < w->n; c++) w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, y + c * step, size);
+    for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
 /* What the weights of a tile are multiplied with: 2^(best then - best) / sum. */
@@ -102,12 +104,12 @@ static void load_queries(const struct grad *r, struct work *w)
     transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
     load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
     load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
-    load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
-    share(w, r->wide, k->size);
+    if (k->dtype == WN_BF16) load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
+    if (k->dtype == WN_BF16) share(w, r->wide, k->size, w->dq, r->wide);
+    else share(w, r->wide, k->size, (const float *)k->y + at, k->out_row);
     for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
-    if (factor != 1) load_rows(r, w, k->dy, at, k->out_row, factor, w->dy);
+    if (factor != 1) multiply(w->dy, w->all * r->wide, factor);
     transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
-    memset(w->dq, 0, (size_t)(k->size * w->all) * sizeof *w->dq);
     w->held = least(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
     w->stop = k->causal ? w->first + w->n : k->time;
 }
@@ -145,18 +147,29 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     r->kernel->softmax(&t, best + c, sum + c, back);
 }
 
-/* What is needed after the last keys: the next tile of queries of the head, or the first of the next head. */
+/* What is needed after these queries: the next tile of the head, or the first of the next head, with the keys, values
+ * and sums that come with it. */
 static void expect(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
-    int64_t first = w->first + r->queries, h = w->h;
+    const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
+    int64_t first = w->first + r->queries, b = w->b, h = w->h;
     if (first >= k->time) first = 0, h++;
+    if (h == k->heads) h = 0, b++;
     w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
-    if (h == k->heads) return;
-    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, w->b, first, h);
-    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, w->b, first, h), k->row, n, k->dtype);
+    if (b == k->batch) return;
+    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
+    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
+    if (h % group != 0 || (first > 0 && !k->causal)) return;
+    int64_t key = wn__attention_key(k, b, first, h / group), sum = wn__attention_sum(k, b, first, h / group);
+    if (!k->causal) n = least(k->time, EXPECTED);
+    wn__attention_expect(&w->ahead, k->qkv, key, k->row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->qkv, key + values, k->row, n, k->dtype);
+    if (k->dtype == WN_BF16) return;
+    wn__attention_expect(&w->ahead, k->sums, sum, k->sums_row, n, WN_F32);
+    wn__attention_expect(&w->ahead, k->sums, sum + values, k->sums_row, n, WN_F32);
 }
 
 static void gradients(const struct grad *r, struct work *w, int64_t key0)
@@ -168,8 +181,8 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
-    struct wn__attention_product product = {t.keys, t.width, k->size, value, step, 1, w->dy_turned + c,
-                                            all,    ds,      all,     NULL,  NULL, 1};
+    struct wn__attention_product product = {t.keys, t.width, k->size, value, step,      1, w->dy_turned + c,
+                                            all,    ds,      all,     NULL,  &w->ahead, 1};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->p > 0) {
         t.kept = w->kept;
@@ -178,8 +191,8 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
     r->kernel->weigh(&t, ds, factor + c, w->shared + c);
-    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step, ds,
-                                             all,     w->dq + c, all,    NULL, &w->ahead, 0};
+    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step,     ds,
+                                             all,     w->dq + c, all,    NULL, &w->ahead, key0 == 0};
     wn__attention_over_keys(r->kernel, &product, &t);
     product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
                                              r->wide, sums,    k->sums_row, NULL, &w->ahead, 0};
@@ -225,17 +238,15 @@ static void run_queries(const struct grad *r, struct work *w)
         float best[QUERIES], sum[QUERIES] = {0};
         memcpy(best, w->best, sizeof best);
         if (key0 >= w->held) weights(r, w, key0, best, sum);
-        if (key0 + r->keys >= w->stop) expect(r, w);
+        if (w->ahead.n == 0 && key0 + EXPECTING * r->keys >= w->stop) expect(r, w);
         wait_before(r, w, key0 / r->keys + 1);
         gradients(r, w, key0);
         tell(w, key0 / r->keys + 1);
     }
     wait_before(r, w, EVERY_KEY);
     tell(w, EVERY_KEY);
-    /* dq is turned where the queries were, which are done with. */
     multiply(w->dq, k->size * w->all, (float)k->scale);
-    wn__gemm_best()->transpose(w->dq, w->all, k->size, w->all, w->query, r->wide);
-    wn__attention_store(k, w->query, r->wide, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row);
+    wn__attention_store_turned(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row, w->query);
 }
 
 static void run_tile(const struct grad *r, struct work *w, int64_t first)
