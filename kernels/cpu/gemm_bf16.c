@@ -18,6 +18,7 @@
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192    /* 32768: the same */
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
+#define FEW_LEAST 16      /* rows of A from which gemm_few.c's way pays; at 8 it takes 1.1-1.5 times as long */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
 #define TALL 512          /* rows of a block when A is read in place */
 #define COLUMN_UNIT 96    /* columns are cut at multiples: two strips, three cache lines of c */
@@ -279,6 +280,11 @@ static void run_general(const struct job *w, const struct block *q)
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
 
+static int32_t is_few(int64_t rows)
+{
+    return rows >= FEW_LEAST && rows <= WN_GEMM_FEW;
+}
+
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
@@ -298,7 +304,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (w->in_place && p->bk != 1 && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
+        else if (w->in_place && p->bk != 1 && p->k > 0 && is_few(q.row1 - q.row0)) wn__gemm_few(&few, &t);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
