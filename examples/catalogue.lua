@@ -1,11 +1,13 @@
 -- E5, what a topic page on activation checkpointing says, worked out: units of memory and overhead by the number of
 -- segments, the planner's optimum beside them; unequal layers; the search by bisection, which fails because the peak
--- falls and rises again with the number of segments; and where such pages are wrong, checked where it can be.
--- Everything is planned, nothing trains but a layer of a few numbers.
+-- falls and rises again with the number of segments; where such pages are wrong, checked where it can be; and every way
+-- to keep less - recomputed, in half, a quarter, a bit - measured beside each other, with what it does to gradients.
+-- All but the last table is planned; nothing trains but a layer of a few numbers.
 --
 --   luajit examples/catalogue.lua
 --
--- What it printed (seconds there are a roofline, not measured):
+-- What it printed (seconds there are a roofline, not measured, but for the last table: medians of 7 steps of some 15 ms
+-- on two shared cores, which differed by a third from run to run; bytes and errors did not):
 --
 --   20 equal layers, units of one activation, overhead in a step of forward 1 and backward 2
 --   segments k  k + ceil(L/k)  played  overhead  planner  overhead
@@ -57,6 +59,24 @@
 --   MLP                         119.9    297.8      0.40
 --     holds  attention is recomputed because its bytes are many and cheap to make, those of (T, T) most of all
 --     (a tiled attention has no such bytes; both are measured in examples/selective.lua)
+--
+--   6 blocks of layer norm, Linear, ReLU, dropout, Linear, d = 128, 512 rows; measured
+--   kept                            predicted peak    measured         time  gradient error
+--   ------------------------------  --------------  ----------  -----  ----  --------------  ----------------
+--   save all                            20,493,568  20,493,568  100 %  1.00  none
+--   recompute all                       10,005,248  10,005,248   49 %  1.24  none
+--   recompute norm, ReLU, dropout       10,005,248  10,005,248   49 %  1.33  none
+--   compress:bits                       14,399,232  14,399,232   70 %  1.25  none
+--   compress:bf16                       13,534,464  13,534,464   66 %  1.27  6.2e-04         lossy, 36 values
+--   compress:int8                        9,725,184   9,725,184   47 %  1.38  1.4e-02         lossy, 36 values
+--   bits, the rest bf16                 10,585,344  10,585,344   52 %  0.89  6.2e-04         lossy, 30 values
+--   bits, the rest int8                  8,795,392   8,795,392   43 %  0.91  2.5e-03         lossy, 30 values
+--   recompute those, the rest bf16      10,005,248  10,005,248   49 %  0.97  4.8e-03         lossy, 18 values
+--   budget of a third                   13,413,632  13,413,632   65 %  0.95  none
+--   the same, int8 allowed              13,106,944  13,106,944   64 %  1.00  1.1e-02         lossy, 27 values
+--     holds  the measured peak is the predicted one in every row
+--     holds  gradients differ where a row says lossy, and nowhere else
+--     holds  signs as bits take less, alone and beside int8, and lose nothing
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
@@ -300,10 +320,74 @@ local function corrections()
         .. '  offload that leaves the module on the GPU moves none of its bytes)')
 end
 
+-- ---- every way to keep less, measured -----------------------------------------------------------------------------
+local Relu = nn.module('ReluBlock', function(self, d)
+    self.norm, self.drop = nn.LayerNorm(d), nn.Dropout(0.1)
+    self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+end)
+function Relu:forward(x) return x + self.down(self.drop(self.up(self.norm(x)):relu())) end
+
+local signs_and = function(word)
+    return policy.compose(function(r) return r.sign_only and 'compress:bits' or nil end, word)
+end
+local dropped = { layernorm = 'recompute', dropout = 'recompute', relu = 'recompute' }
+
+-- Predicted and measured peak, time against saving everything (each in turn, medians), and the error
+-- of the gradients under each policy.
+local function kept_in_less()
+    local BLOCKS, D, ROWS, TURNS = 6, 128, 512, 7
+    wane.manual_seed(4)
+    local blocks = {}
+    for i = 1, BLOCKS do blocks[i] = Relu(D) end
+    local model, x = nn.Sequential(blocks), wane.eval(wane.randn(ROWS, D))
+    local function fn() return model(x):pow(2):mean() end
+    local least, most = wane.min_budget(fn), wane.plan(fn).reserved
+    local half = math.ceil(least + (most - least) / 3)
+    local arms = {
+        { 'save all', 'save_all' }, { 'recompute all', 'recompute_all' },
+        { 'recompute norm, ReLU, dropout', policy.by_op(dropped) },
+        { 'compress:bits', 'compress:bits' }, { 'compress:bf16', 'compress:bf16' },
+        { 'compress:int8', 'compress:int8' },
+        { 'bits, the rest bf16', signs_and 'compress:bf16' }, { 'bits, the rest int8', signs_and 'compress:int8' },
+        { 'recompute those, the rest bf16', policy.compose(policy.by_op(dropped), 'compress:bf16') },
+        { 'budget of a third', policy.budget(half) },
+        { 'the same, int8 allowed', policy.budget(half, { allow = { 'compress:int8' } }) },
+    }
+    local times, found = {}, {}
+    for i = 1, #arms do times[i] = {} end
+    for turn = 1, TURNS do
+        for i, arm in ipairs(arms) do
+            found[i] = wane.measure(fn, { policy = arm[2], steps = 1 }) -- after a first one, which resizes the arena
+            times[i][turn] = found[i].seconds
+        end
+    end
+    for i = 1, #arms do table.sort(times[i]) end
+    local rows, exact_bytes, kept_bits, lossy = {}, true, true, 0
+    local middle = math.ceil(TURNS / 2)
+    for i, arm in ipairs(arms) do
+        local e, m = wane.gradient_error(fn, { policy = arm[2] }), found[i]
+        rows[i] = { arm[1], exact(m.predicted_peak), exact(m.peak), ('%.0f %%'):format(100 * m.peak / found[1].peak),
+            ('%.2f'):format(times[i][middle] / times[1][middle]),
+            e.exact and 'none' or ('%.1e'):format(e.total.relative),
+            e.lossy > 0 and ('lossy, %d values'):format(e.lossy) or '' }
+        exact_bytes = exact_bytes and m.exact and m.peak == m.predicted_peak
+        kept_bits = kept_bits and (e.lossy > 0) ~= e.exact
+        lossy = lossy + (e.lossy > 0 and 1 or 0)
+    end
+    print(('\n%d blocks of layer norm, Linear, ReLU, dropout, Linear, d = %d, %d rows; measured'):format(BLOCKS, D,
+        ROWS))
+    print(text.text({ 'kept', 'predicted peak', 'measured', '', 'time', 'gradient error', '' }, rows))
+    claim(exact_bytes, 'the measured peak is the predicted one in every row')
+    claim(kept_bits and lossy > 0, 'gradients differ where a row says lossy, and nowhere else')
+    claim(found[4].peak < found[1].peak and found[8].peak < found[6].peak,
+        'signs as bits take less, alone and beside int8, and lose nothing')
+end
+
 local chain = equal_layers()
 unequal_layers()
 search_in_units(chain)
 search_in_bytes()
 corrections()
 attention()
+kept_in_less()
 if not is_right then os.exit(1, true) end

@@ -12,6 +12,10 @@
 #include "../runtime/base/status.h"
 #include "../runtime/base/type.h"
 
+/* Where values wait outside a device's memory, and the ways between. */
+enum wn_place { WN_PLACE_HOST, WN_PLACE_DISK, WN_PLACE_COUNT };
+enum wn_way { WN_WAY_OUT, WN_WAY_IN, WN_WAY_COUNT };
+
 /* What a library made of a node when a plan was loaded. The plan lets it go. */
 struct wn_made {
     void (*let_go)(struct wn_made *m);

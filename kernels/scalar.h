@@ -46,6 +46,23 @@ WN_FN uint16_t wn_to_bf16(float x)
     return (uint16_t)(x != x ? quiet : rounded);
 }
 
+/* A group of numbers as whole ones of [-127, 127] times a scale, `top` being the largest magnitude of the group: an element
+ * comes back within half a scale. Below 2^-119 a group is all zeros, so that a scale has all its bits; with an infinity
+ * or a NaN in it its scale is NaN, and so is every element that comes back: nothing that went wrong is hidden. */
+WN_FN float wn_int8_scale(float top)
+{
+    const float least = 1.504632769e-36f; /* 2^-119 */
+    if (top < least) return 0.0f;
+    return top <= 3.402823466e38f ? top / 127.0f : NAN;
+}
+
+/* inverse: 1 / scale. To the nearest whole number, ties to even: it is in the low bits of the sum. */
+WN_FN int8_t wn_int8_code(float x, float inverse)
+{
+    const float round = 12582912.0f;
+    return (int8_t)(wn_to_bits(x * inverse + round) - wn_to_bits(round));
+}
+
 /* 2^e for -126 <= e <= 127; any other e gives some float, never undefined behaviour. */
 WN_FN float wn_power_of_two(int32_t e)
 {

@@ -101,6 +101,14 @@ static int32_t read_onednn(void)
     return WN_ONEDNN_AUTO;
 }
 
+/* Where files of offloaded values lie: not in memory, as TMPDIR's may be. */
+static int32_t read_folder(void)
+{
+    const char *named = getenv("WANE_OFFLOAD_DIR"), *temporary = getenv("TMPDIR");
+    if (named != NULL && named[0] != 0) return wn__depot_folder(named);
+    return wn__depot_folder(temporary != NULL && temporary[0] != 0 ? temporary : "/var/tmp");
+}
+
 int32_t wn_start(void)
 {
     static int32_t started;
@@ -113,6 +121,7 @@ int32_t wn_start(void)
     WN_TRY(wn__device_start(read_onednn()));
     WN_TRY(read_device());
     read_threads();
+    WN_TRY(read_folder());
     pthread_atfork(NULL, NULL, note_fork);
     wn__sync_on = sync != 0;
     wn__poison_on = poison != 0;
@@ -257,7 +266,10 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
                               .peak = l->peak,
                               .peak_reserved = l->peak_reserved,
                               .limit = l->limit,
-                              .host = wn__alloc_host_bytes()};
+                              .host = wn__alloc_host_bytes(),
+                              .disk = l->disk,
+                              .disk_limit = l->disk_limit,
+                              .away = l->away};
     memcpy(out->kinds, l->kinds, sizeof out->kinds);
     memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
     return WN_OK;
@@ -269,6 +281,15 @@ int32_t wn_memory_limit(int32_t device, int64_t bytes)
     if (bytes < 0)
         return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
     wn__ledger(device)->limit = bytes;
+    return WN_OK;
+}
+
+int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
+{
+    WN_TRY(check_device(device));
+    if (bytes < 0)
+        return wn__fail(WN_VALUE, "memory.limit_disk: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
+    wn__ledger(device)->disk_limit = bytes;
     return WN_OK;
 }
 
@@ -288,7 +309,20 @@ int32_t wn_memory_trim(int32_t device)
     WN_TRY(check_device(device));
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
+    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__depot_trim(device, place);
     return wn__arena_shrink(device, 0);
+}
+
+int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in)
+{
+    double seconds[WN_WAY_COUNT] = {0};
+    WN_TRY(check_device(device));
+    if (place < 0 || place >= WN_PLACE_COUNT || bytes < (1 << 20))
+        return wn__fail(WN_VALUE, "probe: place 0 or 1 and at least 1 MiB, got %d and %lld", place, (long long)bytes);
+    WN_TRY(wn__depot_probe(device, place, bytes, seconds));
+    *out = seconds[WN_WAY_OUT];
+    *in = seconds[WN_WAY_IN];
+    return WN_OK;
 }
 
 static void forget_plans(void)
@@ -307,13 +341,17 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
+    else if (strcmp(option, "fail_offload") == 0) wn__depot_fault[WN_WAY_OUT] = (int32_t)value;
+    else if (strcmp(option, "fail_fetch") == 0) wn__depot_fault[WN_WAY_IN] = (int32_t)value;
+    else if (strcmp(option, "disk_full") == 0) wn__depot_full = value != 0;
+    else if (strcmp(option, "move_delay") == 0) wn__depot_delay_us = (int32_t)value;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else
         return wn__fail(
             WN_VALUE,
             "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, fail_alloc, "
-            "fail_write, unnamed_files, forget_plans",
+            "fail_write, unnamed_files, fail_offload, fail_fetch, disk_full, move_delay, forget_plans",
             option);
     return WN_OK;
 }

@@ -85,7 +85,7 @@ int32_t wn_step_count(int32_t program)
 
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
-    static const char *const words[] = {"run", "free", "read", "pack", "unpack"};
+    static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
@@ -103,10 +103,13 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .block = n->block + 1,
                             .is_free = n->what == WN_DO_FREE,
                             .store = store,
-                            .seconds = wn__instr_seconds(p->form, s, i),
+                            .move = wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT ? n->move : -1,
+                            .counts = 1,
+                            .seconds = s->seconds[i],
                             .workspace = n->work_bytes,
                             .live = s->live[i]};
     if (store < 0) return WN_OK;
+    out->counts = wn__store_counts(p->form, &s->store[store]);
     out->kind = s->store[store].kind;
     out->space = s->store[store].space;
     out->offset = s->store[store].offset;
@@ -216,10 +219,16 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
         *n = *with;
     } else if (strcmp(field, "inplace") == 0) {
         n->inplace = (int32_t)value;
-    } else if (strcmp(field, "input") == 0 && wn__instr_has_kernel(n) && p->form->node[n->node].n_in > 0) {
+    } else if (strcmp(field, "input") == 0 && (wn__instr_has_kernel(n) || wn__instr_way(n) >= 0) &&
+               p->form->node[n->node].n_in > 0) {
         s->in[n->in_at] = (int32_t)value;
     } else if (strcmp(field, "offset") == 0 && store >= 0) {
         s->store[store].offset = value;
+    } else if (strcmp(field, "drop") == 0) {
+        memmove(n, n + 1, (size_t)(s->n - step - 1) * sizeof *n);
+        s->n--;
+    } else if (strcmp(field, "move") == 0) {
+        n->move = (int32_t)value;
     } else if (strcmp(field, "cell") == 0) {
         n->cell[0] = (int32_t)value;
     } else {

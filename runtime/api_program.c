@@ -144,6 +144,17 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t word)
     return WN_OK;
 }
 
+int32_t wn_allow(int32_t program, int32_t word)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (wn__action_name(word) == NULL)
+        return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", word);
+    p->form->allowed |= 1 << wn__action_resolved(p->form, word);
+    return WN_OK;
+}
+
 const char *wn_refusal(int32_t program, int32_t i, int32_t word)
 {
     struct wn_program *p;
@@ -340,6 +351,15 @@ int32_t wn_program_cell(int32_t program, int32_t i)
     int32_t id = wn__handle_new(WN_HANDLE_CELL, p->cell[i]);
     if (id >= 0) wn__cell_ref(p->cell[i]);
     return id;
+}
+
+const char *wn_program_cell_name(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL || p->cell == NULL || i < 0 || i >= p->form->n_cells) return "";
+    int32_t of = p->form->cell[i].gradient_of;
+    const char *name = p->cell[of >= 0 ? of : i]->name;
+    return name == NULL ? "" : name;
 }
 
 int32_t wn_program_cells(int32_t program)

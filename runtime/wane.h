@@ -58,16 +58,21 @@ enum { WN_KIND_PARAMETER, WN_KIND_GRADIENT, WN_KIND_OPTIMIZER, WN_KIND_BUFFER, W
 WN_API int32_t wn_device_count(void);
 WN_API const char *wn_device_name(int32_t device); /* "cpu", "meta", ...; NULL past the last */
 WN_API const char *wn_kind_name(int32_t kind);
-struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kinds[9], peak_kinds[9]; };
+struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kinds[9], peak_kinds[9], disk, disk_limit,
+                   away; /* of offloaded values: file space; host memory beside a device's own */ };
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
 WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes); /* reserved bytes; 0: none */
+WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes); /* file space a program may take; 0: no limit */
 WN_API int32_t wn_memory_reset_peak(int32_t device);
+/* Seconds to move bytes to host memory (place 0) or disk (1) and back, cold: what plans of this machine assume. */
+WN_API int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in);
 WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs back */
 /* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
  * outside its buffers), "trace" (keep the executed instruction numbers), "fail_alloc" (fail the nth from now),
  * "fail_write" (the same for calls of the system that write a file), "unnamed_files" (0: as on file systems
  * without), "replay" (every value that is computed again is compared with what it was: WN_ILLEGAL when a bit differs),
- * "replay_fault" (flips a bit of the nth value computed again in the next run: specs). */
+ * "replay_fault" (flips a bit of the nth value computed again in the next run: specs), "fail_offload", "fail_fetch" (fail
+ * the nth move from now), "disk_full" (1: no space to offload to), "move_delay" (microseconds each move takes longer). */
 WN_API int32_t wn_debug(const char *option, int64_t value);
 WN_API int64_t wn_debug_get(const char *option);
 
@@ -173,6 +178,7 @@ struct wn_residual { const char *op, *path, *module, *name; int32_t node, index,
 WN_API int32_t wn_residual_count(int32_t program);
 WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
+WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
 WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t word);
 WN_API const char *wn_action_name(int32_t word); /* "compress:bf16"; "": the word is no action of this version */
@@ -189,7 +195,8 @@ WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be
 /* A recipe from outside (plan/recipe_text.c). Blocks end at limit[b], a place: the forward's values count from 1. */
 enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
 struct wn_recipe_step { int32_t what, block, root, keep_at, n_keep; }; /* block from 1; root from 1, 0: the block's own */
-struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *action /* words, 0: none */, *limit; int32_t n_steps, n_blocks; };
+struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *action /* words, 0: none */, *limit; int32_t n_steps, n_blocks,
+                         ahead; /* eighths, 0 to 8: room for moves to be under way (plan/slide.c); -1: as if nothing is said */ };
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
@@ -205,15 +212,18 @@ WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i'
 WN_API int32_t wn_results(int32_t program); /* how many */
 WN_API int32_t wn_program_cells(int32_t program);
 WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
+WN_API const char *wn_program_cell_name(int32_t program, int32_t i); /* of a gradient: that of its cell */
 
 /* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
 struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds,
                     measured_seconds; /* of seconds: what the table of costs knew */ int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
                     moved; /* bytes read + written by all instructions, by the cost rules */ int32_t packed, lossy; /* values kept in
-                    another form; of those, how many do not come back to the bit */ };
+                    another form; of those, how many do not come back to the bit */
+                    int64_t host, disk, out, in; /* bytes of the depots; bytes moved out and in */
+                    double move_seconds, stall_seconds; /* of all moves; of those, what is waited for */ };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
 /* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
-struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch; };
+struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
 WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
 WN_API const char *wn_target_name(int32_t target);
 WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
@@ -222,9 +232,10 @@ WN_API const char *wn_cost_key_step(int32_t program, int32_t i); /* the same of 
 WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
 WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
 struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
-                     replayed, replayed_bytes; /* values compared, with debug "replay" */ double seconds; };
+                     replayed, replayed_bytes; /* values compared, with debug "replay" */ double seconds;
+                     int64_t host, disk, out, in; double move_seconds, stall_seconds; /* as in wn_summary */ };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
-struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free, store; int64_t offset, bytes, workspace,
+struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
                  live; double seconds; };
 WN_API int32_t wn_step_count(int32_t program);
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);

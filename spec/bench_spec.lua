@@ -3,6 +3,7 @@
 -- those of the data beside them (spec/bench/results.lua).
 local helper = require 'spec.helper'
 local report = require 'spec.bench.report'
+local budgetreport = require 'spec.bench.budgetreport'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
@@ -115,12 +116,123 @@ describe('spec/bench/publish.lua', function()
         assert.not_equal(PAGE, read 'README.md')
     end)
 
+    it('writes the tables of each bench between its own markers', function()
+        local both = PAGE .. PAGE:gsub('rival', 'budget')
+        write('README.md', both)
+        write('spec/bench/RESULTS.md', both)
+        local data = fixture(true)
+        data.bench, data.network, data.turns, data.costs = 'budget', 'a stack', 9, 'measured'
+        data.budgets = { { part = 0.5, bytes = 2000, kept = true } }
+        data.rows = { { name = 'save_all', kind = 'all', bytes = 4000, predicted = 2, seconds = 1, is_equal = true },
+            { name = 'budget', kind = 'budget', part = 0.5, bytes = 1, predicted = 2, seconds = 1, is_equal = true },
+            { name = 'everything saved', kind = 'torch', bytes = 2000, seconds = 2 } }
+        write('budget.lua', 'return ' .. text_of(data))
+        local out, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/budget.lua'):format(LUAJIT,
+            folder, folder))
+        assert.equal(0, code, out)
+        local page = report.replace(both, 'budget', budgetreport.readme(data))
+        assert.equal(page, read 'README.md')
+        assert.equal(read 'budget.lua', read 'spec/bench/results_budget.lua')
+        publish(fixture(true))
+        assert.equal(report.replace(page, 'rival', report.readme(fixture(true))), read 'README.md')
+    end)
+
     it('touches nothing when a page has no markers', function()
         write('spec/bench/RESULTS.md', 'bare\n')
         local out, code = publish(fixture(true))
         assert.not_equal(0, code)
         assert.truthy(out:match "no markers for 'rival'", out)
         assert.equal(PAGE, read 'README.md')
+    end)
+end)
+
+describe('what budget.lua found', function()
+    local function arm(name, kind, bytes, seconds, more)
+        local r = { name = name, kind = kind, bytes = bytes, seconds = seconds }
+        if kind ~= 'torch' then r.is_equal = true end
+        for key, value in pairs(more or {}) do r[key] = value end
+        return r
+    end
+
+    -- At 3000 bytes PyTorch has an arm that fits, at 2000 none; what is faster but larger must not be chosen.
+    local function found(with_torch)
+        local data = { bench = 'budget', turns = 9, threads = 2, costs = 'measured', network = 'a stack',
+            machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 },
+            load = { start = '0.1 0.2 0.3', finish = '1 2 3' },
+            budgets = { { part = 0.75, bytes = 3000, kept = true }, { part = 0.5, bytes = 2000, kept = true },
+                { part = 0.25, bytes = 1000, kept = false } },
+            rows = { arm('save_all', 'all', 4000, 1, { predicted = 2, nodes = 0 }),
+                arm('budget: 75 %', 'budget', 2990, 1.05, { part = 0.75, predicted = 2.02, nodes = 3 }),
+                arm('budget: 50 %', 'budget', 2000, 1.1, { part = 0.5, predicted = 2.15, nodes = 5 }),
+                arm('by hand: sqrt', 'hand', 2500, 1.2, { predicted = 2.4, nodes = 9, is_equal = false }) } }
+        if with_torch then
+            data.torch = { version = '9.9', threads = 2, libraries = 'MKL 1' }
+            for _, r in ipairs { arm('everything saved', 'torch', 5000, 2),
+                arm('checkpoint_sequential, 2 segments', 'torch', 2800, 4.2),
+                arm('checkpoint_sequential, 3 segments', 'torch', 3001, 3),
+                arm('checkpoint of each block', 'torch', 2900, 3.15),
+                { name = 'compiled, memory budget 0.5', kind = 'torch', why = 'no: no compiler' } } do
+                table.insert(data.rows, r)
+            end
+        end
+        return data
+    end
+
+    it('chooses by seconds among what keeps the bytes, and says when nothing does', function()
+        local rows = {}
+        for line in budgetreport.summary(found(true)):gmatch '[^\n]+' do rows[#rows + 1] = line end
+        assert.equal('| 3,000 | 75 % | 1.0500 | +1.0 % | +5.0 % |  | sqrt: 1.2000 s, 1.14 x | '
+            .. 'checkpoint of each block: 3.1500 s, 3.00 x | 2 segments: 4.2000 s, 4.00 x | none runs here |', rows[3])
+        assert.equal('| 2,000 | 50 % | 1.1000 | +7.5 % | +10.0 % | <= 8 % | none fits, the least is 2,500 | '
+            .. 'none fits, the least is 2,800 | none fits, the least is 2,800 | none runs here |', rows[4])
+        assert.equal('| 1,000 | 25 % | cannot be kept |  |  |  |  |  |  |  |', rows[5])
+    end)
+
+    it('shows every arm, and says what did not run and what differs', function()
+        local text = budgetreport.results(found(true))
+        for _, line in ipairs { '| by hand: sqrt | 2,500 | 2.4000 | 1.2000 | +20.0 % | +20.0 % | 9 | DIFFER |',
+            '| PyTorch, checkpoint of each block | 2,900 |  | 3.1500 |  | +57.5 % |  |  |',
+            '| PyTorch, compiled, memory budget 0.5 |  |  | no: no compiler |  |  |  |  |' } do
+            assert.truthy(text:find('\n' .. line .. '\n', 1, true), line .. '\n' .. text)
+        end
+    end)
+
+    it('has no column of PyTorch where there was none, and says so', function()
+        local text = budgetreport.results(found(false))
+        assert.truthy(text:find('measured | aim | by hand |\n', 1, true))
+        assert.truthy(text:find('There was no PyTorch', 1, true))
+    end)
+
+    it('is published when it is whole', function()
+        local new, old = found(true), found(true)
+        assert.is_nil(budgetreport.refusal(new, old))
+        assert.truthy(budgetreport.refusal(found(false), old):match 'PyTorch')
+        new.turns = 2
+        assert.truthy(budgetreport.refusal(new):match 'turns')
+        new.turns, new.small = 9, true
+        assert.truthy(budgetreport.refusal(new):match 'small')
+    end)
+
+    it('stands in both pages as it was measured', function()
+        local kept = loadfile(helper.root .. '/spec/bench/results_budget.lua')
+        if not kept then -- nothing was published yet, and the pages say so
+            for _, page in ipairs { 'README.md', 'spec/bench/RESULTS.md' } do
+                local shown = report.marked(helper.read(page), 'budget')
+                assert.truthy(shown:find('not%s+measured on a quiet machine yet'), page)
+            end
+            return
+        end
+        local data = kept()
+        assert.is_nil(budgetreport.refusal(data))
+        assert.truthy(data.torch)
+        for _, r in ipairs(data.rows) do
+            assert.truthy(r.why or r.seconds > 0 and r.bytes > 0, r.name)
+            assert.is_true(r.kind == 'torch' or r.is_equal, r.name)
+        end
+        local pages = { ['README.md'] = budgetreport.readme, ['spec/bench/RESULTS.md'] = budgetreport.results }
+        for page, show in pairs(pages) do
+            assert.equal('\n' .. show(data) .. '\n', (report.marked(helper.read(page), 'budget')))
+        end
     end)
 end)
 
@@ -181,5 +293,18 @@ describe('the data of a bench', function()
         assert.truthy(data.machine.GiB > 0 and data.load.start:match '^[%d.]+ ')
         assert.truthy(data.partial and data.small)
         assert.equal(2, select(2, report.readme(data):gsub('batch', '')))
+    end)
+
+    it('of budgets are one too', function()
+        local path = os.tmpname()
+        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/budget.lua --small --turns 1 --out %s')
+            :format(LUAJIT, path))
+        assert.equal(0, code, out)
+        local data = dofile(path)
+        os.remove(path)
+        assert.truthy(out:find(budgetreport.results(data), 1, true) and out:find('has no PyTorch', 1, true))
+        assert.equal('save_all', data.rows[1].name)
+        assert.truthy(#data.rows > 4 and data.rows[2].bytes <= data.budgets[1].bytes)
+        for _, r in ipairs(data.rows) do assert.is_true(r.is_equal and r.seconds > 0, r.name) end
     end)
 end)

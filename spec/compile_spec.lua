@@ -135,6 +135,35 @@ describe('a compiled step', function()
         assert.same(run(plain), run(wane.compile))
     end)
 
+    it('did not happen when it is stopped, and happens when it is called again', function()
+        local C = require('wane.ffi').C
+        local function run(stopped_at, opts)
+            local model = make()
+            model[3].p = 0 -- masks come from how much was drawn before, and a stopped step drew too
+            local opt = wane.optim.AdamW(model:parameters(), opts)
+            local step = wane.compile(function(x, y) return opt:step(nn.cross_entropy(model(x), y)) end)
+            local data, counts = batches(6), {}
+            wane.manual_seed(9)
+            for i = 1, 6 do
+                if i == stopped_at then
+                    C.wn_interrupt(1)
+                    local fine, why = pcall(step, data[i][1], data[i][2])
+                    C.wn_interrupt(0)
+                    assert.is_false(fine)
+                    assert.equal('interrupt', why.code)
+                end
+                step(data[i][1], data[i][2])
+                counts[i] = opt:state_dict().count[1]
+            end
+            return counts, state(model), opt:state_dict().cells['v.1']:totable()
+        end
+        for _, opts in ipairs { { lr = 0.01 }, { lr = 0.01, clip_norm = 0.5 } } do
+            local want = { run(nil, opts) }
+            assert.same({ 1, 2, 3, 4, 5, 6 }, want[1])
+            for i = 2, 6 do assert.same(want, { run(i, opts) }) end
+        end
+    end)
+
     it('obeys a policy', function()
         local model = make()
         local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })

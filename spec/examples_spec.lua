@@ -63,11 +63,123 @@ describe('examples/catalogue.lua', function()
     it('finds its claims', function()
         local out = example('catalogue', '')
         assert.is_nil(out:match 'DOES NOT HOLD', out)
-        assert.equal(16, select(2, out:gsub('\n  holds  ', '')))
+        assert.equal(19, select(2, out:gsub('\n  holds  ', '')))
         local rows = rows_of(out, 'segments k  k + ceil(L/k)')
         assert.same({ '5', '9', '9', '26.7 %', '9', '20.0 %' }, rows[2])
         assert.same({ '10', '12', '12', '30.0 %', '12', '15.0 %' }, rows[3])
         assert.truthy(out:match 'every fourth single Linear as a region saves 0 of')
+    end)
+end)
+
+describe('examples/chargpt.lua', function()
+    local function text_of(path)
+        local file = assert(io.open(path, 'rb'))
+        local text = file:read '*a'
+        file:close()
+        return text
+    end
+
+    local function last_ratio(out)
+        return tonumber(out:match 'held%-out text: [%d.]+ nats a character, ([%d.]+) of the entropy')
+    end
+
+    it('learns, draws its losses, and says text that looks like what it read', function()
+        local to = folder()
+        local out = example('chargpt', '--size tiny --steps 1500 --sample 200 --out "' .. to .. '"')
+        local predicted, measured = out:match '([%d,]+) bytes predicted at the peak, ([%d,]+) measured'
+        assert.equal(predicted, measured)
+        local rows = rows_of(out, '    step  training')
+        assert.same({ '', '0' }, { rows[1][1], rows[1][2] })
+        assert.equal('1500', rows[#rows][2])
+        assert.is_true(tonumber(rows[1][4]) > 1.3) -- about ln 256 over the entropy: it knows nothing
+        -- A model of single characters stays at 1 or above; 0.76 was measured.
+        assert.is_true(last_ratio(out) < 0.85, out)
+        assert.equal(16, select(2, out:gsub(' |', '')))
+        assert.is_nil(out:find '[\r\27]')
+        assert_picture(to .. '/chargpt.svg', 10)
+        local said = out:match '\n\nlocal function (.-)\n\nmemory of cpu'
+        assert.equal(200, #said)
+        assert.is_true(select(2, said:gsub('[%s]', '')) > 10)
+    end)
+
+    it('goes on from a file with the same bits, and under a policy and a budget too', function()
+        local files = {}
+        for k, way in ipairs {
+            { '--size tiny --steps 20' }, { '--size tiny --steps 20 --stop 10', '--resume' },
+            { '--size tiny --steps 20 --policy recompute_all' },
+            { '--size tiny --steps 20 --stop 7 --budget 500000', '--resume --stop 8', '--resume --policy sqrt' },
+        } do
+            local to = folder()
+            for _, options in ipairs(way) do example('chargpt', options .. ' --sample 0 --out "' .. to .. '"') end
+            files[k] = text_of(to .. '/chargpt.safetensors')
+            assert.is_true(files[k] == files[1], table.concat(way, ', '))
+        end
+        local to = folder()
+        example('chargpt', '--size tiny --steps 20 --seed 2 --sample 0 --out "' .. to .. '"')
+        assert.is_false(text_of(to .. '/chargpt.safetensors') == files[1])
+    end)
+
+    it('saves at ^C, says how to go on, and goes on as if nothing had been', function()
+        local driver = os.tmpname()
+        finally(function() os.remove(driver) end)
+        assert.equal(0, (select(2, helper.lines('cc -std=c11 -D_GNU_SOURCE -O1 -o ' .. driver
+            .. ' spec/support/pty.c'))))
+        local to, whole = folder(), folder()
+        local command = ('TERM=xterm %s %s examples/chargpt.lua --out %s --sample 0 '):format(driver, LUAJIT, to)
+        local shown = helper.shell(command .. '--size tiny --steps 2000', table.concat({ 'expect left  loss',
+            'pause 300', 'send \\x03', 'expect this goes on', 'pause 100' }, '\n') .. '\n')
+        assert.matches('pty: exit 130\n$', shown)
+        local step = tonumber(shown:match 'stopped after step (%d+) of 2000')
+        assert.is_true(step > 0 and step < 2000)
+        assert.matches('\r\27%[K%d+/2000  %d[%d.]* a second, %d+ %w+ left  loss %d', shown)
+        local way_on = shown:match 'this goes on: (.-)\r?\n'
+        local out, code = helper.shell((way_on:gsub('^luajit', LUAJIT)) .. ' --sample 0')
+        assert.equal(0, code, out)
+        example('chargpt', '--size tiny --steps 2000 --sample 0 --out "' .. whole .. '"')
+        assert.is_true(text_of(to .. '/chargpt.safetensors') == text_of(whole .. '/chargpt.safetensors'))
+    end)
+
+    it('is shown in README.md as in its head, with the picture that lies beside it', function()
+        local shown = '\n' .. helper.read('examples/chargpt.lua'):match('^(.-)\nlocal root'):gsub('\n%-%- ? ? ?', '\n')
+        local section = helper.read('README.md'):match '\n## A character GPT\n(.-)\n## '
+        local count = 0
+        for block in section:gmatch '```text\n(.-)```' do
+            assert.truthy(shown:find('\n' .. block, 1, true), block)
+            count = count + 1
+        end
+        assert.equal(3, count)
+        assert_picture(helper.root .. '/' .. section:match '%]%((%S-%.svg)%)', 15)
+    end)
+
+    it('refuses what it does not know, and what a checkpoint has decided', function()
+        for options, words in pairs {
+            ['--step 3'] = "unknown option '--step'; known: .*--steps", ['--steps 2.5'] = 'whole number, got 2.5',
+            ['--resume --steps 3'] = 'keeps what it began with', ['--size big'] = 'tiny, small, medium',
+            ['--temperature 0'] = 'above 0', ['--resume --out /nowhere'] = 'No such file',
+        } do
+            local text, code = helper.shell(LUAJIT .. ' examples/chargpt.lua ' .. options)
+            assert.equal(1, code, text)
+            assert.truthy(text:match((words:gsub('%-', '%%-'))), text)
+        end
+    end)
+end)
+
+describe('examples/techniques.lua', function()
+    it('finds its claims, small', function()
+        local out = example('techniques', '--small')
+        assert.is_nil(out:match 'DOES NOT HOLD', out)
+        assert.equal(11, select(2, out:gsub('\n  holds  ', '')))
+        local function table_of(head)
+            local rows = {}
+            for _, cells in ipairs(rows_of(out, head)) do
+                if cells[1] ~= '' then rows[#rows + 1] = cells end -- no claim
+            end
+            return rows
+        end
+        local calls, measured = table_of 'wane. ', table_of 'what '
+        assert.same({ 6, 7, 4, 3 }, { #calls, #measured, #table_of 'step ', #table_of 'rule ' })
+        for _, cells in ipairs(calls) do assert.equal(calls[1][#calls[1]], cells[#cells]) end
+        for _, cells in ipairs(measured) do assert.equal(cells[2], cells[3]) end
     end)
 end)
 
@@ -112,6 +224,21 @@ describe('examples/deepmlp.lua', function()
         local text, code = helper.shell(LUAJIT .. ' examples/deepmlp.lua --with 3')
         assert.equal(1, code)
         assert.truthy(text:match "unknown option '%-%-with'")
+    end)
+end)
+
+describe('examples/offload.lua', function()
+    it('runs small: bytes as predicted, equal bits, and a third of the activations on disk', function()
+        local out = example('offload', '--small')
+        local rows = rows_of(out, 'plan  ')
+        assert.equal(5, #rows)
+        for i, row in ipairs(rows) do
+            assert.equal(row[2], row[3], row[1]) -- predicted, measured
+            assert.equal(i == 1 and '(reference)' or 'equal', row[7])
+        end
+        assert.is_true(tonumber((rows[3][5]:match '%d+')) >= 30)
+        assert.is_true(tonumber(rows[3][2]) < tonumber(rows[1][2]))
+        assert.truthy(out:find('room for everything%s+[%d.]+%s+0%.0')) -- where saving fits, nothing moves
     end)
 end)
 

@@ -236,6 +236,116 @@ describe('gradients that do not arrive', function()
     end)
 end)
 
+describe('a policy that matches nothing', function()
+    local policy = wane.policy
+    local model
+    before_each(function()
+        local layers = {}
+        for i = 1, 4 do layers[i] = nn.Sequential { nn.Linear(16, 16), nn.ReLU() } end
+        model = nn.Sequential(layers)
+    end)
+    local function fn() return model(x):sum() end
+
+    local function silent(p, who)
+        local found = of(explain(fn, { policy = p }), 'policy')
+        assert.equal(1, #found)
+        assert.equal(who, found[1].places[1])
+        assert.is_truthy(found[1].message:find('decides about none of the 5 values', 1, true), found[1].message)
+    end
+
+    it('in the graph is refused, with the nearest name', function()
+        local ok, e = pcall(explain, fn, { policy = policy.by_type { Relu = 'recompute' } })
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find("'Relu' matches nothing in this graph; did you mean 'ReLU'?", 1, true))
+    end)
+
+    it('of what the backward reads is found: a type that owns no value, an op whose result nobody reads', function()
+        silent(policy.by_type { ReLU = 'recompute' }, "'ReLU' of by_type{ReLU=recompute}")
+        silent(policy.by_type { ReLU = 'recompute', default = 'save' },
+            "'ReLU' of by_type{ReLU=recompute, default=save}")
+        silent(policy.by_op { sum = 'recompute', relu = 'recompute' }, "'sum' of by_op{relu=recompute, sum=recompute}")
+        silent(policy.by_path { { '^4%.1$', 'recompute' }, { '', 'save' } }, "'^4%.1$' of by_path")
+    end)
+
+    it('because its function never answers is found', function()
+        silent(function(r) return r.type == 'ReLU' and 'recompute' or nil end, 'function')
+        silent(policy.compose(function() end, policy.by_op { relu = 'recompute' }), 'function')
+    end)
+
+    it('is found where a module was given it', function()
+        model[2]:checkpoint(policy.by_op { sum = 'recompute' })
+        silent(nil, "'sum' of by_op{sum=recompute}")
+    end)
+
+    it('is none when it does decide, only saves, or is said to be optional', function()
+        for _, p in ipairs { policy.by_op { relu = 'recompute' }, policy.by_op { sum = 'save', default = 'recompute' },
+            policy.by_type { ReLU = 'recompute', optional = true }, 'every(2)', policy.budget '10 MiB',
+            wane.plan(fn, { policy = 'sqrt' }), policy.by_type { Sequential = 'recompute' } } do
+            assert.equal(0, #of(explain(fn, { policy = p }), 'policy'))
+        end
+    end)
+end)
+
+-- What public texts on checkpointing get wrong, written here as their readers would write it.
+describe('the mistakes of the texts', function()
+    it('every fourth single Linear as a region', function()
+        local layers = {}
+        for i = 1, 20 do layers[i] = nn.Linear(16, 16) end
+        local report = explain(function()
+            local y = x
+            for i, layer in ipairs(layers) do y = (i % 4 == 0 and wane.checkpoint(layer, y) or layer(y)):relu() end
+            return y:sum()
+        end)
+        assert.equal(1, #report)
+        assert.equal(5, #report[1].places)
+        assert.is_truthy(report[1].message:find('save 0 bytes', 1, true))
+    end)
+
+    it('a checkpoint by hand that detaches: the graph is cut and nothing is recomputed', function()
+        local model = blocks(4)
+        local function forward(detached)
+            local y = x
+            for i = 1, 3 do
+                y = detached and wane.no_grad(function() return model[i](y:detach()) end)
+                    or wane.checkpoint(model[i], y)
+            end
+            return model[4](y):sum()
+        end
+        local report = explain(function() return forward(true) end)
+        assert.equal(2, #report)
+        assert.is_truthy(of(report, 'detach')[1].message:find('12 parameters get none', 1, true))
+        assert.equal(12, #of(report, 'gradient')[1].places)
+        assert.equal(0, #explain(function() return forward(false) end))
+    end)
+
+    it('a region whose values are kept anyway, by a name', function()
+        local model = blocks(3)
+        local function forward(keep)
+            local y = wane.checkpoint(function(v)
+                local h = model[1].up(v)
+                if keep then h = h:retain() end
+                h = h:relu()
+                if keep then h = h:retain() end
+                return model[1].down(h)
+            end, x)
+            return model[3](model[2](y)):sum()
+        end
+        assert.equal(1, #of(explain(function() return forward(true) end), 'checkpoint'))
+        assert.equal(0, #explain(function() return forward(false) end))
+    end)
+
+    it('a chunked dim that an op mixes: refused, with the op, and the dims that would do', function()
+        local xs = wane.randn(2, 32, 16):retain()
+        for op, attention in pairs { attention = nn.Attention(16, 4, { causal = true }),
+            matmul = nn.Attention(16, 4, { tiled = false }) } do
+            local ok, e = pcall(wane.chunked, attention, xs, { size = 8, dim = 2 })
+            assert.is_false(ok)
+            assert.is_truthy(e.message:find('wane.chunked: ' .. op, 1, true), e.message)
+        end
+        assert.is_table(explain(function() return wane.chunked(blocks(2), xs, { size = 8, dim = 2 }):sum() end))
+    end)
+end)
+
 describe('a budget below the floor', function()
     it('is explained by what holds the bytes', function()
         local model = blocks(3)

@@ -103,6 +103,12 @@ local function words(seed)
     return function() return ({ 'save', 'recompute', nil })[roll(3)] end
 end
 
+-- The same with signs as bits wherever the backward asks for no more.
+local function signs(seed)
+    local word = words(seed)
+    return function(r) return r.sign_only and 'compress:bits' or word() end
+end
+
 describe('random networks', function()
     after_each(function()
         C.wn_debug('check', 0)
@@ -119,8 +125,8 @@ describe('random networks', function()
                 finite = finite + (expected:match '^%-?%d' and 1 or 0)
                 C.wn_debug('check', seed % 4 == 0 and 1 or 0)
                 C.wn_debug('poison', seed % 2)
-                local decisions = { 'recompute_all', words(seed), words(seed + 1000), 'every(2)' }
-                decisions[5] = false -- the marks alone
+                local decisions = { 'recompute_all', words(seed), words(seed + 1000), 'every(2)', signs(seed) }
+                decisions[6] = false -- the marks alone
                 for k, policy in ipairs(decisions) do
                     local what = ('network %d, decision %d'):format(seed, k)
                     local bits, ran = network(seed, policy or nil)

@@ -106,15 +106,6 @@ describe('a policy function', function()
         assert.is_truthy(text:find('not record or read', 1, true))
         assert.equal(4, (t + t):sum():item()) -- and afterwards everything works
     end)
-
-    it('may not answer words of later versions', function()
-        local _, fn = make(1)
-        for _, word in ipairs { 'offload', 'offload:disk', 'compress:int8' } do
-            local text, why = message(wane.plan, fn, { policy = function() return word end })
-            assert.is_truthy(text:find('not in this version', 1, true))
-            assert.equal('unsupported', why.code)
-        end
-    end)
 end)
 
 describe('by_type, by_op, by_name, by_path', function()

@@ -15,8 +15,8 @@ end
 -- Types a script of sends and expectations; what the terminal showed, without escape sequences and then with.
 local function typed(options, steps)
     -- INPUTRC: not the settings of whoever runs this.
-    local command = ("INPUTRC=/nowhere XDG_STATE_HOME=%s TERM=%s WANE_THREADS=2 %s ${LUAJIT:-luajit} -e \"package.path="
-        .. "'lua/?.lua;lua/?/init.lua;'..package.path; require'wane.repl'.run{reader=%s,script=%s}\"")
+    local command = ("INPUTRC=/nowhere XDG_STATE_HOME=%s LC_ALL=C.UTF-8 TERM=%s WANE_THREADS=2 %s ${LUAJIT:-luajit} "
+        .. "-e \"package.path='lua/?.lua;lua/?/init.lua;'..package.path; require'wane.repl'.run{reader=%s,script=%s}\"")
         :format(options.state or state, options.term or 'xterm', driver,
             options.reader and "'" .. options.reader .. "'" or 'nil',
             options.script and "'" .. options.script .. "'" or 'nil')
@@ -108,6 +108,40 @@ describe('the prompt at a terminal', function()
             'send opt:step(model(wane.ones(2, 8)):sum()):item() ~= nil\\r', 'expect true', 'expect > ', 'pause 100',
             'send \\x04',
         })
+    end)
+
+    -- A training loop is stopped; the list it filled, the frontier and the timeline of the step are drawn.
+    local function drawn(term)
+        return typed({ term = term }, {
+            'expect > ', 'send model = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8) };\\r',
+            'expect > ',
+            'send opt = optim.SGD(model:parameters(), {lr = 1e-3});\\r', 'expect > ',
+            'send x = wane.eval(wane.randn(64, 8));\\r', 'expect > ',
+            'send loss = function() return (model(x) ^ 2):mean() end\\r', 'expect > ',
+            'send losses = {}\\r', 'expect > ',
+            'send while true do losses[#losses + 1] = opt:step(loss()):item() end\\r', 'pause 400',
+            'send \\x03',
+            'expect interrupted', 'expect > ', 'send #losses > 3\\r', 'expect true', 'expect > ',
+            'send wane.plot(losses)\\r', 'expect step', 'expect > ',
+            'send print("the " .. "frontier")\\r', 'expect the frontier', 'expect > ',
+            'send wane.frontier(loss):plot()\\r', 'expect fastest', 'expect > ',
+            'send print("the " .. "timeline")\\r', 'expect the timeline', 'expect > ',
+            'send wane.plan(loss):plot()\\r', 'expect ^forward', 'expect > ', 'pause 100', 'send \\x04',
+        })
+    end
+
+    it('draws losses, a frontier and a timeline, with finer dots where the terminal has them', function()
+        for term, dots in pairs { xterm = '\226[\160-\163][\128-\191]', dumb = '|[^\n]*%.%.%.' } do
+            local text = drawn(term)
+            local charts = { text:match 'wane%.plot%(losses%)\n(.-)the frontier', text:match
+                '\nthe frontier(.-)the timeline', text:match '\nthe timeline(.*)' }
+            assert.equal(3, #charts)
+            for k, chart in ipairs(charts) do
+                assert.is_truthy(chart:find(dots), k .. chart)
+                assert.is_true(select(2, chart:gsub(' |', '')) >= 16, chart)
+            end
+            assert.equal(term == 'xterm', text:find '\226[\160-\163]' ~= nil)
+        end
     end)
 
     it('makes locals of a script names, and ^C stops the script', function()

@@ -109,6 +109,21 @@ end
 -- them first. In the fixture they have the model's dtype from the start.
 local tables = { attention_rope = '1', llama = '2.attn' }
 
+describe('the models of the fixture', function()
+    it('have every layer of wane.nn', function()
+        local module, met = require 'wane.module', {}
+        local function look(m)
+            met[module.type(m)] = true
+            for _, child in ipairs(module.children(m)) do look(child.module) end
+        end
+        on_meta(function()
+            for _, row in ipairs(fixture) do look(nn.Sequential(models[row.name]())) end
+        end)
+        local places = helper.read('lua/wane/nn/init.lua'):match 'local PLACES = (%b{})'
+        for name in places:gmatch '(%u%w+) = {' do assert.is_true(met[name], name) end
+    end)
+end)
+
 describe('what a layer in a Sequential saves', function()
     for _, row in ipairs(fixture) do
         for _, dtype in ipairs { 'f32', 'bf16', row.autocast and 'autocast' } do

@@ -3,7 +3,7 @@
  * pieces of the tiled one, which attention_forward.c and attention_grad.c are made of.
  *
  * No way keeps more than a tile of the (T, T) weights, and that on the thread's stack. A result is one chain of steps
- * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head, inside they go in order. */
+ * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head or take turns on it. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
@@ -66,13 +66,13 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
 /* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side
  * by side, and the products take it as it lies. */
 
-/* Memory that is needed soon, touched a few rows at a time while products run: up to four stretches of rows, each of
+/* Memory that is needed soon, touched a few rows at a time while products run: up to eight stretches of rows, each of
  * `bytes`. */
 struct wn__attention_ahead {
     struct {
         const char *at;
         int64_t step, rows;
-    } list[4];
+    } list[8];
     int64_t bytes;
     int32_t n, i; /* how many; the first with rows left */
 };
@@ -106,6 +106,7 @@ struct wn__attention_tile {
     float *s;
     uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
     int64_t ld, keys, width, diagonal;
+    int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
 };
 #define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
 #define WN_ATTENTION_KEPT WN_ATTENTION_DRAWN
@@ -157,9 +158,9 @@ void wn__attention_load(const struct wn__attention *k, const struct wn__attentio
 /* n rows of qkv from element `at` as f32, rows *step apart: where they lie, or widened into buffer (n, wide). */
 const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
                                int64_t *step);
-/* Back: from (n, ld) into out from element `at`, rows `to_row` apart. */
-void wn__attention_store(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                         int64_t to_row);
+/* Back: from (size, n), rows ld apart, into n rows of out from element `at`, `to_row` apart; buffer: n times size. */
+void wn__attention_store_turned(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
+                                int64_t to_row, float *buffer);
 
 /* What the weights that dropout leaves are multiplied with. */
 static inline float wn__attention_kept_factor(const struct wn__attention *k)

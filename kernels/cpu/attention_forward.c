@@ -80,7 +80,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
 {
     const struct wn__attention *k = f->k;
     const int64_t at = c * f->wide, query0 = w->at.first + c;
-    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY};
+    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY, 0};
     if (k->causal) {
         t.keys = least(keys->n, w->at.first + least(c + width, w->at.n) - keys->key0);
         t.diagonal = keys->key0 - query0;
@@ -104,14 +104,13 @@ static void finish(const struct forward *f, struct work *w)
     const struct wn__attention *k = f->k;
     float factor = wn__attention_kept_factor(k);
     for (int64_t c = 0; c < w->at.all; c++) w->sum[c] = factor / w->sum[c];
-    for (int64_t c = 0, width; c < w->at.all; c += width) {
+    int64_t to = wn__attention_result(k, w->at.b, w->at.first, w->at.h);
+    for (int64_t c = 0, width; c < w->at.n; c += width, to += width * k->out_row) {
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        wn__gemm_best()->transpose(w->result + at, width, k->size, width, w->query + at, f->wide);
+        wn__attention_store_turned(k, w->result + at, width, least(width, w->at.n - c), to, k->out_row, w->query);
     }
-    wn__attention_store(k, w->query, f->wide, w->at.n, wn__attention_result(k, w->at.b, w->at.first, w->at.h),
-                        k->out_row);
 }
 
 static struct stretch stretch_of(const struct forward *f, int64_t task)

@@ -1,11 +1,15 @@
-/* Tiled attention, backward: a task is one key head, so that the gradients of its keys and values are summed in order:
- * query heads of its group, then tiles of queries, then tiles of keys. For each tile of queries the keys come by
+/* Tiled attention, backward. The gradients of a key head's keys and values are summed in one order: query heads of its
+ * group, then tiles of queries, then tiles of keys. Many heads: a task is a key head. Few: threads take the tiles of
+ * queries in that order, and each goes over a tile of keys when the one before is done with it; so the bits are the same,
+ * and no product is computed twice. For each tile of queries the keys come by
  * twice: once for the weights, each tile's under the maximum seen so far, and the sums; once for the weights p and
  * their gradient
  *     ds = p (dropout(dy v) - dy y),   dq += ds k,   dk += ds q,   dv += dropout(p) dy.
  * Between the two a strip of weights stays in the second cache, where making it again would be a seventh of the work;
  * of longer rows the rest is made again. Nothing of the forward is kept but its result. */
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include "attention.h"
 #include "gemm.h"
@@ -18,11 +22,26 @@
 #define QUERIES 96
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
+#define EXPECTED 256 /* rows of the next head's keys, values and sums that are touched ahead */
+#define EXPECTING 4  /* the last tiles of keys, while whose products what comes next is touched */
 
 struct grad {
     const struct wn__attention *k;
     const struct wn__attention_kernel *kernel;
     int64_t wide, queries, keys; /* floats of a row in a tile; queries and keys of a tile */
+};
+
+/* Tiles of queries handed out one by one. Their numbers rise in the order of their sums, and a tile waits for lesser
+ * ones only: so the least that is not done waits for nobody, and however many threads come, all get done. */
+#define SLOTS WN_CPU_THREADS_MAX
+#define SLOT 8 /* a cache line */
+#define ALL_KEYS ((int64_t)1 << 32)
+#define EVERY_KEY (ALL_KEYS - 1)
+struct turns {
+    const struct grad *r;
+    int64_t tiles; /* of queries a head */
+    _Atomic int64_t next;
+    _Atomic int64_t done[SLOTS * SLOT]; /* turn ALL_KEYS + tiles of keys that it is done with */
 };
 
 struct work {
@@ -39,6 +58,8 @@ struct work {
     int64_t b, g, h, first, n, all; /* key head g, query head h, queries first .. first + n - 1 padded to `all` */
     int64_t held, stop;             /* keys whose weights are held; keys that are seen */
     struct wn__attention_ahead ahead;
+    struct turns *turns; /* NULL: this thread has the key head to itself */
+    int64_t turn;        /* the number of this tile of queries */
 } __attribute__((aligned(64)));
 
 static int64_t least(int64_t a, int64_t b)
@@ -46,11 +67,11 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* shared = dy y, row by row; in w->dy and w->dq. */
-WN_CLONES static void share(struct work *w, int64_t wide, int64_t size)
+/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart. */
+WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
-    for (int64_t c = 0; c < w->all; c++)
-        w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, w->dq + c * wide, size);
+    for (int64_t c = 0; c < w->n; c++) w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, y + c * step, size);
+    for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
 /* What the weights of a tile are multiplied with: 2^(best then - best) / sum. */
@@ -83,12 +104,12 @@ static void load_queries(const struct grad *r, struct work *w)
     transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
     load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
     load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
-    load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
-    share(w, r->wide, k->size);
+    if (k->dtype == WN_BF16) load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
+    if (k->dtype == WN_BF16) share(w, r->wide, k->size, w->dq, r->wide);
+    else share(w, r->wide, k->size, (const float *)k->y + at, k->out_row);
     for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
-    if (factor != 1) load_rows(r, w, k->dy, at, k->out_row, factor, w->dy);
+    if (factor != 1) multiply(w->dy, w->all * r->wide, factor);
     transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
-    memset(w->dq, 0, (size_t)(k->size * w->all) * sizeof *w->dq);
     w->held = least(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
     w->stop = k->causal ? w->first + w->n : k->time;
 }
@@ -100,7 +121,15 @@ static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, i
     *column = c;
     return (struct wn__attention_tile){
         w->weight + least(key0, w->held) * w->all + c, NULL, w->all, least(w->stop - key0, r->keys), w->all - c,
-        r->k->causal ? ahead - c : WN_ATTENTION_EVERY};
+        r->k->causal ? ahead - c : WN_ATTENTION_EVERY, 0};
+}
+
+/* Of the keys from key0 on, the first whose sums these queries begin: those that no query before sees. */
+static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0)
+{
+    if (w->h % (r->k->heads / r->k->kv_heads) != 0) return r->keys;
+    if (r->k->causal) return w->first > key0 ? w->first - key0 : 0;
+    return w->first == 0 ? 0 : r->keys;
 }
 
 /* Keys from key0 on: their weights, under the greatest score so far. */
@@ -118,18 +147,29 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     r->kernel->softmax(&t, best + c, sum + c, back);
 }
 
-/* What is needed after the last keys: the next tile of queries of the head, or the first of the next head. */
+/* What is needed after these queries: the next tile of the head, or the first of the next head, with the keys, values
+ * and sums that come with it. */
 static void expect(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
-    int64_t first = w->first + r->queries, h = w->h;
+    const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
+    int64_t first = w->first + r->queries, b = w->b, h = w->h;
     if (first >= k->time) first = 0, h++;
+    if (h == k->heads) h = 0, b++;
     w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
-    if (h == k->heads) return;
-    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, w->b, first, h);
-    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, w->b, first, h), k->row, n, k->dtype);
+    if (b == k->batch) return;
+    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
+    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
+    if (h % group != 0 || (first > 0 && !k->causal)) return;
+    int64_t key = wn__attention_key(k, b, first, h / group), sum = wn__attention_sum(k, b, first, h / group);
+    if (!k->causal) n = least(k->time, EXPECTED);
+    wn__attention_expect(&w->ahead, k->qkv, key, k->row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->qkv, key + values, k->row, n, k->dtype);
+    if (k->dtype == WN_BF16) return;
+    wn__attention_expect(&w->ahead, k->sums, sum, k->sums_row, n, WN_F32);
+    wn__attention_expect(&w->ahead, k->sums, sum + values, k->sums_row, n, WN_F32);
 }
 
 static void gradients(const struct grad *r, struct work *w, int64_t key0)
@@ -137,11 +177,12 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const struct wn__attention *k = r->k;
     int64_t values = k->kv_heads * k->size, c, step, all = w->all, at = wn__attention_key(k, w->b, key0, w->g);
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
+    t.fresh = fresh_of(r, w, key0);
     const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
-    struct wn__attention_product product = {t.keys, t.width, k->size, value, step, 1, w->dy_turned + c,
-                                            all,    ds,      all,     NULL,  NULL, 1};
+    struct wn__attention_product product = {t.keys, t.width, k->size, value, step,      1, w->dy_turned + c,
+                                            all,    ds,      all,     NULL,  &w->ahead, 1};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->p > 0) {
         t.kept = w->kept;
@@ -150,8 +191,8 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
     r->kernel->weigh(&t, ds, factor + c, w->shared + c);
-    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step, ds,
-                                             all,     w->dq + c, all,    NULL, &w->ahead, 0};
+    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step,     ds,
+                                             all,     w->dq + c, all,    NULL, &w->ahead, key0 == 0};
     wn__attention_over_keys(r->kernel, &product, &t);
     product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
                                              r->wide, sums,    k->sums_row, NULL, &w->ahead, 0};
@@ -160,6 +201,27 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     product.b = w->dy + c * r->wide;
     product.c = sums + values;
     wn__attention_over_queries(r->kernel, &product, &t);
+}
+
+static void wait_for(struct turns *t, int64_t turn, int64_t keys)
+{
+    _Atomic int64_t *done = &t->done[turn % SLOTS * SLOT];
+    for (int32_t i = 1; atomic_load_explicit(done, memory_order_acquire) < turn * ALL_KEYS + keys; i++)
+        if (i % 256 == 0) sched_yield();
+}
+
+/* Until the tile of queries before this one is done with so many tiles of keys. */
+static void wait_before(const struct grad *r, const struct work *w, int64_t keys)
+{
+    if (w->turns && w->turn % (w->turns->tiles * (r->k->heads / r->k->kv_heads)) != 0)
+        wait_for(w->turns, w->turn - 1, keys);
+}
+
+static void tell(const struct work *w, int64_t keys)
+{
+    if (!w->turns) return;
+    _Atomic int64_t *done = &w->turns->done[w->turn % SLOTS * SLOT];
+    atomic_store_explicit(done, w->turn * ALL_KEYS + keys, memory_order_release);
 }
 
 static void run_queries(const struct grad *r, struct work *w)
@@ -176,43 +238,84 @@ static void run_queries(const struct grad *r, struct work *w)
         float best[QUERIES], sum[QUERIES] = {0};
         memcpy(best, w->best, sizeof best);
         if (key0 >= w->held) weights(r, w, key0, best, sum);
-        if (key0 + r->keys >= w->stop) expect(r, w);
+        if (w->ahead.n == 0 && key0 + EXPECTING * r->keys >= w->stop) expect(r, w);
+        wait_before(r, w, key0 / r->keys + 1);
         gradients(r, w, key0);
+        tell(w, key0 / r->keys + 1);
     }
-    /* dq is turned where the queries were, which are done with. */
+    wait_before(r, w, EVERY_KEY);
+    tell(w, EVERY_KEY);
     multiply(w->dq, k->size * w->all, (float)k->scale);
-    wn__gemm_best()->transpose(w->dq, w->all, k->size, w->all, w->query, r->wide);
-    wn__attention_store(k, w->query, r->wide, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row);
+    wn__attention_store_turned(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row, w->query);
 }
 
-static void run_tasks(int64_t begin, int64_t end, void *ctx)
+static void run_tile(const struct grad *r, struct work *w, int64_t first)
+{
+    w->first = first;
+    w->n = least(r->k->time - first, r->queries);
+    w->all = (w->n + 15) / 16 * 16;
+    run_queries(r, w);
+}
+
+static void run_heads(int64_t begin, int64_t end, void *ctx)
 {
     const struct grad *r = ctx;
     const struct wn__attention *k = r->k;
-    int64_t group = k->heads / k->kv_heads, values = k->kv_heads * k->size;
+    int64_t group = k->heads / k->kv_heads;
     struct work w;
+    w.turns = NULL;
     for (int64_t task = begin; task < end; task++) {
         w.b = task / k->kv_heads;
         w.g = task % k->kv_heads;
-        for (int64_t t = 0; t < k->time; t++) {
-            float *sums = (float *)k->sums + wn__attention_sum(k, w.b, t, w.g);
-            memset(sums, 0, (size_t)k->size * sizeof *sums);
-            memset(sums + values, 0, (size_t)k->size * sizeof *sums);
-        }
         for (w.h = w.g * group; w.h < (w.g + 1) * group; w.h++)
-            for (w.first = 0; w.first < k->time; w.first += r->queries) {
-                w.n = least(k->time - w.first, r->queries);
-                w.all = (w.n + 15) / 16 * 16;
-                run_queries(r, &w);
-            }
+            for (int64_t first = 0; first < k->time; first += r->queries) run_tile(r, &w, first);
         wn__attention_round_sums(k, w.b, w.g);
     }
+}
+
+/* Every thread comes here once, and takes turns while there are any. */
+static void run_turns(int64_t begin, int64_t end, void *ctx)
+{
+    struct turns *t = ctx;
+    const struct grad *r = t->r;
+    const int64_t heads = r->k->heads;
+    struct work w;
+    w.turns = t;
+    (void)begin, (void)end;
+    while ((w.turn = atomic_fetch_add(&t->next, 1)) < r->k->batch * heads * t->tiles) {
+        w.b = w.turn / t->tiles / heads;
+        w.h = w.turn / t->tiles % heads;
+        w.g = w.h / (heads / r->k->kv_heads);
+        if (w.turn >= SLOTS) wait_for(t, w.turn - SLOTS, EVERY_KEY); /* its slot is this one's now */
+        run_tile(r, &w, w.turn % t->tiles * r->queries);
+    }
+}
+
+static void round_heads(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__attention *k = ctx;
+    for (int64_t task = begin; task < end; task++) wn__attention_round_sums(k, task / k->kv_heads, task % k->kv_heads);
+}
+
+/* Whether whole heads would leave threads without work for more than an eighth of it. */
+static int32_t in_turns(const struct grad *r, int64_t heads)
+{
+    int64_t threads = wn_cpu_threads(), rounds = (heads + threads - 1) / threads;
+    int64_t work = heads * r->k->heads / r->k->kv_heads * r->k->time * r->k->time;
+    return (rounds * threads - heads) * 8 > heads && r->k->time > r->queries && work >= 2 * WN_CPU_GRAIN_MATH;
 }
 
 void wn__attention_grad(const struct wn__attention *k)
 {
     struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    const int64_t heads = k->batch * k->kv_heads;
     r.queries = least(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
     r.keys = wn__attention_keys(k, KEY_FLOATS, KEYS);
-    wn__parallel_for(k->batch * k->kv_heads, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1, run_tasks, &r);
+    if (in_turns(&r, heads)) {
+        struct turns t = {.r = &r, .tiles = (k->time + r.queries - 1) / r.queries};
+        wn__parallel_for(wn_cpu_threads(), 1, run_turns, &t);
+        if (k->dtype == WN_BF16) wn__parallel_for(heads, WN_CPU_GRAIN_MATH / k->time + 1, round_heads, (void *)k);
+    } else {
+        wn__parallel_for(heads, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1, run_heads, &r);
+    }
 }

@@ -50,17 +50,24 @@ const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_
     return buffer;
 }
 
-void wn__attention_store(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                         int64_t to_row)
+static void store(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at, int64_t to_row)
 {
     for (int64_t i = 0; i < n; i++, from += ld, at += to_row) {
-        if (k->dtype == WN_BF16) {
-            uint16_t *out = (uint16_t *)k->out + at;
-            for (int64_t f = 0; f < k->size; f++) out[f] = wn_to_bf16(from[f]);
-        } else {
-            memcpy((float *)k->out + at, from, (size_t)k->size * sizeof *from);
-        }
+        uint16_t *out = (uint16_t *)k->out + at;
+        for (int64_t f = 0; f < k->size; f++) out[f] = wn_to_bf16(from[f]);
     }
+}
+
+void wn__attention_store_turned(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
+                                int64_t to_row, float *buffer)
+{
+    const struct wn__gemm_kernel *g = wn__gemm_best();
+    if (k->dtype == WN_F32) {
+        g->transpose(from, ld, k->size, n, (float *)k->out + at, to_row);
+        return;
+    }
+    g->transpose(from, ld, k->size, n, buffer, k->size);
+    store(k, buffer, k->size, n, at, to_row);
 }
 
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g)
@@ -69,8 +76,8 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
     for (int64_t t = 0; t < k->time; t++) {
         const float *sum = (const float *)k->sums + wn__attention_sum(k, b, t, g);
         int64_t values = k->kv_heads * k->size, at = wn__attention_key(k, b, t, g);
-        wn__attention_store(k, sum, 0, 1, at, 0);
-        wn__attention_store(k, sum + values, 0, 1, at + values, 0);
+        store(k, sum, 0, 1, at, 0);
+        store(k, sum + values, 0, 1, at + values, 0);
     }
 }
 
@@ -124,6 +131,8 @@ void wn__attention_over_queries(const struct wn__attention_kernel *g, const stru
 {
     struct wn__attention_product part = *p;
     for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        if (s.row < t->fresh) s.rows = least(s.rows, t->fresh - s.row);
+        part.first = s.row >= t->fresh;
         part.m = s.rows;
         part.k = p->k - s.column;
         part.a = p->a + s.row * p->ai + s.column * p->ak;

@@ -27,6 +27,7 @@ wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d); /* products with an op over them: matmul.c */
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);

@@ -99,7 +99,12 @@ struct wn_device wn__device_cpu = {.name = "cpu",
                                    .kernel = cpu_kernel,
                                    .prepare = cpu_prepare,
                                    .launch = cpu_launch,
-                                   .sync = cpu_sync};
+                                   .sync = cpu_sync,
+                                   .depot_open = wn__depot_host_open,
+                                   .depot_close = wn__depot_host_close,
+                                   .depot_start = wn__depot_host_start,
+                                   .depot_wait = wn__depot_host_wait,
+                                   .depot_stop = wn__depot_host_stop};
 
 /* Own tiles do not use AMX, oneDNN does. */
 static int32_t has_amx(void)

@@ -4,8 +4,8 @@
  * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
- * `swapped` is gemm.c's: few rows, B's rows along k. An output's chain over k depends on k alone; bits depend on
- * neither cut nor thread count. */
+ * `swapped` is gemm.c's: few rows, B's rows along k; `streamed` is for a short k and a large result. An output's chain
+ * over k depends on k alone; bits depend on neither cut nor thread count. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
@@ -18,9 +18,11 @@
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192    /* 32768: the same */
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
+#define FEW_LEAST 16      /* rows of A from which gemm_few.c's way pays; at 8 it takes 1.1-1.5 times as long */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
 #define TALL 512          /* rows of a block when A is read in place */
 #define COLUMN_UNIT 96    /* columns are cut at multiples: two strips, three cache lines of c */
+#define STREAM_WIDTH 32   /* columns of a strip then: a line of a row */
 #define STREAM_K 32       /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
 
 struct job {
@@ -29,7 +31,6 @@ struct job {
     struct wn__gemm_cut cut;
     int32_t in_place; /* words of k lie whole in memory, where k runs along it */
     int32_t stream;
-    int64_t width; /* of a strip, at most */
 };
 
 /* A block of outputs of one matrix of the batch. */
@@ -200,7 +201,7 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
     float packed_b[B_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t strips = (columns + w->width - 1) / w->width, width = up((columns + strips - 1) / strips, 16);
+    int64_t strips = (columns + w->kernel->nr - 1) / w->kernel->nr, width = up((columns + strips - 1) / strips, 16);
     int64_t k0 = k * w->kernel->per, steps = least(p->k - k0, t.kc * w->kernel->per), after = last ? 0 : k0 + steps;
     int64_t group = mr * (t.ak == 1 ? t.ai : t.kc); /* words from one tile's rows of A to the next one's */
     const float *a = t.a;
@@ -238,7 +239,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0;
     int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0;
     int64_t stretches = (words + STEPS - 1) / STEPS, step = stretches ? up((words + stretches - 1) / stretches, 16) : 0;
-    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .half_ld = p->n, .stream = w->stream};
+    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .half_ld = p->n};
     t.ai = direct ? p->ai / per : 1;
     t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */
@@ -254,6 +255,43 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + q->column0 : NULL;
     for (int64_t i = 0; i < rows; i++)
         round_row(sums + i * t.ldc, bias, columns, q->c + (q->row0 + i) * p->n + q->column0);
+}
+
+/* ---- past the caches ------------------------------------------------------------------------------------- */
+
+/* A short k and a result larger than the caches: all of it in one stretch. A tile of rows goes over a packed stretch of
+ * columns before the next rows do, so that the lines of a row are written one after the other. */
+static void run_streamed(const struct job *w, const struct block *q)
+{
+    float packed_a[A_WORDS] __attribute__((aligned(64)));
+    float packed_b[B_WORDS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    const int64_t mr = w->kernel->mr, steps = (p->k + 1) / 2;
+    const int64_t tall = A_WORDS / steps / mr * mr, wide = B_WORDS / steps / STREAM_WIDTH * STREAM_WIDTH;
+    struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = mr, .bk = STREAM_WIDTH, .first = 1, .stream = 1};
+    t.half_ld = p->n;
+    t.ahead_near = 1;
+    t.ahead_step = 64;
+    for (int64_t row = q->row0; row < q->row1; row += tall) {
+        int64_t rows = least(q->row1 - row, tall);
+        w->kernel->pack(q->a + row * p->ai, p->ai, p->ak, rows, p->k, mr, packed_a);
+        for (int64_t column = q->column0; column < q->column1; column += wide) {
+            int64_t columns = least(q->column1 - column, wide);
+            w->kernel->pack(q->b + column * p->bj, p->bj, p->bk, columns, p->k, STREAM_WIDTH, packed_b);
+            for (int64_t i = 0; i < rows; i += mr) {
+                t.m = least(rows - i, mr);
+                t.a = packed_a + i * steps;
+                t.ahead = (const char *)(t.a + mr * steps);
+                for (int64_t j = 0; j < columns; j += STREAM_WIDTH) {
+                    t.n = least(columns - j, STREAM_WIDTH);
+                    t.b = packed_b + j * steps;
+                    t.half = q->c + (row + i) * p->n + column + j;
+                    t.half_bias = p->bias ? (const uint16_t *)p->bias + column + j : NULL;
+                    w->kernel->tile(&t);
+                }
+            }
+        }
+    }
 }
 
 static void run_general(const struct job *w, const struct block *q)
@@ -279,6 +317,11 @@ static void run_general(const struct job *w, const struct block *q)
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
 
+static int32_t is_few(int64_t rows)
+{
+    return rows >= FEW_LEAST && rows <= WN_GEMM_FEW;
+}
+
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
@@ -298,7 +341,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (w->in_place && p->bk != 1 && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
+        else if (w->in_place && p->bk != 1 && p->k > 0 && is_few(q.row1 - q.row0)) wn__gemm_few(&few, &t);
+        else if (w->stream) run_streamed(w, &q);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -312,8 +356,8 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
     w.cut = wn__gemm_cut(p, kernel.mr, COLUMN_UNIT);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = !p->map && p->k <= STREAM_K && p->n % 32 == 0 && numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
-    w.width = w.stream && kernel.per > 1 ? 32 : kernel.nr;
+    w.stream = kernel.per == 2 && !p->map && p->k > 0 && p->k <= STREAM_K && p->n % STREAM_WIDTH == 0 &&
+               numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
     wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

@@ -5,6 +5,7 @@ local bytes = require 'wane.bytes'
 local policy = require 'wane.policy'
 
 local C = binding.C
+local tonumber = tonumber
 
 local away = {}
 
@@ -21,6 +22,16 @@ end
 function away.said(node)
     local is_action = node.word > C.WN_WORD_RECOMPUTE and node.away == 0
     return is_action and policy.word(node.word) or nil
+end
+
+--- What offloading takes, into a plan or a measurement: moved (bytes, out and back), move_seconds, stall_seconds
+-- (waited for), hidden (the part of move_seconds that is not).
+-- @param out table
+-- @param s wn_summary or wn_measured
+function away.fields(out, s)
+    out.moved = tonumber(s.out) + tonumber(s['in'])
+    out.move_seconds, out.stall_seconds = s.move_seconds, s.stall_seconds
+    out.hidden = s.move_seconds > 0 and math.max(0, 1 - s.stall_seconds / s.move_seconds) or 0
 end
 
 --- The word of a row of plan:residuals(), with what could not be done.
@@ -49,7 +60,10 @@ function away.text(plan, graph)
     for i, c in ipairs(order) do
         words[i] = ('%s %d values of %s%s'):format(c.word, c.n, bytes.text(c.bytes), c.lossy and ' (lossy)' or '')
     end
-    return 'between forward and backward: ' .. table.concat(words, ', ')
+    local moves = plan.moved > 0 and ('; %s moved in %.3g s, %.0f %% of it hidden; depots: %s on disk, %s of host '
+        .. 'memory'):format(bytes.text(plan.moved), plan.move_seconds, 100 * plan.hidden, bytes.text(plan.disk),
+        bytes.text(plan.host)) or ''
+    return 'between forward and backward: ' .. table.concat(words, ', ') .. moves
         .. (plan.lossy > 0 and '; gradients are not those of saving, to the bit' or '')
 end
 

@@ -212,8 +212,10 @@ local function run_again(step, inputs)
     for p, each in ipairs(recording.programs) do
         for _, optimizer in ipairs(step.clears[p] or {}) do optimizer:zero_grad() end
         for _, bind in ipairs(step.bindings[p]) do check(C.wn_rebind(each.handle, bind.leaf, inputs[bind.input].id)) end
-        if each.request.optimizer then each.request.optimizer:advance() end
+        local optimizer = each.request.optimizer
+        if optimizer then optimizer:ready() end
         each:rerun()
+        if optimizer then optimizer:advance() end
     end
     local out = {}
     for i = 1, recording.returned.n do

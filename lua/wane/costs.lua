@@ -34,8 +34,10 @@ function costs.file()
     return home() and ('%s/wane/costs-%d.txt'):format(home(), C.wn_threads()) or nil
 end
 
-local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine: rates a second.'
+local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine, link: rates a second.'
 local rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' }
+local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
+local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
 -- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none.
 local function read(name)
@@ -51,11 +53,18 @@ local function read(name)
                 if rates[k] then list[rates[k]] = tonumber(word) end
             end
             if k == #rates then found.machine = list end
+        elseif number == 'link' then
+            found.link = {}
+            for word in key:gmatch('%S+') do found.link[#found.link + 1] = tonumber(word) end
+            if #found.link ~= #links then found.link = nil end
         elseif tonumber(number) then
             found.seconds[key] = tonumber(number)
         end
     end
     file:close()
+    for i, link in ipairs(links) do
+        if found.machine and found.link then found.machine[link] = found.link[i] end
+    end
     return found
 end
 
@@ -67,6 +76,11 @@ local function write(name, found)
         local words = {}
         for i, rate in ipairs(rates) do words[i] = ('%.6g'):format(found.machine[rate]) end
         lines[2] = 'machine\t' .. table.concat(words, ' ')
+    end
+    if found.link then
+        local words = {}
+        for i, rate in ipairs(found.link) do words[i] = ('%.6g'):format(rate) end
+        lines[#lines + 1] = 'link\t' .. table.concat(words, ' ')
     end
     for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
     os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
@@ -83,6 +97,10 @@ local function put_target(name, t)
     local p = binding.new('struct wn_profile')
     p.cuda = t.cuda and 1 or 0
     for _, rate in ipairs(rates) do p[rate] = t[rate] end
+    for i, place in ipairs { 'host', 'disk' } do
+        p.out[i - 1] = t['to_' .. place] or assumed['to_' .. place]
+        p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
+    end
     return binding.id(C.wn_target_put(name, p))
 end
 
@@ -207,6 +225,10 @@ local function keep(name, seconds, machine)
     local found = read(name)
     for key, s in pairs(seconds) do found.seconds[key] = s end
     found.machine = machine or found.machine
+    if machine then
+        found.link = {}
+        for i, link in ipairs(links) do found.link[i] = machine[link] end
+    end
     if name then write(name, found) end
     take { seconds = seconds, machine = machine }
     local known = 0
@@ -261,9 +283,32 @@ local function best(fn, pattern)
     return seconds
 end
 
+-- Bytes a second out to host memory or disk and back, past any cache, into a table of rates.
+local function probe_links(machine, size)
+    local out, into = binding.new('double[1]'), binding.new('double[1]')
+    for place, name in ipairs { 'host', 'disk' } do
+        check(C.wn_probe(0, place - 1, size, out, into))
+        machine['to_' .. name], machine['from_' .. name] = size / out[0], size / into[0]
+    end
+end
+
+--- Measures what moving to host memory and disk and back takes, for the plans of this process; no file is written.
+-- @param size bytes moved, default 256 MiB
+-- @return { to_host, to_disk, from_host, from_disk } in bytes a second
+function costs.links(size)
+    costs.load()
+    local machine = {}
+    for k, v in pairs(costs.targets()[1]) do machine[k] = v end
+    probe_links(machine, size or 256 * 2 ^ 20)
+    put_target('this machine', machine)
+    return machine
+end
+
 --- Measures this machine's rates: products of 1024 x 1024 x 1024 in f32 and bf16 and 512 x 512 x 512 in f64, a sum of
--- two values of 128 MiB, an add of 1 element. Keeps them in the file of costs.
--- @return { f64, f32, bf16 (FLOP/s), bytes (a second), launch (seconds) }
+-- two values of 128 MiB, an add of 1 element, moves of 256 MiB to host memory and disk and back. Keeps them in the file
+-- of costs.
+-- @return { f64, f32, bf16 (FLOP/s), bytes (a second), launch (seconds), to_host, to_disk, from_host, from_disk (bytes
+-- a second) }
 function costs.machine()
     local wane = require 'wane'
     costs.load()
@@ -277,6 +322,7 @@ function costs.machine()
     machine.bytes = 3 * 4 * 2 ^ 25 / best(function() wane.eval(x + y) end, '^add')
     local u, v = wane.eval(wane.ones(1, 1)), wane.eval(wane.ones(1, 1))
     machine.launch = best(function() wane.eval(u + v) end, '^add')
+    probe_links(machine, 256 * 2 ^ 20)
     keep(costs.file(), {}, machine)
     return machine
 end

@@ -311,7 +311,7 @@ end
 -- ---- asking -------------------------------------------------------------------------------------------------------
 local info = binding.new('struct wn_residual')
 
-local function describe(node, i)
+local function describe(program, node, i)
     local shape, types = {}, {}
     for k = 1, info.ndim do shape[k] = tonumber(info.dim[k - 1]) end
     for k = node.owners, #node.chain do types[#types + 1] = node.chain[k].info.type end
@@ -321,6 +321,7 @@ local function describe(node, i)
             shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
         boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
+        sign_only = C.wn_refusal(program.handle, i, C.WN_WORD_BITS)[0] == 0,
     }
 end
 
@@ -378,7 +379,7 @@ local function decide_residuals(program, graph, layers, covers)
                 break
             end
             if layer.policy.ask and owned_by(node, layer.scope) then
-                r = r or describe(node, i)
+                r = r or describe(program, node, i)
                 local word = ask(layer.policy, r)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
@@ -464,10 +465,25 @@ function decide.covers(graph, explicit, default)
     return layers, covers
 end
 
--- The innermost budget, the first in order.
-local function budget_of(layers)
+--- What policies are asked about in a planned program: list of { node =, seen = what a policy is given }.
+function decide.residuals(program, graph)
+    local list = {}
+    for i = 0, C.wn_residual_count(program.handle) - 1 do
+        check(C.wn_residual(program.handle, i, info))
+        local node = graph.by_index[info.node]
+        list[i + 1] = { node = node, seen = describe(node, i) }
+    end
+    return list
+end
+decide.owned_by, decide.ask = owned_by, ask
+
+-- The innermost budget, the first in order; what it allows is told to the program.
+local function budget_of(program, layers)
     for _, layer in ipairs(layers) do
-        if layer.policy.budget then return layer.policy.budget end
+        if layer.policy.budget then
+            for _, word in ipairs(layer.policy.allow) do check(C.wn_allow(program.handle, policy.words[word])) end
+            return layer.policy.budget
+        end
     end
 end
 
@@ -478,7 +494,7 @@ end
 -- @return the budget that decides the rest: bytes, 'least', or nil
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then
-        return explicit and budget_of { { policy = explicit } } or nil
+        return explicit and budget_of(program, { { policy = explicit } }) or nil
     end
     local graph, budget = program:graph(), nil
     within('asking', true, function()
@@ -492,7 +508,7 @@ function decide.apply(program, explicit, default)
         end
         for unit, parent in pairs(covers.parents) do check(C.wn_mark_parent(program.handle, unit, parent)) end
         decide_residuals(program, graph, layers, covers)
-        budget = budget_of(layers)
+        budget = budget_of(program, layers)
     end)
     return budget
 end

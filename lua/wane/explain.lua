@@ -4,19 +4,23 @@
 -- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
 -- plan stays what it is.
 -- @module wane.explain
+local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
+local decide = require 'wane.decide'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.table'
+local within = require 'wane.within'
 
 local C = binding.C
 
 local explain = {}
 
---- A report: a list of findings { kind = 'checkpoint' | 'detach' | 'gradient' | 'budget', message =, places = { text },
--- bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups (what recomputing
--- gives: { name, ops, dropped, seconds, saves, nodes }), plan.
+--- A report: a list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget', message =,
+-- places = { text }, bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups
+-- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms, or
+-- nil), plan.
 local Report = {}
 Report.__index = Report
 
@@ -35,7 +39,7 @@ function explain.peak(p)
         local s = steps[i]
         if s.is_free then
             alive[s.store] = nil
-        elseif s.copy >= 0 and s.bytes > 0 then
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
             alive[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
                 kind = s.kind, bytes = s.bytes }
         end
@@ -217,6 +221,59 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
+-- Whether a key of a policy by type, op, name or path fits this residual.
+local fits = {
+    types = function(r, key)
+        for _, name in ipairs(r.types) do
+            if name == key then return true end
+        end
+        return false
+    end,
+    ops = function(r, key) return r.op == key end,
+    names = function(r, key) return r.name == key end,
+    paths = function(r, key) return r.path:find(key) ~= nil end,
+}
+
+-- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
+-- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
+local function silent_policies(p, graph, layers)
+    local list, residuals = {}, decide.residuals(p.program, graph)
+    local function is_met(layer, test)
+        for _, each in ipairs(residuals) do
+            if decide.owned_by(each.node, layer.scope) and test(each.seen) then return true end
+        end
+        return false
+    end
+    local function look(layer, policy)
+        local before = #list
+        for _, key in ipairs(policy.keys or {}) do
+            local is_idle = policy.words[key] == 'recompute'
+                and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
+            if is_idle then list[#list + 1] = { policy = policy, key = key } end
+        end
+        if #list == before and not is_met(layer, function(r) return decide.ask(policy, r) end) then
+            list[#list + 1] = { policy = policy }
+        end
+    end
+    within('asking', true, function()
+        for _, layer in ipairs(layers) do
+            local policy = layer.policy
+            if policy.ask and not policy.optional then look(layer, policy) end
+        end
+    end)
+    return list
+end
+
+local function find_policies(report, p, graph, layers)
+    for _, silent in ipairs(silent_policies(p, graph, layers)) do
+        local name = tostring(silent.policy)
+        local who = silent.key and ("'%s' of %s"):format(silent.key, name) or name
+        add(report, 'policy', { who }, 0, ('%s decides about none of the %d values that the backward reads '
+            .. '(plan:residuals() lists them); what a module returns belongs to its caller'):format(who,
+            p.residual_count))
+    end
+end
+
 -- Marks what gradients reach, and returns the nodes at which they stop: { detached }, { without a rule }, and the
 -- parameters that none reaches.
 local function flow(graph)
@@ -282,8 +339,10 @@ function explain.of(p)
     local covers, layers = plan.covers_of(p, graph)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
-    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups }, Report)
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = away.text(p, graph) },
+        Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
+    find_policies(report, p, graph, layers)
     find_gradients(report, p, graph)
     for _, group in ipairs(groups) do group.members, group.places = nil, nil end
     return report
@@ -335,7 +394,8 @@ function Report.__tostring(r)
     local out = {}
     if r.plan then
         out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
-        out[3] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
+        out[3] = r.packed -- nil: nothing is
+        out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end
     for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end
     return table.concat(out, '\n')

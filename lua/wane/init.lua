@@ -60,7 +60,8 @@ local PLACES = {
     plan = { 'plan', 'plan' }, frontier = { 'frontier', 'frontier' },
     min_budget = { 'frontier', 'min_budget' },
     targets = { 'costs', 'targets' }, profile = { 'costs', 'profile' }, fit = { 'fit', 'fit' },
-    measure = { 'measure', 'measure' }, check = { 'measure', 'check' }, compile = { 'compile', 'compile' },
+    measure = { 'measure', 'measure' }, check = { 'measure', 'check' },
+    gradient_error = { 'gradient_error', 'gradient_error' }, compile = { 'compile', 'compile' },
     autocast = { 'autocast', 'autocast' },
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
@@ -68,7 +69,7 @@ local PLACES = {
     plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
     chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
     chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' },
-    sweep = { 'sweep', 'sweep' }, data = { 'data' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'curve', 'plot' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
 }

@@ -20,7 +20,8 @@ local measure = {}
 
 --- What was measured. Fields: peak, predicted_peak, reserved, predicted_reserved (bytes, the largest of all
 -- programs of a step), seconds (median of the steps' run time), wall (median with recording), times, loss, at and kinds
--- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained.
+-- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained;
+-- disk, moved (bytes of a step), move_seconds, stall_seconds (of all measured steps), hidden (the part not waited for).
 local Result = {}
 Result.__index = Result
 
@@ -66,8 +67,13 @@ local function take(row, p)
     local peak, reserved = tonumber(measured.peak), tonumber(measured.reserved)
     local predicted, predicted_reserved = tonumber(summary.peak), tonumber(summary.reserved)
     row.seconds = row.seconds + measured.seconds
+    row.disk = math.max(row.disk, tonumber(measured.disk))
+    row.moved = row.moved + tonumber(measured.out) + tonumber(measured['in'])
+    row.move_seconds = row.move_seconds + measured.move_seconds
+    row.stall_seconds = row.stall_seconds + measured.stall_seconds
     row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
     row.exact = row.exact and peak == predicted and reserved == predicted_reserved
+        and measured.disk == summary.disk and measured.host == summary.host
     if peak > row.peak then
         row.kinds, row.predicted_kinds = plan.by_kind(measured.peak_kinds), plan.by_kind(summary.peak_kinds)
     end
@@ -82,7 +88,7 @@ local function take(row, p)
 end
 
 local function new_row(opts)
-    return { trace = opts.traced, peak = -1,
+    return { trace = opts.traced, peak = -1, disk = 0, moved = 0, move_seconds = 0, stall_seconds = 0,
         predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
 end
 
@@ -155,7 +161,11 @@ local function add(result, row, times)
     end
     result.exact = result.exact and row.exact
     result.loss = row.loss
+    result.disk, result.moved = row.disk, row.moved
     if times then
+        result.move_seconds = result.move_seconds + row.move_seconds
+        result.stall_seconds = result.stall_seconds + row.stall_seconds
+        result.hidden = result.move_seconds > 0 and math.max(0, 1 - result.stall_seconds / result.move_seconds) or 0
         table.insert(result.times, row.seconds)
         table.insert(result.walls, row.wall)
     end
@@ -190,7 +200,8 @@ function measure.measure(fn, opts)
             tostring(steps), tostring(warmup))
     end
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
-        times = {}, walls = {}, steps = steps, warmup = warmup, trained = opts.optimizer ~= nil }, Result)
+        move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
+        warmup = warmup, trained = opts.optimizer ~= nil }, Result)
     for i = 1, warmup + steps do
         local start = C.wn_now()
         local row = (opts.optimizer and train or quiet)(fn, opts)

@@ -26,7 +26,8 @@ local function device_of(name, what)
     return name == nil and current_device() or op.device(name, what)
 end
 
---- A report: device, allocated, reserved, peak, peak_reserved, limit (bytes or nil), host, kinds, peak_kinds.
+--- A report: device, allocated, reserved, peak, peak_reserved, limit (bytes or nil), host, kinds, peak_kinds; of
+-- offloaded values disk, disk_limit, away (host memory beside a device's own).
 local Report = {}
 Report.__index = Report
 
@@ -40,6 +41,7 @@ function Report.__tostring(r)
     end
     rows[#rows + 1] = { 'allocated', bytes.exact(r.allocated), bytes.exact(r.peak) }
     rows[#rows + 1] = { 'reserved', bytes.exact(r.reserved), bytes.exact(r.peak_reserved) }
+    if r.disk > 0 then rows[#rows + 1] = { 'on disk', bytes.exact(r.disk), '' } end
     local limit = r.limit and 'limit ' .. bytes.text(r.limit) or 'no limit'
     return ('memory of %s, bytes (%s)\n'):format(r.device, limit) .. text.text({ 'kind', 'now', 'at the peak' }, rows)
 end
@@ -50,7 +52,8 @@ local function get(device)
     local report = {
         device = binding.text(C.wn_device_name(device)), allocated = tonumber(m.live), reserved = tonumber(m.reserved),
         peak = tonumber(m.peak), peak_reserved = tonumber(m.peak_reserved), host = tonumber(m.host),
-        limit = m.limit > 0 and tonumber(m.limit) or nil, kinds = {}, peak_kinds = {},
+        limit = m.limit > 0 and tonumber(m.limit) or nil, kinds = {}, peak_kinds = {}, disk = tonumber(m.disk),
+        disk_limit = m.disk_limit > 0 and tonumber(m.disk_limit) or nil, away = tonumber(m.away),
     }
     for kind = 0, #kinds do
         report.kinds[kinds[kind]] = tonumber(m.kinds[kind])
@@ -65,6 +68,14 @@ end
 function memory.limit(size, device)
     local n = size == nil and 0 or bytes.parse(size, 'memory.limit')
     check(C.wn_memory_limit(device_of(device, 'memory.limit'), n))
+end
+
+--- Caps the file space that offloaded values of one program may take; nil or 0 takes the cap off.
+-- @param size number of bytes, or text such as '8 GiB'
+-- @param device name, default the current one
+function memory.limit_disk(size, device)
+    local n = size == nil and 0 or bytes.parse(size, 'memory.limit_disk')
+    check(C.wn_memory_limit_disk(device_of(device, 'memory.limit_disk'), n))
 end
 
 --- Starts the peak anew from what is allocated now.

@@ -22,7 +22,8 @@ local plan = {}
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
 --- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead
--- (ratio), recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device.
+-- (ratio), recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device; packed, lossy
+-- (counts); host, disk (bytes of depots), moved (bytes out and back), move_seconds, stall_seconds, hidden (ratio).
 local Plan = {}
 Plan.__index = Plan
 plan.Plan = Plan
@@ -57,7 +58,7 @@ function plan.of(p)
     local s = binding.new('struct wn_summary')
     check(C.wn_summary(p.handle, s))
     local self = { program = p, request = p.request }
-    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent' } do
+    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent', 'host', 'disk' } do
         self[name] = tonumber(s[name])
     end
     for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
@@ -67,6 +68,7 @@ function plan.of(p)
     self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))
     self.costs = costs_text(s, p.request.target)
+    away.fields(self, s)
     return setmetatable(self, Plan)
 end
 
@@ -147,8 +149,8 @@ function Plan:schedule()
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
             node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
-            is_free = step.is_free ~= 0, inplace = step.inplace, store = step.store, seconds = step.seconds,
-            kind = program.kinds[step.kind],
+            is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
+            seconds = step.seconds, kind = program.kinds[step.kind],
         }
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)
@@ -270,7 +272,7 @@ function Plan:timeline(path)
 end
 
 --- The same for a terminal: an object that prints as lines of characters.
--- @param opts { braille = whether the terminal takes UTF-8, columns = 72, rows = 16 }
+-- @param opts { columns = 72, rows = 16, braille = finer dots: by itself at a terminal that takes UTF-8 }
 function Plan:plot(opts)
     return require('wane.timeline').terminal(self, opts)
 end

@@ -358,10 +358,10 @@ local function new_canvas(columns, rows, is_braille)
         local at = math.floor(y / 4) * columns + math.floor(x / 2)
         dots[at] = bit.bor(dots[at] or 0, weight[y % 4][x % 2])
     end
-    function canvas.mark(x, y, c)
+    function canvas.mark(x, y, c, is_over)
         local column = math.min(columns - 1, math.max(0, math.floor(x / 2)))
         local at = math.min(rows - 1, math.max(0, math.floor(y / 4))) * columns + column
-        marks[at] = marks[at] and '*' or c
+        marks[at] = marks[at] and not is_over and '*' or c
     end
     function canvas.line(row)
         local out = {}
@@ -448,6 +448,10 @@ function plot.terminal_areas(chart, opts)
     out[#out + 1] = (' '):rep(10) .. line
     return table.concat(out, '\n')
 end
+
+-- What pictures are made of, for those that stand in files of their own (curve.lua).
+plot.parts = { palette = palette, words = words, open = open, range_of = range_of, grid_lines = grid_lines,
+    new_canvas = new_canvas, legend_of = legend_of }
 
 --- Writes text to a file and returns the file's name.
 -- Errors: code 'io' when the file cannot be written.

@@ -49,7 +49,7 @@ policy.words = {
 local word_of, built = {}, {}
 for word, number in pairs(policy.words) do
     word_of[number] = word
-    if number <= C.WN_WORD_RECOMPUTE or binding.text(C.wn_action_name(number)) ~= '' then built[#built + 1] = word end
+    built[#built + 1] = word
 end
 table.sort(built)
 
@@ -64,10 +64,6 @@ function policy.check_word(word, where)
     if number == nil then
         raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
             errors.near(word, built))
-    end
-    if number > C.WN_WORD_RECOMPUTE and binding.text(C.wn_action_name(number)) == '' then
-        raise(nil, 'unsupported', "%s: '%s' is not in this version; words are %s", where, word,
-            table.concat(built, ', '))
     end
     return number
 end
@@ -189,7 +185,7 @@ end
 function policy.by_type(rules)
     local copy, keys = copy_rules(rules, 'by_type')
     return new(describe_rules('by_type', copy, keys), {
-        keys = keys, keys_of = 'types', optional = rules.optional,
+        keys = keys, keys_of = 'types', words = copy, optional = rules.optional,
         ask = function(_, r)
             for _, name in ipairs(r.types) do
                 if copy[name] then return copy[name] end
@@ -203,7 +199,7 @@ end
 function policy.by_op(rules)
     local copy, keys = copy_rules(rules, 'by_op')
     return new(describe_rules('by_op', copy, keys), {
-        keys = keys, keys_of = 'ops', optional = rules.optional,
+        keys = keys, keys_of = 'ops', words = copy, optional = rules.optional,
         ask = function(_, r) return copy[r.op] or copy.default end,
     })
 end
@@ -212,7 +208,7 @@ end
 function policy.by_name(rules)
     local copy, keys = copy_rules(rules, 'by_name')
     return new(describe_rules('by_name', copy, keys), {
-        keys = keys, keys_of = 'names', optional = rules.optional,
+        keys = keys, keys_of = 'names', words = copy, optional = rules.optional,
         ask = function(_, r) return r.name and copy[r.name] or copy.default end,
     })
 end
@@ -220,7 +216,7 @@ end
 --- By path: an ordered list of { Lua pattern, word }, the first match decides.
 -- @param rules { {'blocks%.1%d%.', 'recompute'}, {'head', 'save'}, default =, optional = }
 function policy.by_path(rules)
-    local list, keys = {}, {}
+    local list, keys, given = {}, {}, {}
     for i, rule in ipairs(type(rules) == 'table' and rules or {}) do
         if type(rule) ~= 'table' or type(rule[1]) ~= 'string' then
             raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'word'}, got %s", i,
@@ -230,13 +226,13 @@ function policy.by_path(rules)
         if not fine then raise(nil, 'value', "policy.by_path: '%s' is no Lua pattern: %s", rule[1], why:gsub('^.*: ',
             '')) end
         policy.check_word(rule[2], ("policy.by_path: '%s'"):format(rule[1]))
-        list[i], keys[i] = { rule[1], rule[2] }, rule[1]
+        list[i], keys[i], given[rule[1]] = { rule[1], rule[2] }, rule[1], rule[2]
     end
     if #list == 0 then raise(nil, 'value', "policy.by_path: expected a list such as { {'head', 'save'} }") end
     local default = rules.default
     if default then policy.check_word(default, "policy.by_path: 'default'") end
     return new('by_path', {
-        keys = keys, keys_of = 'paths', is_pattern = true, optional = rules.optional,
+        keys = keys, keys_of = 'paths', words = given, is_pattern = true, optional = rules.optional,
         ask = function(_, r)
             for _, rule in ipairs(list) do
                 if r.path:find(rule[1]) then return rule[2] end
@@ -266,27 +262,44 @@ end
 -- ---- budgets ------------------------------------------------------------------------------------------------
 local budgets = {}
 
+-- The actions of a list of words, sorted: 'save' and 'recompute' are always allowed, and so is what loses nothing.
+local function allowed_of(allow)
+    local list, seen = {}, {}
+    if type(allow) ~= 'table' then
+        raise(nil, 'value', "policy.budget: allow must be a list of words such as {'compress:bf16'}, got %s",
+            errors.describe(allow))
+    end
+    for _, word in ipairs(allow) do
+        if policy.check_word(word, 'policy.budget: allow') > C.WN_WORD_RECOMPUTE and not seen[word] then
+            seen[word], list[#list + 1] = true, word
+        end
+    end
+    table.sort(list)
+    return list
+end
+
 --- A budget: of all plans found, the fastest that reserves at most so many bytes over the whole step - parameters,
--- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan.
+-- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan. What
+-- changes gradients is chosen only when it is allowed by name.
 -- @param size bytes, or text such as '2 GiB'
--- @param opts { allow = {'recompute'} }
+-- @param opts { allow = {'offload', 'compress:bf16'} }: actions it may choose besides those that keep every bit in
+-- memory; they are used only where they pay
 -- Errors, when a plan is made: 'budget', with min_budget (bytes) and holders, when nothing fits.
 function policy.budget(size, opts)
     if size == nil then raise(nil, 'value', "policy.budget: how many bytes? e.g. policy.budget('2 GiB')") end
     local limit = bytes.parse(size, 'policy.budget')
     opts = errors.check_options(opts, { 'allow' }, 'policy.budget')
-    for _, word in ipairs(opts.allow or {}) do
-        if word ~= 'recompute' then policy.check_word(word, 'policy.budget: allow') end
-    end
-    budgets[limit] = budgets[limit] or new(('budget(%.0f)'):format(limit), { budget = limit })
-    return budgets[limit]
+    local allow = allowed_of(opts.allow or {})
+    local name = ('budget(%s)'):format(table.concat({ ('%.0f'):format(limit), unpack(allow) }, ', '))
+    budgets[name] = budgets[name] or new(name, { budget = limit, allow = allow })
+    return budgets[name]
 end
 
 local least
 
 --- The plan that reserves least, whatever its time.
 function policy.least()
-    least = least or new('least', { budget = 'least' })
+    least = least or new('least', { budget = 'least', allow = {} })
     return least
 end
 
@@ -323,18 +336,36 @@ end
 
 -- ---- from what users write --------------------------------------------------------------------------------
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
-    'least' }
+    'budget(2 GiB, compress:bf16)', 'least' }
+for _, word in ipairs(built) do
+    if policy.words[word] > C.WN_WORD_RECOMPUTE then words[#words + 1] = word end
+end
 local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
 local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
 
+-- 'budget(2 GiB, compress:bf16)': the bytes, then what is allowed.
+local function parse_budget(argument)
+    local parts = {}
+    for part in ((argument or '') .. ','):gmatch '%s*(.-)%s*,' do parts[#parts + 1] = part end
+    local size = table.remove(parts, 1)
+    return policy.budget(size ~= '' and bytes.parse(size, 'policy.budget') or nil, { allow = parts })
+end
+
+-- An action alone: of every value it can be done with.
+local function of_all(word)
+    policy.check_word(word, 'policy')
+    return new(word, { ask = function() return word end })
+end
+
 local function parse(text)
     if text:find '^%s*block%s' then return policy.recipe(text) end
+    if (policy.words[text] or 0) > C.WN_WORD_RECOMPUTE then return of_all(text) end
     local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
     name = name or text:match('^%s*([%a_]+)%s*$')
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end
     if name and counted[name] and tonumber(argument) then return policy[name](tonumber(argument)) end
-    if name == 'budget' then return policy.budget(argument and bytes.parse(argument, 'policy.budget')) end
+    if name == 'budget' then return parse_budget(argument) end
     raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
 end
 

@@ -11,6 +11,7 @@ local C = binding.C
 local progress = {}
 
 local COLUMNS = 79
+local PAUSE = 0.1 -- seconds a line stands at least: pieces may be short
 
 local Progress = {}
 Progress.__index = Progress
@@ -24,25 +25,29 @@ end
 --- Work of a number of pieces.
 -- @param total pieces
 -- @param is_verbose lines where there is no terminal too
--- @return an object with the methods `at`, `done`, `finish`
-function progress.new(total, is_verbose)
+-- @param first pieces that were done before, by another process (default 0)
+-- @return an object with the methods `at`, `done`, `say`, `finish`
+function progress.new(total, is_verbose, first)
     local is_rich = system.is_rich(2)
     local is_plain = not is_rich and (is_verbose or system.is_terminal(2))
-    return setmetatable({ total = total, count = 0, start = C.wn_now(), is_rich = is_rich, is_plain = is_plain },
-        Progress)
+    return setmetatable({ total = total, count = first or 0, first = first or 0, start = C.wn_now(), shown = 0,
+        is_rich = is_rich, is_plain = is_plain }, Progress)
 end
 
 local function rate_of(self)
-    if self.count == 0 then return '' end
-    local each = (C.wn_now() - self.start) / self.count
+    if self.count == self.first then return '' end
+    local each = (C.wn_now() - self.start) / (self.count - self.first)
     local rate = each < 1 and ('%.1f a second'):format(1 / each) or ('%.1f s each'):format(each)
     return ('  %s, %s left'):format(rate, duration(each * (self.total - self.count)))
 end
 
 --- A piece is under way.
 -- @param what its name
-function Progress:at(what)
-    if not self.is_rich then return end
+-- @param count pieces that are done (optional, for those too short to be told of one by one)
+function Progress:at(what, count)
+    self.count = count or self.count
+    if not self.is_rich or count and C.wn_now() - self.shown < PAUSE then return end
+    self.shown = C.wn_now()
     local head = ('%d/%d%s  '):format(self.count, self.total, rate_of(self))
     io.stderr:write('\r\27[K', head, what:sub(1, math.max(0, COLUMNS - #head)))
     io.stderr:flush()
@@ -59,6 +64,11 @@ end
 function Progress:say(words)
     if self.is_rich then io.stderr:write '\r\27[K' end
     io.stderr:write(words, '\n')
+end
+
+--- Seconds since it began.
+function Progress:seconds()
+    return C.wn_now() - self.start
 end
 
 --- The work is over, or stopped: clears the line.

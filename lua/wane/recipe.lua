@@ -14,6 +14,7 @@
 --     Shrink 1       of block 1 only what later blocks read stays
 --     B 2            take block 2 backward; what is missing is computed again right before it is read
 --     B 1/2          block 1's backward for loss 2, where it was run for loss 1
+--     ahead 4        moves may take 4 eighths of the bytes that offloading gives, to be under way in time; 2 unless said
 --
 -- Results, integers and what was there before always stay and are not named. Every block is run forward before the
 -- backward of its loss, which takes the blocks from the last to the first. The library checks that (plan/recipe_text.c)
@@ -29,7 +30,7 @@ local recipe = {}
 
 --- The class of recipes. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }),
 -- steps (list of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of
--- places, action = { [place] = word } }). Prints as text; two are equal when their texts are, but for paths.
+-- places, action = { [place] = word } }), ahead = eighths or nil. Prints as text; two are equal when their texts are, but for paths.
 local Recipe = {}
 Recipe.__index = Recipe
 
@@ -73,6 +74,7 @@ end
 local function text_of(self, has_paths)
     local lines, first_like = {}, {}
     for i in ipairs(self.blocks) do put_block(lines, self.blocks, i, first_like, has_paths) end
+    if self.ahead then lines[#lines + 1] = 'ahead ' .. tostring(self.ahead) end
     for _, step in ipairs(self.steps) do put_step(lines, step) end
     return table.concat(lines, '\n')
 end
@@ -149,7 +151,7 @@ end
 
 local function read_step(self, what, rest, line)
     if not kinds[what] then
-        fail(line, "'%s' is no step; %s", what, errors.near(what, { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block' }))
+        fail(line, "'%s' is no step; %s", what, errors.near(what, { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead' }))
     end
     local block, root, tail = rest:match '^(%d+)/?(%d*)%s*(.*)$'
     local list = tail and (tail == '' and '' or tail:match '^:%s*(.-)%s*$')
@@ -158,6 +160,11 @@ local function read_step(self, what, rest, line)
     if list ~= '' and (what == 'B' or what == 'Shrink') then fail(line, '%s takes no values', what) end
     read_values(step, list, line)
     self.steps[#self.steps + 1] = step
+end
+
+local function read_ahead(self, rest, line)
+    self.ahead = tonumber(rest:match '^%d$')
+    if not self.ahead or self.ahead > 8 then fail(line, "expected eighths from 0 to 8, got 'ahead %s'", rest) end
 end
 
 --- A recipe from its text. Errors: 'value', with the line and what was expected there.
@@ -176,6 +183,7 @@ function recipe.parse(text)
     for _, each in ipairs(logical) do
         local head, rest = each.text:match '^%s*(%S+)%s*(.-)%s*$'
         if head == 'block' then read_block(self, rest, each.line)
+        elseif head == 'ahead' then read_ahead(self, rest, each.line)
         else read_step(self, head, rest, each.line) end
     end
     if #self.blocks == 0 or #self.steps == 0 then
@@ -235,7 +243,7 @@ end
 
 -- The recipe without some places: blocks that lose all theirs go, with their steps.
 local function without(self, is_gone)
-    local out, place_of, block_of, n = { blocks = {}, steps = {} }, {}, {}, 0
+    local out, place_of, block_of, n = { blocks = {}, steps = {}, ahead = self.ahead }, {}, {}, 0
     for i, block in ipairs(self.blocks) do
         local ops, first = {}, n + 1
         for place = block.first, block.last do
@@ -333,7 +341,7 @@ function recipe.give(p, self, graph)
     end
     local given = binding.new('struct wn_recipe_given')
     given.step, given.keep, given.action, given.limit = steps, keep, action, limit
-    given.n_steps, given.n_blocks = #self.steps, #self.blocks
+    given.n_steps, given.n_blocks, given.ahead = #self.steps, #self.blocks, self.ahead or -1
     check(C.wn_give_recipe(p.handle, given))
 end
 

@@ -8,6 +8,7 @@ local bytes = require 'wane.bytes'
 local json = require 'wane.json'
 local plot = require 'wane.plot'
 local program = require 'wane.program'
+local system = require 'wane.system'
 
 local C = binding.C
 
@@ -54,7 +55,7 @@ local function lives_at_peak(p)
     for i, s in ipairs(steps) do
         if s.is_free then
             finish(s.store, i)
-        elseif s.copy >= 0 and s.bytes > 0 then
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
             made[s.store] = made[s.store] or i
             if i <= peak.step then last[s.store] = i end
         end
@@ -89,8 +90,10 @@ function Text.__tostring(t) return t.text end
 
 --- The areas' sum as characters, in an object that prints.
 -- @param p Plan
--- @param opts see plot.terminal_areas
+-- @param opts see plot.terminal_areas; braille is the terminal's choice unless given
 function timeline.terminal(p, opts)
+    opts = setmetatable({}, { __index = opts })
+    if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
     return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
 end
 
@@ -99,7 +102,7 @@ local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
 
 -- Seconds of instruction i: of the last run if it was timed, else predicted.
 local function seconds_of(p, i, step, is_timed)
-    if step.what ~= 'run' then return 0 end
+    if step.what == 'free' or step.what == 'read' then return 0 end
     return is_timed and math.max(0, C.wn_step_seconds(p.program.handle, i - 1)) or step.seconds
 end
 
@@ -134,9 +137,10 @@ function timeline.trace(p)
     events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = 0, name = 'bytes', args = counters(rows[1]) }
     for i, step in ipairs(steps) do
         local duration = 1e6 * seconds_of(p, i, step, timed)
-        if step.what == 'run' then
+        if step.what == 'run' or duration > 0 then
             events[#events + 1] = { ph = 'X', pid = 1, tid = tracks[step.phase], ts = at, dur = duration,
-                name = step.op, cat = step.phase, args = { path = step.path, instruction = i, node = step.node,
+                name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase,
+                args = { path = step.path, instruction = i, node = step.node,
                     bytes = step.bytes, workspace = step.workspace, kind = step.kind } }
         end
         events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = at, name = 'bytes', args = counters(rows[i + 1]) }

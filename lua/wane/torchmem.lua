@@ -183,6 +183,18 @@ local function output_of(loss)
     return node
 end
 
+-- A value that needs a gradient although nothing it was made of does is what a function of wane.custom returned.
+local function refuse_custom(order)
+    for _, node in ipairs(order) do
+        local is_made = not node.needs_grad
+        for _, input in ipairs(node.inputs) do is_made = is_made or input.needs_grad end
+        if not is_made then
+            errors.raise(nil, 'unsupported', 'pytorch: the accounting of wane.custom is not in this version: what its '
+                .. 'functions keep is their own; account for the same step written in ops')
+        end
+    end
+end
+
 -- ---- one forward and backward ---------------------------------------------------------------------------------
 local hold_words = { inputs = true, loss = true, output = true }
 
@@ -251,7 +263,7 @@ function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
     check_state(opts)
     local hold, kept = hold_set(opts.hold), {}
-    prepare(graph)
+    refuse_custom(prepare(graph))
     local loss = graph.loss
     local output = output_of(loss)
     kept[loss] = true

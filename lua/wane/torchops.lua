@@ -138,7 +138,7 @@ op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, wi
 op('cat', { back = part })
 
 op('embedding', { saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
-op('gather', { saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('gather', { saves = { { 1 }, { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, saves = result, back = fresh })
 op('nll', { saves = { { 1 }, { 2 } }, extra = function() return 4 end,

@@ -6,6 +6,7 @@
 
 #define WN_MAX_DIMS 8
 #define WN_GRANULE 256 /* every buffer starts on and is rounded up to this many bytes */
+#define WN_PAGE 4096   /* what is moved out of a device's memory and back starts on and takes whole pages */
 
 enum wn_dtype { WN_F32, WN_F64, WN_I32, WN_U8, WN_I8, WN_BF16, WN_F16, WN_DTYPE_COUNT };
 
@@ -49,6 +50,10 @@ static inline int64_t wn__bytes(const struct wn_type *t) /* not rounded */
 static inline int64_t wn__padded(int64_t bytes) /* up to WN_GRANULE; 0 stays 0 */
 {
     return (bytes + WN_GRANULE - 1) / WN_GRANULE * WN_GRANULE;
+}
+static inline int64_t wn__paged(int64_t bytes) /* up to WN_PAGE */
+{
+    return (bytes + WN_PAGE - 1) / WN_PAGE * WN_PAGE;
 }
 int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b);
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);

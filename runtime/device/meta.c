@@ -70,6 +70,32 @@ static int32_t meta_sync(struct wn_device *d)
     return WN_OK;
 }
 
+static int32_t meta_depot_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+{
+    static struct wn_depot depots[WN_PLACE_COUNT];
+    (void)d;
+    depots[place] = (struct wn_depot){.place = place, .bytes = bytes, .most = most};
+    *out = &depots[place];
+    return WN_OK;
+}
+
+static void meta_depot_close(struct wn_device *d, struct wn_depot *depot)
+{
+    (void)d, (void)depot;
+}
+
+static int32_t meta_depot_start(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m)
+{
+    (void)d, (void)depot, (void)m;
+    return WN_OK;
+}
+
+static int32_t meta_depot_wait(struct wn_device *d, struct wn_depot *depot, int32_t way, int64_t number)
+{
+    (void)d, (void)depot, (void)way, (void)number;
+    return WN_OK;
+}
+
 struct wn_device wn__device_meta = {.name = "meta",
                                     .alloc = meta_alloc,
                                     .release = meta_release,
@@ -79,4 +105,9 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .kernel = meta_kernel,
                                     .prepare = meta_prepare,
                                     .launch = meta_launch,
-                                    .sync = meta_sync};
+                                    .sync = meta_sync,
+                                    .depot_open = meta_depot_open,
+                                    .depot_close = meta_depot_close,
+                                    .depot_start = meta_depot_start,
+                                    .depot_wait = meta_depot_wait,
+                                    .depot_stop = meta_depot_close};

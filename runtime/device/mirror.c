@@ -77,6 +77,38 @@ static int32_t mirror_sync(struct wn_device *d)
     return WN_OK;
 }
 
+static int32_t mirror_depot_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+{
+    (void)d;
+    return wn__device_cpu.depot_open(&wn__device_cpu, place, bytes, most, out);
+}
+
+static void mirror_depot_close(struct wn_device *d, struct wn_depot *depot)
+{
+    (void)d;
+    wn__device_cpu.depot_close(&wn__device_cpu, depot);
+}
+
+static int32_t mirror_depot_start(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m)
+{
+    struct wn_move real = *m;
+    (void)d;
+    real.address = shift(m->address);
+    return wn__device_cpu.depot_start(&wn__device_cpu, depot, &real);
+}
+
+static int32_t mirror_depot_wait(struct wn_device *d, struct wn_depot *depot, int32_t way, int64_t number)
+{
+    (void)d;
+    return wn__device_cpu.depot_wait(&wn__device_cpu, depot, way, number);
+}
+
+static void mirror_depot_stop(struct wn_device *d, struct wn_depot *depot)
+{
+    (void)d;
+    wn__device_cpu.depot_stop(&wn__device_cpu, depot);
+}
+
 struct wn_device wn__device_mirror = {.name = "mirror",
                                       .real = 1,
                                       .hidden = 1,
@@ -88,4 +120,9 @@ struct wn_device wn__device_mirror = {.name = "mirror",
                                       .kernel = mirror_kernel,
                                       .prepare = mirror_prepare,
                                       .launch = mirror_launch,
-                                      .sync = mirror_sync};
+                                      .sync = mirror_sync,
+                                      .depot_open = mirror_depot_open,
+                                      .depot_close = mirror_depot_close,
+                                      .depot_start = mirror_depot_start,
+                                      .depot_wait = mirror_depot_wait,
+                                      .depot_stop = mirror_depot_stop};

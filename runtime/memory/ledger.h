@@ -1,7 +1,8 @@
 /* The account of every byte of every device, by kind. Together with arena.c the only caller of a device's
  * alloc and release, so nothing can be alive without standing here.
  *   live      what holds a value now (state, gradients born, held values); runs add their own on top
- *   reserved  what was taken from the device: live + idle arena + slabs */
+ *   reserved  what was taken from the device: live + idle arena + slabs, and a depot in host memory where that is the
+ *             device's own; disk is an account of its own */
 #ifndef WN_MEMORY_LEDGER_H
 #define WN_MEMORY_LEDGER_H
 #include <stdint.h>
@@ -12,6 +13,8 @@ struct wn__ledger {
     int64_t kinds[WN_KIND_COUNT], live, reserved;
     int64_t peak, peak_reserved, peak_kinds[WN_KIND_COUNT];
     int64_t limit; /* of reserved; 0: none */
+    int64_t disk, disk_limit;
+    int64_t away; /* host memory beside the device's own */
 };
 struct wn__ledger *wn__ledger(int32_t device);
 void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes); /* + born, - gone */
@@ -42,6 +45,16 @@ struct wn__arena {
 struct wn__arena *wn__arena(int32_t device);
 int32_t wn__arena_fit(int32_t device, int64_t bytes);
 int32_t wn__arena_shrink(int32_t device, int64_t bytes); /* to exactly this much, if it is larger */
+
+/* What values wait in outside the device's memory: one depot a place, like the arena empty between runs, so growing
+ * closes first. bytes = 0: none is needed, *out is NULL. */
+int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out);
+int64_t wn__depot_bytes(int32_t device, int32_t place);
+void wn__depot_trim(int32_t device, int32_t place);
+/* Seconds to move `bytes` out to a depot of that place and back, in pieces, once it has been written before. */
+int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds /* (WN_WAY_COUNT) */);
+/* Whether host memory taken for this device counts as the device's. */
+int32_t wn__depot_is_own(int32_t device);
 
 /* Gradients of a parameter set share one slab. It outlives zero_grad as an idle reserve, until trimmed. */
 struct wn__slab {

@@ -95,6 +95,9 @@ enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
 /* Whether this product, or the product under the op of a MATMUL_MAP or LINEAR_MAP, is a library's on this target. */
 int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t);
 
+/* Elements that share a scale in the int8 form of a value. */
+enum { WN_INT8_GROUP = 256 };
+
 static inline struct wn__chain wn__chain_get(const struct wn_attrs *a)
 {
     struct wn__chain c = {.n = a->n};

@@ -1,7 +1,8 @@
 /* Actions: what a kept value may be between its last forward reader and its first backward one. A word of a policy
  * (wane.h, WN_WORD_) says it, the recipe carries it beside the value, lowering writes it out:
  *
- *   packed   an op of the table makes a smaller form, another op makes the value of it again (compress)
+ *   packed      an op of the table makes a smaller form, another op makes the value of it again (compress)
+ *   offloaded   its bytes are moved to a depot and back
  *
  * What a value has become is a copy of its own, with its own bytes: `away` of wn__copy. To add a way of packing: its
  * ops (runtime/op.def), a word, and a row in action.c. */
@@ -12,12 +13,21 @@
 /* What is done with a residual: its word, 'offload' being that of its device; 0: it stays as it is, because no word
  * says otherwise, or because it cannot be done (wn__action_refusal). */
 int32_t wn__action_of(const struct wn__form *f, int32_t node);
+int32_t wn__action_resolved(const struct wn__form *f, int32_t word);
 /* Why a value cannot be treated so, in words that follow "it"; NULL: it can. */
 const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word);
 const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
 int32_t wn__action_is_lossy(int32_t action);
+int32_t wn__action_place(int32_t action); /* enum wn_place it moves to; -1: it moves nowhere */
+/* Whether a budget may choose the action for a value that nobody said a word of: it keeps every bit, or was allowed. */
+int32_t wn__action_may_choose(const struct wn__form *f, int32_t node, int32_t action);
+int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action); /* of the packed form, in memory */
+/* What comes back is not the value, but says enough for some of its readers (wn__form_reads_sign). Others compute the
+ * value again. */
+int32_t wn__action_is_partial(int32_t action);
 
-/* What a copy is: the value, or what it was packed to. */
+/* What a copy is: the value, or what it was packed to; and what its store takes of its space at least. */
+int64_t wn__copy_bytes(const struct wn__form *f, const struct wn__copy *c);
 void wn__copy_type(const struct wn__form *f, const struct wn__copy *c, struct wn_type *out);
 /* What an instruction that runs a kernel applies; in its own room, where that is no node's. */
 struct wn__applied {

@@ -29,6 +29,20 @@ static void find_reissued(struct wn__form *f)
     }
 }
 
+int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k)
+{
+    const struct wn__pnode *p = &f->node[node];
+    if (p->op == WN_OP_RELU_GRAD) return k == 1;
+    if (p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_LINEAR_MAP)
+        return p->attrs.i[2] == WN_OP_RELU_GRAD && k == p->n_in - 1;
+    if (p->op != WN_OP_CHAIN) return 0;
+    struct wn__chain c = wn__chain_get(&p->attrs);
+    for (int32_t s = 0; s < c.n; s++)
+        for (int32_t j = 0; j < wn__elementwise_operands(c.step[s].op); j++)
+            if (c.step[s].operand[j] == k && !(c.step[s].op == WN_OP_RELU_GRAD && j == 1)) return 0;
+    return 1;
+}
+
 static int32_t find_residuals(struct wn__form *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
@@ -38,6 +52,7 @@ static int32_t find_residuals(struct wn__form *f)
             if (!wn__pnode_is_forward(v) || v->is_reissued) continue;
             v->is_residual = 1;
             v->n_readers++;
+            v->is_read_whole |= !wn__form_reads_sign(f, i, k);
         }
     }
     for (int32_t i = 0; i < f->n; i++) f->n_residuals += f->node[i].is_residual;

@@ -13,7 +13,8 @@ static struct {
     struct wn_profile profile;
 } targets[MOST_TARGETS] = {
     /* A generic core, until `wane profile` measured this machine. */
-    {"this machine", {.cuda = 0, .f64 = 25e9, .f32 = 50e9, .bf16 = 50e9, .bytes = 20e9, .launch = 1e-6}},
+    {"this machine",
+     {.cuda = 0, .f64 = 25e9, .f32 = 50e9, .bf16 = 50e9, .bytes = 20e9, .launch = 1e-6, {8e9, 1.5e9}, {8e9, 1.5e9}}},
 };
 static int32_t n_targets = 1;
 
@@ -27,8 +28,8 @@ static int64_t n_rows, room, id = 1;
 
 static int32_t check_profile(const char *name, const struct wn_profile *p)
 {
-    const double rates[] = {p->f64, p->f32, p->bf16, p->bytes};
-    for (int32_t i = 0; i < 4; i++)
+    const double rates[] = {p->f64, p->f32, p->bf16, p->bytes, p->out[0], p->out[1], p->in[0], p->in[1]};
+    for (int32_t i = 0; i < 8; i++)
         if (!(rates[i] > 0)) return wn__fail(WN_VALUE, "target %s: rates must be above 0, in units a second", name);
     if (!(p->launch >= 0)) return wn__fail(WN_VALUE, "target %s: launch must be 0 or more seconds", name);
     return WN_OK;
@@ -180,6 +181,19 @@ static double roofline(const struct wn__form *f, const struct wn_desc *d)
     if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
     return p->launch + (flops > bytes ? flops : bytes);
+}
+
+#define MOVE_STARTS 50e-6 /* waking the thread and the first request; assumed */
+
+double wn__move_seconds(const struct wn__form *f, int32_t place, int32_t way, int64_t bytes)
+{
+    const struct wn_profile *p = wn__machine(f->target);
+    return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
+}
+
+double wn__move_share(const struct wn__form *f, int64_t bytes)
+{
+    return (double)bytes / wn__machine(f->target)->bytes;
 }
 
 double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured)

@@ -18,6 +18,10 @@ int64_t wn__costs_id(void); /* another number after each change: part of a plan'
 const char *wn__cost_key(const struct wn_desc *d);
 /* Whose workspace rules hold for the form. */
 const struct wn__target *wn__workspace_target(const struct wn__form *f);
+/* Seconds of moving bytes to a place or back (kernel.h), with nothing else under way there. */
+double wn__move_seconds(const struct wn__form *f, int32_t place, int32_t way, int64_t bytes);
+/* What a move takes from the kernels beside it, hidden or not: the memory they share. */
+double wn__move_share(const struct wn__form *f, int64_t bytes);
 /* Seconds of one application on the form's machine. */
 double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured);
 /* Fills form->seconds and ->is_measured. */

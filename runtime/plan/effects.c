@@ -16,6 +16,7 @@ static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *rea
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         if (it->out >= 0) made[it->out] = (int32_t)i + 1;
+        if (it->what == WN_DO_WAIT) made[l->in[it->in_at + 1]] = (int32_t)i + 1; /* there once it has arrived */
         for (int32_t k = 0; k < it->n_in; k++) {
             int32_t slot = cell_of(l, l->in[it->in_at + k]);
             if (slot >= 0) read[slot] = (int32_t)i + 1;

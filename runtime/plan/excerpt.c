@@ -169,7 +169,7 @@ static int32_t write_key(struct wn__excerpt *x)
         const struct wn__pnode *q = &g->node[i];
         const int64_t v[] = {q->op,      q->phase,       q->leaf,        q->n_in,        q->result,
                              q->word,    q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
-                             q->cell[1], q->cell[2],     x->own[i] >= 0, x->ns[i]};
+                             q->cell[1], q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__form_in(g, i, k));
         wn__bytes_type(&b, &q->type);

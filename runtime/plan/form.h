@@ -28,7 +28,8 @@ struct wn__pnode {
     int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
     uint8_t is_given;    /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
-    uint8_t is_reissued; /* a state cast to another type: issued again where it is read, never kept */
+    uint8_t is_read_whole; /* some backward node reads more of it than whether its elements are above 0 */
+    uint8_t is_reissued;   /* a state cast to another type: issued again where it is read, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;
@@ -73,8 +74,9 @@ struct wn__form {
     int32_t *residual;  /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
-    int32_t target;       /* of costs.h: the machine it is planned for */
-    double *seconds;      /* (n) of one application */
+    int32_t allowed; /* bits 1 << word: actions that a budget may choose by itself, besides those that lose nothing */
+    int32_t target;  /* of costs.h: the machine it is planned for */
+    double *seconds; /* (n) of one application */
     uint8_t *is_measured; /* (n) seconds were measured, not derived */
     uint8_t *key2;        /* key2: without tags and words; the recipe's bytes follow it in the cache */
     int64_t key2_bytes;
@@ -116,6 +118,9 @@ static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t nod
 int32_t wn__form_storage(const struct wn__form *f, int32_t node);
 int32_t wn__form_is_alias(const struct wn__form *f, int32_t node);
 void wn__form_unref(struct wn__form *f);
+
+/* Whether input k of a node is read for nothing but whether its elements are above 0: ReLU's gradient, alone or within. */
+int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k);
 
 /* blocks.c: cuts of the forward into stretches, residuals and boundaries. */
 int32_t wn__form_blocks(struct wn__form *f);

@@ -132,6 +132,7 @@ static int32_t propose(struct wn__building *b)
     wn__classes_release(&classes);
     if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
+    if (code == WN_OK) code = wn__frontier_actions(b);
     return code;
 }
 
@@ -175,10 +176,10 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* What a frontier may depend on: key2, and what people said of values and regions. */
+/* What a frontier may depend on: key2, what people said of values and regions, and what they allowed. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
-    *n = f->key2_bytes + 4 * (int64_t)f->n * (int64_t)sizeof(int32_t);
+    *n = f->key2_bytes + (4 * (int64_t)f->n + 1) * (int64_t)sizeof(int32_t);
     *out = wn__alloc(*n + 1);
     if (*out == NULL) return WN_OOM;
     memcpy(*out, f->key2, (size_t)f->key2_bytes);
@@ -187,6 +188,7 @@ static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
                               f->unit_parent != NULL ? f->unit_parent[i] : 0};
         memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
     }
+    memcpy(*out + *n - sizeof f->allowed, &f->allowed, sizeof f->allowed);
     return WN_OK;
 }
 

@@ -36,6 +36,8 @@ struct wn__building {
 };
 /* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
+/* offers.c: plans with the actions that are allowed. */
+int32_t wn__frontier_actions(struct wn__building *b);
 /* search.c: edits of good recipes, a fixed number of them. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

@@ -45,18 +45,30 @@ static void issue(struct wn__lowering *l, int32_t node)
 {
     int32_t phase = l->f->node[node].phase, again = l->issued_once[node] && !l->f->node[node].is_reissued;
     if (phase == WN_PHASE_FORWARD && (l->in_backward || again)) phase = WN_PHASE_RECOMPUTE;
-    int32_t copy = wn__lower_copy(l, node, 0), n_in = l->f->node[node].n_in;
+    int32_t n_in = l->f->node[node].n_in;
+    for (int32_t k = 0; k < n_in; k++) {
+        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+        if (l->cur[v] < 0 && l->part[v] < 0 && wn__lower_has_part(l, node, k)) wn__lower_return(l, v);
+    }
+    int32_t copy = wn__lower_copy(l, node, 0);
     struct wn__item *it = wn__lower_item(l, WN_DO_RUN, node, copy, n_in);
     if (it == NULL) return;
     it->phase = phase;
     for (int32_t k = 0; k < n_in; k++) {
-        int32_t c = l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))];
+        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k)), c = l->cur[v] >= 0 ? l->cur[v] : l->part[v];
         l->in[it->in_at + k] = c;
         l->used[c] = l->n_items - 1;
     }
     l->cur[node] = copy;
     if (l->f->node[node].is_reissued) l->reissued[l->n_reissued++] = node;
     l->issued_once[node] = 1;
+}
+
+/* What input k of a node needs, or -1 when it is there, or a part of it that will do. */
+static int32_t need_of(const struct wn__lowering *l, int32_t node, int32_t k)
+{
+    int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+    return l->cur[v] >= 0 || wn__lower_has_part(l, node, k) ? -1 : v;
 }
 
 /* Issues `node` and whatever it needs that is not there, in record order; what is away is brought back instead. The
@@ -69,16 +81,16 @@ static void demand(struct wn__lowering *l, int32_t node)
     l->needed[n++] = node;
     l->mark[node] = 1;
     for (int32_t at = 0; at < n; at++)
-        for (int32_t k = 0; l->away[l->needed[at]] < 0 && k < f->node[l->needed[at]].n_in; k++) {
-            int32_t v = wn__form_storage(f, wn__form_in(f, l->needed[at], k));
-            if (l->cur[v] >= 0 || l->mark[v]) continue;
+        for (int32_t k = 0; !wn__lower_comes_back(l, l->needed[at]) && k < f->node[l->needed[at]].n_in; k++) {
+            int32_t v = need_of(l, l->needed[at], k);
+            if (v < 0 || l->mark[v]) continue;
             l->mark[v] = 1;
             l->needed[n++] = v;
         }
     wn__sort_ascending(l->needed, n);
     for (int32_t i = 0; i < n; i++) {
         l->mark[l->needed[i]] = 0;
-        if (l->away[l->needed[i]] >= 0) wn__lower_return(l, l->needed[i]);
+        if (wn__lower_comes_back(l, l->needed[i])) wn__lower_return(l, l->needed[i]);
         else issue(l, l->needed[i]);
     }
 }
@@ -138,7 +150,10 @@ static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s
         if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__form_is_alias(f, at))
             note_effect(l, into);
         if (f->node[at].root != s->root || !l->useful[at] || wn__form_is_alias(f, at)) continue;
-        for (int32_t k = 0; k < f->node[at].n_in; k++) demand(l, wn__form_storage(f, wn__form_in(f, at, k)));
+        for (int32_t k = 0; k < f->node[at].n_in; k++) {
+            int32_t v = need_of(l, at, k);
+            if (v >= 0) demand(l, v);
+        }
         demand(l, at);
     }
 }
@@ -181,7 +196,7 @@ static void put_leaves(struct wn__lowering *l)
     for (int32_t i = 0; i < l->f->n; i++) {
         const struct wn__pnode *p = &l->f->node[i];
         l->cur[i] = p->leaf != WN_LEAF_NONE || p->is_given ? wn__lower_copy(l, i, 0) : -1;
-        l->away[i] = -1;
+        l->away[i] = l->part[i] = -1;
     }
 }
 
@@ -213,6 +228,7 @@ static void prepare(struct wn__lowering *l)
     int64_t n = l->f->n;
     l->cur = get(l, n, sizeof *l->cur);
     l->away = get(l, n, sizeof *l->away);
+    l->part = get(l, n, sizeof *l->part);
     l->leaving = get(l, n, sizeof *l->leaving);
     l->action = get(l, n, sizeof *l->action);
     l->needed = get(l, n, sizeof *l->needed);
@@ -238,6 +254,7 @@ int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct w
     if (l.code == WN_OK) follow_recipe(&l);
     if (l.code == WN_OK) l.code = wn__lower_departures(&l);
     if (l.code == WN_OK) l.code = wn__lower_effects(&l);
+    if (l.code == WN_OK) l.code = wn__lower_slide(&l);
     if (l.code == WN_OK) l.code = wn__lower_finish(&l, out);
     wn__free(l.item);
     wn__free(l.in);

@@ -6,7 +6,7 @@
 
 struct wn__item { /* an issue, before stores and frees are known */
     int32_t node, phase, block, out, in_at;
-    int32_t what, n_in;
+    int32_t what, n_in, move;
 };
 
 /* A kept value that leaves after its last forward reader; put in when it is brought back, else never. */
@@ -28,12 +28,14 @@ struct wn__lowering {
     int64_t n_copies, copy_capacity;
     int32_t *cur;                /* (f->n) the copy a value is to be had from now, or -1 */
     int32_t *away;               /* (f->n) the copy it has become, or -1 */
+    int32_t *part;               /* (f->n) what a partial action gave back of it (action.h), or -1 */
     int32_t *leaving, n_leaving; /* (f->n) kept with an action, and still there for forward readers */
     int32_t *action;             /* (f->n) that action, or 0 */
     int64_t *used;               /* (copies) last item that makes or reads it */
     int64_t used_capacity;
     struct wn__departure *departure;
     int64_t n_departures, departure_capacity;
+    int32_t n_moves;
     int32_t *needed;               /* (f->n) scratch of demand */
     int32_t *reissued, n_reissued; /* (f->n) those issued in this step: forgotten at its end */
     uint8_t *mark, *useful, *reached, *issued_once;
@@ -49,8 +51,12 @@ void wn__sort_ascending(int32_t *v, int32_t n);
 void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action); /* from a step's keep set */
 void wn__lower_forgotten(struct wn__lowering *l, int32_t node);
 void wn__lower_leave(struct wn__lowering *l, int32_t limit); /* what no forward node from `limit` on reads leaves */
+int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node); /* whole, from where it is */
+/* Whether input k of a node, whose value is not there, is served by the part of it that comes back. */
+int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k);
 void wn__lower_return(struct wn__lowering *l, int32_t node);
 int32_t wn__lower_departures(struct wn__lowering *l); /* into the list */
 int32_t wn__lower_effects(struct wn__lowering *l);
+int32_t wn__lower_slide(struct wn__lowering *l); /* slide.c: moves get time to be hidden */
 int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out);
 #endif

@@ -1,4 +1,4 @@
-/* Placement: an offset for every store of the arena. One address space: first the intervals of gradient slabs,
+/* Placement: an offset for every store of the arena, and of each depot, which is the same without slabs. One address space: first the intervals of gradient slabs,
  * lent until a gradient is born there, then the arena, whose height is what counts. A pure function; the same
  * input gives the same offsets.
  *
@@ -14,9 +14,9 @@
 #define NEAR 1024     /* a height within bound / NEAR of the bound is good enough */
 
 struct box {
-    int64_t bytes, at;
-    int32_t first, last;  /* instructions */
-    int32_t store, instr; /* whose: a store, or an instruction's workspace (store -1) */
+    int64_t bytes, at, align; /* align: from the start of its region; what bytes are a multiple of */
+    int32_t first, last;      /* instructions */
+    int32_t store, instr;     /* whose: a store, or an instruction's workspace (store -1) */
     int32_t lifted;
 };
 struct region { /* of the address space */
@@ -33,6 +33,7 @@ struct placing {
     int32_t n, n_fixed, n_placed, n_regions;
     struct region *region;
     int64_t arena_base, bound;
+    int32_t space; /* ARENA, HOST or DISK */
 };
 
 static void *get(struct placing *p, int64_t n, int64_t size)
@@ -62,12 +63,20 @@ static void insert_placed(struct placing *p, int32_t number, int64_t at)
     p->placed[lo] = number;
 }
 
+static int64_t aligned(const struct placing *p, const struct box *b, int64_t at, int32_t r)
+{
+    int64_t in = at - p->region[r].base;
+    return p->region[r].base + (in + b->align - 1) / b->align * b->align;
+}
+
 /* Moves `at` up to the first region in which b still fits. */
 static int64_t into_region(const struct placing *p, const struct box *b, int64_t at, int32_t *r)
 {
+    at = aligned(p, b, at, *r);
     while (*r < p->n_regions - 1 && at + b->bytes > p->region[*r].end) {
         ++*r;
         if (at < p->region[*r].base) at = p->region[*r].base;
+        at = aligned(p, b, at, *r);
     }
     return at;
 }
@@ -160,13 +169,18 @@ static void put_boxes(struct placing *p)
 {
     for (int32_t t = 0; t < p->s->n_stores; t++) {
         const struct wn__store *st = &p->s->store[t];
-        if (st->space != WN_SPACE_ARENA || st->bytes == 0) continue;
-        p->box[p->n++] = (struct box){.bytes = st->bytes, .first = st->first, .last = st->last, .store = t};
+        if (st->space != p->space || st->bytes == 0) continue;
+        p->box[p->n++] = (struct box){.bytes = wn__store_span(st),
+                                      .align = st->is_paged ? WN_PAGE : 1,
+                                      .first = st->first,
+                                      .last = st->last,
+                                      .store = t};
     }
-    for (int32_t i = 0; i < p->s->n; i++) {
+    for (int32_t i = 0; i < p->s->n && p->space == WN_SPACE_ARENA; i++) {
         const struct wn__instr *n = &p->s->instr[i];
         if (!wn__instr_has_kernel(n) || n->work_bytes == 0) continue;
-        p->box[p->n++] = (struct box){.bytes = n->work_bytes, .first = i, .last = i, .store = -1, .instr = i};
+        p->box[p->n++] =
+            (struct box){.bytes = n->work_bytes, .align = 1, .first = i, .last = i, .store = -1, .instr = i};
     }
     for (int32_t i = 0; i < p->n; i++) p->order[i] = i;
 }
@@ -181,7 +195,7 @@ static int by_offset(const void *a, const void *b)
 static void put_fixed(struct placing *p)
 {
     int64_t base = 0;
-    for (int32_t k = 0; k < p->f->n_slabs; k++) {
+    for (int32_t k = 0; k < p->f->n_slabs && p->space == WN_SPACE_ARENA; k++) {
         int32_t from = p->n_fixed;
         for (int32_t t = 0; t < p->s->n_stores; t++) {
             const struct wn__store *st = &p->s->store[t];
@@ -234,16 +248,16 @@ static void write_back(struct placing *p)
             continue;
         }
         struct wn__store *st = &p->s->store[b->store];
-        st->space = p->region[r].slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB;
+        st->space = p->region[r].slab < 0 ? p->space : WN_SPACE_SLAB;
         st->slot = p->region[r].slab;
         st->offset = offset;
         if (r < p->n_regions - 1) p->s->lent += b->bytes;
     }
 }
 
-int32_t wn__place(const struct wn__form *f, struct wn__schedule *s)
+static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space, int64_t *height)
 {
-    struct placing p = {.f = f, .s = s};
+    struct placing p = {.f = f, .s = s, .space = space};
     int64_t n = (int64_t)s->n_stores + s->n;
     p.box = get(&p, n, sizeof *p.box);
     p.best = get(&p, n, sizeof *p.best);
@@ -256,9 +270,17 @@ int32_t wn__place(const struct wn__form *f, struct wn__schedule *s)
         put_boxes(&p);
         put_fixed(&p);
         find_bound(&p);
-        s->arena = p.n > 0 ? search(&p) : 0;
+        *height = p.n > 0 ? search(&p) : 0;
         write_back(&p);
     }
     wn__pool_release(&p.scratch);
     return code;
+}
+
+int32_t wn__place(const struct wn__form *f, struct wn__schedule *s)
+{
+    WN_TRY(place_space(f, s, WN_SPACE_ARENA, &s->arena));
+    if (s->n_moves == 0) return WN_OK;
+    WN_TRY(place_space(f, s, WN_SPACE_HOST, &s->depot[WN_PLACE_HOST]));
+    return place_space(f, s, WN_SPACE_DISK, &s->depot[WN_PLACE_DISK]);
 }

@@ -1,8 +1,10 @@
 /* What people write by hand, over the planner's blocks: everything kept, everything computed again, uniform segments,
  * regions of k, the last few kept, cheap ops computed again. Each goes the road every policy goes. A budget that picks
- * among these and the solver's plans is never worse than they are. Words and results stay as they are. */
+ * among these and the solver's plans is never worse than they are. Words and results stay as they are. Where values may
+ * be packed, everything kept and packed is one of them. */
 #include <stdio.h>
 #include <string.h>
+#include "action.h"
 #include "planner.h"
 
 struct portfolio {
@@ -65,6 +67,23 @@ static int32_t offer_kept(struct portfolio *p)
     return offer(p, "save_all");
 }
 
+/* Everything kept, packed by one action wherever it may be chosen and can be done. */
+static int32_t offer_packed(struct portfolio *p, int32_t action)
+{
+    char name[32];
+    int32_t n = 0;
+    start_over(p);
+    for (int32_t i = 0; i < p->f->n; i++) {
+        struct wn__pnode *q = &p->copy.node[i];
+        q->unit = -1;
+        if (!wn__action_may_choose(p->f, i, action)) continue;
+        q->word = action;
+        n++;
+    }
+    snprintf(name, sizeof name, "save_all, %s", wn__action_name(action));
+    return n > 0 ? offer(p, name) : WN_OK;
+}
+
 /* Residuals that cost less than `ns_a_kib` to compute again, a KiB of them. */
 static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
 {
@@ -87,6 +106,8 @@ int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, c
     p.copy.node = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *p.copy.node);
     int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && code == WN_OK; a++)
+        if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
         snprintf(name, sizeof name, "every(%d)", k);
         code = offer_regions(&p, 0, k, 0, name);

@@ -251,6 +251,7 @@ int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
     r->limit = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
     c.place = wn__pool_get(&r->pool, size);
+    r->ahead = WN__AHEAD;
     if (!r->block_of || !r->first || !r->limit || !r->last || !c.place) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++)
         c.place[i] = f->node[i].unit > 0 ? f->n_regions + f->node[i].unit : f->node[i].unit < 0 ? 0 : f->node[i].region;

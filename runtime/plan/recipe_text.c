@@ -9,8 +9,9 @@
  *   Fe 1: h2 offload   it is away, by an action (action.h), until it is read again
  *   Shrink 1           Free with just that: what later blocks read
  *   B 1/2              the backward of a block for another root than its own
+ *   ahead 4            eighths of what offloading gives that moves may take to be under way in time (recipe.h)
  *
- * What every step keeps is not written: results, what was there before, integers. A view is its source's bytes, so it is
+ * What every step keeps is not written unless it is away: results, what was there before, integers. A view is its source's bytes, so it is
  * never named. What is written reads back to the same steps; a recipe from a script must obey the rules below, and an
  * error names the step and the rule. Whatever obeys them can be lowered: what is missing is computed again. */
 #include <stdarg.h>
@@ -78,8 +79,8 @@ static void say_step(struct text *t, const struct wn__form *f, const struct wn__
     for (int32_t k = 0; k < s->n_keep; k++) {
         int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_RECIPE_FREE || shrinks;
         const char *action = wn__action_name(action_at(r, s, k));
-        if (is_kept_unsaid(f, v) || wn__form_is_alias(f, v)) continue;
-        if (unsaid && is_output(f, r, v) && action == NULL) continue;
+        if (wn__form_is_alias(f, v)) continue;
+        if (action == NULL && (is_kept_unsaid(f, v) || (unsaid && is_output(f, r, v)))) continue;
         say(t, "%s h%d%s%s", said++ ? "" : ":", place[v], action ? " " : "", action ? action : "");
     }
     say(t, "\n");
@@ -95,13 +96,14 @@ static int32_t find_places(const struct wn__form *f, int32_t *place)
 
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
-    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 16};
+    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 32};
     int32_t *place = wn__pool_get(pool, (f->n + 1) * (int64_t)sizeof *place);
     t.at = wn__pool_get(pool, t.room);
     if (t.at == NULL || place == NULL) return WN_OOM;
     find_places(f, place);
     for (int32_t b = 0; b < r->n_blocks; b++)
         say(&t, "block %d: h%d-h%d\n", b + 1, place[r->first[b]], place[r->limit[b] - 1]);
+    if (r->ahead != WN__AHEAD) say(&t, "ahead %d\n", r->ahead);
     for (int32_t i = 0; i < r->n; i++) say_step(&t, f, r, &r->step[i], place);
     *out = t.at;
     return WN_OK;
@@ -171,13 +173,15 @@ static int32_t read_blocks(struct reading *c)
                     c->n_values);
 }
 
-/* Rule 'action': it can be done with the value, and comes to something. */
+/* Rule 'action': it can be done with the value, and comes to something. What moves may be read again by what is computed
+ * again alone; what is packed is there for a backward. */
 static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32_t action)
 {
     if (action == 0) return WN_OK;
     const char *name = wn__action_name(action), *why = wn__action_refusal(c->f, v, action);
     if (why != NULL) return refuse(c, "action", "h%d %s: it %s", h, name != NULL ? name : "", why);
-    return c->f->node[v].is_residual ? WN_OK : refuse(c, "action", "h%d %s: no backward reads it", h, name);
+    if (c->f->node[v].is_residual || wn__action_place(wn__action_resolved(c->f, action)) >= 0) return WN_OK;
+    return refuse(c, "action", "h%d %s: no backward reads it", h, name != NULL ? name : "");
 }
 
 /* Rule 'keep': what is named is a value of the block that has bytes of its own. Rule 'held': a Free keeps what is there. */
@@ -212,7 +216,7 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
     for (int32_t v = r->first[b]; v < r->limit[b]; v++) {
         if (r->block_of[v] != b || wn__form_is_alias(c->f, v)) continue;
         int32_t named = k < s->n_keep && c->g->keep[s->keep_at + k] == c->place[v];
-        int32_t action = named ? c->g->action[s->keep_at + k++] : 0;
+        int32_t action = named ? wn__action_resolved(c->f, c->g->action[s->keep_at + k++]) : 0;
         int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->f, r, v);
         c->held[v] = (uint8_t)(named || by_kind || is_kept_unsaid(c->f, v));
         if (c->held[v]) wn__recipe_keep(r, n++, v, action);
@@ -270,6 +274,9 @@ static int32_t read_step(struct reading *c)
 
 static int32_t read_all(struct reading *c)
 {
+    if (c->g->ahead < -1 || c->g->ahead > 8)
+        return wn__fail(WN_ILLEGAL, "recipe: rule 'ahead': it says %d; eighths are 0 to 8", c->g->ahead);
+    c->r->ahead = c->g->ahead < 0 ? WN__AHEAD : c->g->ahead;
     WN_TRY(read_blocks(c));
     wn__recipe_serve(c->f, c->r);
     wn__form_last_readers(c->f, c->r->last);

@@ -1,17 +1,23 @@
-/* Small edits of good plans: one value more is kept, or one less, in the blocks' saving forwards. An edit that nothing
- * beats joins the list, and may be edited in turn in the next round. A fixed number of edits for a graph of a given
- * size, never a time: the same graph always gives the same list. */
+/* Small edits of good plans: one value more is kept, or one less, or one in another form, in the blocks' saving
+ * forwards. An edit that nothing beats joins the list, and may be edited in turn in the next round. Before them every
+ * plan is tried with all it keeps packed, one way after the other, where a budget may choose that (action.h). A fixed
+ * number of edits for a graph of a given size, never a time: the same graph always gives the same list. */
 #include <stdio.h>
 #include <string.h>
+#include "action.h"
 #include "frontier.h"
 
 #define ROUNDS 3
 #define PART 500    /* values below this part of the frontier's span of bytes are not worth an edit */
 #define WORK 400000 /* edits times nodes: a fifth of a second at half a microsecond a node */
 #define MOST 400    /* edits */
+#define PACKED_NS                                                                                                      \
+    0.1 /* of a byte that is packed and brought back: a guess that orders edits; judging them uses the costs */
 
+enum { GONE = -1 };
 struct edit {
-    int32_t step, node, add;
+    int32_t step, node; /* step -1: none */
+    int32_t to;         /* GONE, or the action it is kept with, 0 for none */
     double worth;
 };
 
@@ -30,14 +36,35 @@ static int32_t may_go(const struct wn__form *f, int32_t i)
            !(wn__form_flags(f, i) & WN_INDEX) && q->bytes > 0;
 }
 
-static int32_t is_kept(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t node)
+/* The action a value is kept with, or GONE. */
+static int32_t kept_as(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t node)
 {
     for (int32_t k = 0; k < s->n_keep; k++)
-        if (r->keep[s->keep_at + k] == node) return 1;
-    return 0;
+        if (r->keep[s->keep_at + k] == node) return r->action[s->keep_at + k];
+    return GONE;
 }
 
-/* Edits of one point. Adding: nanoseconds saved a byte; taking away: bytes a nanosecond. */
+static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, double worth)
+{
+    if (s->code == WN_OK) s->code = wn__grow(&s->edit, &s->capacity, s->n + 1, sizeof *s->edit);
+    if (s->code == WN_OK) s->edit[s->n++] = (struct edit){step, node, to, worth};
+}
+
+/* Adding: nanoseconds saved a byte; taking away and packing: bytes a nanosecond. */
+static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t now)
+{
+    const struct wn__form *f = s->b->f;
+    double bytes = (double)f->node[node].bytes, ns = (double)s->ns[node];
+    if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
+    if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT; a++) {
+        if (a == now || !wn__action_may_choose(f, node, a)) continue;
+        double packed = (double)wn__action_bytes(f, node, a);
+        put_edit(s, step, node, a, now == GONE ? ns / (packed + 1) * 1e3 : (bytes - packed) / (PACKED_NS * bytes + 1));
+    }
+}
+
+/* Edits of one point. */
 static void find_edits(struct search *s, const struct wn__recipe *r)
 {
     const struct wn__form *f = s->b->f;
@@ -49,17 +76,13 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
         for (int32_t v = r->first[t->block]; v < r->limit[t->block] && s->code == WN_OK; v++) {
             if (r->block_of[v] != t->block || !may_go(f, v) || r->last[v] >= r->limit[t->block]) continue;
             if (f->node[v].bytes < span / PART) continue;
-            int32_t kept = is_kept(r, t, v);
-            double worth = kept ? (double)f->node[v].bytes / (double)(s->ns[v] + 1)
-                                : (double)s->ns[v] / (double)f->node[v].bytes * 1e3;
-            s->code = wn__grow(&s->edit, &s->capacity, s->n + 1, sizeof *s->edit);
-            if (s->code == WN_OK) s->edit[s->n++] = (struct edit){i, v, !kept, worth};
+            find_edits_of(s, i, v, kept_as(r, t, v));
         }
     }
 }
 
-/* Whether step i keeps the edited value or not as the edit says: the edited forward, and what lets go of parts of its
- * block until it is run again. */
+/* Whether step i keeps the edited value as the edit says: the edited forward, and what lets go of parts of its block
+ * until it is run again. */
 static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32_t i)
 {
     int32_t block = e->step >= 0 ? r->step[e->step].block : -1;
@@ -70,42 +93,78 @@ static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32
     return 1;
 }
 
-/* The recipe with one edit. Arrays of blocks are shared: only recipes over the partition's own are edited. */
-static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, struct wn__recipe *out)
+/* A recipe with the blocks of r and no steps, and room for r's and one value more in each. */
+static int32_t copy_room(const struct wn__recipe *r, struct wn__recipe *out)
 {
     *out = *r;
     out->pool = (struct wn__pool){0};
     out->capacity = r->n;
     out->keep_capacity = r->n_keep + r->n;
     out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
-    out->keep = wn__pool_get(&out->pool, (r->n_keep + r->n + 1) * (int64_t)sizeof *out->keep);
-    out->action = wn__pool_get(&out->pool, (r->n_keep + r->n + 1) * (int64_t)sizeof *out->action);
-    if (out->step == NULL || out->keep == NULL || out->action == NULL) {
-        wn__recipe_release(out);
-        return WN_OOM;
-    }
+    out->keep = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->keep);
+    out->action = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->action);
     out->n_keep = 0;
+    if (out->step != NULL && out->keep != NULL && out->action != NULL) return WN_OK;
+    wn__recipe_release(out);
+    return WN_OOM;
+}
+
+static void keep(struct wn__recipe *out, int32_t node, int32_t action)
+{
+    wn__recipe_keep(out, 0, node, action);
+    out->n_keep++;
+}
+
+/* The recipe with one edit. Arrays of blocks are shared: only recipes over the partition's own are edited. */
+static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, struct wn__recipe *out)
+{
+    WN_TRY(copy_room(r, out));
     for (int32_t i = 0; i < r->n; i++) {
         struct wn__recipe_step t = r->step[i];
-        int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || !e->add;
+        int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || e->to == GONE;
         t.keep_at = out->n_keep;
         for (int32_t k = 0; k < r->step[i].n_keep; k++) {
             int32_t v = r->keep[from + k];
-            if (!placed && v > e->node) {
-                wn__recipe_keep(out, 0, e->node, 0);
-                out->n_keep++;
+            if (!placed && v >= e->node) {
+                keep(out, e->node, e->to);
                 placed = 1;
             }
-            if (edited && !e->add && v == e->node) continue;
-            wn__recipe_keep(out, 0, v, r->action[from + k]);
-            out->n_keep++;
+            if (!edited || v != e->node) keep(out, v, r->action[from + k]);
         }
-        if (!placed) {
-            wn__recipe_keep(out, 0, e->node, 0);
-            out->n_keep++;
-        }
+        if (!placed) keep(out, e->node, e->to);
         t.n_keep = out->n_keep - t.keep_at;
         out->step[i] = t;
+    }
+    return WN_OK;
+}
+
+/* The recipe with everything it keeps as it is packed by an action that may be chosen there; `n`: how many. */
+static int32_t copy_packed(const struct wn__form *f, const struct wn__recipe *r, int32_t action, struct wn__recipe *out,
+                           int32_t *n)
+{
+    *n = 0;
+    WN_TRY(copy_room(r, out));
+    memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
+    for (int32_t k = 0; k < r->n_keep; k++) {
+        int32_t to = r->action[k] == 0 && wn__action_may_choose(f, r->keep[k], action);
+        *n += to;
+        keep(out, r->keep[k], to ? action : r->action[k]);
+    }
+    return WN_OK;
+}
+
+/* Tries one action on every plan of the list. */
+static int32_t pack_points(struct wn__building *b, int32_t action)
+{
+    for (int64_t k = b->n - 1; k >= 0; k--) {
+        struct wn__recipe to;
+        int32_t n;
+        char name[32];
+        if (k >= b->n || b->point[k].recipe.block_of != b->base.block_of) continue;
+        snprintf(name, sizeof name, "%.16s, %.13s", b->point[k].name, wn__action_name(action));
+        WN_TRY(copy_packed(b->f, &b->point[k].recipe, action, &to, &n));
+        if (n > 0) WN_TRY(wn__frontier_offer(b, &to, name));
+        else wn__recipe_release(&to);
     }
     return WN_OK;
 }
@@ -147,6 +206,8 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
 {
     struct search s = {.b = b, .ns = ns, .code = WN_OK};
     int64_t edits = WORK / (b->f->n + 1);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && s.code == WN_OK; a++)
+        if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
     if (edits > MOST) edits = MOST;
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
         int64_t points = b->n, each = points > 0 ? edits / ROUNDS / points : 0;

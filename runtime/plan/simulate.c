@@ -10,11 +10,14 @@ struct sim {
     const struct wn__schedule *s;
     struct wn_summary *sum;
     int64_t *after; /* (n) live bytes after each instruction; NULL: not asked for */
+    double *each;   /* (n) seconds of each; NULL: not asked for */
     int64_t *rows;  /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
     uint8_t *alive; /* (n_stores) */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
     double seconds, base_seconds, measured;
+    double lane[WN_PLACE_COUNT][WN_WAY_COUNT]; /* when each is free again */
+    double *ends;                              /* (n_moves) when each has ended */
 };
 
 /* Cells that hold their value before the program starts: everything but gradients born in it. */
@@ -75,7 +78,7 @@ static void make_alive(struct sim *m, int32_t store)
     const struct wn__store *t = &m->s->store[store];
     if (m->alive[store]) return;
     m->alive[store] = 1;
-    move(m, t->kind, t->bytes);
+    if (wn__store_counts(m->f, t)) move(m, t->kind, t->bytes);
 }
 
 static void note_row(const struct sim *m, int32_t row)
@@ -105,6 +108,45 @@ static void run_instr(struct sim *m, int32_t i)
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
+int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t)
+{
+    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || wn__workspace_target(f)->kind == WN_TARGET_CPU);
+}
+
+/* A link is a resource beside the kernels: each way of each place does one move after the other. */
+static void start_move(struct sim *m, int32_t i)
+{
+    const struct wn__instr *n = &m->s->instr[i];
+    int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
+    const struct wn__copy *away = &m->s->copy[way == WN_WAY_OUT ? n->out : from];
+    int32_t place = wn__action_place(away->away);
+    int64_t bytes = m->s->store[away->store].bytes;
+    double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
+    *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
+    m->ends[n->move] = *lane;
+    m->sum->move_seconds += takes;
+    m->seconds += wn__move_share(m->f, bytes);
+    *(way == WN_WAY_OUT ? &m->sum->out : &m->sum->in) += bytes;
+    make_alive(m, m->s->copy[n->out].store);
+    note_peak(m);
+    note_row(m, i + 1);
+}
+
+static void wait_move(struct sim *m, const struct wn__instr *n)
+{
+    double stall = m->ends[n->move] - m->seconds;
+    if (stall < 0) stall = 0;
+    m->seconds += stall;
+    m->sum->stall_seconds += stall;
+}
+
+static void free_store(struct sim *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    m->alive[store] = 0;
+    if (wn__store_counts(m->f, t)) move(m, t->kind, -t->bytes);
+}
+
 static void start(struct sim *m)
 {
     struct wn_summary *sum = m->sum;
@@ -128,7 +170,12 @@ static int32_t walk(struct sim *m)
     const struct wn__schedule *s = m->s;
     memset(m->sum, 0, sizeof *m->sum);
     m->alive = wn__alloc(s->n_stores + 1);
-    if (m->alive == NULL) return WN_OOM;
+    m->ends = wn__alloc((s->n_moves + 1) * (int64_t)sizeof *m->ends);
+    if (m->alive == NULL || m->ends == NULL) {
+        wn__free(m->alive);
+        wn__free(m->ends);
+        return WN_OOM;
+    }
     start(m);
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
@@ -136,24 +183,27 @@ static int32_t walk(struct sim *m)
             m->in_backward = 1;
             m->sum->at[1] = m->live; /* after_forward: the instant before the first backward instruction */
         }
+        double before = m->seconds;
         if (wn__instr_has_kernel(n)) run_instr(m, i);
-        else if (n->what == WN_DO_FREE) {
-            m->alive[n->out] = 0;
-            move(m, s->store[n->out].kind, -s->store[n->out].bytes);
-        }
-        if (!wn__instr_has_kernel(n)) note_row(m, i + 1);
+        else if (wn__instr_way(n) >= 0) start_move(m, i);
+        else if (n->what == WN_DO_WAIT) wait_move(m, n);
+        else if (n->what == WN_DO_FREE) free_store(m, n->out);
+        if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) note_row(m, i + 1);
         if (m->after != NULL) m->after[i] = m->live;
+        if (m->each != NULL) m->each[i] = m->seconds - before;
     }
     if (!m->in_backward) m->sum->at[1] = m->live;
     if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
     m->sum->at[4] = m->live;
     wn__free(m->alive);
+    wn__free(m->ends);
     return WN_OK;
 }
 
 static int64_t reserved(const struct wn__form *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
+    if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
     for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_stores; t++)
@@ -172,11 +222,14 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
 {
     struct wn_summary *sum = &s->summary;
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
-    if (s->live == NULL) return WN_OOM;
-    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live};
+    s->seconds = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->seconds);
+    if (s->live == NULL || s->seconds == NULL) return WN_OOM;
+    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds};
     WN_TRY(walk(&m));
     sum->reserved = reserved(f, s);
     sum->arena = s->arena;
+    sum->host = s->depot[WN_PLACE_HOST];
+    sum->disk = s->depot[WN_PLACE_DISK];
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;
     sum->measured_seconds = m.measured;
@@ -195,12 +248,4 @@ int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *
     struct wn_summary sum;
     struct sim m = {.f = f, .s = s, .sum = &sum, .rows = rows};
     return walk(&m);
-}
-
-double wn__instr_seconds(const struct wn__form *f, const struct wn__schedule *s, int32_t i)
-{
-    const struct sim m = {.f = f, .s = s};
-    const struct wn__instr *n = &s->instr[i];
-    int32_t is_measured;
-    return !wn__instr_has_kernel(n) || is_there(&m, n) ? 0 : kernel_seconds(&m, n, &is_measured);
 }

@@ -99,13 +99,6 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     return -1;
 }
 
-static int64_t copy_bytes(const struct finish *x, int32_t copy)
-{
-    struct wn_type type;
-    wn__copy_type(x->f, &x->s->copy[copy], &type);
-    return wn__padded(wn__bytes(&type));
-}
-
 /* When a store's present value has its last use. In-place hands the store on, with a later one. */
 static void put_stores(struct finish *x)
 {
@@ -113,7 +106,7 @@ static void put_stores(struct finish *x)
         const struct wn__item *it = &x->l->item[i];
         const struct wn__pnode *p = &x->f->node[it->node];
         x->inplace[i] = -1;
-        for (int32_t k = 0; k < 3 && it->out < 0; k++)
+        for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_store(x, p->cell[k]);
         if (it->out < 0) continue;
         struct wn__copy *copy = &x->s->copy[it->out];
@@ -126,9 +119,14 @@ static void put_stores(struct finish *x)
         } else if (p->result >= 0 && p->type.ndim > 0) {
             copy->store = put_store(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
             x->s->result_store[p->result] = copy->store;
+        } else if (it->what == WN_DO_OFFLOAD) {
+            int32_t space = wn__action_place(copy->away) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+            copy->store = put_store(x, space, -1, WN_KIND_HOST, wn__copy_bytes(x->f, copy), 0);
+            x->s->store[x->s->copy[x->l->in[it->in_at]].store].is_paged = 1;
         } else {
-            copy->store = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, copy_bytes(x, it->out), 0);
+            copy->store = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__copy_bytes(x->f, copy), 0);
         }
+        x->s->store[copy->store].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
         x->store_last[copy->store] = x->last[it->out];
     }
 }
@@ -192,11 +190,24 @@ static void put_run(struct finish *x, int32_t i)
         put_instr(x, WN_DO_READ, it, it->out);
 }
 
+static void put_move(struct finish *x, int32_t i)
+{
+    const struct wn__item *it = &x->l->item[i];
+    struct wn__instr *n = put_instr(x, it->what, it, it->out);
+    n->move = it->move;
+    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], x->s->n - 1);
+    if (it->out < 0) return;
+    touch(&x->s->store[x->s->copy[it->out].store], x->s->n - 1);
+    if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
+}
+
 static void put_list(struct finish *x)
 {
     thread_frees(x);
     for (int32_t i = 0; i < x->l->n_items; i++) {
-        put_run(x, i);
+        int32_t what = x->l->item[i].what;
+        if (what == WN_DO_OFFLOAD || what == WN_DO_FETCH || what == WN_DO_WAIT) put_move(x, i);
+        else put_run(x, i);
         for (int32_t t = x->frees[i]; t >= 0; t = x->free_next[t]) {
             put_instr(x, WN_DO_FREE, &x->l->item[i], t);
             x->s->store[t].last = x->s->n - 1;
@@ -238,6 +249,7 @@ static int32_t prepare(struct finish *x)
     s->n_copies = (int32_t)l->n_copies;
     s->n_in = (int32_t)l->n_in;
     s->n_blocks = l->r->n_blocks;
+    s->n_moves = l->n_moves;
     s->scalars = -1;
     for (int32_t i = 0; i < f->n_cells; i++) x->cell_store[i] = -1;
     for (int32_t i = 0; i < f->n_given; i++) x->given_store[i] = -1;

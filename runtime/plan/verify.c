@@ -10,7 +10,9 @@
  *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
  *  7 every result asked for is there at the end                                       (result)
  *  8 what is kept in another form is made of the value, and only it becomes the value
- *    again; nothing else reads it                                                     (away)              */
+ *    again; nothing else reads it                                                     (away)
+ *  9 until a move is waited for, what moves out is neither written nor freed and what
+ *    moves in not touched at all; each move is waited for once, and only once          (wait)              */
 #include <string.h>
 #include "action.h"
 
@@ -22,6 +24,11 @@ struct machine {
     int32_t *issued;   /* (nodes) */
     uint8_t *written;  /* (cells) by an effect of this program */
     uint8_t *read_out; /* (nodes) 0-d results taken to the host */
+    int32_t *leaving;  /* (n_stores) moves under way out of it */
+    int32_t *arriving; /* (n_stores) moves under way into it */
+    struct under_way {
+        int32_t from, to, state; /* stores; 0: not started, 1: under way, 2: waited for */
+    } * move;                    /* (n_moves) */
     int32_t at;
 };
 
@@ -34,7 +41,13 @@ static int32_t illegal(const struct machine *m, const char *rule, const char *wh
 
 static int64_t space_size(const struct machine *m, const struct wn__store *t)
 {
-    return t->space == WN_SPACE_ARENA ? m->s->arena : t->space == WN_SPACE_SLAB ? m->f->slab[t->slot].bytes : t->bytes;
+    switch (t->space) {
+    case WN_SPACE_ARENA: return m->s->arena;
+    case WN_SPACE_SLAB: return m->f->slab[t->slot].bytes;
+    case WN_SPACE_HOST: return m->s->depot[WN_PLACE_HOST];
+    case WN_SPACE_DISK: return m->s->depot[WN_PLACE_DISK];
+    default: return t->bytes;
+    }
 }
 
 static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot, int64_t offset, int64_t bytes,
@@ -43,7 +56,7 @@ static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot
     for (int32_t t = 0; t < m->s->n_stores; t++) {
         const struct wn__store *o = &m->s->store[t];
         if (t == self || !m->alive[t] || o->space != space || (space != WN_SPACE_ARENA && o->slot != slot)) continue;
-        if (o->offset < offset + bytes && offset < o->offset + o->bytes)
+        if (o->offset < offset + bytes && offset < o->offset + wn__store_span(o))
             return illegal(m, "overlap", "bytes are in use by store", t);
     }
     return WN_OK;
@@ -53,9 +66,10 @@ static int32_t make_alive(struct machine *m, int32_t store)
 {
     const struct wn__store *t = &m->s->store[store];
     if (m->alive[store]) return WN_OK;
-    if (t->offset < 0 || t->offset % WN_GRANULE != 0 || t->offset + t->bytes > space_size(m, t))
+    int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
+    if (t->offset < 0 || t->offset % granule != 0 || t->offset + wn__store_span(t) > space_size(m, t))
         return illegal(m, "bounds", "a store lies outside its space", store);
-    WN_TRY(check_extent(m, t->space, t->slot, t->offset, t->bytes, store));
+    WN_TRY(check_extent(m, t->space, t->slot, t->offset, wn__store_span(t), store));
     m->alive[store] = 1;
     return WN_OK;
 }
@@ -69,8 +83,11 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
         const struct wn__copy *copy = &m->s->copy[c];
         const struct wn__pnode *v = &m->f->node[copy->node];
         if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (wn__action_is_partial(copy->back) && !wn__form_reads_sign(m->f, n->node, k))
+            return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
         if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
+        if (m->arriving[copy->store]) return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
         if (!m->alive[copy->store])
             return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
         int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
@@ -87,17 +104,17 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     const struct wn__pnode *p = &m->f->node[n->node];
     const struct wn__copy *copy = &m->s->copy[n->out];
     const struct wn__store *t = &m->s->store[copy->store];
-    struct wn_type type;
-    wn__copy_type(m->f, copy, &type);
     if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
-    if ((copy->away != 0) != (n->what == WN_DO_PACK))
+    if ((copy->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
         return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
-    if (t->bytes < wn__padded(wn__bytes(&type)) || copy->at != 0)
+    if (t->bytes < wn__copy_bytes(m->f, copy) || copy->at != 0)
         return illegal(m, "bounds", "the output's store is too small", copy->store);
     if (n->inplace >= 0) {
         int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
         if (over != copy->store || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
             return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+        if (m->leaving[over] || m->arriving[over])
+            return illegal(m, "wait", "a value under way is overwritten in store", over);
     } else if (m->alive[copy->store]) {
         return illegal(m, "inplace", "the output goes over a value alive in store", copy->store);
     }
@@ -132,12 +149,47 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     if (c < 0 || c >= m->s->n_copies || n->out < 0) return illegal(m, "away", "no copy is named", c);
     const struct wn__copy *from = &m->s->copy[c];
     if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
-    if ((from->away != 0) != (n->what == WN_DO_UNPACK))
+    if ((from->away != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
         return illegal(m, "away", "the copy is of another form than this reads, copy", c);
+    int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
+    if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
+        return illegal(m, "away", "what comes back is not what left, copy", n->out);
     const struct wn__pnode *v = &m->f->node[from->node];
+    if (m->arriving[from->store]) return illegal(m, "wait", "a copy is read before it has arrived", c);
     if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
         return illegal(m, "away", "a copy is read that is not there", c);
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+}
+
+/* From the arena to the depot that the action names, or back; both ends on pages. */
+static int32_t step_move(struct machine *m, const struct wn__instr *n)
+{
+    WN_TRY(check_moved(m, n));
+    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->copy[m->s->in[n->in_at]].store, to = m->s->copy[n->out].store;
+    int32_t place = wn__action_place(m->s->copy[out ? n->out : m->s->in[n->in_at]].away);
+    int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+    const struct wn__store *near = &m->s->store[out ? from : to], *far = &m->s->store[out ? to : from];
+    int32_t is_near =
+        near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
+    if (place < 0 || far->space != depot || !is_near)
+        return illegal(m, "away", "a move between other places than its action names, store", to);
+    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
+        return illegal(m, "wait", "a move that was started before", n->move);
+    WN_TRY(check_output(m, n));
+    m->move[n->move] = (struct under_way){from, to, 1};
+    m->leaving[from]++;
+    m->arriving[to]++;
+    return WN_OK;
+}
+
+static int32_t step_wait(struct machine *m, const struct wn__instr *n)
+{
+    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 1)
+        return illegal(m, "wait", "a move is waited for that is not under way", n->move);
+    m->move[n->move].state = 2;
+    m->leaving[m->move[n->move].from]--;
+    m->arriving[m->move[n->move].to]--;
+    return WN_OK;
 }
 
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
@@ -171,6 +223,8 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
 {
     if (n->out < 0 || n->out >= m->s->n_stores || !m->alive[n->out] || m->s->store[n->out].pinned)
         return illegal(m, "free", "this store cannot be freed here", n->out);
+    if (m->leaving[n->out] || m->arriving[n->out])
+        return illegal(m, "wait", "a store is freed while a move is under way, store", n->out);
     m->alive[n->out] = 0;
     m->content[n->out] = -1;
     return WN_OK;
@@ -179,7 +233,9 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
 static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__copy *c = &m->s->copy[n->out];
-    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0)
+    if (m->arriving[c->store]) return illegal(m, "wait", "a result is taken before it has arrived, store", c->store);
+    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0 ||
+        wn__action_is_partial(c->back))
         return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
     m->read_out[n->node]++;
     return WN_OK;
@@ -189,6 +245,8 @@ static int32_t check_end(struct machine *m)
 {
     const struct wn__form *f = m->f;
     m->at = m->s->n;
+    for (int32_t k = 0; k < m->s->n_moves; k++)
+        if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
     for (int32_t t = 0; t < m->s->n_stores; t++)
         if (m->alive[t] && !m->s->store[t].pinned) return illegal(m, "leak", "a store is never freed", t);
     for (int32_t i = f->n - f->n_effects; i < f->n; i++)
@@ -198,7 +256,8 @@ static int32_t check_end(struct machine *m)
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
                             : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
-                                  m->s->copy[m->content[t]].away == 0;
+                                  m->s->copy[m->content[t]].away == 0 &&
+                                  !wn__action_is_partial(m->s->copy[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
     return WN_OK;
@@ -214,7 +273,12 @@ static int32_t check_all(struct machine *m)
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];
         if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
-        WN_TRY(wn__instr_has_kernel(n) ? step_run(m, n) : n->what == WN_DO_FREE ? step_free(m, n) : step_read(m, n));
+        int32_t code = wn__instr_has_kernel(n) ? step_run(m, n)
+                       : wn__instr_way(n) >= 0 ? step_move(m, n)
+                       : n->what == WN_DO_WAIT ? step_wait(m, n)
+                       : n->what == WN_DO_FREE ? step_free(m, n)
+                                               : step_read(m, n);
+        if (code != WN_OK) return code;
     }
     return check_end(m);
 }
@@ -228,7 +292,12 @@ int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s)
     m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
     m.written = wn__pool_get(&scratch, f->n_cells + 1);
     m.read_out = wn__pool_get(&scratch, f->n + 1);
-    int32_t code = m.content && m.alive && m.issued && m.written && m.read_out ? check_all(&m) : WN_OOM;
+    m.leaving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.leaving);
+    m.arriving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.arriving);
+    m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);
+    int32_t code = m.content && m.alive && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move
+                       ? check_all(&m)
+                       : WN_OOM;
     wn__pool_release(&scratch);
     return code;
 }

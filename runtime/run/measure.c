@@ -58,21 +58,48 @@ static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t st
 {
     const struct wn__store *t = &s->store[store];
     int32_t kind = t->space == WN_SPACE_RESULT ? WN_KIND_RESULT : t->pinned ? WN_KIND_GRADIENT : WN_KIND_ACTIVATION;
-    if (t->space == WN_SPACE_ARENA && t->offset + bytes > m->arena_top) m->arena_top = t->offset + bytes;
+    int64_t top = t->offset + (t->is_paged ? wn__paged(bytes) : bytes);
+    if (t->space == WN_SPACE_ARENA && top > m->arena_top) m->arena_top = top;
     if (t->space == WN_SPACE_CELL || m->store_bytes[store] != 0) return;
     m->store_bytes[store] = bytes;
     if (t->space == WN_SPACE_RESULT) m->fixed += bytes;
     move(m, kind, bytes);
 }
 
+static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
+{
+    if (n->phase == WN_PHASE_FORWARD || m->in_backward) return;
+    m->in_backward = 1;
+    m->out->at[1] = m->live;
+}
+
+/* Bytes are there from the start of a move on: those of the copy that comes, and in a depot those of the one that goes,
+ * which are the device's only if its memory is the host's. */
+void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+{
+    int64_t bytes = wn__bytes(&p->form->node[n->node].type);
+    int32_t store = p->schedule->copy[n->out].store;
+    const struct wn__store *t = &p->schedule->store[store];
+    enter_backward(m, n);
+    if (n->what == WN_DO_FETCH) {
+        arrive(m, p->schedule, store, wn__padded(bytes));
+    } else {
+        int32_t place = t->space == WN_SPACE_DISK ? WN_PLACE_DISK : WN_PLACE_HOST;
+        bytes = wn__paged(bytes);
+        if (t->offset + bytes > m->depot_top[place]) m->depot_top[place] = t->offset + bytes;
+        if (place == WN_PLACE_HOST && wn__depot_is_own(p->device)) {
+            m->store_bytes[store] = bytes;
+            move(m, WN_KIND_HOST, bytes);
+        }
+    }
+    note(m);
+}
+
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     struct wn__applied room;
     int64_t bytes = wn__padded(wn__bytes(&wn__instr_desc(p->form, p->schedule, n, &room)->out));
-    if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
-        m->in_backward = 1;
-        m->out->at[1] = m->live;
-    }
+    enter_backward(m, n);
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
@@ -85,10 +112,7 @@ void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct
 
 void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
-        m->in_backward = 1;
-        m->out->at[1] = m->live;
-    }
+    enter_backward(m, n);
     move(m, p->schedule->store[n->out].kind, -m->store_bytes[n->out]);
     m->store_bytes[n->out] = 0;
 }
@@ -100,7 +124,9 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     if (!m->in_backward) m->out->at[1] = m->live;
     if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->store[p->schedule->scalars].bytes);
     m->out->at[4] = m->live;
-    m->out->reserved = m->fixed + m->arena_top;
+    m->out->reserved = m->fixed + m->arena_top + (wn__depot_is_own(p->device) ? m->depot_top[WN_PLACE_HOST] : 0);
+    m->out->host = m->depot_top[WN_PLACE_HOST];
+    m->out->disk = m->depot_top[WN_PLACE_DISK];
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
     for (int32_t r = 0; r < p->form->n_results; r++) { /* the ledger has had them since they were taken */

@@ -5,13 +5,14 @@
 #include "program.h"
 
 struct wn__meter {
-    int64_t kinds[WN_KIND_COUNT], start[WN_KIND_COUNT], live, arena_top, fixed;
+    int64_t kinds[WN_KIND_COUNT], start[WN_KIND_COUNT], live, arena_top, fixed, depot_top[WN_PLACE_COUNT];
     int64_t *store_bytes; /* (n_stores) what was added for what lives there now */
     int32_t in_backward;
     struct wn_measured *out;
 };
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p);
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
+void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
 void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
 void wn__meter_stop(struct wn__meter *m, struct wn_program *p);
 #endif

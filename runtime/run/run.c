@@ -7,6 +7,7 @@
 #include "measure.h"
 #include "../plan/costs.h"
 #include "run.h"
+#include "transfer.h"
 
 volatile int32_t wn__interrupted;
 int32_t wn__sync_on; /* wait for the device after every kernel, so that an error is at its own instruction */
@@ -16,6 +17,7 @@ struct bases { /* where each space starts, this time */
     struct wn_program *p;
     struct wn__buffer **result; /* (n_results) */
     const void **in;            /* (most inputs of an instruction) */
+    struct wn__transfer transfer;
 };
 
 static char *store_address(const struct bases *b, const struct wn__store *t)
@@ -48,15 +50,25 @@ static int64_t missing_bytes(const struct wn_program *p)
     return bytes;
 }
 
+/* A depot in host memory counts where that is the device's own; like the arena, it stays between runs. */
+static int64_t depot_growth(const struct wn_program *p)
+{
+    int64_t need = p->schedule->depot[WN_PLACE_HOST] - wn__depot_bytes(p->device, WN_PLACE_HOST);
+    return wn__depot_is_own(p->device) && need > 0 ? need : 0;
+}
+
 /* Refuses before anything ran when the limit would be passed; idle memory goes first. */
 static int32_t check_limit(struct wn_program *p)
 {
     struct wn__ledger *l = wn__ledger(p->device);
-    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p), height = p->schedule->arena;
+    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p) + depot_growth(p), height = p->schedule->arena;
     int64_t after = l->reserved - arena + (arena > height ? arena : height) + need;
     if (l->limit == 0 || after <= l->limit) return WN_OK;
     wn__slab_trim(p->device, p->slab, p->form->n_slabs);
     WN_TRY(wn__arena_shrink(p->device, height));
+    if (wn__depot_bytes(p->device, WN_PLACE_HOST) > p->schedule->depot[WN_PLACE_HOST])
+        wn__depot_trim(p->device, WN_PLACE_HOST);
+    need = missing_bytes(p) + depot_growth(p);
     after = l->reserved - wn__arena(p->device)->bytes + height + need;
     if (after <= l->limit) return WN_OK;
     wn__fail(WN_OOM,
@@ -99,6 +111,7 @@ static int32_t take_all(struct wn_program *p, struct bases *b)
     for (int32_t k = 0; k < p->form->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
     WN_TRY(take_results(p, b->result));
     WN_TRY(take_inputs(p, &b->in));
+    WN_TRY(wn__transfer_take(&b->transfer, p));
     WN_TRY(wn__arena_fit(p->device, p->schedule->arena + wn__check_guard()));
     b->arena = wn__arena(p->device)->data;
     return WN_OK;
@@ -167,8 +180,28 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     return d->launch(d, n->kernel, desc, &buffers);
 }
 
-static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__meter *m, struct wn__check *check,
-                    uint64_t shift, int32_t *effects)
+/* A move is started, or waited for. A checked run looks at bytes between instructions, so there a move ends where it
+ * starts. */
+static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, int32_t i)
+{
+    const struct wn__instr *n = &p->schedule->instr[i];
+    double began = wn_now();
+    if (n->what == WN_DO_WAIT) {
+        WN_TRY(wn__transfer_wait(&b->transfer, n));
+    } else {
+        int32_t near = n->what == WN_DO_OFFLOAD ? p->schedule->in[n->in_at] : n->out;
+        wn__meter_move(m, p, n);
+        WN_TRY(wn__check_before(check));
+        WN_TRY(wn__transfer_start(&b->transfer, n, copy_address(b, near)));
+        if (check->on) WN_TRY(wn__transfer_wait(&b->transfer, n));
+        WN_TRY(wn__check_after(check, n));
+    }
+    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
+    return WN_OK;
+}
+
+static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, uint64_t shift,
+                    int32_t *effects)
 {
     const struct wn__schedule *s = p->schedule;
     for (int32_t i = 0; i < s->n; i++) {
@@ -176,7 +209,12 @@ static int32_t loop(struct wn_program *p, const struct bases *b, struct wn__mete
         if (p->trace != NULL) p->trace[p->n_trace++] = i;
         if (n->what == WN_DO_FREE) {
             wn__meter_free(m, p, n);
-            WN_TRY(wn__check_free(check, store_address(b, &s->store[n->out]), s->store[n->out].bytes));
+            if (s->store[n->out].space < WN_SPACE_HOST)
+                WN_TRY(wn__check_free(check, store_address(b, &s->store[n->out]), s->store[n->out].bytes));
+            continue;
+        }
+        if (wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT) {
+            WN_TRY(do_move(p, b, m, check, i));
             continue;
         }
         if (n->what == WN_DO_READ) {
@@ -309,6 +347,7 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
     if (code == WN_OK) code = put_scalars(p, b);
     if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
+    wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));
     if (code != WN_OK && effects > 0) {
         invalidate(p);
@@ -351,6 +390,7 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
 fail:
     wn__program_settle(p, 0);
     wn__free(b.in);
+    wn__transfer_release(&b.transfer);
     for (int32_t r = 0; r < p->form->n_results; r++) wn__buffer_unref(b.result[r]);
     wn__free(b.result);
     return code;

@@ -26,7 +26,7 @@ end
 assert(not shared or threads == 1, '--shared counts processor seconds: set WANE_THREADS=1')
 
 local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
-local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1 }
+local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1, bf16 = 2 }
 
 -- ---- values -------------------------------------------------------------------------------------------------------
 -- Made when first asked for, then kept: their pages are touched, and no row pays for them.
@@ -167,6 +167,16 @@ add('narrow_grad', { shaped(x, 2 * N, D / 2) }, op('narrow_grad', { i = { 1, 100
 add('cat', { x, y }, op('cat', { i = { 1 } }))
 add('expand of a row', { row }, op('expand', { i = { 2 * N, D } }), { reads = 0 })
 add('expand of a column', { column }, op('expand', { i = { N, 2 * D } }), { reads = 0 })
+
+-- What a value is kept as for the backward, and back again.
+local whole_shape = { n = 2, i = { N, D }, dtype = 0 }
+local int8 = keep('int8', function() return record('pack_int8', { x() }) end)
+local signs = keep('signs', function() return record('pack_sign', { x() }) end)
+add('cast f32 to bf16', { x }, to 'bf16', { reads = 2 })
+add('pack_int8', { x }, op 'pack_int8', { reads = 4 })
+add('unpack_int8', { int8 }, op('unpack_int8', whole_shape), { writes = 4 })
+add('pack_sign', { x }, op 'pack_sign', with(reading, {}))
+add('unpack_sign', { signs }, op('unpack_sign', whole_shape), { reads = 0 })
 
 local function creation(name, options)
     add(name, {}, function()

@@ -1,15 +1,25 @@
--- Puts results into the documents: after `luajit spec/bench/rival.lua`, the table in README.md, the tables in
--- spec/bench/RESULTS.md (each between two marker comments) and spec/bench/results.svg are made from
--- build/bench/rival.lua, and that file is kept beside them as spec/bench/results.lua, which spec/bench_spec.lua holds
--- them to. Results that lack what the published ones have (PyTorch, rows, size) are not published, which is said.
+-- Puts results into the documents: after `luajit spec/bench/rival.lua` and `luajit spec/bench/budget.lua`, the tables
+-- in README.md and in spec/bench/RESULTS.md (each between two marker comments) and spec/bench/results.svg are made from
+-- build/bench/rival.lua and build/bench/budget.lua, and those files are kept beside them as spec/bench/results.lua and
+-- spec/bench/results_budget.lua, which spec/bench_spec.lua holds the pages to. Results that lack what the published
+-- ones have (PyTorch, rows, size) are not published, which is said.
 --
 --   luajit spec/bench/publish.lua [--root FOLDER] [--from FILE] [bench ...]
 --
--- With names of benches it does nothing unless rival is one of them: only what ran is published.
+-- With names of benches it does nothing for others: only what ran is published. --from FILE publishes that file alone.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local checkout = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. checkout .. '/?.lua;' .. package.path
 local report = require 'spec.bench.report'
+local budgetreport = require 'spec.bench.budgetreport'
+
+-- kept: where the data are kept; readme, results: what the pages say; picture: one more file, or nil.
+local benches = {
+    rival = { kept = 'spec/bench/results.lua', readme = report.readme, results = report.rival,
+        refusal = report.refusal, picture = report.picture },
+    budget = { kept = 'spec/bench/results_budget.lua', readme = budgetreport.readme, results = budgetreport.results,
+        refusal = budgetreport.refusal },
+}
 
 local root, from, ran = checkout, nil, nil
 do
@@ -26,7 +36,6 @@ do
         i = i + 1
     end
 end
-from = from or root .. '/build/bench/rival.lua'
 
 local function read(path)
     local file, why = io.open(path, 'rb')
@@ -43,24 +52,38 @@ local function write(name, text)
     print('published: ' .. name)
 end
 
-local function main()
-    if ran and not ran.rival then return end
-    local kept = loadfile(root .. '/spec/bench/results.lua')
-    local text = read(from)
-    local data = assert(loadstring(text, '@' .. from))()
-    local refusal = report.refusal(data, kept and kept())
+local function publish(name, path)
+    local bench = benches[name]
+    local kept = loadfile(root .. '/' .. bench.kept)
+    local text = read(path)
+    local data = assert(loadstring(text, '@' .. path))()
+    local refusal = bench.refusal(data, kept and kept())
     if refusal then
-        print(('not published: %s (%s); the tables stay as they are'):format(from, refusal))
+        print(('not published: %s (%s); the tables stay as they are'):format(path, refusal))
         return
     end
     -- All is made before anything is written: a page without markers leaves every file as it was.
-    local readme = report.replace(read(root .. '/README.md'), 'rival', report.readme(data))
-    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), 'rival', report.rival(data))
-    local picture = data.torch and report.picture(data)
+    local readme = report.replace(read(root .. '/README.md'), name, bench.readme(data))
+    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data))
+    local picture = data.torch and bench.picture and bench.picture(data)
     write('README.md', readme)
     write('spec/bench/RESULTS.md', results)
     if picture then write('spec/bench/results.svg', picture) end
-    write('spec/bench/results.lua', text)
+    write(bench.kept, text)
+end
+
+local function main()
+    if from then
+        local data = assert(loadfile(from))()
+        if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
+        return publish(data.bench, from)
+    end
+    for _, name in ipairs { 'rival', 'budget' } do
+        local path = root .. '/build/bench/' .. name .. '.lua'
+        local there = io.open(path)
+        if there then there:close() end
+        if ran and ran[name] or not ran and there then publish(name, path) end
+    end
 end
 
 main()

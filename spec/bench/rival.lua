@@ -23,6 +23,7 @@
 --   not counted.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local common = dofile(here .. '/common.lua')
+local pytorch = require 'spec.bench.pytorch'
 local report = require 'spec.bench.report'
 local ffi = require 'ffi'
 local wane = require 'wane'
@@ -32,9 +33,6 @@ local within = require 'wane.within'
 
 local nn, optim = wane.nn, wane.optim
 local LUAJIT = arg[-1] or 'luajit'
-local PYTHON = os.getenv 'PYTHON' or 'python3'
-local TUNED = 'FUSED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
-    .. 'glibc.malloc.trim_threshold=17179869184'
 
 ffi.cdef 'int usleep(unsigned);'
 
@@ -205,51 +203,8 @@ local rows = {
 }
 
 -- ---- processes ------------------------------------------------------------------------------------------------
-local function is_installed()
-    local find = 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
-    return os.execute(("%s -c '%s' 2> /dev/null"):format(PYTHON, find)) == 0
-end
-
-local Rival = {} -- a PyTorch process that waits for commands
-Rival.__index = Rival
-
 local function rival(settings)
-    local fifo, complaints = os.tmpname(), os.tmpname()
-    os.remove(fifo)
-    assert(os.execute('mkfifo ' .. fifo) == 0, 'mkfifo failed')
-    local start = C.wn_now()
-    -- A library setting meant for other programs would slow its products down.
-    local command = ('exec env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE THREADS=%d %s %s "%s/torch_steps.py" '
-        .. '> %s 2> %s'):format(C.wn_threads(), settings, PYTHON, here, fifo, complaints)
-    local self = setmetatable({ input = assert(io.popen(command, 'w')), output = assert(io.open(fifo, 'r')),
-        complaints = complaints }, Rival)
-    os.remove(fifo)
-    local ready = self.output:read '*l' -- written after the import
-    self.started = C.wn_now() - start
-    self.version, self.threads, self.libraries = (ready or ''):match '^ready (%S+) (%d+) (%S+)'
-    if not self.version then self:died 'did not start' end
-    return self
-end
-
--- What it wrote to its error stream is shown only now: its profiler speaks there whatever happens.
-function Rival:died(when)
-    local file = io.open(self.complaints)
-    error(('the PyTorch process %s:\n%s'):format(when, file and file:read '*a' or ''), 0)
-end
-
-function Rival:ask(command)
-    self.input:write(command, '\n')
-    self.input:flush()
-    local line = self.output:read '*l'
-    if not line then self:died("died at '" .. command .. "'") end
-    return tonumber(line) or line
-end
-
-function Rival:close()
-    self.input:write 'quit\n'
-    self.input:close()
-    self.output:close()
-    os.remove(self.complaints)
+    return pytorch.start(here .. '/torch_steps.py', settings)
 end
 
 local function live_bytes(row)
@@ -353,21 +308,20 @@ local function measure(data, rivals)
 end
 
 local function main()
-    local rivals = is_installed() and { rival(TUNED), rival '' } or {}
+    local rivals = pytorch.is_installed() and { rival(pytorch.TUNED), rival '' } or {}
     local data = common.data
     data.rows, data.steps, data.threads, data.small = {}, chosen.steps, C.wn_threads(), chosen.small
     data.starts = { wane = wane_start() }
     if rivals[1] then
-        data.torch = { version = rivals[1].version, threads = tonumber(rivals[1].threads),
-            libraries = rivals[1].libraries:gsub('-', ' '):gsub(',', ', ') }
+        data.torch = rivals[1]:described()
         data.starts.tuned, data.starts.shipped = rivals[1].started, rivals[2].started
     end
     measure(data, rivals)
     common.save()
     io.write(report.rival(data))
     if not data.torch then
-        print(PYTHON .. ' has no PyTorch: the columns PyTorch tuned, Wane / tuned, as shipped, its bytes and the ratio '
-            .. 'of bytes are absent')
+        print(pytorch.python .. ' has no PyTorch: the columns PyTorch tuned, Wane / tuned, as shipped, its bytes and '
+            .. 'the ratio of bytes are absent')
     end
 end
 

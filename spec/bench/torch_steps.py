@@ -206,11 +206,17 @@ def maker(words):
     return lambda: builders[words[0]](*[int(w) for w in words[1:]])
 
 
-def main():
+def begin():
+    sys.stdout = os.fdopen(os.dup(1), "w")  # answers; what libraries print goes to the error stream
+    os.dup2(2, 1)
     torch.set_num_threads(int(os.environ.get("THREADS", os.cpu_count())))
     torch.manual_seed(1)
     print("ready", torch.__version__, torch.get_num_threads(), libraries(), flush=True)
     load_the_rest()
+
+
+def main():
+    begin()
     step = None
     for line in sys.stdin:
         words = line.split()
@@ -228,4 +234,5 @@ def main():
             break
 
 
-main()
+if __name__ == "__main__":
+    main()

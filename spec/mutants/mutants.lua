@@ -451,4 +451,26 @@ return {
         new = 'h = h + at[i] * UINT64_C(0x100000001b3);',
         spec = 'spec/measure_spec.lua',
     },
+    {
+        name = 'signs stand for a value that is read for more',
+        file = 'runtime/plan/blocks.c',
+        old = '            v->is_read_whole |= !wn__form_reads_sign(f, i, k);',
+        new = '            v->is_read_whole |= 0 * wn__form_reads_sign(f, i, k);',
+        spec = 'spec/compress_spec.lua',
+    },
+    {
+        name = 'a value is computed again from its signs',
+        file = 'runtime/plan/away.c',
+        old = '    return away_by(l, node) != 0 && !wn__action_is_partial(away_by(l, node));',
+        new = '    return away_by(l, node) != 0;',
+        spec = 'spec/compress_spec.lua',
+    },
+    {
+        name = 'a budget loses bits that nobody allowed',
+        file = 'runtime/plan/action.c',
+        old = '    if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;',
+        new = '    if (action == WN_WORD_COUNT) return 0;',
+        spec = 'spec/compress_spec.lua',
+        filter = 'a budget',
+    },
 }

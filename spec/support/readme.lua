@@ -7,6 +7,9 @@ local readme = {}
 --- What stands before a block of its own.
 readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
 
+--- Whether a block is the command of an example, with a piece of its output below: sh from='first words' lines=3.
+function readme.is_example(block) return block.info:match "^sh from='" ~= nil end
+
 -- The fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
 function readme.blocks_of(page)
     local blocks, open, gap = {}, nil, false
@@ -26,7 +29,8 @@ function readme.blocks_of(page)
     end
     for i, block in ipairs(blocks) do
         local below = blocks[i + 1]
-        if block.info:match '^lua' and below and below.info == 'text' then block.expected = below.body end
+        local has_output = block.info:match '^lua' or readme.is_example(block)
+        if has_output and below and below.info == 'text' then block.expected = below.body end
     end
     return blocks
 end
@@ -53,6 +57,19 @@ function readme.run(source)
     local out, code = readme.run_file(path, root)
     os.remove(path)
     return out, code
+end
+
+--- What the command of an example prints: so many lines from the first one that starts with the words; its exit code.
+function readme.run_example(block)
+    local from, count = block.info:match "^sh from='(.-)' lines=(%d+)$"
+    local command = block.body:gsub('^luajit ', '${LUAJIT:-luajit} ')
+    local out, code = helper.shell('WANE_THREADS=2 WANE_ONEDNN=auto WANE_COSTS=off ' .. command)
+    local lines = {}
+    for line in out:gmatch '([^\n]*)\n' do
+        local is_inside = #lines > 0 or line:sub(1, #from) == from
+        if is_inside and #lines < tonumber(count) then lines[#lines + 1] = line:gsub('%s+$', '') end
+    end
+    return table.concat(lines, '\n') .. '\n', code
 end
 
 --- What block `block` is as a whole script; `first` is the block of the first script.

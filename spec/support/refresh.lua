@@ -1,5 +1,5 @@
--- Writes what README.md's Lua blocks print now into the text blocks below them, for when a change of Wane changes
--- bytes. Look at the difference before committing it: spec/readme_spec.lua then holds the page to it.
+-- Writes what README.md's Lua blocks and its examples print now into the text blocks below them, for when a change of
+-- Wane changes bytes. Look at the difference before committing it: spec/readme_spec.lua then holds the page to it.
 --
 --   luajit spec/support/refresh.lua
 local helper = require 'spec.helper'
@@ -15,9 +15,16 @@ end
 local at = 1
 for _, block in ipairs(blocks) do
     local continues = block.info == 'lua continues'
-    if block.expected and (continues or block == first or block.info == 'lua') then
-        local out = block == first and readme.run(readme.source({ info = 'lua continues', body = '' }, first))
-            or readme.run(readme.source(block, first))
+    local is_example = readme.is_example(block)
+    if block.expected and (continues or block == first or block.info == 'lua' or is_example) then
+        local out
+        if is_example then
+            out = readme.run_example(block)
+        elseif block == first then
+            out = readme.run(readme.source({ info = 'lua continues', body = '' }, first))
+        else
+            out = readme.run(readme.source(block, first))
+        end
         if block == first then before = out end
         if continues then out = out:sub(#before + 1) end
         local from, to = page:find('```text\n' .. block.expected .. '```', at, true)

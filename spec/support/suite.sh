@@ -14,7 +14,8 @@ log=build/suite.$way.log
 status=build/suite.$way.status
 mkdir -p build
 rm -f "$log" "$status"
-[ $# -gt 0 ] || set -- spec
+# What collects at each of ten thousand failures comes first, while there is little to collect: it takes 5 s instead of 220.
+[ $# -gt 0 ] || set -- spec/oom_spec.lua $(ls spec/*_spec.lua | grep -v /oom_spec)
 echo "== specs, $way"
 
 {

@@ -28,12 +28,17 @@ local batch = wane.randn(64, 96):retain()
 for _ = 1, 5 do opt:step(model(batch):sum(), { policy = 'every(2)' }) end
 print('trained', fingerprint(model:parameters()))
 
-local layer = wane.nn.Attention(40, 4, { dropout = 0.1, kv_heads = 2 })
-local long = wane.nn.Parameter(wane.randn(3, 211, 40))
-local attended = layer(long):retain()
-local squares = (attended ^ 2):sum()
-squares:backward()
-print('attention', fingerprint { attended, long.grad })
+-- Of many key heads threads take one each; of a single one they take turns with its queries.
+local attended = {}
+for _, case in ipairs { { 3, 2, 'f32' }, { 1, 1, 'f32' }, { 1, 1, 'bf16' } } do
+    local layer = wane.nn.Attention(40, 4, { dropout = 0.1, kv_heads = case[2], dtype = case[3] })
+    local long = wane.nn.Parameter(wane.randn(case[1], 411, 40, { dtype = case[3] }))
+    local y = layer(long):retain()
+    local squares = (y ^ 2):sum()
+    squares:backward()
+    for _, t in ipairs { y, long.grad } do attended[#attended + 1] = wane.eval(t:to 'f32') end
+end
+print('attention', fingerprint(attended))
 for _ = 1, 3 do opt:step(wane.autocast('bf16', function() return model(batch):sum() end)) end
 print('trained in bf16', fingerprint(model:parameters()))
 print('threads', require('wane.measure').threads())

@@ -182,16 +182,18 @@ local function commit(self, who)
     rawset(self, '_last', written)
 end
 
---- Another step of the same parameters without recording (a compiled step calls this before it runs again).
-function Optimizer:advance()
-    local who, blocks = rawget(self, '_last') or {}, {}
-    local most = 0
+--- Sets the numbers of another step of the same parameters without recording: a compiled step calls this before it runs
+-- again, and `advance` once it ran. Between the two nothing is counted: a step that is stopped did not happen.
+function Optimizer:ready()
+    local blocks, most = {}, 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
     rawset(self, '_steps_now', most + 1)
-    for _, k in ipairs(who) do
-        block(self, self._count[k] + 1, blocks)
-        self._count[k] = self._count[k] + 1
-    end
+    for _, k in ipairs(rawget(self, '_last') or {}) do block(self, self._count[k] + 1, blocks) end
+end
+
+--- Counts the step that `ready` prepared.
+function Optimizer:advance()
+    for _, k in ipairs(rawget(self, '_last') or {}) do self._count[k] = self._count[k] + 1 end
 end
 
 local function run(self, request, who)

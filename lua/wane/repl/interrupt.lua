@@ -55,4 +55,9 @@ function interrupt.unlisten()
     binding.check(C.wn_signal_on(0))
 end
 
+--- Takes ^C as heard: what runs next is not stopped by it.
+function interrupt.forget()
+    C.wn_interrupt(0)
+end
+
 return interrupt

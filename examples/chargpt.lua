@@ -1,0 +1,437 @@
+-- A character GPT on this project's own pages and sources: the zoo's GPT-2, small, trained on the CPU from nothing to
+-- less than half of the entropy of single characters, then asked for text. What a training needs is here: a held-out
+-- tail, AdamW with clipped gradients, a warmup and a cosine, a compiled step under any policy or budget, progress, a
+-- curve of the losses, and a checkpoint from which it goes on with the same bits, after ^C too.
+--
+--   luajit examples/chargpt.lua [--size tiny|small|medium] [--steps N | --minutes M] [--policy P] [--budget B]
+--                               [--sample N] [--temperature T] [--top-k K] [--prompt TEXT] [--seed S] [--stop N]
+--                               [--resume] [--out FOLDER]
+--
+-- --resume goes on with the run of the checkpoint; one that is at its end only reports and samples again. --stop ends
+-- after a step as ^C would. --minutes times a few steps and takes as many as fit. The text of a run is kept beside its
+-- checkpoint, so that sources may change in between: chargpt.txt, .safetensors and .svg in examples/out, or --out.
+--
+-- What it printed (2 cores of an AMD EPYC, with other work beside it from step 1200 on; 1000 steps
+-- took 24 s alone; long lines are cut):
+--
+--   391 files of this project
+--   text: 2,877,689 characters, 2,733,804 to train on, a tail of 143,885 held out
+--   entropy of single characters: 3.3468 nats, of the tail alone 3.3017
+--   model: GPT-2 with d 128, 4 layers, 4 heads, 128 characters of context: 842,496 parameters; 2 threads
+--   forward and backward: 39,759,360 bytes predicted at the peak, 39,759,360 measured; 39,909,376 reserved; 0 of 332
+--   steps: 4000 of 8 windows
+--
+--       step  training  held out  of entropy  seconds
+--          0              5.4585       1.653      0.2
+--        200    2.6319    2.6945       0.816      4.3
+--        400    2.4241    2.4579       0.744      9.6
+--        600    2.2092    2.2233       0.673     14.4
+--        800    2.0259    2.0179       0.611     19.2
+--       1000    1.8857    1.8728       0.567     24.1
+--       1200    1.7279    1.7787       0.539     39.9
+--       1400    1.6415    1.6743       0.507    105.4
+--       1600    1.6134    1.5869       0.481    146.1
+--       1800    1.5134    1.5225       0.461    202.0
+--       2000    1.5044    1.4561       0.441    272.9
+--
+--   (ended from outside after step 2000; then --resume --sample 600)
+--
+--   text: 2,877,689 characters, 2,733,804 to train on, a tail of 143,885 held out
+--   entropy of single characters: 3.3468 nats, of the tail alone 3.3017
+--   model: GPT-2 with d 128, 4 layers, 4 heads, 128 characters of context: 842,496 parameters; 2 threads
+--   forward and backward: 39,759,360 bytes predicted at the peak, 39,759,360 measured; 39,909,376 reserved; 0 of 332
+--   steps: 4000 of 8 windows
+--
+--       step  training  held out  of entropy  seconds
+--       2200    1.3858    1.4268       0.432     26.8
+--       2400    1.3382    1.3715       0.415     50.9
+--       2600    1.3607    1.3324       0.404     75.5
+--       2800    1.2821    1.2881       0.390     93.2
+--       3000    1.2701    1.2574       0.381    107.1
+--       3200    1.1996    1.2285       0.372    121.7
+--       3400    1.1726    1.2138       0.368    136.6
+--       3600    1.1590    1.2008       0.364    151.1
+--       3800    1.1635    1.1808       0.358    162.6
+--       4000    1.1342    1.1724       0.355    179.8
+--
+--   2000 steps in 179.9 s
+--
+--   a character GPT: d 128, 4 layers, 128 characters of context
+--   nats a character
+--        5.9 |
+--            |o
+--            |
+--            |
+--            |.
+--            |.
+--            |----------------------------------------------------------------
+--            | .
+--            | ..o.
+--            |    ..o..o.
+--            |------------o--o---o--------------------------------------------
+--            |                 .....o..o..o..o..o
+--            |                                 .....o..o..o..o..o..o...o..o..o
+--            |
+--            |
+--          0 |
+--            +----------------------------------------------------------------
+--             0                                                           4000  step
+--     .  training
+--     o  held out
+--     -  entropy of single characters: 3.302
+--     -  0.65 of it: 2.146
+--
+--   all of the held-out text: 1.1771 nats a character, 0.357 of the entropy of its single characters
+--
+--   local function the prommary(o) return besided. */
+--   #include [> Seconds_options() double finit folder */
+--   #pragma TIonce__all_unrof(path, "../lua`) |
+--   | `of tile table and then one of the byte is usaged") <runded and layers % bytes the best of the last a step -par
+--   -- GRites programs the space, seed one for and and nothings.
+--   local function operated(s)
+--       local plan = nil, requal(p, { function(e.t) end, { labels, self = region = 'result', function({ p, steps(1, r
+--            end)
+--          assert.is_false('value', text)
+--       e
+--
+--   memory of cpu, bytes (no limit)
+--   kind               now  at the peak
+--   ----------  ----------  -----------
+--   parameter    3,369,984    3,369,984
+--   gradient     3,369,984            0
+--   optimizer    6,739,968    6,739,968
+--   input        2,985,728    2,959,616
+--   result         216,064            0
+--   activation           0   36,381,184
+--   allocated   16,681,728   49,450,752
+--   reserved    53,212,928   53,253,376
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+local wane = require 'wane'
+local gpt2 = require 'zoo.gpt2'
+local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.measure', require 'wane.system'
+local new_progress = require('wane.progress').new
+local optim, exact = wane.optim, wane.bytes.exact
+
+-- Sizes by name. lr is the highest rate; `points` how often the held-out text is looked at.
+local sizes = {
+    tiny = { layers = 1, heads = 2, d = 32, context = 32, batch = 4, lr = 1e-2, steps = 120, points = 6 },
+    small = { layers = 3, heads = 4, d = 96, context = 64, batch = 16, lr = 5e-3, steps = 3000, points = 20 },
+    medium = { layers = 4, heads = 4, d = 128, context = 128, batch = 8, lr = 4e-3, steps = 4000, points = 20 },
+}
+local WARMUP, LEAST_RATE, CLIP, DECAY = 0.05, 0.1, 1, 0.1 -- shares of steps and of lr; the norm of gradients; AdamW's
+local USED = 0.85 -- the share of --minutes that goes to steps; the rest is for points and the end
+local HELD_OUT, LOOKED_AT = 0.05, 0.2 -- the tail that is never trained on; the share of it that each point uses
+
+-- ---- the text -----------------------------------------------------------------------------------------------------
+-- The project's own pages and sources, one after the other. Their order follows from their names alone, and is none
+-- that a reader would see, so the tail holds a few whole files of every kind.
+local function write_text(path)
+    local list = {}
+    local find = io.popen('cd "' .. root .. [[" && find . \( -name build -o -name '.*' ! -name . -o -path ./runs -o ]]
+        .. [[-path ./examples/out \) -prune -o -type f \( -name '*.md' -o -name '*.lua' -o -name '*.[ch]' \) -print]])
+    for name in find:lines() do list[#list + 1] = { name = name, key = measure.fingerprint { name } } end
+    find:close()
+    if #list == 0 then error('no *.md, *.lua, *.c, *.h below ' .. root, 0) end
+    table.sort(list, function(a, b) return a.key < b.key end)
+    local file = assert(io.open(path, 'wb'))
+    for _, each in ipairs(list) do file:write((assert(system.read(root .. '/' .. each.name)))) end
+    file:close()
+    return #list
+end
+
+local function read_text(path)
+    if not system.read(path) then error(path .. ' is not there: it is written when a training begins', 0) end
+    local text = wane.data.tokens(path, { vocab = 'byte' })
+    local train, held = text:split(1 - HELD_OUT)
+    return { whole = text, train = train, held = held, some = (held:split(LOOKED_AT)) }
+end
+
+-- ---- a run --------------------------------------------------------------------------------------------------------
+-- All that a checkpoint holds besides the tensors. trained: the mean loss of every hundredth of the steps; held: that
+-- of the held-out text at each point; sum, count: the losses since the last of `trained`.
+local function new_run(options)
+    local name = options.size or 'medium'
+    local size = sizes[name] or error("no size '" .. name .. "'; there are tiny, small, medium", 0)
+    local run = { step = 0, sum = 0, count = 0, trained = { x = {}, y = {} }, held = { x = {}, y = {} },
+        steps = options.steps or size.steps }
+    for key, value in pairs(size) do run[key] = run[key] or value end
+    return run
+end
+
+local function build(run)
+    run.model = gpt2.new { vocab = 256, context = run.context, layers = run.layers, heads = run.heads, d = run.d }
+    run.opt = optim.AdamW(run.model:parameters(), { lr = run.lr, betas = { 0.9, 0.95 }, weight_decay = DECAY,
+        clip_norm = CLIP })
+    return run
+end
+
+local KEPT = { 'layers', 'heads', 'd', 'context', 'batch', 'lr', 'steps', 'points', 'sum', 'count', 'data' }
+
+local function note(curve, step, loss)
+    table.insert(curve.x, step)
+    table.insert(curve.y, loss)
+end
+
+local function save(run)
+    local meta = {}
+    for _, key in ipairs(KEPT) do meta[key] = run[key] end
+    for _, key in ipairs { 'trained', 'held' } do
+        local points = {}
+        for k, step in ipairs(run[key].x) do points[k] = ('%d %.17g'):format(step, run[key].y[k]) end
+        meta[key] = table.concat(points, ', ')
+    end
+    wane.save(run.file, run.model, { optimizer = run.opt, step = run.step, meta = meta })
+end
+
+local function resume(file)
+    local _, info = wane.load(file)
+    local run = { step = info.step }
+    for _, key in ipairs(KEPT) do run[key] = info.meta[key] end
+    for _, key in ipairs { 'trained', 'held' } do
+        run[key] = { x = {}, y = {} }
+        for step, loss in info.meta[key]:gmatch '(%d+) ([^,]+)' do note(run[key], tonumber(step), tonumber(loss)) end
+    end
+    build(run)
+    wane.load(file, run.model, { optimizer = run.opt })
+    return run
+end
+
+-- ---- measuring ----------------------------------------------------------------------------------------------------
+-- The loss of the model on all windows of a text: a number.
+local function new_examiner(run)
+    local loss_of = wane.compile(function(x, y) return wane.no_grad(gpt2.loss, run.model, x, y) end)
+    return function(text)
+        local sum, count = 0, 0
+        for x, y in wane.data.batches(text, { batch = run.batch, length = run.context, buffers = 1 }) do
+            sum, count = sum + loss_of(x, y):item(), count + 1
+        end
+        return sum / count
+    end
+end
+
+-- One backward that changes nothing: its bytes beside what the plan said, and its seconds.
+local function look_at_a_step(run, text, decided)
+    local x, y = wane.data.batches(text.held, { batch = run.batch, length = run.context }):next()
+    local function loss() return gpt2.loss(run.model, x, y) end
+    local m = wane.measure(loss, { steps = 3, policy = decided.policy, budget = decided.budget })
+    local plan = wane.plan(loss, decided)
+    if not m.exact then error 'the bytes measured are not those predicted' end
+    print(('forward and backward: %s bytes predicted at the peak, %s measured; %s reserved; %d of %d nodes recomputed')
+        :format(exact(m.predicted_peak), exact(m.peak), exact(m.reserved), plan.recomputed, plan.nodes))
+    return m.seconds
+end
+
+-- ---- training -----------------------------------------------------------------------------------------------------
+local ROW = '%8s  %8s  %8s  %10s  %7s'
+
+local function look_at_held_out(run, text, examine, progress)
+    progress:at('held-out text', run.step)
+    local loss = examine(text.some)
+    note(run.held, run.step, loss)
+    progress:finish()
+    local trained = run.trained.y[#run.trained.y]
+    print(ROW:format(run.step, trained and ('%.4f'):format(trained) or '', ('%.4f'):format(loss),
+        ('%.3f'):format(loss / text.held.entropy), ('%.1f'):format(progress:seconds())))
+    save(run)
+end
+
+local function note_loss(run, loss)
+    run.step, run.sum, run.count = run.step + 1, run.sum + loss, run.count + 1
+    if run.step % math.max(1, math.floor(run.steps / 100)) ~= 0 then return end
+    note(run.trained, run.step, run.sum / run.count)
+    run.sum, run.count = 0, 0
+end
+
+-- Steps until `stop`. What a step changes it changes as a whole: after an error of it, ^C above all, `run` and the
+-- model stand where they stood before.
+local function make_steps(run, text, decided, stop, progress)
+    local batches = wane.data.batches(text.train, { batch = run.batch, length = run.context, shuffle = true, seed = 1,
+        buffers = 1, state = run.data })
+    local rate = optim.schedule.cosine(run.lr, { steps = run.steps, warmup = math.floor(WARMUP * run.steps),
+        least = LEAST_RATE * run.lr })
+    local step = wane.compile(function(x, y) return run.opt:step(gpt2.loss(run.model, x, y), decided) end)
+    local examine, every = new_examiner(run), math.max(1, math.floor(run.steps / run.points))
+    run.data = run.data or batches:state()
+    while true do
+        local is_point = run.step == run.steps or run.step % every == 0 and run.steps - run.step > every / 2
+        if is_point and run.held.x[#run.held.x] ~= run.step then look_at_held_out(run, text, examine, progress) end
+        if run.step >= stop then return end
+        run.opt.lr = rate(run.step + 1)
+        local loss = step(batches:next()):item()
+        run.data = batches:state()
+        note_loss(run, loss)
+        progress:at(('loss %.4f'):format(loss), run.step)
+    end
+end
+
+-- Trains, saves, and says whether it came to the end and how long it took.
+local function train(run, text, decided, stop)
+    local progress = new_progress(run.steps, false, run.step)
+    print(ROW:format('step', 'training', 'held out', 'of entropy', 'seconds'))
+    interrupt.listen()
+    local fine, why = pcall(make_steps, run, text, decided, stop, progress)
+    progress:finish()
+    interrupt.forget()
+    if fine or wane.errors.is(why) and why.code == 'interrupt' then fine, why = pcall(save, run) end
+    interrupt.unlisten()
+    if not fine then error(why, 0) end
+    return run.step == run.steps, progress:seconds()
+end
+
+-- ---- sampling -----------------------------------------------------------------------------------------------------
+-- One of the k most likely bytes, by its share among them.
+local function draw(logits, temperature, k)
+    local order, weights, sum = {}, {}, 0
+    for id = 1, #logits do order[id] = id end
+    table.sort(order, function(a, b) return logits[a] > logits[b] or logits[a] == logits[b] and a < b end)
+    for i = 1, k do
+        weights[i] = math.exp((logits[order[i]] - logits[order[1]]) / temperature)
+        sum = sum + weights[i]
+    end
+    local at = math.random() * sum
+    for i = 1, k do
+        at = at - weights[i]
+        if at < 0 then return order[i] - 1 end
+    end
+    return order[1] - 1
+end
+
+-- Text that goes on from a prompt. The window has the same shape for every byte, so that one plan serves all: behind
+-- the text stand zeros, which no position before them sees, and a row of the logits is picked by a product.
+local function sample(run, options)
+    local window = run.context
+    local logits_of = wane.compile(function(ids, at)
+        return wane.no_grad(function()
+            local row = wane.arange(0, window):eq(at):to('f32'):reshape(1, window)
+            return row:matmul(run.model(ids):reshape(window, 256)):reshape(256)
+        end)
+    end)
+    math.randomseed(options.seed)
+    local text = options.prompt
+    for _ = 1, options.sample do
+        local seen, ids = text:sub(-window), {}
+        for k = 1, window do ids[k] = seen:byte(k) or 0 end
+        local logits = logits_of(wane.tensor({ ids }, { dtype = 'i32' }), #seen - 1):totable()
+        text = text .. string.char(draw(logits, options.temperature, math.min(options['top-k'], 256)))
+    end
+    return (text:gsub('[^\n\t\32-\126]', '?'))
+end
+
+-- ---- reports ------------------------------------------------------------------------------------------------------
+local function report_curve(run, text, out)
+    local entropy = text.held.entropy
+    local chart = wane.plot({ training = run.trained, ['held out'] = run.held }, { y = 'nats a character',
+        title = ('a character GPT: d %d, %d layers, %d characters of context'):format(run.d, run.layers, run.context),
+        levels = { { y = entropy, name = 'entropy of single characters' },
+            { y = 0.65 * entropy, name = '0.65 of it' } } })
+    print()
+    print(chart)
+    chart:svg(out .. '/chargpt.svg')
+end
+
+local function report_text(text)
+    print(('text: %s characters, %s to train on, a tail of %s held out'):format(exact(text.whole.length),
+        exact(text.train.length), exact(text.held.length)))
+    print(('entropy of single characters: %.4f nats, of the tail alone %.4f'):format(text.whole.entropy,
+        text.held.entropy))
+end
+
+-- ---- starting -----------------------------------------------------------------------------------------------------
+local known = { size = '', steps = 1, stop = 1, minutes = 1, policy = '', budget = '', sample = 1, temperature = 1,
+    ['top-k'] = 1, prompt = '', seed = 1, out = '', resume = true }
+
+local function check_options(out)
+    for _, name in ipairs { 'steps', 'stop', 'sample', 'top-k', 'seed' } do
+        if out[name] and (out[name] % 1 ~= 0 or out[name] < (name == 'sample' and 0 or 1)) then
+            error(('--%s takes a whole number, got %g'):format(name, out[name]), 0)
+        end
+    end
+    for _, name in ipairs { 'minutes', 'temperature' } do
+        if out[name] and not (out[name] > 0) then error(('--%s must be above 0'):format(name), 0) end
+    end
+    for _, name in ipairs { 'size', 'steps', 'minutes' } do
+        if out.resume and out[name] then
+            error(('--%s: a run that is resumed keeps what it began with'):format(name), 0)
+        end
+    end
+    if out.prompt == '' then error('--prompt takes a character at least', 0) end
+    return out
+end
+
+local function options_of()
+    local out = { sample = 400, temperature = 0.8, ['top-k'] = 40, prompt = 'local function ', seed = 1,
+        out = root .. '/examples/out' }
+    local i = 1
+    while arg[i] do
+        local name = arg[i]:match '^%-%-(.+)$'
+        local kind = type(known[name])
+        if kind == 'boolean' then
+            out[name] = true
+        elseif kind == 'nil' then
+            local names = {}
+            for key in pairs(known) do names[#names + 1] = '--' .. key end
+            table.sort(names)
+            error(("unknown option '%s'; known: %s"):format(arg[i], table.concat(names, ' ')), 0)
+        else
+            i = i + 1
+            out[name] = kind == 'string' and arg[i] or tonumber(arg[i])
+            if out[name] == nil then error(('--%s takes a %s, got %s'):format(name, kind, tostring(arg[i])), 0) end
+        end
+        i = i + 1
+    end
+    return check_options(out)
+end
+
+-- The command that goes on with a run.
+local function way_on(options)
+    local words = { 'luajit', arg[0], '--resume' }
+    for _, name in ipairs { 'out', 'policy', 'budget' } do
+        if options[name] and options[name] ~= root .. '/examples/out' then
+            words[#words + 1], words[#words + 2] = '--' .. name, options[name]
+        end
+    end
+    return system.quoted(words)
+end
+
+local function main()
+    io.stdout:setvbuf 'line' -- whoever follows the output in a pipe sees each row
+    local options = options_of()
+    local text_file, file = options.out .. '/chargpt.txt', options.out .. '/chargpt.safetensors'
+    local decided = { policy = options.policy, budget = options.budget }
+    local run
+    system.make_folders(file)
+    if options.resume then
+        run = resume(file)
+    else
+        print(write_text(text_file) .. ' files of this project')
+        wane.manual_seed(options.seed)
+        run = build(new_run(options))
+    end
+    run.file = file
+    local text = read_text(text_file)
+    report_text(text)
+    print(('model: GPT-2 with d %d, %d layers, %d heads, %d characters of context: %s parameters; %d threads'):format(
+        run.d, run.layers, run.heads, run.context, exact(run.model:parameter_count()), measure.threads()))
+    local seconds = look_at_a_step(run, text, decided)
+    wane.memory.reset_peak()
+    if options.minutes and not options.resume then
+        run.steps = math.max(20, math.floor(60 * USED * options.minutes / seconds))
+    end
+    print(('steps: %d of %d windows\n'):format(run.steps, run.batch))
+    local before = run.step
+    local is_done, took = train(run, text, decided, math.min(options.stop or run.steps, run.steps))
+    print(('\n%d steps in %.1f s'):format(run.step - before, took))
+    if not is_done then
+        print(('stopped after step %d of %d; this goes on: %s'):format(run.step, run.steps, way_on(options)))
+        os.exit(options.stop and 0 or 130, true)
+    end
+    local held = new_examiner(run)(text.held)
+    report_curve(run, text, options.out)
+    print(('\nall of the held-out text: %.4f nats a character, %.3f of the entropy of its single characters')
+        :format(held, held / text.held.entropy))
+    print('\n' .. sample(run, options) .. '\n')
+    print(wane.memory())
+end
+
+main()

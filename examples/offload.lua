@@ -1,0 +1,155 @@
+-- Offloading to disk. A stack of GPT blocks whose activations wait in a file between forward and backward: written and
+-- read past the page cache (O_DIRECT) by threads of their own while kernels run, waited for where the plan says. The
+-- bytes are the predicted ones, the gradients the same bits, and the plan says beforehand how much of the moving is
+-- hidden. Ops and the disk are measured first, so that plans weigh this machine (no file of costs is written).
+--
+--   luajit examples/offload.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--steps N] [--small]
+--
+-- Prints what was planned beside what was measured - bytes, seconds, seconds of moving and the part of them that is
+-- hidden - and budgets under which the planner declines to offload.
+local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+
+local nn, policy = wane.nn, wane.policy
+local measure, text = require 'wane.measure', require 'wane.table'
+local MiB = 2 ^ 20
+
+-- ---- the network --------------------------------------------------------------------------------------------------
+local Block = nn.module('Block', function(self, d, heads)
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { causal = true })
+    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d)
+end)
+function Block:forward(x)
+    x = x + self.attn(self.ln1(x))
+    return x + self.mlp(self.ln2(x))
+end
+
+local function build(size)
+    wane.manual_seed(1)
+    local blocks = {}
+    for i = 1, size.blocks do blocks[i] = Block(size.d, size.heads) end
+    local model, x = nn.Sequential(blocks), wane.eval(wane.randn(size.batch, size.t, size.d))
+    return function() return (model(x) ^ 2):mean() end
+end
+
+-- ---- plans, run -----------------------------------------------------------------------------------------------------
+local function median(list)
+    table.sort(list)
+    local n = #list
+    return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
+end
+
+local function offloaded(plan)
+    local away, all = 0, 0
+    for _, r in ipairs(plan:residuals()) do
+        all = all + r.bytes
+        if r.word == 'offload:disk' then away = away + r.bytes end
+    end
+    return away / all
+end
+
+-- All arms in turns, so that what slows the machine meets all of them.
+local function run(arms, fn, steps)
+    for _, arm in ipairs(arms) do
+        arm.plan = assert(wane.plan(fn, { policy = arm.policy }))
+        arm.digest, arm.times, arm.move, arm.stall, arm.exact = measure.gradients(fn, arm.policy), {}, 0, 0, true
+    end
+    for _ = 1, steps do
+        for _, arm in ipairs(arms) do
+            local m = wane.measure(fn, { policy = arm.policy, warmup = 1, steps = 1 })
+            table.insert(arm.times, m.times[1])
+            arm.move, arm.stall = arm.move + m.move_seconds, arm.stall + m.stall_seconds
+            arm.exact = arm.exact and m.exact
+            arm.reserved, arm.disk = m.reserved, m.disk
+        end
+    end
+end
+
+local function percent(x) return ('%.0f %%'):format(100 * x) end
+
+local function report(arms)
+    local bytes, times, is_right, base = {}, {}, true, arms[1]
+    for i, arm in ipairs(arms) do
+        local p, same = arm.plan, arm.digest == base.digest
+        arm.seconds = median(arm.times)
+        is_right = is_right and same and arm.exact
+        bytes[i] = { arm.name, ('%.1f'):format(p.reserved / MiB), ('%.1f'):format(arm.reserved / MiB),
+            ('%.1f'):format(arm.disk / MiB), percent(offloaded(p)), p.recomputed,
+            i == 1 and '(reference)' or same and 'equal' or 'DIFFERENT' }
+        local moves = p.moved > 0
+        times[i] = { arm.name, ('%.3f'):format(p.seconds), ('%.3f'):format(arm.seconds),
+            ('%+.1f %%'):format(100 * (arm.seconds / p.seconds - 1)),
+            moves and ('%.2f'):format(p.move_seconds) or '', moves and ('%.2f'):format(arm.move / #arm.times) or '',
+            moves and percent(p.hidden) or '', moves and percent(math.max(0, 1 - arm.stall / arm.move)) or '' }
+    end
+    print(text.text({ 'plan', 'MiB predicted', 'measured', 'on disk', 'of activations', 'recomputed', 'gradients' },
+        bytes))
+    print()
+    print(text.text({ 'plan', 's planned', 'measured', '', 's moving', 'measured', 'hidden', 'measured' }, times))
+    return is_right
+end
+
+-- ---- where it is declined -------------------------------------------------------------------------------------------
+local function declined(fn, arms)
+    local saved, least = arms[1].plan.reserved, assert(wane.plan(fn, { policy = policy.least() })).reserved
+    local allow, rows = { allow = { 'recompute', 'offload' } }, {}
+    for _, case in ipairs {
+        { 'this machine, room for everything', saved },
+        { 'this machine, half way down', math.floor((saved + least) / 2) },
+        { 'this machine, what recomputing needs at least', least },
+        { 'h200 (data sheet), half way down', math.floor((saved + least) / 2), 'h200' },
+    } do
+        local plan = wane.plan(fn, { policy = policy.budget(case[2], allow), target = case[3] })
+        local moved = plan and ('%.1f'):format(plan.moved / 2 / MiB) or ''
+        rows[#rows + 1] = { case[1], ('%.1f'):format(case[2] / MiB), moved,
+            plan and plan.recomputed or '', plan and ('%.4f'):format(plan.seconds) or 'no plan' }
+    end
+    print(text.text({ 'budget that allows both', 'MiB', 'offloaded', 'recomputed', 's planned' }, rows))
+end
+
+local function options()
+    local out = { blocks = 6, d = 384, heads = 6, t = 256, batch = 8, steps = 3 }
+    local i = 1
+    while arg[i] do
+        local name = arg[i]:match('^%-%-(.+)$')
+        if name == 'small' then
+            out.blocks, out.d, out.heads, out.t, out.batch, out.steps = 3, 64, 4, 32, 4, 1
+        elseif name and type(out[name]) == 'number' then
+            i = i + 1
+            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
+        else
+            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
+                .. '--steps N, --small', 0)
+        end
+        i = i + 1
+    end
+    return out
+end
+
+local function main()
+    local size = options()
+    local fn = build(size)
+    print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, %d threads; loss = mean of squares'):format(
+        size.blocks, size.d, size.heads, size.t, size.batch, measure.threads()))
+    local rates = require('wane.costs').links(size.batch * size.t >= 1024 and 256 * MiB or 16 * MiB)
+    print(('disk, O_DIRECT: %.2f GB/s out, %.2f GB/s back'):format(rates.to_disk / 1e9, rates.from_disk / 1e9))
+    wane.profile(fn, { steps = 5, keep = false })
+    local arms = {
+        { name = 'save_all', policy = policy.save_all() },
+        { name = 'MLP offloaded', policy = policy.by_type { MLP = 'offload' } },
+        { name = 'all offloaded', policy = policy.of(function() return 'offload' end) },
+        { name = 'recompute_all', policy = policy.recompute_all() },
+        { name = 'blocks offloaded, rest recomputed', policy = policy.of(function(r)
+            return r.boundary and 'offload' or 'recompute'
+        end) },
+    }
+    print('seconds of a plan: ' .. wane.plan(fn).costs .. '\n')
+    run(arms, fn, size.steps)
+    local is_right = report(arms)
+    print()
+    declined(fn, arms)
+    if not is_right then os.exit(1, true) end
+end
+
+main()

@@ -1,0 +1,222 @@
+/* Packing and unpacking: whole values in int8 with a scale a group, and signs as bits. What the numbers mean is scalar.h's
+ * and ops/pack.c's; here they meet memory.
+ *
+ * Threads get whole groups and whole bytes, and a group's bytes depend on its own elements only. int8 goes by tiles of one
+ * group in f32, into which other types are converted, so there is one loop that encodes and one that decodes. What is
+ * unpacked is large and streams past the caches (stream.h). */
+#include <stddef.h>
+#include <string.h>
+#include "bf16.h"
+#include "cpu.h"
+
+#define GROUP WN_INT8_GROUP
+#define BYTES_AT_ONCE (WN_STREAM_BLOCK / 8)
+
+struct packing {
+    int64_t n; /* elements */
+    int32_t dtype, streams;
+    const void *in;
+    void *out;
+};
+
+/* ---- int8 ------------------------------------------------------------------------------------------ */
+/* (groups) scales, then (n) codes. */
+static int64_t n_groups(int64_t n)
+{
+    return (n + GROUP - 1) / GROUP;
+}
+
+/* One group: x (n). Magnitudes are compared as whole numbers, in which a NaN is above everything. */
+WN_CLONES static float encode(const float *restrict x, int64_t n, int8_t *restrict code)
+{
+    int32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < n; i++) {
+        int32_t bits = wn_to_bits(x[i]) & 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    float scale = wn_int8_scale(wn_from_bits(most)), inverse = 1.0f / scale;
+    if (!(scale > 0.0f)) {
+        memset(code, 0, (size_t)n);
+        return scale;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) code[i] = wn_int8_code(x[i], inverse);
+    return scale;
+}
+
+WN_CLONES static void decode(const int8_t *restrict code, float scale, int64_t n, float *restrict x)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) x[i] = (float)code[i] * scale;
+}
+
+WN_CLONES static void narrow_f64(const double *restrict from, int64_t n, float *restrict to)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = (float)from[i];
+}
+
+WN_CLONES static void widen_f64(const float *restrict from, int64_t n, double *restrict to)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = (double)from[i];
+}
+
+static void pack_int8_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct packing *k = ctx;
+    float *scale = k->out, tile[GROUP];
+    int8_t *code = (int8_t *)(scale + n_groups(k->n));
+    for (int64_t g = begin; g < end; g++) {
+        int64_t at = g * GROUP, n = k->n - at < GROUP ? k->n - at : GROUP;
+        const float *x = tile;
+        if (k->dtype == WN_F32) x = (const float *)k->in + at;
+        else if (k->dtype == WN_BF16) wn__widen(tile, (const uint16_t *)k->in + at, n);
+        else narrow_f64((const double *)k->in + at, n, tile);
+        wn__stream_ahead((const char *)k->in + at * wn__dtype_size(k->dtype), n * wn__dtype_size(k->dtype));
+        scale[g] = encode(x, n, code + at);
+    }
+}
+
+static void unpack_int8_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct packing *k = ctx;
+    const float *scale = k->in;
+    const int8_t *code = (const int8_t *)(scale + n_groups(k->n));
+    int64_t size = wn__dtype_size(k->dtype);
+    float tile[GROUP];
+    struct wn__stream_block block;
+    for (int64_t g = begin; g < end; g++) {
+        int64_t at = g * GROUP, n = k->n - at < GROUP ? k->n - at : GROUP;
+        char *out = (char *)k->out + at * size, *to = k->streams ? block.bytes : out;
+        decode(code + at, scale[g], n, k->dtype == WN_F32 ? (float *)to : tile);
+        if (k->dtype == WN_BF16) wn__round((uint16_t *)to, tile, n);
+        else if (k->dtype == WN_F64) widen_f64(tile, n, (double *)to);
+        if (k->streams) wn__stream(out, block.bytes, n * size);
+    }
+    if (k->streams) wn__stream_end();
+}
+
+/* ---- signs ----------------------------------------------------------------------------------------- */
+/* Element 8 b + j is bit j of byte b. */
+
+/* Eight bytes that are 0 or 1, as one: the product brings byte i to bit 56 + i, and no two of its terms meet. */
+static inline uint8_t together(const uint8_t *is_positive)
+{
+    uint64_t eight = 0;
+    for (int j = 0; j < 8; j++) eight |= (uint64_t)is_positive[j] << (8 * j);
+    return (uint8_t)((eight * 0x0102040810204080u) >> 56);
+}
+
+#define SIGNS(S, T, TAKE, ONE)                                                                                         \
+    /* n elements -> (n + 7) / 8 bytes; at most one block */                                                           \
+    WN_CLONES static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                          \
+    {                                                                                                                  \
+        uint8_t is_positive[WN_STREAM_BLOCK];                                                                          \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) is_positive[i] = TAKE(x[i]) > 0;                           \
+        for (int64_t i = n; i % 8 != 0; i++) is_positive[i] = 0;                                                       \
+        for (int64_t b = 0; b < (n + 7) / 8; b++) out[b] = together(is_positive + 8 * b);                              \
+    }                                                                                                                  \
+    /* whole bytes: 8 elements each */                                                                                 \
+    WN_CLONES static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, T *restrict x)                    \
+    {                                                                                                                  \
+        for (int64_t b = 0; b < n_bytes; b++)                                                                          \
+            _Pragma("omp simd") for (int j = 0; j < 8; j++) x[8 * b + j] = (bits[b] >> j) & 1 ? (ONE) : (T)0;          \
+    }
+
+SIGNS(f32, float, WN_SAME, 1.0f)
+SIGNS(f64, double, WN_SAME, 1.0)
+SIGNS(bf16, uint16_t, wn_from_bf16, (uint16_t)0x3f80)
+
+static void signs_of(const struct packing *k, int64_t at, int64_t n, uint8_t *out)
+{
+    if (k->dtype == WN_F32) signs_of_f32((const float *)k->in + at, n, out);
+    else if (k->dtype == WN_F64) signs_of_f64((const double *)k->in + at, n, out);
+    else signs_of_bf16((const uint16_t *)k->in + at, n, out);
+}
+
+static void ones_of(int32_t dtype, const uint8_t *bits, int64_t n_bytes, void *to)
+{
+    if (dtype == WN_F32) ones_of_f32(bits, n_bytes, to);
+    else if (dtype == WN_F64) ones_of_f64(bits, n_bytes, to);
+    else ones_of_bf16(bits, n_bytes, to);
+}
+
+/* Bytes [begin, end). */
+static void pack_sign_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct packing *k = ctx;
+    int64_t size = wn__dtype_size(k->dtype);
+    for (int64_t b = begin; b < end; b += BYTES_AT_ONCE) {
+        int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
+        wn__stream_ahead((const char *)k->in + 8 * b * size, (last - 8 * b) * size);
+        signs_of(k, 8 * b, last - 8 * b, (uint8_t *)k->out + b);
+    }
+}
+
+static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct packing *k = ctx;
+    int64_t size = wn__dtype_size(k->dtype);
+    struct wn__stream_block block;
+    for (int64_t b = begin; b < end; b += BYTES_AT_ONCE) {
+        int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
+        char *out = (char *)k->out + 8 * b * size;
+        int32_t is_whole = last == 8 * stop && !k->streams; /* else by way of the block */
+        ones_of(k->dtype, (const uint8_t *)k->in + b, stop - b, is_whole ? out : block.bytes);
+        if (k->streams) wn__stream(out, block.bytes, (last - 8 * b) * size);
+        else if (!is_whole) memcpy(out, block.bytes, (size_t)((last - 8 * b) * size));
+    }
+    if (k->streams) wn__stream_end();
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------- */
+static int32_t run(const struct wn_type *value, const struct wn_desc *d, const struct wn_buffers *b, int64_t units,
+                   int64_t grain, wn__parallel_body part)
+{
+    struct packing k = {.n = wn__numel(value), .dtype = value->dtype, .in = b->in[0], .out = b->out};
+    k.streams = value == &d->out && wn__streams(wn__bytes(value), b->out, b->in[0], NULL);
+    wn__parallel_for(units, grain, part, &k);
+    return WN_OK;
+}
+
+static int32_t pack_int8(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    return run(&d->in[0], d, b, n_groups(wn__numel(&d->in[0])), WN_CPU_GRAIN / GROUP, pack_int8_part);
+}
+
+static int32_t unpack_int8(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    return run(&d->out, d, b, n_groups(wn__numel(&d->out)), WN_CPU_GRAIN / GROUP, unpack_int8_part);
+}
+
+static int32_t pack_sign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    return run(&d->in[0], d, b, wn__numel(&d->out), WN_CPU_GRAIN / 8, pack_sign_part);
+}
+
+static int32_t unpack_sign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    return run(&d->out, d, b, wn__numel(&d->in[0]), WN_CPU_GRAIN / 8, unpack_sign_part);
+}
+
+static int32_t is_value(const struct wn_type *t)
+{
+    return t->dtype == WN_F32 || t->dtype == WN_F64 || t->dtype == WN_BF16;
+}
+
+wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d)
+{
+    switch (d->op) {
+    case WN_OP_PACK_INT8: return is_value(&d->in[0]) ? pack_int8 : NULL;
+    case WN_OP_UNPACK_INT8: return is_value(&d->out) ? unpack_int8 : NULL;
+    case WN_OP_PACK_SIGN: return is_value(&d->in[0]) ? pack_sign : NULL;
+    case WN_OP_UNPACK_SIGN: return is_value(&d->out) ? unpack_sign : NULL;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,272 @@
+/* Depots of the host: memory, or a file that has no name. See depot.h.
+ *
+ * A file is opened past the page cache (O_DIRECT) where its file system lets it, so that what is offloaded does not
+ * come back as cache; its space is taken before it is used, so that a full disk is met before a step and not in it.
+ * A lane's thread touches nothing but its queue, the move under way and the file; statuses become messages on the
+ * thread that waits. */
+#include "depot.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "../base/alloc.h"
+#include "../base/status.h"
+#include "device.h"
+
+int32_t wn__depot_fault[WN_WAY_COUNT], wn__depot_full, wn__depot_delay_us;
+static char folder[512];
+
+struct host_depot;
+struct lane {
+    struct host_depot *depot;
+    int32_t way, is_open, is_closing;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct wn_move *queue; /* (most) */
+    int64_t started, begun, ended;
+    int64_t fault_at; /* number of the move that is made to fail, or -1 */
+    int32_t error;    /* errno of the first that failed; those after it are not tried */
+    int64_t error_at;
+    double busy;
+    int64_t moved;
+};
+struct host_depot {
+    struct wn_depot is;
+    int file;     /* DISK */
+    char *memory; /* HOST */
+    struct lane lane[WN_WAY_COUNT];
+};
+
+int32_t wn__depot_folder(const char *path)
+{
+    if (strlen(path) >= sizeof folder) return wn__fail(WN_VALUE, "offload: a folder's name has at most 511 letters");
+    snprintf(folder, sizeof folder, "%s", path);
+    return WN_OK;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- a lane: one way, one thread ----------------------------------------------------------------------------- */
+
+static int move_file(const struct host_depot *d, const struct wn_move *m)
+{
+    for (int64_t done = 0; done < m->bytes;) {
+        char *at = (char *)m->address + done;
+        size_t left = (size_t)(m->bytes - done);
+        ssize_t n =
+            m->way == WN_WAY_OUT ? pwrite(d->file, at, left, m->at + done) : pread(d->file, at, left, m->at + done);
+        if (n == 0) return EIO;
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) done += n;
+    }
+    return 0;
+}
+
+static int move_memory(const struct host_depot *d, const struct wn_move *m)
+{
+    if (m->way == WN_WAY_OUT) memcpy(d->memory + m->at, m->address, (size_t)m->bytes);
+    else memcpy(m->address, d->memory + m->at, (size_t)m->bytes);
+    return 0;
+}
+
+static int move_one(const struct host_depot *d, const struct wn_move *m, int is_faulty)
+{
+    if (wn__depot_delay_us > 0) usleep((useconds_t)wn__depot_delay_us);
+    if (is_faulty) return EIO;
+    return d->is.place == WN_PLACE_DISK ? move_file(d, m) : move_memory(d, m);
+}
+
+static void *serve(void *lane)
+{
+    struct lane *l = lane;
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (!l->is_closing && l->begun == l->started) pthread_cond_wait(&l->changed, &l->lock);
+        if (l->is_closing) break;
+        int64_t number = l->begun++;
+        struct wn_move m = l->queue[number];
+        int is_faulty = number == l->fault_at, error = l->error;
+        pthread_mutex_unlock(&l->lock);
+        double began = seconds_now();
+        if (error == 0) error = move_one(l->depot, &m, is_faulty);
+        double took = seconds_now() - began;
+        pthread_mutex_lock(&l->lock);
+        if (error != 0 && l->error == 0) {
+            l->error = error;
+            l->error_at = number;
+        }
+        l->busy += took;
+        l->moved += error == 0 ? m.bytes : 0;
+        l->ended = number + 1;
+        pthread_cond_broadcast(&l->changed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Signals are for the threads the script knows. */
+static int32_t lane_open(struct host_depot *d, int32_t way)
+{
+    struct lane *l = &d->lane[way];
+    sigset_t all, before;
+    l->depot = d;
+    l->way = way;
+    l->fault_at = -1;
+    l->queue = wn__alloc((d->is.most + 1) * (int64_t)sizeof *l->queue);
+    if (l->queue == NULL) return WN_OOM;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&l->thread, NULL, serve, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    l->is_open = error == 0;
+    return error == 0 ? WN_OK : wn__fail(WN_OOM, "out of memory: no thread for offloading: %s", strerror(error));
+}
+
+static void lane_close(struct lane *l)
+{
+    if (l->is_open) {
+        pthread_mutex_lock(&l->lock);
+        l->is_closing = 1;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+        pthread_join(l->thread, NULL);
+        pthread_mutex_destroy(&l->lock);
+        pthread_cond_destroy(&l->changed);
+    }
+    wn__free(l->queue);
+}
+
+/* ---- the place ------------------------------------------------------------------------------------------------- */
+
+/* A file without a name; on file systems that know no such files it has one for a moment. */
+static int open_unnamed(int flags)
+{
+    char name[sizeof folder + 32];
+    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    if (file >= 0 || (errno != EISDIR && errno != EOPNOTSUPP && errno != ENOENT)) return file;
+    snprintf(name, sizeof name, "%s/wane-offload-XXXXXX", folder);
+    file = mkostemp(name, O_CLOEXEC | flags);
+    if (file >= 0) unlink(name);
+    return file;
+}
+
+static int32_t open_file(struct host_depot *d)
+{
+    int error = wn__depot_full ? ENOSPC : 0;
+    d->file = open_unnamed(O_DIRECT);
+    if (d->file < 0 && errno == EINVAL) {
+        d->file = open_unnamed(0);
+        snprintf(d->is.note, sizeof d->is.note, "the file system of %.96s knows no O_DIRECT: its cache holds copies",
+                 folder);
+    }
+    if (d->file < 0)
+        return wn__fail(WN_IO, "offload: no file in %s: %s; name another folder in WANE_OFFLOAD_DIR", folder,
+                        strerror(errno));
+    if (error == 0) error = posix_fallocate(d->file, 0, d->is.bytes);
+    if (error == 0) return WN_OK;
+    return wn__fail(WN_IO, "offload: %lld bytes in %s: %s; name another folder in WANE_OFFLOAD_DIR, or offload less",
+                    (long long)d->is.bytes, folder, strerror(error));
+}
+
+static int32_t open_memory(struct host_depot *d)
+{
+    d->memory = mmap(NULL, (size_t)d->is.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (d->memory != MAP_FAILED) return WN_OK;
+    d->memory = NULL;
+    return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes for offloading", (long long)d->is.bytes);
+}
+
+int32_t wn__depot_host_open(struct wn_device *device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+{
+    (void)device;
+    struct host_depot *d = wn__alloc(sizeof *d);
+    if (d == NULL) return WN_OOM;
+    d->is.place = place;
+    d->is.bytes = bytes;
+    d->is.most = most;
+    d->file = -1;
+    int32_t code = place == WN_PLACE_DISK ? open_file(d) : open_memory(d);
+    for (int32_t way = 0; way < WN_WAY_COUNT && code == WN_OK; way++) code = lane_open(d, way);
+    if (code != WN_OK) {
+        wn__depot_host_close(device, &d->is);
+        return code;
+    }
+    *out = &d->is;
+    return WN_OK;
+}
+
+void wn__depot_host_close(struct wn_device *device, struct wn_depot *depot)
+{
+    (void)device;
+    struct host_depot *d = (struct host_depot *)depot;
+    for (int32_t way = 0; way < WN_WAY_COUNT; way++) lane_close(&d->lane[way]);
+    if (d->file >= 0) close(d->file);
+    if (d->memory != NULL) munmap(d->memory, (size_t)d->is.bytes);
+    wn__free(d);
+}
+
+/* ---- moves ------------------------------------------------------------------------------------------------------- */
+
+int32_t wn__depot_host_start(struct wn_device *device, struct wn_depot *depot, const struct wn_move *m)
+{
+    (void)device;
+    struct lane *l = &((struct host_depot *)depot)->lane[m->way];
+    if (m->at < 0 || m->at + m->bytes > depot->bytes || l->started >= depot->most)
+        return wn__fail(WN_INTERNAL,
+                        "offload: a move of %lld bytes at %lld leaves its depot of %lld, or is the %lldth "
+                        "of %d",
+                        (long long)m->bytes, (long long)m->at, (long long)depot->bytes, (long long)l->started + 1,
+                        depot->most);
+    pthread_mutex_lock(&l->lock);
+    if (wn__depot_fault[m->way] > 0 && --wn__depot_fault[m->way] == 0) l->fault_at = l->started;
+    l->queue[l->started++] = *m;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    return WN_OK;
+}
+
+int32_t wn__depot_host_wait(struct wn_device *device, struct wn_depot *depot, int32_t way, int64_t number)
+{
+    (void)device;
+    struct lane *l = &((struct host_depot *)depot)->lane[way];
+    pthread_mutex_lock(&l->lock);
+    while (l->ended <= number && number < l->started) pthread_cond_wait(&l->changed, &l->lock);
+    int error = l->error != 0 && l->error_at <= number ? l->error : 0;
+    pthread_mutex_unlock(&l->lock);
+    if (error == 0) return WN_OK;
+    return wn__fail(WN_IO, "offload: %s %s failed: %s", way == WN_WAY_OUT ? "writing to" : "reading from",
+                    depot->place == WN_PLACE_DISK ? folder : "host memory", strerror(error));
+}
+
+void wn__depot_host_stop(struct wn_device *device, struct wn_depot *depot)
+{
+    (void)device;
+    for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
+        struct lane *l = &((struct host_depot *)depot)->lane[way];
+        pthread_mutex_lock(&l->lock);
+        l->started = l->begun; /* what has not begun never does */
+        while (l->ended < l->begun) pthread_cond_wait(&l->changed, &l->lock);
+        l->started = l->begun = l->ended = 0;
+        l->fault_at = -1;
+        l->error = 0;
+        depot->busy[way] = l->busy;
+        depot->moved[way] = l->moved;
+        l->busy = 0;
+        l->moved = 0;
+        pthread_mutex_unlock(&l->lock);
+    }
+}

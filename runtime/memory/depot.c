@@ -1,0 +1,110 @@
+/* Depots held between runs, one a device and place. What a run needs is taken before it starts, whole: the bytes, on disk
+ * too, and the queues of moves. */
+#include "../base/alloc.h"
+#include "ledger.h"
+
+#define MOST_DEVICES 8
+static struct wn_depot *held[MOST_DEVICES][WN_PLACE_COUNT];
+
+int32_t wn__depot_is_own(int32_t device)
+{
+    return wn__device(device)->target.kind == WN_TARGET_CPU;
+}
+
+int64_t wn__depot_bytes(int32_t device, int32_t place)
+{
+    return held[device][place] == NULL ? 0 : held[device][place]->bytes;
+}
+
+static int64_t *account(int32_t device, int32_t place)
+{
+    struct wn__ledger *l = wn__ledger(device);
+    return place == WN_PLACE_DISK ? &l->disk : wn__depot_is_own(device) ? &l->reserved : &l->away;
+}
+
+void wn__depot_trim(int32_t device, int32_t place)
+{
+    struct wn_depot *depot = held[device][place];
+    if (depot == NULL) return;
+    *account(device, place) -= depot->bytes;
+    held[device][place] = NULL;
+    wn__device(device)->depot_close(wn__device(device), depot);
+}
+
+static int32_t check_limit(int32_t device, int32_t place, int64_t bytes)
+{
+    const struct wn__ledger *l = wn__ledger(device);
+    if (place == WN_PLACE_DISK && l->disk_limit > 0 && bytes > l->disk_limit) {
+        wn__fail(WN_OOM,
+                 "out of disk: this program offloads %lld bytes to disk, the limit is %lld; raise "
+                 "wane.memory.limit_disk or offload less",
+                 (long long)bytes, (long long)l->disk_limit);
+        return wn__oom(device, bytes, bytes);
+    }
+    if (place != WN_PLACE_HOST || !wn__depot_is_own(device) || l->limit == 0 || l->reserved + bytes <= l->limit)
+        return WN_OK;
+    wn__fail(WN_OOM,
+             "out of memory: %lld bytes of host memory for offloading would pass the limit of %lld (%lld are "
+             "reserved)",
+             (long long)bytes, (long long)l->limit, (long long)l->reserved);
+    return wn__oom(device, bytes, l->reserved + bytes);
+}
+
+int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+{
+    struct wn__ledger *l = wn__ledger(device);
+    struct wn_device *d = wn__device(device);
+    *out = held[device][place];
+    if (place == WN_PLACE_DISK) WN_TRY(check_limit(device, place, bytes));
+    if (bytes == 0) *out = NULL;
+    if (bytes == 0 || (*out != NULL && (*out)->bytes >= bytes && (*out)->most >= most)) return WN_OK;
+    wn__depot_trim(device, place);
+    *out = NULL;
+    if (place == WN_PLACE_HOST) WN_TRY(check_limit(device, place, bytes));
+    if (wn__alloc_must_fail()) {
+        wn__fail(WN_OOM, "out of memory: a depot of %lld bytes for %s (made to fail)", (long long)bytes, d->name);
+        return wn__oom(device, bytes, l->reserved + bytes);
+    }
+    WN_TRY(d->depot_open(d, place, bytes, most, &held[device][place]));
+    *account(device, place) += bytes;
+    if (l->reserved > l->peak_reserved) l->peak_reserved = l->reserved;
+    *out = held[device][place];
+    return WN_OK;
+}
+
+#define PROBE_MOVES 16
+
+/* Space that was never written costs the file system more, once; a training loop pays that in its first step. */
+static int32_t probe_ways(struct wn_device *d, struct wn_depot *depot, char *buffer, int64_t bytes, double *seconds)
+{
+    for (int32_t round = 0; round < 2; round++)
+        for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
+            for (int32_t k = 0; k < PROBE_MOVES; k++) {
+                int64_t at = bytes / PROBE_MOVES * k;
+                const struct wn_move m = {.way = way, .at = at, .address = buffer + at, .bytes = bytes / PROBE_MOVES};
+                WN_TRY(d->depot_start(d, depot, &m));
+            }
+            WN_TRY(d->depot_wait(d, depot, way, PROBE_MOVES - 1));
+            d->depot_stop(d, depot);
+            seconds[way] = depot->busy[way];
+        }
+    return WN_OK;
+}
+
+int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds)
+{
+    struct wn_device *d = wn__device(device);
+    struct wn_depot *depot;
+    void *buffer;
+    bytes = bytes / (PROBE_MOVES * WN_PAGE) * (PROBE_MOVES * WN_PAGE);
+    WN_TRY(wn__device_take(device, bytes, &buffer));
+    int32_t code = d->fill(d, buffer, 1, bytes);
+    if (code == WN_OK) code = wn__depot_fit(device, place, bytes, PROBE_MOVES, &depot);
+    if (code == WN_OK) {
+        code = probe_ways(d, depot, buffer, bytes, seconds);
+        d->depot_stop(d, depot);
+        wn__depot_trim(device, place);
+    }
+    wn__device_give(device, buffer, bytes);
+    return code;
+}

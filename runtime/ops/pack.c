@@ -1,0 +1,89 @@
+/* Smaller forms of a value: what it may be kept as between its last forward reader and its first backward one.
+ *
+ * int8 is block-wise quantisation with a symmetric range: every 256 consecutive elements share one f32 scale, so that an
+ * outlier costs precision only where it stands. Blocks in the order of memory: Dettmers, Lewis, Shleifer, Zettlemoyer,
+ * "8-bit Optimizers via Block-wise Quantization" (ICLR 2022), section 2.1; 256 elements of a group for activations: Chen
+ * and others, "ActNN: Reducing Training Memory Footprint via 2-Bit Activation Compressed Training" (ICML 2021), section 4.
+ * Rounding is to the nearest and not stochastic: the same value always gives the same bytes.
+ *
+ * A sign is a bit: whether the element is above 0, which is all that ReLU's gradient asks. Packed bytes are u8 in one dim,
+ * as many as the shape says and no fewer when the data would allow it: a plan counts them before there is any data. */
+#include "helper.h"
+
+enum { ENCODE = 4, DECODE = 1 }; /* FLOPs an element: magnitude, largest, product, rounding; product */
+
+/* Bytes of the packed form of a value. */
+static int64_t int8_bytes(const struct wn_type *x)
+{
+    int64_t n = wn__numel(x);
+    return n + (n + WN_INT8_GROUP - 1) / WN_INT8_GROUP * (int64_t)sizeof(float);
+}
+
+static int64_t sign_bytes(const struct wn_type *x)
+{
+    return (wn__numel(x) + 7) / 8;
+}
+
+static int32_t shape_packed(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
+{
+    WN_TRY(wn__need_float_at(d, 0));
+    d->out = (struct wn_type){.dtype = WN_U8, .ndim = 1, .dim = {bytes(&d->in[0])}};
+    return wn__check_out(d);
+}
+
+static int32_t shape_unpacked(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
+{
+    const struct wn_type *in = &d->in[0];
+    WN_TRY(wn__shape_from_attrs(d));
+    d->out.dtype = d->attrs.dtype;
+    if (!wn__dtype_is_float(d->out.dtype) || d->out.dtype == WN_F16)
+        return wn__fail(WN_DTYPE, "%s: dtype %s given, expected f32, bf16 or f64", wn__op_name(d->op),
+                        wn__dtype_name(d->out.dtype));
+    WN_TRY(wn__check_out(d));
+    if (in->dtype == WN_U8 && in->ndim == 1 && in->dim[0] == bytes(&d->out)) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: input 1 is %s, expected (%" PRId64 ") u8, the packed bytes of %s",
+                    wn__op_name(d->op), wn__type_text(in), bytes(&d->out), wn__type_text(&d->out));
+}
+
+/* ---- int8 ------------------------------------------------------------------------------------------ */
+static int32_t shape_pack_int8(struct wn_desc *d)
+{
+    return shape_packed(d, int8_bytes);
+}
+
+static int32_t shape_unpack_int8(struct wn_desc *d)
+{
+    return shape_unpacked(d, int8_bytes);
+}
+
+static void cost_pack_int8(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_input(d, ENCODE, cost);
+}
+
+static void cost_unpack_int8(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_output(d, DECODE, cost);
+}
+
+const struct wn__rules wn__rules_pack_int8 = {shape_pack_int8, cost_pack_int8, NULL, NULL};
+const struct wn__rules wn__rules_unpack_int8 = {shape_unpack_int8, cost_unpack_int8, NULL, NULL};
+
+/* ---- signs ----------------------------------------------------------------------------------------- */
+static int32_t shape_pack_sign(struct wn_desc *d)
+{
+    return shape_packed(d, sign_bytes);
+}
+
+static int32_t shape_unpack_sign(struct wn_desc *d)
+{
+    return shape_unpacked(d, sign_bytes);
+}
+
+static void cost_pack_sign(const struct wn_desc *d, struct wn_cost *cost)
+{
+    wn__cost_per_input(d, 1, cost);
+}
+
+const struct wn__rules wn__rules_pack_sign = {shape_pack_sign, cost_pack_sign, NULL, NULL};
+const struct wn__rules wn__rules_unpack_sign = {shape_unpack_sign, wn__cost_elementwise, NULL, NULL};

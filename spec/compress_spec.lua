@@ -1,0 +1,343 @@
+-- Values kept in fewer bytes: compress:int8, compress:bits, what a budget may choose of them, and wane.gradient_error.
+-- What holds of every action is in away_spec; here is what is particular to these.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local measure = require 'wane.measure'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local C = binding.C
+
+-- ReLU, dropout, linear: what dropout gives is read by the next product, of ReLU's output only the sign is.
+local function make(depth, drop, dtype)
+    wane.manual_seed(5)
+    local model = programs.mlp(48, depth or 5, drop or 0.2)
+    if dtype then model:to(dtype) end
+    local x = wane.eval(wane.randn(64, 48):to(dtype or 'f32'))
+    return function() return model(x):to('f32'):sum() end, model, x
+end
+
+local function message(fn, ...)
+    local ok, why = pcall(fn, ...)
+    assert.is_false(ok)
+    return tostring(why), why
+end
+
+local function words_of(plan)
+    local count = {}
+    for _, r in ipairs(plan:residuals()) do count[r.word] = (count[r.word] or 0) + 1 end
+    return count
+end
+
+local function exact(fn, p, options)
+    local m = wane.measure(fn, { policy = p, steps = 1, warmup = 0, optimizer = options and options.optimizer,
+        fused = options and options.fused })
+    assert.is_true(m.exact, tostring(p) .. ': ' .. tostring(m))
+    return m
+end
+
+describe('compress:int8', function()
+    it('is predicted to the byte, in f32, bf16 and f64, in a backward and in a step', function()
+        for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
+            local loss, model = make(5, 0.2, dtype)
+            local p = policy.by_op { relu = 'compress:int8', gelu = 'compress:int8', linear = 'compress:int8',
+                dropout = 'compress:int8' }
+            local before = exact(loss, 'save_all')
+            local after = exact(loss, p)
+            assert.is_true(after.peak < before.peak, dtype)
+            local opt = optim.SGD(model:parameters(), { lr = 1e-6 })
+            if dtype ~= 'bf16' then exact(loss, p, { optimizer = opt, fused = true }) end
+            local plan = wane.plan(loss, { policy = p })
+            assert.is_true(words_of(plan)['compress:int8'] > 8)
+            assert.equal(plan.lossy, words_of(plan)['compress:int8'])
+            assert.is_truthy(tostring(plan):find('compress:int8 %d+ values of .* %(lossy%)'))
+            assert.is_truthy(tostring(plan:explain()):find('compress:int8 %d+ values of .* %(lossy%)'))
+            plan:verify()
+        end
+    end)
+
+    it('keeps a byte an element and a scale for every 256', function()
+        local loss = make(3, 0)
+        local plan = wane.plan(loss, { policy = policy.by_op { relu = 'compress:int8', optional = true } })
+        local packed
+        for _, s in ipairs(plan:schedule()) do
+            if s.what == 'pack' then packed = s.bytes end
+        end
+        assert.equal(math.ceil((64 * 48 + 4 * 12) / 256) * 256, packed)
+    end)
+
+    it('gives the same bits again, on the mirror and with other threads', function()
+        local seen
+        for _, device in ipairs { 'cpu', 'mirror' } do
+            wane.set_device(device)
+            local ok, why = pcall(function()
+                local loss = make()
+                local text = measure.gradients(loss, 'compress:int8')
+                seen = seen or text
+                assert.equal(seen, text)
+                assert.are_not.equal(seen, measure.gradients(loss, 'save_all'))
+            end)
+            wane.set_device 'cpu'
+            assert(ok, why)
+        end
+    end)
+
+    it('lets what is no number be seen', function()
+        local numbers = {}
+        for k = 1, 512 do numbers[k] = k == 300 and 1 / 0 or k end
+        local x, w = wane.tensor(numbers), nn.Parameter(wane.ones(512))
+        local function loss() return (w + x):log():sum() end -- its gradient, 1 / (w + x), is finite
+        assert.is_true(wane.gradient_error(loss, { policy = 'recompute_all' }).exact)
+        local text = message(wane.gradient_error, loss, { policy = policy.by_op { add = 'compress:int8' } })
+        assert.is_truthy(text:find('element 257 of the gradient', 1, true), text) -- the first of the group it is in
+        assert.is_truthy(text:find('nan under by_op{add=compress:int8}', 1, true), text)
+    end)
+end)
+
+describe('compress:bits', function()
+    it('takes fewer bytes and changes no bit of a gradient', function()
+        for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
+            for _, rewrites in ipairs { 1, 0 } do
+                binding.check(C.wn_debug('rewrite', rewrites))
+                local ok, why = pcall(function()
+                    local loss = make(5, 0.2, dtype)
+                    local p = policy.by_op { relu = 'compress:bits' }
+                    local before, after = exact(loss, 'save_all'), exact(loss, p)
+                    assert.is_true(after.peak < before.peak, dtype)
+                    assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
+                    local plan = wane.plan(loss, { policy = p })
+                    assert.equal(3, words_of(plan)['compress:bits'])
+                    assert.equal(0, plan.lossy)
+                    assert.is_nil(tostring(plan):find('lossy', 1, true))
+                end)
+                C.wn_debug('rewrite', 1)
+                assert(ok, why)
+            end
+        end
+    end)
+
+    it('is refused where the value is saved anyway, and residuals say so', function()
+        local loss = make(4, 0) -- without dropout the next product reads what ReLU gives
+        local text, why = message(wane.plan, loss, { policy = policy.by_op { relu = 'compress:bits' } })
+        assert.equal('value', why.code)
+        assert.is_truthy(text:find('for more than its sign, and signs would come on top', 1, true), text)
+        local mixed = make(4, 0.2)
+        local plan = wane.plan(mixed, { policy = 'compress:bits' })
+        assert.is_true(words_of(plan)['compress:bits'] == 2 and words_of(plan).save > 2)
+        assert.is_truthy(tostring(plan:residuals()):find('save (no compress:bits)', 1, true))
+        assert.equal(measure.gradients(mixed), measure.gradients(mixed, 'compress:bits'))
+    end)
+
+    it('of the input of a ReLU recorded by hand', function()
+        local record = require('wane.op').record
+        local w = nn.Parameter(wane.randn(64, 64))
+        local relu = wane.custom(function(ctx, v)
+            ctx.saved[1] = v
+            return v:relu()
+        end, function(ctx, dy) return record('relu_grad', { dy, ctx.saved[1] }) end)
+        local x = wane.eval(wane.randn(64, 64))
+        local function loss() return nn.Dropout(0.5)(relu(x:matmul(w) * 0.5)):sum() end
+        local p = policy.by_op { mul = 'compress:bits', matmul = 'compress:bits', optional = true }
+        assert.is_true(exact(loss, p).at.after_forward < exact(loss, 'save_all').at.after_forward)
+        assert.equal(1, words_of(wane.plan(loss, { policy = p }))['compress:bits'])
+        assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
+    end)
+
+    it('serves only who asks for signs: others compute the value again', function()
+        local loss = make(5, 0.2)
+        -- dropout is computed again from ReLU's output, which signs cannot stand for
+        local p = policy.by_op { relu = 'compress:bits', dropout = 'recompute' }
+        exact(loss, p)
+        assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
+        for _, outer in ipairs { 'recompute_all', 'every(2)', 'segments(3)', 'binomial(1)', 'every(4)' } do
+            local q = policy.compose(policy.by_op { relu = 'compress:bits', optional = true }, outer)
+            exact(loss, q)
+            assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, q), outer)
+        end
+    end)
+
+    it('works in a step, in accumulation, checked over poison, and on the mirror', function()
+        local p = policy.by_op { relu = 'compress:bits' }
+        for _, device in ipairs { 'cpu', 'mirror' } do
+            wane.set_device(device)
+            binding.check(C.wn_debug('check', 1))
+            binding.check(C.wn_debug('poison', 1))
+            local ok, why = pcall(function()
+                local function train(q)
+                    local loss, model = make(5, 0.2)
+                    local opt = optim.AdamW(model:parameters(), { lr = 1e-3 })
+                    for _ = 1, 2 do opt:step(loss(), { policy = q }) end
+                    opt:step({ loss(), loss() }, { policy = q, scale = 0.5 })
+                    return measure.fingerprint(model:parameters())
+                end
+                assert.equal(train 'save_all', train(p))
+            end)
+            C.wn_debug('check', 0)
+            C.wn_debug('poison', 0)
+            wane.set_device 'cpu'
+            assert(ok, why)
+        end
+    end)
+
+    it('refuses a schedule that reads signs as the value', function()
+        local loss = make(5, 0.2)
+        local p = program.open({ mode = 'backward', roots = { loss() },
+            policy = policy.by_op { relu = 'compress:bits' } }):plan()
+        assert.equal(0, C.wn_verify(p.handle))
+        local unpacked, other
+        for i, step in ipairs(programs.schedule(p)) do
+            if step.what == 'unpack' then unpacked = step.copy end
+            if unpacked and not other and step.what == 'run' and step.op == 'matmul' then other = i - 1 end
+        end
+        binding.check(C.wn_tamper(p.handle, other, 'input', unpacked))
+        local code = C.wn_verify(p.handle)
+        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+        assert.is_truthy(binding.text(C.wn_message()):find("rule 'away'", 1, true), binding.text(C.wn_message()))
+        C.wn_debug('forget_plans', 1)
+    end)
+end)
+
+describe('words of packing', function()
+    it('go everywhere a word goes', function()
+        local _, model, x = make(4, 0.2)
+        local function loss() return (model(x):named 'hidden':gelu() * 2):sum() end
+        for _, p in ipairs {
+            policy.by_type { ReLU = 'compress:int8', GELU = 'compress:bf16', default = 'save', optional = true },
+            policy.by_name { hidden = 'compress:int8' },
+            policy.by_path { { '^2$', 'compress:int8' }, { '^%d+$', 'compress:bf16' } },
+            policy.compose(policy.by_op { relu = 'compress:bits' }, 'compress:int8'),
+            function(r) return r.bytes > 4096 and 'compress:int8' or nil end,
+            'compress:int8', 'compress:bf16', 'compress:bits',
+        } do
+            exact(loss, p)
+        end
+        local plan = wane.plan(loss, { policy = policy.compose(policy.by_op { relu = 'compress:bits' },
+            'compress:int8') })
+        assert.equal(2, words_of(plan)['compress:bits'])
+        assert.is_true(words_of(plan)['compress:int8'] > 2)
+        assert.equal(plan:recipe(), wane.plan(loss, { policy = plan }):recipe())
+        local by_sign = wane.plan(loss, { policy = function(r) return r.sign_only and 'compress:bits' or nil end })
+        assert.same({ ['compress:bits'] = 2, save = by_sign.residual_count - 2 }, words_of(by_sign))
+    end)
+
+    it('are errors with near names when mistyped', function()
+        local loss = make(2, 0.2)
+        for _, fn in ipairs {
+            function() wane.plan(loss, { policy = policy.by_op { relu = 'compress:fp8' } }) end,
+            function() wane.plan(loss, { policy = 'compress:fp8' }) end,
+            function() wane.plan(loss, { policy = function() return 'compress:fp8' end }) end,
+            function() policy.budget('1 MiB', { allow = { 'compress:fp8' } }) end,
+            function() wane.plan(loss, { policy = 'budget(1 MiB, compress:fp8)' }) end,
+        } do
+            local text, why = message(fn)
+            assert.equal('value', why.code)
+            assert.is_truthy(text:find("compress:bf16", 1, true) and text:find("compress:int8", 1, true), text)
+        end
+        local text = message(policy.budget, '1 MiB', { allow = 'compress:bf16' })
+        assert.is_truthy(text:find('allow must be a list of words', 1, true), text)
+    end)
+end)
+
+describe('a budget', function()
+    it('keeps signs as bits by itself, to the bit, where that is fastest', function()
+        local loss = make(12, 0.2)
+        local chosen
+        for _, point in ipairs(wane.frontier(loss).all) do
+            if point.name:find('compress:bits', 1, true) then chosen = chosen or point end
+        end
+        assert.is_truthy(chosen)
+        local plan = wane.plan(loss, { budget = chosen.reserved })
+        assert.equal(chosen.reserved, plan.reserved)
+        assert.equal(0, plan.lossy)
+        assert.is_true(words_of(plan)['compress:bits'] > 0)
+        assert.is_true(exact(loss, policy.budget(chosen.reserved)).reserved <= chosen.reserved)
+        assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, policy.budget(chosen.reserved)))
+    end)
+
+    it('loses bits only where that is allowed by name, and is then never slower', function()
+        local loss = make(12, 0.2)
+        local most, least = wane.plan(loss).reserved, wane.min_budget(loss)
+        local lossy = 0
+        for k = 1, 7 do
+            local size = math.ceil(least + (most - least) * k / 8)
+            local plain = wane.plan(loss, { budget = size })
+            assert.equal(0, plain.lossy)
+            local chosen = policy.budget(size, { allow = { 'compress:int8', 'recompute' } })
+            local plan = wane.plan(loss, { policy = chosen })
+            assert.is_true(plan.reserved <= size and plan.seconds <= plain.seconds)
+            lossy = lossy + plan.lossy
+            local words = words_of(plan)
+            assert.equal(plan.lossy, words['compress:int8'] or 0)
+            assert.is_nil(words['compress:bf16'])
+            exact(loss, chosen)
+        end
+        assert.is_true(lossy > 0)
+        local text = ('budget(%d B, compress:int8)'):format(math.ceil((most + least) / 2))
+        local plan = wane.plan(loss, { policy = text })
+        assert.is_truthy(plan:lua():find(' compress:int8', 1, true))
+        assert.equal(plan:recipe(), wane.plan(loss, { policy = plan }):recipe())
+    end)
+end)
+
+describe('wane.gradient_error', function()
+    it('says 0 of what loses nothing, and how much of what does', function()
+        local loss, model = make(5, 0.2)
+        for _, p in ipairs { 'recompute_all', 'compress:bits', 'save_all' } do
+            local e = wane.gradient_error(loss, { policy = p })
+            assert.is_true(e.exact and e.total.relative == 0 and e.total.cosine == 1 and e.total.max_abs == 0)
+            assert.is_truthy(tostring(e):find('the same bits', 1, true))
+        end
+        local bf16 = wane.gradient_error(loss, { policy = 'compress:bf16', reference = 'recompute_all' })
+        local int8 = wane.gradient_error(loss, { policy = 'compress:int8' })
+        assert.is_true(bf16.total.relative > 0 and bf16.total.relative < 0.01, bf16.total.relative)
+        assert.is_true(int8.total.relative > bf16.total.relative and int8.total.relative < 0.2, int8.total.relative)
+        assert.is_true(int8.total.cosine < bf16.total.cosine and int8.total.cosine > 0.98)
+        assert.equal(#model:parameters(), #int8)
+        assert.equal('1.weight', int8[1].name)
+        assert.is_true(int8.lossy > 0 and int8.peak < int8.reference_peak)
+        assert.is_truthy(tostring(int8):find('lossy, %d+ values lost bits'))
+        for _, q in ipairs(model:parameters()) do assert.is_nil(q.grad) end
+    end)
+
+    -- 4 m is the gradient of w, m = 2 w; m is kept in bf16, and products by powers of 2 round nothing.
+    it('is what the definitions say', function()
+        local numbers = {}
+        for k = 1, 512 do numbers[k] = math.sin(k) end
+        local w = nn.Parameter(wane.tensor(numbers))
+        local function loss()
+            local m = w * 2
+            return (m * m):sum()
+        end
+        local e = wane.gradient_error(loss, { policy = policy.by_op { mul = 'compress:bf16' } })
+        local d2, r2, o2, dot, most = 0, 0, 0, 0, 0
+        for k, v in ipairs(w:totable()) do
+            local one = binding.array('f32', 1)
+            one[0] = v * 2
+            local r, g = v * 8, binding.widen(binding.round(one, 1), 1)[0] * 4
+            d2, r2, o2, dot = d2 + (g - r) ^ 2, r2 + r * r, o2 + g * g, dot + g * r
+            most = math.max(most, math.abs(g - r))
+            assert.is_true(k <= 512)
+        end
+        assert.is_true(math.abs(e.total.relative / math.sqrt(d2 / r2) - 1) < 1e-9 and d2 > 0)
+        assert.is_true(math.abs(e.total.cosine - dot / math.sqrt(r2 * o2)) < 1e-12)
+        assert.equal(most, e.total.max_abs)
+        assert.is_true(math.abs(e.total.norm / math.sqrt(r2) - 1) < 1e-12)
+        assert.equal(512, e.total.elements)
+    end)
+
+    it('refuses what would make the numbers mean nothing', function()
+        local loss = make(3, 0.2)
+        local function refused(pattern, fn, opts)
+            local text = message(wane.gradient_error, fn, opts)
+            assert.is_truthy(text:find(pattern, 1, true), text)
+        end
+        refused('which policy?', loss, {})
+        refused('is lossy itself', loss, { policy = 'recompute_all', reference = 'compress:bf16' })
+        refused('runs a eval', function() return wane.ones(2):sum() end, { policy = 'save_all' })
+        refused('unknown option', loss, { polcy = 'save_all' })
+        local w = nn.Parameter(wane.tensor { 1, 2 })
+        refused('is nan', function() return (w * (0 / 0)):sum() end, { policy = 'recompute_all' })
+    end)
+end)

@@ -1,0 +1,34 @@
+-- What waits elsewhere between forward and backward, broken on purpose: rows as in mutants.lua.
+local function row(name, file, old, new, filter, spec)
+    return { name = 'away: ' .. name, file = 'runtime/' .. file, old = old, new = new,
+        spec = spec or 'spec/offload_spec.lua', filter = filter }
+end
+
+return {
+    row('a wait that does not wait', 'run/transfer.c',
+        'int32_t code = d->depot_wait(d, t->depot[place], way, t->number[n->move]);',
+        'int32_t code = way == WN_WAY_IN ? WN_OK : d->depot_wait(d, t->depot[place], way, t->number[n->move]);',
+        'gives the bits'),
+    row('a wrong place in the depot', 'run/transfer.c', '.way = way, .at = far->offset,',
+        '.way = way, .at = way == WN_WAY_OUT && far->offset > 0 ? far->offset - WN_PAGE : far->offset,',
+        'gives the bits'),
+    row('a wait for another move', 'run/transfer.c', 't->number[n->move] = t->started[place][way]++;',
+        't->number[n->move] = t->started[place][way]++ / 2;', 'gives the bits'),
+    row('the verifier lets values be freed on their way', 'plan/verify.c',
+        'if (m->leaving[n->out] || m->arriving[n->out])', 'if (m->arriving[n->out])', 'waits'),
+    row('the verifier lets a fetch read what is being written', 'plan/verify.c',
+        '    if (m->arriving[from->store]) return', '    if (m->arriving[from->store] && n->what == WN_DO_RUN) return',
+        'waits'),
+    row('moves are off their pages', 'plan/place.c', '.align = st->is_paged ? WN_PAGE : 1,', '.align = 1,',
+        'gives the bits'),
+    row('a neighbour in the last page', 'plan/place.c', '.bytes = wn__store_span(st),', '.bytes = st->bytes,',
+        'is predicted'),
+    row('a failed move is not told', 'device/depot.c', 'if (error != 0 && l->error == 0) {',
+        'if (error != 0 && l->error == 0 && number > 900) {', 'fails'),
+    row('a full disk is not met before the step', 'device/depot.c',
+        'if (error == 0) error = posix_fallocate(d->file, 0, d->is.bytes);', 'if (error != 0) error = 0;', 'is full'),
+    row('disk counts as memory', 'plan/simulate.c', 'return t->space != WN_SPACE_DISK &&', 'return t->space >= 0 &&',
+        'is predicted'),
+    row('a packed value is not brought back', 'plan/away.c', '    l->cur[node] = copy;\n    for',
+        '    l->cur[node] = away;\n    for', 'compress', 'spec/away_spec.lua'),
+}

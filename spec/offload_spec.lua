@@ -1,0 +1,477 @@
+-- Values that wait in a depot, on disk or in host memory, between forward and backward: the same bits, the bytes that
+-- were predicted, every wait needed - and what happens when a disk is full or fails.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local program = require 'wane.program'
+local programs = require 'spec.support.programs'
+
+local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local C = binding.C
+
+local function debug(option, value) binding.check(C.wn_debug(option, value)) end
+
+local function same(p, what)
+    assert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
+    assert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
+    for k = 1, 9 do
+        assert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k))
+    end
+    for k = 1, 5 do assert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
+    local s, m = binding.new('struct wn_summary'), binding.new('struct wn_measured')
+    binding.check(C.wn_summary(p.handle, s))
+    binding.check(C.wn_measured(p.handle, m))
+    for _, name in ipairs { 'host', 'disk' } do assert.equal(tonumber(s[name]), tonumber(m[name]), what .. name) end
+    return tonumber(s.out), tonumber(m.out), tonumber(s['in']), tonumber(m['in'])
+end
+
+local function moves_too(p, what)
+    local out, measured_out, into, measured_in = same(p, what)
+    assert.is_true(out > 0, what .. ' moves nothing')
+    assert.equal(out, measured_out)
+    assert.equal(into, measured_in)
+end
+
+local rows, width = 32, 64
+
+local function everything(word)
+    return policy.of(word == 'offload:host' and function() return 'offload:host' end or function() return 'offload' end)
+end
+local all = everything 'offload'
+
+local function make(n)
+    n = n or rows
+    wane.manual_seed(7)
+    local model = programs.mlp(width, 5, 0.2)
+    local head = nn.Linear(width, 6)
+    local params = model:parameters()
+    for _, q in ipairs(head:parameters()) do params[#params + 1] = q end
+    local x = wane.eval(wane.randn(n, width))
+    local labels = {}
+    for i = 1, n do labels[i] = i % 6 end
+    labels = wane.tensor(labels, { dtype = 'i32' })
+    return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
+end
+
+local function gradients(p)
+    local params, loss = make()
+    loss():backward { policy = p }
+    local list = {}
+    for i, q in ipairs(params) do list[i] = q.grad end
+    return table.concat(programs.bytes(list))
+end
+
+local function message(fn, ...)
+    local ok, why = pcall(fn, ...)
+    assert.is_false(ok)
+    return tostring(why), why
+end
+
+local function schedule_of(p)
+    local list, step = {}, binding.new('struct wn_step')
+    for i = 0, C.wn_step_count(p.handle) - 1 do
+        binding.check(C.wn_step(p.handle, i, step))
+        list[i + 1] = { what = binding.text(step.what), move = step.move, space = step.space, offset = tonumber(
+            step.offset), copy = step.copy, store = step.store, bytes = tonumber(step.bytes) }
+    end
+    return list
+end
+
+after_each(function()
+    for _, option in ipairs { 'fail_offload', 'fail_fetch', 'disk_full', 'move_delay', 'check', 'poison', 'fail_alloc' }
+    do
+        debug(option, 0)
+    end
+    wane.memory.limit_disk(nil)
+    wane.memory.limit(nil)
+end)
+
+describe('offloading', function()
+    it('gives the bits of saving, also when every move is slow and freed bytes are poison', function()
+        local saved = gradients 'save_all'
+        assert.equal(saved, gradients(all))
+        assert.equal(saved, gradients(everything 'offload:host'))
+        debug('poison', 1)
+        debug('move_delay', 700)
+        assert.equal(saved, gradients(all))
+        assert.equal(saved, gradients(everything 'offload:host'))
+    end)
+
+    it('is predicted to the byte, however a step is run', function()
+        for _, word in ipairs { 'offload', 'offload:host' } do
+            local p = everything(word)
+            local params, loss = make()
+            local opt = optim.AdamW(params, { lr = 1e-3 })
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'backward')
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'added to')
+            opt:zero_grad()
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, 'transient')
+            moves_too(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = p }, 'micro-batches')
+            local seen = 0
+            require 'wane.within'('listen', function(q)
+                moves_too(programs.read(q), q.request.mode)
+                seen = seen + 1
+            end, function()
+                opt:step(loss(), { policy = p })
+                opt:step({ loss(), loss() }, { policy = p })
+            end)
+            assert.equal(2, seen)
+        end
+    end)
+
+    it('works in regions, beside recomputing and packing, in compiled steps and with accumulation', function()
+        local _, loss = make()
+        for _, outer in ipairs { 'segments(2)', 'every(2)', 'sqrt', 'recompute_all' } do
+            local p = policy.compose(policy.by_op { relu = 'offload', linear = 'compress:bf16' }, outer)
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, outer)
+        end
+        local mixed = policy.by_op { relu = 'offload', dropout = 'recompute' }
+        moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = mixed, transient = true }, 'mixed')
+        local function train(p)
+            local params, one, model = make()
+            local opt = optim.SGD(params, { lr = 0.1 })
+            assert.is_truthy(model)
+            local step = wane.compile(function() return opt:step(one()) end, { policy = p })
+            for _ = 1, 4 do step() end
+            return table.concat(programs.bytes(params))
+        end
+        assert.equal(train 'save_all', train(all))
+    end)
+
+    it('runs checked, on another device, and on meta', function()
+        debug('check', 1)
+        local _, loss = make()
+        local p = programs.run { mode = 'backward', roots = { loss() }, policy = all }
+        moves_too(p, 'checked')
+        assert.is_true(p.measured.high_water <= p.predicted.arena)
+        debug('check', 0)
+        for _, device in ipairs { 'mirror', 'meta' } do
+            wane.set_device(device)
+            local ok, why = pcall(function()
+                local params, each = make()
+                local opt = optim.SGD(params, { lr = 0.1 })
+                opt:step(each(), { policy = all })
+                same(programs.run { mode = 'backward', roots = { each() }, policy = all }, device)
+            end)
+            wane.memory.trim(device)
+            wane.set_device 'cpu'
+            assert(ok, why)
+        end
+    end)
+
+    it('takes fewer bytes on disk, and says what it moves; host memory counts where it is the device', function()
+        local _, loss = make(512)
+        local saved, disk = wane.plan(loss, { policy = 'save_all' }), wane.plan(loss, { policy = all })
+        local host = wane.plan(loss, { policy = everything 'offload:host' })
+        assert.is_true(disk.reserved < saved.reserved)
+        assert.is_true(disk.disk > 0 and disk.host == 0)
+        assert.is_true(host.host > 0 and host.disk == 0)
+        assert.is_true(host.reserved >= disk.reserved + host.host)
+        assert.equal(2 * disk.disk, disk.moved)
+        assert.is_true(disk.move_seconds > 0 and disk.stall_seconds >= 0)
+        assert.is_true(disk.hidden >= 0 and disk.hidden <= 1)
+        assert.is_true(disk.seconds >= saved.seconds)
+        assert.equal(0, disk.lossy)
+        assert.is_truthy(tostring(disk):find('offload:disk %d+ values'))
+        assert.is_truthy(tostring(disk):find('on disk', 1, true))
+        local gpu = wane.plan(loss, { policy = all, target = 'h200' })
+        assert.is_true(gpu.host > 0 and gpu.disk == 0)
+        assert.is_true(gpu.reserved < wane.plan(loss, { policy = 'save_all', target = 'h200' }).reserved)
+    end)
+
+    it('lets nothing behind', function()
+        collectgarbage()
+        collectgarbage()
+        wane.memory.trim()
+        local before = wane.memory()
+        gradients(all)
+        assert.is_true(wane.memory().disk > 0)
+        jit.flush()
+        collectgarbage()
+        collectgarbage()
+        wane.memory.trim()
+        local after = wane.memory()
+        assert.equal(0, after.disk)
+        assert.equal(before.reserved, after.reserved)
+        assert.equal(before.allocated, after.allocated)
+    end)
+end)
+
+describe('a budget that allows offloading', function()
+    -- Wide layers over many rows on an h200: moving a byte is dear there, computing again is not.
+    local function wide(n)
+        wane.manual_seed(3)
+        local layers = {}
+        for _ = 1, 6 do layers[#layers + 1] = nn.Linear(n, n) end
+        local model, x = nn.Sequential(layers), wane.eval(wane.randn(4 * n, n))
+        return function() return (model(x) ^ 2):mean() end
+    end
+
+    it('offers plans below those of recomputing, never slower ones, and keeps the bits', function()
+        local loss = wide(96)
+        local least = wane.plan(loss, { policy = policy.least() })
+        local saved = wane.plan(loss, { policy = 'save_all' })
+        local middle = math.floor((least.reserved + saved.reserved) / 2)
+        local before, faster = nil, 0
+        for _, size in ipairs { least.reserved, middle, saved.reserved } do
+            local plain = assert(wane.plan(loss, { policy = policy.budget(size) }))
+            local either = policy.budget(size, { allow = { 'recompute', 'offload' } })
+            local both = assert(wane.plan(loss, { policy = either }))
+            assert.equal(0, plain.moved)
+            assert.is_true(both.reserved <= size)
+            assert.is_true(both.seconds <= plain.seconds + 1e-12)
+            assert.is_true(before == nil or both.seconds <= before + 1e-12)
+            if both.seconds < plain.seconds then faster = faster + 1 end
+            before = both.seconds
+        end
+        assert.is_true(faster >= 2)
+        local function bits(p)
+            local fn = wide(96)
+            local run = programs.run { mode = 'backward', roots = { fn() }, policy = p, transient = true }
+            same(run, tostring(p))
+            return require 'wane.measure'.gradients(fn, p)
+        end
+        local allowed = policy.budget(least.reserved, { allow = { 'offload' } })
+        assert.equal(bits 'save_all', bits(allowed))
+    end)
+
+    it('chooses it where it pays, and declines it where saving fits or computing again is faster', function()
+        local loss = wide(128)
+        local saved = wane.plan(loss, { policy = 'save_all' })
+        local roomy = assert(wane.plan(loss, { policy = policy.budget(saved.reserved, { allow = { 'offload' } }) }))
+        assert.equal(0, roomy.moved) -- saving everything fits
+        -- On a machine whose link is free, offloading wins; where it is very slow, nothing moves.
+        local function moved(rate)
+            local p = binding.new('struct wn_profile')
+            p.f64, p.f32, p.bf16, p.bytes, p.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
+            for k = 0, 1 do p.out[k], p['in'][k] = rate, rate end
+            binding.id(C.wn_target_put('this machine', p))
+            local least = wane.plan(loss, { policy = policy.least() })
+            local plan = assert(wane.plan(loss, { policy = policy.budget(least.reserved, { allow = { 'offload' } }) }))
+            return plan.moved, plan.recomputed, least.recomputed
+        end
+        local slow = moved(1e5)
+        local fast, again, least_again = moved(1e13)
+        local default = binding.new('struct wn_profile')
+        default.f64, default.f32, default.bf16, default.bytes, default.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
+        for k = 0, 1 do default.out[k], default['in'][k] = k == 0 and 8e9 or 1.5e9, k == 0 and 8e9 or 1.5e9 end
+        binding.id(C.wn_target_put('this machine', default))
+        assert.equal(0, slow)
+        assert.is_true(fast > 0)
+        assert.is_true(again < least_again)
+    end)
+
+    it('takes a list of words', function()
+        local text = message(policy.budget, '1 GiB', { allow = 'offload' })
+        assert.is_truthy(text:find('allow must be a list', 1, true), text)
+        text = message(policy.budget, '1 GiB', { allow = { 'ofload' } })
+        assert.is_truthy(text:find("'offload'", 1, true), text)
+        local p = policy.budget('1 GiB', { allow = { 'offload' } })
+        assert.equal(p, policy.budget(2 ^ 30, { allow = { 'recompute', 'offload' } }))
+        assert.are_not.equal(p, policy.budget('1 GiB'))
+    end)
+end)
+
+describe('waits', function()
+    after_each(function() C.wn_debug('forget_plans', 1) end)
+
+    local function open(p, mode)
+        local params, loss = make()
+        local got
+        if mode == 'step' then
+            local opt = optim.SGD(params, { lr = 0.1 })
+            program.planning(function() opt:step(loss(), { policy = p }) end, function(request)
+                got = program.open(request):plan()
+                return got
+            end)
+        else
+            got = program.open({ mode = 'backward', roots = { loss() }, policy = p }):plan()
+        end
+        return got, schedule_of(got)
+    end
+    local function refused(p, rule, what)
+        local code = C.wn_verify(p.handle)
+        local words = binding.text(C.wn_message())
+        assert.equal('illegal', binding.text(C.wn_status_word(code)), what)
+        if rule then assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), what .. ': ' .. words) end
+    end
+    local function find(list, what, from)
+        for i = from or 1, #list do
+            if list[i].what == what then return i - 1, list[i] end
+        end
+    end
+
+    it('are needed, each one of them', function()
+        local policies = { all, everything 'offload:host', policy.by_op { relu = 'offload', dropout = 'recompute' },
+            policy.compose(policy.by_op { linear = 'offload' }, 'segments(2)') }
+        local dropped = 0
+        for _, p in ipairs(policies) do
+            for _, mode in ipairs { 'backward', 'step' } do
+                local _, list = open(p, mode)
+                C.wn_debug('forget_plans', 1)
+                for i, step in ipairs(list) do
+                    if step.what == 'wait' then
+                        local fresh = open(p, mode)
+                        assert.equal(0, C.wn_verify(fresh.handle))
+                        binding.check(C.wn_tamper(fresh.handle, i - 1, 'drop', 0))
+                        refused(fresh, 'wait', ('wait %d of move %d'):format(i, step.move))
+                        dropped = dropped + 1
+                        C.wn_debug('forget_plans', 1)
+                    end
+                end
+            end
+        end
+        assert.is_true(dropped > 60, dropped)
+    end)
+
+    it('may not be for another move, nor twice', function()
+        local p, list = open(all)
+        local wait, step = find(list, 'wait')
+        binding.check(C.wn_tamper(p.handle, wait, 'move', step.move + 1))
+        refused(p, 'wait', 'another move')
+        C.wn_debug('forget_plans', 1)
+        p, list = open(all)
+        wait = find(list, 'wait')
+        binding.check(C.wn_tamper(p.handle, wait + 1, 'repeat', wait))
+        refused(p, 'wait', 'twice')
+    end)
+
+    it('cannot be moved behind what they protect', function()
+        local _, list = open(all)
+        C.wn_debug('forget_plans', 1)
+        for i, step in ipairs(list) do
+            if step.what == 'wait' and list[i + 1].what == 'free' then
+                local p = open(all)
+                binding.check(C.wn_tamper(p.handle, i - 1, 'swap', i))
+                refused(p, 'wait', 'freed early')
+                C.wn_debug('forget_plans', 1)
+            end
+        end
+    end)
+
+    it('come before a fetch of what is still being written', function()
+        local p, list = open(all)
+        local fetch = find(list, 'fetch')
+        local before = fetch
+        while list[before].what ~= 'wait' do before = before - 1 end
+        binding.check(C.wn_tamper(p.handle, fetch, 'swap', before - 1))
+        refused(p, nil, 'fetch before its wait')
+    end)
+
+    it('do not help two values in one place, or a value that starts off a page', function()
+        local p, list = open(all)
+        local first, one = find(list, 'offload')
+        local second, two = find(list, 'offload', first + 2)
+        assert.is_true(two.offset ~= one.offset)
+        binding.check(C.wn_tamper(p.handle, second, 'offset', one.offset))
+        refused(p, 'overlap', 'one place in the depot')
+        C.wn_debug('forget_plans', 1)
+        p, list = open(all)
+        local fetch, step = find(list, 'fetch')
+        binding.check(C.wn_tamper(p.handle, fetch, 'offset', step.offset + 256))
+        refused(p, nil, 'off a page')
+        C.wn_debug('forget_plans', 1)
+        p, list = open(all)
+        first, one = find(list, 'offload')
+        binding.check(C.wn_tamper(p.handle, first, 'offset', one.offset + 2 ^ 40))
+        refused(p, 'bounds', 'outside the depot')
+    end)
+
+    it('are for one start each', function()
+        local p, list = open(all)
+        local fetch = find(list, 'fetch')
+        binding.check(C.wn_tamper(p.handle, fetch, 'move', list[find(list, 'offload') + 1].move))
+        refused(p, 'wait', 'a number taken')
+    end)
+end)
+
+describe('when a disk', function()
+    local function fresh()
+        wane.memory.trim()
+        local params, loss = make()
+        return params, loss, optim.SGD(params, { lr = 0.1 })
+    end
+
+    it('is full, the step is refused before it changes anything', function()
+        local params, loss, opt = fresh()
+        opt:step(loss())
+        local before = table.concat(programs.bytes(params))
+        debug('disk_full', 1)
+        local text, why = message(function() opt:step(loss(), { policy = all }) end)
+        assert.equal('io', why.code)
+        assert.is_truthy(text:find('No space left', 1, true), text)
+        assert.is_truthy(text:find('WANE_OFFLOAD_DIR', 1, true), text)
+        assert.equal(before, table.concat(programs.bytes(params)))
+        debug('disk_full', 0)
+        opt:step(loss(), { policy = all })
+        assert.are_not.equal(before, table.concat(programs.bytes(params)))
+    end)
+
+    it('is capped, so is the step', function()
+        local _, loss, opt = fresh()
+        local plan = wane.plan(loss, { policy = all })
+        wane.memory.limit_disk(plan.disk - 1)
+        local text, why = message(function() loss():backward { policy = all } end)
+        assert.equal('oom', why.code)
+        assert.is_truthy(text:find('limit_disk', 1, true), text)
+        wane.memory.limit_disk(plan.disk)
+        loss():backward { policy = all }
+        opt:zero_grad()
+    end)
+
+    it('fails before the first effect, nothing has changed', function()
+        for _, option in ipairs { 'fail_offload', 'fail_fetch' } do
+            local params, loss = fresh()
+            for _, q in ipairs(params) do wane.eval(q) end
+            local before = table.concat(programs.bytes(params))
+            debug(option, 1)
+            local text, why = message(function() loss():backward { policy = all } end)
+            assert.equal('io', why.code)
+            assert.is_truthy(text:find('Input/output error', 1, true), text)
+            assert.equal(before, table.concat(programs.bytes(params)))
+            loss():backward { policy = all } -- and the next one works
+        end
+    end)
+
+    it('fails after one, the state is invalid until it is loaded again', function()
+        local params, loss, opt = fresh()
+        opt:step(loss())
+        local path = os.tmpname()
+        local holder = nn.module('Holder', function(m) for i, q in ipairs(params) do m['p' .. i] = q end end)()
+        wane.save(path, holder)
+        local before = table.concat(programs.bytes(params))
+        local p = wane.plan(function() opt:step(loss(), { policy = all }) end)
+        local fetches = 0
+        for _, step in ipairs(schedule_of(p.program)) do fetches = fetches + (step.what == 'fetch' and 1 or 0) end
+        debug('fail_fetch', fetches) -- the last
+        local text, why = message(function() opt:step(loss(), { policy = all }) end)
+        assert.equal('io', why.code, text)
+        local again = message(function() opt:step(loss()) end)
+        assert.is_truthy(again:find('half updated', 1, true), again)
+        wane.load(path, holder)
+        os.remove(path)
+        assert.equal(before, table.concat(programs.bytes(params)))
+        opt:step(loss(), { policy = all })
+    end)
+
+    it('or an allocation fails, it is said, and the next step works', function()
+        local params, loss = make()
+        local wanted = gradients 'save_all'
+        for _, q in ipairs(params) do wane.eval(q) end
+        local n = 1
+        while n < 400 do
+            wane.memory.trim()
+            debug('forget_plans', 1)
+            debug('fail_alloc', n)
+            local ok, why = pcall(function() loss():backward { policy = all } end)
+            local left = tonumber(C.wn_debug_get('fail_alloc'))
+            debug('fail_alloc', 0)
+            if ok and left > 0 then break end
+            assert.is_true(ok or why.code == 'oom', tostring(why))
+            for _, q in ipairs(params) do q.requires_grad = true end
+            n = n + 7
+        end
+        assert.is_true(n < 400)
+        assert.equal(wanted, gradients(all))
+    end)
+end)
