@@ -83,8 +83,8 @@ describe('README.md', function()
         end
     end
 
-    it('has differences, offloading, packing, budgets, bf16, a resumed run, PyTorch, three reports, an explained plan and a sweep',
-        function() assert.equal(16, count) end)
+    it('has differences, offloading, packing, budgets, bf16, a resumed run, PyTorch, three reports, an explained plan '
+        .. 'and a sweep', function() assert.equal(16, count) end)
 
     local examples = 0
     for _, block in ipairs(blocks) do
