@@ -51,12 +51,11 @@ local function ladder(n, u, lift)
 end
 
 -- A number as an element of a float type holds it.
+local single = binding.array('f32', 1) -- one for good: see cases/pack.lua
 local function held(v, dtype)
     if dtype == 'f64' then return v end
-    local buffer = binding.array('f32', 1)
-    buffer[0] = v
-    if dtype == 'bf16' then buffer = binding.widen(binding.round(buffer, 1), 1) end
-    return tonumber(buffer[0])
+    single[0] = v
+    return tonumber((dtype == 'bf16' and binding.widen(binding.round(single, 1), 1) or single)[0])
 end
 
 -- The array of one input of a case; its values are those of the dtype.

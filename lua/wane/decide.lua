@@ -5,40 +5,16 @@
 -- the nodes of its units: those of a region get a mark, those it keeps get 'save'. A policy that answers is
 -- asked once per residual. What no layer covers or answers stays as it was marked. It never plans or runs.
 -- @module wane.decide
+local asking = require 'wane.asking'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local policy = require 'wane.policy'
 local recipe = require 'wane.recipe'
-local tensor = require 'wane.tensor'
 local within = require 'wane.within'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
--- ---- nothing is recorded or read while a policy is asked ------------------------------------------------------
-local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
-
-local function refuse()
-    raise(nil, 'value', 'policy: a policy was asked for a word and used a tensor; it must only look at the '
-        .. 'residual it is given, not record or read')
-end
-
-local before_guard
-within.register('asking', function(on)
-    local Tensor = tensor.Tensor
-    if on and not before_guard then
-        before_guard = {}
-        for _, name in ipairs(guarded) do
-            before_guard[name] = Tensor[name]
-            Tensor[name] = refuse
-        end
-        return false
-    elseif not on and before_guard then
-        for _, name in ipairs(guarded) do Tensor[name] = before_guard[name] end
-        before_guard = nil
-    end
-    return true
-end)
 
 -- ---- the forward, and who owns what ----------------------------------------------------------------------------
 local function chain_of(scope)
@@ -308,69 +284,10 @@ local function check_keys(forward, p)
     end
 end
 
--- ---- asking -------------------------------------------------------------------------------------------------------
-local info = binding.new('struct wn_residual')
-
-local function describe(program, node, i)
-    local shape, types = {}, {}
-    for k = 1, info.ndim do shape[k] = tonumber(info.dim[k - 1]) end
-    for k = node.owners, #node.chain do types[#types + 1] = node.chain[k].info.type end
-    return {
-        op = binding.text(info.op), module = binding.text(info.module), path = binding.text(info.path) or '',
-        name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes),
-            shape = shape,
-        dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
-        boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
-        sign_only = C.wn_refusal(program.handle, i, C.WN_WORD_BITS)[0] == 0,
-    }
-end
-
-local function where_of(r)
-    return ("residual %d, %s '%s'"):format(r.index, r.op, r.path ~= '' and r.path or (r.name or ''))
-end
-
-local function ask(p, r)
-    local fine, word = pcall(p.ask, p, r)
-    if not fine then
-        if errors.is(word) then error(word, 0) end
-        raise(nil, 'value', 'policy: the function failed when asked about %s: %s', where_of(r), tostring(word))
-    end
-    if word == nil then return nil end
-    return policy.check_word(word, 'policy: asked about ' .. where_of(r))
-end
-
-local function owned_by(node, scope)
-    if scope == 0 then return true end
-    for k = node.owners, #node.chain do
-        if node.chain[k].scope == scope then return true end
-    end
-    return false
-end
-
--- Notes that an action was asked for, and whether it can be done.
-local function note_action(said, program, i, word, r)
-    if word <= C.WN_WORD_RECOMPUTE then return end
-    said[word] = said[word] or { count = 0 }
-    local note, why = said[word], binding.text(C.wn_refusal(program.handle, i, word))
-    note.count, note.can = note.count + 1, note.can or why == ''
-    if why ~= '' and not note.why then note.why = where_of(r) .. ' ' .. why end
-end
-
--- A word that does nothing at all is a mistake; where it does nothing here and there, plan:residuals() says so.
-local function check_actions(said)
-    for word, note in pairs(said) do
-        if not note.can then
-            raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
-                .. 'so: %s; answer save or recompute', policy.word(word), note.count, note.why)
-        end
-    end
-end
-
 local function decide_residuals(program, graph, layers, covers)
     local said = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
-        check(C.wn_residual(program.handle, i, info))
-        local node = graph.by_index[info.node]
+        local node = graph.by_index[asking.node_of(program, i)]
         local cover, r = covers[node.index], nil
         for _, layer in ipairs(layers) do
             if layer.policy.budget then break end
@@ -378,18 +295,18 @@ local function decide_residuals(program, graph, layers, covers)
                 if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
                 break
             end
-            if layer.policy.ask and owned_by(node, layer.scope) then
-                r = r or describe(program, node, i)
-                local word = ask(layer.policy, r)
+            if layer.policy.ask and asking.owned_by(node, layer.scope) then
+                r = r or asking.describe(program, node, i)
+                local word = asking.word(layer.policy, r)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
-                    note_action(said, program, i, word, r)
+                    asking.note(said, program, i, word, r)
                     break
                 end
             end
         end
     end
-    check_actions(said)
+    asking.check(said)
 end
 
 -- ---- budgets ---------------------------------------------------------------------------------------------------
@@ -464,18 +381,6 @@ function decide.covers(graph, explicit, default)
     end
     return layers, covers
 end
-
---- What policies are asked about in a planned program: list of { node =, seen = what a policy is given }.
-function decide.residuals(program, graph)
-    local list = {}
-    for i = 0, C.wn_residual_count(program.handle) - 1 do
-        check(C.wn_residual(program.handle, i, info))
-        local node = graph.by_index[info.node]
-        list[i + 1] = { node = node, seen = describe(node, i) }
-    end
-    return list
-end
-decide.owned_by, decide.ask = owned_by, ask
 
 -- The innermost budget, the first in order; what it allows is told to the program.
 local function budget_of(program, layers)

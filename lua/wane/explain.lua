@@ -4,10 +4,10 @@
 -- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
 -- plan stays what it is.
 -- @module wane.explain
+local asking = require 'wane.asking'
 local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
-local decide = require 'wane.decide'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.table'
@@ -19,8 +19,8 @@ local explain = {}
 
 --- A report: a list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget', message =,
 -- places = { text }, bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups
--- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms, or
--- nil), plan.
+-- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms,
+-- or nil), plan.
 local Report = {}
 Report.__index = Report
 
@@ -237,10 +237,10 @@ local fits = {
 -- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
 -- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
 local function silent_policies(p, graph, layers)
-    local list, residuals = {}, decide.residuals(p.program, graph)
+    local list, residuals = {}, asking.residuals(p.program, graph)
     local function is_met(layer, test)
         for _, each in ipairs(residuals) do
-            if decide.owned_by(each.node, layer.scope) and test(each.seen) then return true end
+            if asking.owned_by(each.node, layer.scope) and test(each.seen) then return true end
         end
         return false
     end
@@ -251,7 +251,7 @@ local function silent_policies(p, graph, layers)
                 and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
             if is_idle then list[#list + 1] = { policy = policy, key = key } end
         end
-        if #list == before and not is_met(layer, function(r) return decide.ask(policy, r) end) then
+        if #list == before and not is_met(layer, function(r) return asking.word(policy, r) end) then
             list[#list + 1] = { policy = policy }
         end
     end
