@@ -137,6 +137,101 @@ describe('an action', function()
         check_round_trip(marked, words)
     end)
 
+    -- ReLU before dropout: of its output only the sign is read by the backward.
+    local function signed(depth)
+        wane.manual_seed(5)
+        local list = {}
+        for i = 1, depth do
+            list[i] = nn.Sequential { nn.Linear(96, 96), nn.ReLU(), nn.Dropout(0.2), nn.Linear(96, 96) }
+        end
+        local model, data = nn.Sequential(list), wane.eval(wane.randn(128, 96))
+        return function() return model(data):sum() end
+    end
+
+    it('comes back whichever it is: moved to disk or to host memory, packed, signs as bits', function()
+        local of_signs = signed(4)
+        for _, word in ipairs { 'offload', 'offload:disk', 'offload:host', 'compress:bf16', 'compress:int8' } do
+            local plan, text = check_round_trip(of_signs, word)
+            local written = word == 'offload' and 'offload:disk' or word
+            assert.truthy(text:find('%f[%a]Fe %d+:[^\n]* h%d+ ' .. written:gsub('%p', '%%%0') .. '%f[^%w]'), text)
+            assert.equal(word:find 'compress' == nil, plan.moved > 0)
+            assert.is_true(wane.measure(of_signs, { policy = policy.recipe(text), steps = 1, warmup = 0 }).exact)
+            check_round_trip(function() return wane.backward { of_signs(), of_signs() } end, word)
+        end
+        local plan, text = check_round_trip(of_signs, 'compress:bits')
+        assert.equal(4, plan.packed)
+        assert.truthy(text:find(' h2 compress:bits', 1, true), text)
+        check_round_trip(of_signs, policy.by_op { relu = 'compress:bits', dropout = 'offload', linear = 'recompute' })
+        assert.equal(measure.gradients(of_signs, 'save_all'), measure.gradients(of_signs, policy.recipe(text)))
+        local d = wane.eval(wane.randn(64, 64)) -- integers go unsaid, unless they are away
+        local w = wane.randn(64, 64, { requires_grad = true })
+        local function masked()
+            local y = d:matmul(w)
+            return wane.where(y:gt(0), y:gelu(), y * 2):sum()
+        end
+        local last = select(2, check_round_trip(masked, policy.by_op { gt = 'offload' }))
+        assert.truthy(last:find(' h2 offload:disk', 1, true), last)
+        assert.is_nil(select(2, check_round_trip(masked, 'save_all')):find(' h2', 1, true))
+        local parts = text:gsub('%f[%a]compress:bits', 'offload') -- what is offloaded comes back whole
+        local moved = wane.plan(of_signs, { policy = policy.recipe(parts) })
+        assert(moved.moved > 0 and moved.packed == 0, moved.moved)
+    end)
+
+    it('that a budget chose comes back too, with the bytes its moves may take', function()
+        local tuned, moved, packed, of_signs = 0, 0, 0, signed(8)
+        local most, least = wane.plan(of_signs).reserved, wane.min_budget(of_signs)
+        local slow = binding.new('struct wn_profile') -- a machine on which moving is nearly free
+        slow.f64, slow.f32, slow.bf16, slow.bytes, slow.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
+        for place = 0, 1 do slow.out[place], slow['in'][place] = 1e11, 1e11 end
+        local usual = binding.new('struct wn_profile')
+        usual.f64, usual.f32, usual.bf16, usual.bytes, usual.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
+        for place = 0, 1 do
+            usual.out[place], usual['in'][place] = place == 0 and 8e9 or 1.5e9, place == 0 and 8e9 or 1.5e9
+        end
+        for _, profile in ipairs { usual, slow } do
+            binding.id(C.wn_target_put('this machine', profile))
+            for _, allow in ipairs { { 'offload:disk' }, { 'offload:host', 'compress:bf16' }, { 'compress:int8' } } do
+                for k = 0, 8 do
+                    local size = math.floor(least + (most - least) * k / 8)
+                    local plan, text = check_round_trip(of_signs, policy.budget(size, { allow = allow }))
+                    if text:find '\nahead %d\n' then tuned = tuned + 1 end
+                    if plan.moved > 0 then moved = moved + 1 end
+                    packed = packed + plan.packed
+                end
+            end
+        end
+        binding.id(C.wn_target_put('this machine', usual))
+        assert(tuned > 0 and moved >= tuned and packed > 0, ('%d, %d, %d'):format(tuned, moved, packed))
+    end)
+
+    it('leaves how much room moves may take to the text, and that is read strictly', function()
+        local of_signs = signed(8)
+        local text = tostring(wane.plan(of_signs, { policy = 'offload' }):recipe())
+        assert.is_nil(text:find('ahead', 1, true))
+        local function peak(eighths)
+            local r = policy.recipe((text:gsub('\nFe 1', '\nahead ' .. eighths .. '\nFe 1', 1)))
+            local plan = wane.plan(of_signs, { policy = r })
+            return plan.peak, plan:recipe(), plan.moved
+        end
+        local none, at_none = peak(0)
+        local all, at_all = peak(8)
+        assert(none < all, none)
+        assert.equal(0, at_none.ahead)
+        assert.equal(8, at_all.ahead)
+        assert.not_equal(at_none, at_all)
+        assert.equal(text, tostring(select(2, peak(2)))) -- what is so unless said goes unsaid
+        for _, bad in ipairs { '9', '-1', 'x', '', '1.5' } do
+            local why, e = message(policy.recipe, 'block 1: h1-h2\nahead ' .. bad .. '\nF 1')
+            assert.equal('value', e.code)
+            assert.truthy(why:find("line 2: expected eighths from 0 to 8, got 'ahead " .. bad .. "'", 1, true), why)
+        end
+        local given = binding.new('struct wn_recipe_given')
+        given.ahead = 9
+        local p = require('wane.program').open { mode = 'backward', roots = { of_signs() } }
+        assert.not_equal(0, C.wn_give_recipe(p.handle, given))
+        assert.equal("recipe: rule 'ahead': it says 9; eighths are 0 to 8", binding.text(C.wn_message()))
+    end)
+
     it('may be written by hand, and is refused by step where it cannot be', function()
         local text = tostring(wane.plan(fn, { policy = 'recompute_all' }):recipe())
         local one = wane.plan(fn, { policy = policy.recipe((text:gsub('F 1\n', 'Fe 1: h2 compress:bf16\n'))) })

@@ -15,7 +15,6 @@ local within = require 'wane.within'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
-
 -- ---- the forward, and who owns what ----------------------------------------------------------------------------
 local function chain_of(scope)
     local chain = { is_in = {} } -- innermost first; is_in: set of its scopes

@@ -14,7 +14,7 @@
 --     Shrink 1       of block 1 only what later blocks read stays
 --     B 2            take block 2 backward; what is missing is computed again right before it is read
 --     B 1/2          block 1's backward for loss 2, where it was run for loss 1
---     ahead 4        moves may take 4 eighths of the bytes that offloading gives, to be under way in time; 2 unless said
+--     ahead 4        moves may take 4/8 of the bytes that offloading gives, to be under way in time; 2/8 unless said
 --
 -- Results, integers and what was there before always stay and are not named. Every block is run forward before the
 -- backward of its loss, which takes the blocks from the last to the first. The library checks that (plan/recipe_text.c)
@@ -30,7 +30,8 @@ local recipe = {}
 
 --- The class of recipes. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }),
 -- steps (list of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of
--- places, action = { [place] = word } }), ahead = eighths or nil. Prints as text; two are equal when their texts are, but for paths.
+-- places, action = { [place] = word } }), ahead = eighths or nil. Prints as text; two are equal when their texts are,
+-- but for paths.
 local Recipe = {}
 Recipe.__index = Recipe
 
@@ -151,7 +152,8 @@ end
 
 local function read_step(self, what, rest, line)
     if not kinds[what] then
-        fail(line, "'%s' is no step; %s", what, errors.near(what, { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead' }))
+        local known = { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead' }
+        fail(line, "'%s' is no step; %s", what, errors.near(what, known))
     end
     local block, root, tail = rest:match '^(%d+)/?(%d*)%s*(.*)$'
     local list = tail and (tail == '' and '' or tail:match '^:%s*(.-)%s*$')

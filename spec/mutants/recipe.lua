@@ -19,6 +19,12 @@ return {
     row('the loss of a B is not written',
         'if (s->root != f->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);', '', 'share a trunk'),
     row('an action is not written', 'action ? " " : "", action ? action : "");', '"", "");', 'an action'),
+    row('an action of integers is not written', 'if (action == NULL && (is_kept_unsaid(f, v)',
+        'if (is_kept_unsaid(f, v)) continue;\n        if (action == NULL && (is_kept_unsaid(f, v)', 'an action'),
+    row('the room for moves is not written', 'if (r->ahead != WN__AHEAD) say', 'if (r->ahead > 8) say', 'an action'),
+    row('the room for moves is not read', 'c->g->ahead < 0 ? WN__AHEAD : c->g->ahead', 'WN__AHEAD', 'an action'),
+    row("'offload' stays that word", 'wn__action_resolved(c->f, c->g->action[s->keep_at + k++])',
+        'c->g->action[s->keep_at + k++]', 'an action'),
     row('places are numbers of nodes', 'place[i] = wn__form_is_forward(f, i) ? ++n : 0;',
         'place[i] = wn__form_is_forward(f, i) ? (++n, i + 1) : 0;', 'a recipe holds'),
 }
