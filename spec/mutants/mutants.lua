@@ -76,12 +76,8 @@ return {
     {
         name = 'a hidden 4 KB is counted',
         file = 'runtime/plan/simulate.c',
-        old = [[
-    move(m, t->kind, t->bytes);
-}]],
-        new = [[
-    move(m, t->kind, t->bytes + (t->kind == WN_KIND_RESULT ? 4096 : 0));
-}]],
+        old = 'move(m, t->kind, t->bytes);',
+        new = 'move(m, t->kind, t->bytes + (t->kind == WN_KIND_RESULT ? 4096 : 0));',
         spec = 'spec/exact_spec.lua',
         filter = 'predicted',
     },
@@ -153,8 +149,8 @@ return {
     {
         name = 'the verifier forgets the bounds',
         file = 'runtime/plan/verify.c',
-        old = 'if (t->offset < 0 || t->offset % WN_GRANULE != 0 ||',
-        new = 'if (t->offset < 0 ||',
+        old = 't->offset % granule != 0 ||',
+        new = 't->offset % granule < 0 ||',
         spec = 'spec/verify_spec.lua',
         filter = 'bounds',
     },
@@ -168,9 +164,9 @@ return {
     },
     {
         name = 'integer results are recomputed',
-        file = 'runtime/plan/recipe.c',
-        old = '(wn__form_flags(f, i) & WN_INDEX) ||',
-        new = '(wn__form_flags(f, i) & WN_LEAF) ||',
+        file = 'runtime/plan/recipe.h',
+        old = '(wn__form_flags(f, node) & WN_INDEX) ||',
+        new = '(wn__form_flags(f, node) & WN_LEAF) ||',
         spec = 'spec/verify_spec.lua',
         filter = 'index',
     },
@@ -235,8 +231,8 @@ return {
     {
         name = 'the key forgets the policy',
         file = 'runtime/run/open.c',
-        old = '{p->mode,   p->joint,   p->transient, p->policy,',
-        new = '{p->mode,   p->joint,   p->transient, 0,',
+        old = 'p->transient, p->policy,',
+        new = 'p->transient, 0,',
         spec = 'spec/policy_spec.lua',
     },
     {
@@ -294,8 +290,8 @@ return {
     {
         name = 'casts of weights are kept',
         file = 'runtime/plan/blocks.c',
-        old = '        if (!is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;',
-        new = '        if (!is_forward(p) || p->op != WN_OP_NEG || p->result >= 0 || p->is_given) continue;',
+        old = '        if (!wn__pnode_is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;',
+        new = '        if (!wn__pnode_is_forward(p) || p->op != WN_OP_NEG || p->result >= 0 || p->is_given) continue;',
         spec = 'spec/autocast_spec.lua',
         filter = 'parameter cast',
     },
@@ -392,8 +388,8 @@ return {
     {
         name = 'rewrites share plans with what is apart',
         file = 'runtime/run/open.c',
-        old = 'wn__rewrite_on};',
-        new = '1};',
+        old = 'p->n_updates, wn__rewrite_on,',
+        new = 'p->n_updates, 1,',
         spec = 'spec/rewrite_spec.lua',
         filter = 'key',
     },
