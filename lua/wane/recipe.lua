@@ -16,10 +16,10 @@
 --     B 1/2          block 1's backward for loss 2, where it was run for loss 1
 --     ahead 4        moves may take 4/8 of the bytes that offloading gives, to be under way in time; 2/8 unless said
 --
--- Results, integers and what was there before always stay and are not named. Every block is run forward before the
--- backward of its loss, which takes the blocks from the last to the first. The library checks that (plan/recipe_text.c)
--- and names the step and the rule; this file reads, writes and compares with the graph. The block operations are those
--- of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
+-- Results, integers and what was there before always stay, and are named only where an action is said of them. Every
+-- block is run forward before the backward of its loss, which takes the blocks from the last to the first. The library
+-- checks that (plan/recipe_text.c) and names the step and the rule; this file reads, writes, compares with the graph.
+-- The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
 -- @module wane.recipe
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

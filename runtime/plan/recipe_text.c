@@ -11,9 +11,10 @@
  *   B 1/2              the backward of a block for another root than its own
  *   ahead 4            eighths of what offloading gives that moves may take to be under way in time (recipe.h)
  *
- * What every step keeps is not written unless it is away: results, what was there before, integers. A view is its source's bytes, so it is
- * never named. What is written reads back to the same steps; a recipe from a script must obey the rules below, and an
- * error names the step and the rule. Whatever obeys them can be lowered: what is missing is computed again. */
+ * What every step keeps is not written unless it is away: results, what was there before, integers. A view is its
+ * source's bytes, so it is never named. What is written reads back to the same steps; a recipe from a script must obey the
+ * rules below, and an error names the step and the rule. Whatever obeys them can be lowered: what is missing is computed
+ * again. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
