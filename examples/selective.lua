@@ -3,10 +3,10 @@
 -- with attention composed of products, softmax and dropout, whose (T, T) values are there to be let go of, and once
 -- with tiled attention, which never has them. Ops are measured first (wane.profile, kept in this process alone).
 --
--- What the numbers below say: composed, recomputing attention gives 76 of 157 MiB for 23 % of a step, the MLP 30 MiB
--- for 9 %: about the same bytes for the time. Tiled, attention is the wrong thing to recompute: 18 of 85 MiB for
--- 12.5 %, where the MLP gives 30 MiB for 9 %. Choosing by type of layer is never best: within the bytes of each choice
--- the planner's step is 4 to 9 % shorter, measured, with the same bits.
+-- What the numbers below say: composed, recomputing attention gives 76 of 157 MiB for 17 % of a step, the MLP 30 MiB
+-- for 7 %: about the same bytes for the time. Tiled, attention is the wrong thing to recompute: 18 of 85 MiB for
+-- 9.5 %, where the MLP gives 30 MiB for 8 %. Choosing by type of layer is never best: within the bytes of each choice
+-- the planner's step is 5 to 9 % shorter, measured, with the same bits.
 --
 --   luajit examples/selective.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--rounds N]
 --                                 [--roofline] [--small]
@@ -19,38 +19,38 @@
 --   planned: 100 % of it measured on this machine, else a roofline
 --   what is kept             predicted     measured         nodes  s planned           s measured           gradients
 --   ---------------------  -----------  -----------  -----  -----  ---------  -------  ----------  -------  ---------
---   save_all               164,558,848  164,558,848  100 %      0     0.1004   +0.0 %      0.0943   +0.0 %  b1b280ad
---   attention recomputed    84,383,744   84,383,744   51 %     84     0.1212  +20.6 %      0.1162  +23.3 %  b1b280ad
---     planner within that   84,338,688   84,338,688   51 %     33     0.1099   +9.4 %      0.1073  +13.8 %  b1b280ad
---   MLP recomputed         133,101,568  133,101,568   81 %     12     0.1076   +7.2 %      0.1028   +9.0 %  b1b280ad
---     planner within that  132,319,232  132,319,232   80 %     15     0.1025   +2.0 %      0.0988   +4.8 %  b1b280ad
---   each block recomputed   47,380,480   47,380,480   29 %    144     0.1312  +30.6 %      0.1236  +31.1 %  b1b280ad
---     planner within that   46,585,856   46,585,856   28 %     95     0.1225  +21.9 %      0.1156  +22.6 %  b1b280ad
---     attention recomputed        gives  76.46 MiB; planned 3.69 MiB a ms, measured 3.49 MiB a ms
---       planner within that       -9.3 % of a step planned, -7.7 % measured, 0.04 MiB less
---     MLP recomputed              gives  30.00 MiB; planned 4.15 MiB a ms, measured 3.52 MiB a ms
---       planner within that       -4.8 % of a step planned, -3.9 % measured, 0.75 MiB less
---     each block recomputed       gives 111.75 MiB; planned 3.63 MiB a ms, measured 3.81 MiB a ms
---       planner within that       -6.7 % of a step planned, -6.5 % measured, 0.76 MiB less
+--   save_all               164,558,848  164,558,848  100 %      0     0.0722   +0.0 %      0.0753   +0.0 %  b1b280ad
+--   attention recomputed    84,383,744   84,383,744   51 %     84     0.0877  +21.5 %      0.0881  +16.9 %  b1b280ad
+--     planner within that   84,334,592   84,334,592   51 %     39     0.0798  +10.6 %      0.0811   +7.7 %  b1b280ad
+--   MLP recomputed         133,101,568  133,101,568   81 %     12     0.0777   +7.6 %      0.0809   +7.4 %  b1b280ad
+--     planner within that  132,315,136  132,315,136   80 %     14     0.0737   +2.2 %      0.0769   +2.0 %  b1b280ad
+--   each block recomputed   47,380,480   47,380,480   29 %    144     0.0951  +31.7 %      0.0956  +26.9 %  b1b280ad
+--     planner within that   46,602,240   46,602,240   28 %     94     0.0891  +23.5 %      0.0882  +17.0 %  b1b280ad
+--     attention recomputed        gives  76.46 MiB; planned 4.92 MiB a ms, measured 5.99 MiB a ms
+--       planner within that       -9.0 % of a step planned, -7.9 % measured, 0.05 MiB less
+--     MLP recomputed              gives  30.00 MiB; planned 5.47 MiB a ms, measured 5.37 MiB a ms
+--       planner within that       -5.0 % of a step planned, -5.0 % measured, 0.75 MiB less
+--     each block recomputed       gives 111.75 MiB; planned 4.88 MiB a ms, measured 5.51 MiB a ms
+--       planner within that       -6.3 % of a step planned, -7.8 % measured, 0.74 MiB less
 --     by hand, MLP recomputed gives most bytes for its planned time
 --
 --   tiled attention: bytes reserved, seconds a step (medians of 8 in turns)
 --   planned: 100 % of it measured on this machine, else a roofline
 --   what is kept            predicted    measured         nodes  s planned           s measured           gradients
 --   ---------------------  ----------  ----------  -----  -----  ---------  -------  ----------  -------  ---------
---   save_all               88,995,072  88,995,072  100 %      0     0.0717   +0.0 %      0.0734   +0.0 %  43adfaad
---   attention recomputed   70,120,704  70,120,704   79 %     12     0.0797  +11.1 %      0.0826  +12.5 %  43adfaad
---     planner within that  70,112,512  70,112,512   79 %     19     0.0729   +1.6 %      0.0750   +2.1 %  43adfaad
---   MLP recomputed         57,537,792  57,537,792   65 %     12     0.0786   +9.6 %      0.0799   +8.8 %  43adfaad
---     planner within that  57,529,600  57,529,600   65 %     23     0.0752   +4.8 %      0.0763   +3.9 %  43adfaad
---   each block recomputed  34,731,264  34,731,264   39 %     72     0.0892  +24.4 %      0.0897  +22.2 %  43adfaad
---     planner within that  33,957,120  33,957,120   38 %     39     0.0821  +14.5 %      0.0826  +12.5 %  43adfaad
---     attention recomputed        gives  18.00 MiB; planned 2.26 MiB a ms, measured 1.97 MiB a ms
---       planner within that       -8.5 % of a step planned, -9.2 % measured, 0.01 MiB less
---     MLP recomputed              gives  30.00 MiB; planned 4.34 MiB a ms, measured 4.66 MiB a ms
---       planner within that       -4.4 % of a step planned, -4.5 % measured, 0.01 MiB less
---     each block recomputed       gives  51.75 MiB; planned 2.96 MiB a ms, measured 3.18 MiB a ms
---       planner within that       -7.9 % of a step planned, -8.0 % measured, 0.74 MiB less
+--   save_all               88,995,072  88,995,072  100 %      0     0.0561   +0.0 %      0.0555   +0.0 %  43adfaad
+--   attention recomputed   70,120,704  70,120,704   79 %     12     0.0622  +11.0 %      0.0608   +9.5 %  43adfaad
+--     planner within that  70,120,704  70,120,704   79 %     15     0.0568   +1.4 %      0.0560   +0.8 %  43adfaad
+--   MLP recomputed         57,537,792  57,537,792   65 %     12     0.0616   +9.9 %      0.0600   +8.1 %  43adfaad
+--     planner within that  57,529,600  57,529,600   65 %     30     0.0588   +4.8 %      0.0572   +3.1 %  43adfaad
+--   each block recomputed  34,731,264  34,731,264   39 %     72     0.0696  +24.1 %      0.0679  +22.3 %  43adfaad
+--     planner within that  33,174,784  33,174,784   37 %     41     0.0646  +15.2 %      0.0622  +12.0 %  43adfaad
+--     attention recomputed        gives  18.00 MiB; planned 2.93 MiB a ms, measured 3.40 MiB a ms
+--       planner within that       -8.6 % of a step planned, -8.0 % measured, 0.00 MiB less
+--     MLP recomputed              gives  30.00 MiB; planned 5.40 MiB a ms, measured 6.65 MiB a ms
+--       planner within that       -4.6 % of a step planned, -4.6 % measured, 0.01 MiB less
+--     each block recomputed       gives  51.75 MiB; planned 3.82 MiB a ms, measured 4.17 MiB a ms
+--       planner within that       -7.2 % of a step planned, -8.5 % measured, 1.48 MiB less
 --     by hand, MLP recomputed gives most bytes for its planned time
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path

@@ -401,3 +401,26 @@ describe('spec/bench/rival.lua', function()
         assert.equal(9, select(2, out:gsub('\n| [^\n]-batch %d', '')))
     end)
 end)
+
+-- README.md shows what examples printed under "### `examples/NAME.lua`": pieces of their heads, and pictures.
+describe('README.md shows of the examples', function()
+    local shown = helper.read('README.md'):match '\n## What the examples print\n(.-)\n## '
+    local count = 0
+    for name, section in (shown .. '\n### '):gmatch '### `examples/(%w+)%.lua`\n(.-)\n%f[#]' do
+        count = count + 1
+        it(name .. ': what stands in its head, and its pictures', function()
+            local head = '\n' .. helper.read('examples/' .. name .. '.lua'):match('^(.-)\nlocal root')
+                :gsub('\n%-%- ? ? ?', '\n') .. '\n'
+            local pieces = 0
+            for block in section:gmatch '```text\n(.-)```' do
+                assert.truthy(head:find('\n' .. block, 1, true), block)
+                pieces = pieces + 1
+            end
+            assert.is_true(pieces > 0)
+            for picture in section:gmatch '%]%((%S-%.svg)%)' do
+                assert_picture(helper.root .. '/' .. picture, 10)
+            end
+        end)
+    end
+    it('budgets, selective choices, offloading and sweeps', function() assert.equal(4, count) end)
+end)
