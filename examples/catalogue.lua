@@ -7,7 +7,7 @@
 --   luajit examples/catalogue.lua
 --
 -- What it printed (seconds there are a roofline, not measured, but for the last table: medians of 7 steps of some 15 ms
--- on two shared cores, which differed by a third from run to run; bytes and errors did not):
+-- on two cores with nothing else running; bytes and errors are the same everywhere):
 --
 --   20 equal layers, units of one activation, overhead in a step of forward 1 and backward 2
 --   segments k  k + ceil(L/k)  played  overhead  planner  overhead
@@ -61,19 +61,23 @@
 --     (a tiled attention has no such bytes; both are measured in examples/selective.lua)
 --
 --   6 blocks of layer norm, Linear, ReLU, dropout, Linear, d = 128, 512 rows; measured
---   kept                            predicted peak    measured         time  gradient error
---   ------------------------------  --------------  ----------  -----  ----  --------------  ----------------
---   save all                            20,493,568  20,493,568  100 %  1.00  none
---   recompute all                       10,005,248  10,005,248   49 %  1.24  none
---   recompute norm, ReLU, dropout       10,005,248  10,005,248   49 %  1.33  none
---   compress:bits                       14,399,232  14,399,232   70 %  1.25  none
---   compress:bf16                       13,534,464  13,534,464   66 %  1.27  6.2e-04         lossy, 36 values
---   compress:int8                        9,725,184   9,725,184   47 %  1.38  1.4e-02         lossy, 36 values
---   bits, the rest bf16                 10,585,344  10,585,344   52 %  0.89  6.2e-04         lossy, 30 values
---   bits, the rest int8                  8,795,392   8,795,392   43 %  0.91  2.5e-03         lossy, 30 values
---   recompute those, the rest bf16      10,005,248  10,005,248   49 %  0.97  4.8e-03         lossy, 18 values
---   budget of a third                   13,413,632  13,413,632   65 %  0.95  none
---   the same, int8 allowed              13,106,944  13,106,944   64 %  1.00  1.1e-02         lossy, 27 values
+--   kept                               predicted peak    measured         time  gradient error
+--   ---------------------------------  --------------  ----------  -----  ----  --------------  ----------------
+--   save all                               20,493,568  20,493,568  100 %  1.00  none
+--   recompute all                          10,005,248  10,005,248   49 %  1.20  none
+--   recompute norm, ReLU, dropout          10,005,248  10,005,248   49 %  1.20  none
+--   compress:bits                          14,399,232  14,399,232   70 %  1.03  none
+--   compress:bf16                          13,534,464  13,534,464   66 %  1.09  6.2e-04         lossy, 36 values
+--   compress:int8                           9,725,184   9,725,184   47 %  1.12  1.4e-02         lossy, 36 values
+--   bits, the rest bf16                    10,585,344  10,585,344   52 %  1.09  6.2e-04         lossy, 30 values
+--   bits, the rest int8                     8,795,392   8,795,392   43 %  1.09  2.5e-03         lossy, 30 values
+--   recompute those, the rest bf16         10,005,248  10,005,248   49 %  1.20  4.8e-03         lossy, 18 values
+--   offload                                 9,743,104   9,743,104   48 %  1.69  none
+--   recompute those, the rest offload      10,005,248  10,005,248   49 %  1.36  none
+--   bits, the rest offload                  8,727,296   8,727,296   43 %  1.54  none
+--   budget of a third                      13,415,680  13,415,680   65 %  1.07  none
+--   the same, offload allowed              12,891,392  12,891,392   63 %  1.28  none
+--   the same, int8 allowed                 12,912,896  12,912,896   63 %  1.07  1.3e-02         lossy, 28 values
 --     holds  the measured peak is the predicted one in every row
 --     holds  gradients differ where a row says lossy, and nowhere else
 --     holds  signs as bits take less, alone and beside int8, and lose nothing
@@ -350,7 +354,11 @@ local function kept_in_less()
         { 'compress:int8', 'compress:int8' },
         { 'bits, the rest bf16', signs_and 'compress:bf16' }, { 'bits, the rest int8', signs_and 'compress:int8' },
         { 'recompute those, the rest bf16', policy.compose(policy.by_op(dropped), 'compress:bf16') },
+        { 'offload', 'offload' },
+        { 'recompute those, the rest offload', policy.compose(policy.by_op(dropped), 'offload') },
+        { 'bits, the rest offload', signs_and 'offload' },
         { 'budget of a third', policy.budget(half) },
+        { 'the same, offload allowed', policy.budget(half, { allow = { 'recompute', 'offload' } }) },
         { 'the same, int8 allowed', policy.budget(half, { allow = { 'compress:int8' } }) },
     }
     local times, found = {}, {}

@@ -11,50 +11,39 @@
 -- after a step as ^C would. --minutes times a few steps and takes as many as fit. The text of a run is kept beside its
 -- checkpoint, so that sources may change in between: chargpt.txt, .safetensors and .svg in examples/out, or --out.
 --
--- What it printed (2 cores of an AMD EPYC, with other work beside it from step 1200 on; 1000 steps
--- took 24 s alone; long lines are cut):
+-- What it printed (2 cores of an AMD EPYC, nothing else running; long lines are cut):
 --
---   391 files of this project
---   text: 2,877,689 characters, 2,733,804 to train on, a tail of 143,885 held out
---   entropy of single characters: 3.3468 nats, of the tail alone 3.3017
+--   422 files of this project
+--   text: 3,265,205 characters, 3,101,944 to train on, a tail of 163,261 held out
+--   entropy of single characters: 3.3532 nats, of the tail alone 3.3186
 --   model: GPT-2 with d 128, 4 layers, 4 heads, 128 characters of context: 842,496 parameters; 2 threads
 --   forward and backward: 39,759,360 bytes predicted at the peak, 39,759,360 measured; 39,909,376 reserved; 0 of 332
 --   steps: 4000 of 8 windows
 --
 --       step  training  held out  of entropy  seconds
---          0              5.4585       1.653      0.2
---        200    2.6319    2.6945       0.816      4.3
---        400    2.4241    2.4579       0.744      9.6
---        600    2.2092    2.2233       0.673     14.4
---        800    2.0259    2.0179       0.611     19.2
---       1000    1.8857    1.8728       0.567     24.1
---       1200    1.7279    1.7787       0.539     39.9
---       1400    1.6415    1.6743       0.507    105.4
---       1600    1.6134    1.5869       0.481    146.1
---       1800    1.5134    1.5225       0.461    202.0
---       2000    1.5044    1.4561       0.441    272.9
+--          0              5.4600       1.645      0.2
+--        200    2.6297    2.7280       0.822      5.1
+--        400    2.4755    2.4382       0.735      9.1
+--        600    2.1421    2.1926       0.661     13.3
+--        800    2.0233    2.0273       0.611     17.4
+--       1000    1.8443    1.8787       0.566     21.6
+--       1200    1.7858    1.7756       0.535     25.8
+--       1400    1.7054    1.6650       0.502     30.3
+--       1600    1.6157    1.6050       0.484     34.7
+--       1800    1.5325    1.5658       0.472     38.8
+--       2000    1.4918    1.4937       0.450     42.8
+--       2200    1.4596    1.4763       0.445     46.8
+--       2400    1.3843    1.3953       0.420     50.9
+--       2600    1.3803    1.3630       0.411     55.2
+--       2800    1.3373    1.3196       0.398     59.3
+--       3000    1.3048    1.2884       0.388     63.6
+--       3200    1.2306    1.2623       0.380     68.3
+--       3400    1.2184    1.2511       0.377     72.5
+--       3600    1.1842    1.2238       0.369     76.6
+--       3800    1.1747    1.2074       0.364     80.7
+--       4000    1.1582    1.2009       0.362     84.7
 --
---   (ended from outside after step 2000; then --resume --sample 600)
---
---   text: 2,877,689 characters, 2,733,804 to train on, a tail of 143,885 held out
---   entropy of single characters: 3.3468 nats, of the tail alone 3.3017
---   model: GPT-2 with d 128, 4 layers, 4 heads, 128 characters of context: 842,496 parameters; 2 threads
---   forward and backward: 39,759,360 bytes predicted at the peak, 39,759,360 measured; 39,909,376 reserved; 0 of 332
---   steps: 4000 of 8 windows
---
---       step  training  held out  of entropy  seconds
---       2200    1.3858    1.4268       0.432     26.8
---       2400    1.3382    1.3715       0.415     50.9
---       2600    1.3607    1.3324       0.404     75.5
---       2800    1.2821    1.2881       0.390     93.2
---       3000    1.2701    1.2574       0.381    107.1
---       3200    1.1996    1.2285       0.372    121.7
---       3400    1.1726    1.2138       0.368    136.6
---       3600    1.1590    1.2008       0.364    151.1
---       3800    1.1635    1.1808       0.358    162.6
---       4000    1.1342    1.1724       0.355    179.8
---
---   2000 steps in 179.9 s
+--   4000 steps in 84.7 s
 --
 --   a character GPT: d 128, 4 layers, 128 characters of context
 --   nats a character
@@ -67,10 +56,10 @@
 --            |----------------------------------------------------------------
 --            | .
 --            | ..o.
---            |    ..o..o.
---            |------------o--o---o--------------------------------------------
---            |                 .....o..o..o..o..o
---            |                                 .....o..o..o..o..o..o...o..o..o
+--            |------o--o------------------------------------------------------
+--            |         ...o..o.....
+--            |                   o..o..o..o..o..o... .
+--            |                                    . o..o..o..o..o..o...o..o..o
 --            |
 --            |
 --          0 |
@@ -78,21 +67,19 @@
 --             0                                                           4000  step
 --     .  training
 --     o  held out
---     -  entropy of single characters: 3.302
---     -  0.65 of it: 2.146
+--     -  entropy of single characters: 3.319
+--     -  0.65 of it: 2.157
 --
---   all of the held-out text: 1.1771 nats a character, 0.357 of the entropy of its single characters
+--   all of the held-out text: 1.1860 nats a character, 0.357 of the entropy of its single characters
 --
---   local function the prommary(o) return besided. */
---   #include [> Seconds_options() double finit folder */
---   #pragma TIonce__all_unrof(path, "../lua`) |
---   | `of tile table and then one of the byte is usaged") <runded and layers % bytes the best of the last a step -par
---   -- GRites programs the space, seed one for and and nothings.
---   local function operated(s)
---       local plan = nil, requal(p, { function(e.t) end, { labels, self = region = 'result', function({ p, steps(1, r
---            end)
---          assert.is_false('value', text)
---       e
+--   local function struct wn__walk_buffers *b)
+--   {
+--       int64_t b = scale_time, recipe_offseet, b)
+--       for (int32_t i = 0; i < 0; k++)
+--           if (wn__form_init(c, i, k, n)) return 0;
+--       if (k->at != wn__yepps != WN_OP_ACK, &t->key) return WN_OK;
+--       int64_t return WN_OK) {
+--       for (int64_t k = 0; k < w->n_slab = n->in[i], i = WN_WORES; row, rows = 2 / what one its of the in and what b
 --
 --   memory of cpu, bytes (no limit)
 --   kind               now  at the peak
@@ -100,11 +87,11 @@
 --   parameter    3,369,984    3,369,984
 --   gradient     3,369,984            0
 --   optimizer    6,739,968    6,739,968
---   input        2,985,728    2,959,616
---   result         216,064            0
+--   input        3,524,864    3,437,312
+--   result         176,128            0
 --   activation           0   36,381,184
---   allocated   16,681,728   49,450,752
---   reserved    53,212,928   53,253,376
+--   allocated   17,180,928   49,928,448
+--   reserved    53,712,128   53,798,656
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
 local wane = require 'wane'
