@@ -1,6 +1,6 @@
 -- What spec/bench/budget.lua measured, as data; written by it.
 return {
-    arguments = "--bytes /tmp/ht/full1.lua",
+    arguments = "--bytes earlier.lua",
     bench = "budget",
     budgets = {
         {
