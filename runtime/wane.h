@@ -62,9 +62,10 @@ struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kin
                    away; /* of offloaded values: file space; host memory beside a device's own */ };
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
 WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes); /* reserved bytes; 0: none */
-WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes); /* file space a program may take; 0: no limit */
+WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes); /* bytes of file space a program may take, 0: no limit; WN_VALUE: below 0, or no such device */
 WN_API int32_t wn_memory_reset_peak(int32_t device);
-/* Seconds to move bytes to host memory (place 0) or disk (1) and back, cold: what plans of this machine assume. */
+/* Seconds to move bytes (1 MiB at least) to host memory (place 0) or disk (1) and back, cold: what plans of this machine
+ * assume. WN_VALUE: no such place, too few bytes; WN_IO, WN_OOM: no room there. */
 WN_API int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in);
 WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs back */
 /* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
@@ -178,11 +179,11 @@ struct wn_residual { const char *op, *path, *module, *name; int32_t node, index,
 WN_API int32_t wn_residual_count(int32_t program);
 WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
-WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself */
+WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself; WN_UNSUPPORTED: the word is none; WN_VALUE: planned already */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
 WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t word);
 WN_API const char *wn_action_name(int32_t word); /* "compress:bf16"; "": the word is no action of this version */
-WN_API int32_t wn_action_lossy(int32_t word);
+WN_API int32_t wn_action_lossy(int32_t word); /* 1: what comes back may differ from what left; 0: the same bits, or no action */
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */

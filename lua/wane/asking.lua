@@ -56,8 +56,7 @@ function asking.describe(program, node, i)
     for k = node.owners, #node.chain do types[#types + 1] = node.chain[k].info.type end
     return {
         op = binding.text(info.op), module = binding.text(info.module), path = binding.text(info.path) or '',
-        name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes),
-            shape = shape,
+        name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes), shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
         boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
         sign_only = C.wn_refusal(program.handle, i, C.WN_WORD_BITS)[0] == 0,

@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
+local measure = require 'wane.measure'
 local plan = require 'wane.plan'
 local policy = require 'wane.policy'
 local program = require 'wane.program'
@@ -49,10 +50,7 @@ local function run(fn, chosen)
         raise(nil, 'value', '%s: the function runs a %s; return the loss, so that there are gradients and nothing is '
             .. 'trained', what, request.mode)
     end
-    local copy = { transient = true }
-    for key, value in pairs(request) do copy[key] = value end
-    copy.policy = chosen
-    local p = program.open(copy)
+    local p = program.open(measure.quietly(request, chosen))
     local ok, result = pcall(function()
         p:plan():run()
         local list = {}

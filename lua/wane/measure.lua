@@ -97,13 +97,17 @@ local function number_of(loss)
     return loss:item()
 end
 
--- The request as one whose gradients go into cells of the program's own.
+--- A copy of a request whose gradients go into cells of the program's own, gone with it.
+-- @param request of plan.request_of
+-- @param policy what decides instead of the request's (optional)
 local function quietly(request, policy)
     local copy = { transient = request.mode == 'backward' }
     for key, value in pairs(request) do copy[key] = value end
     if policy ~= nil then copy.policy = policy end
     return copy
 end
+
+measure.quietly = quietly
 
 -- One step that leaves nothing behind.
 local function quiet(fn, opts, what)

@@ -1,4 +1,4 @@
-/* Plans with actions that a budget allows: of some of the frontier's plans, what they keep is offloaded, the
+/* Plans with moves that a budget allows: of some of the frontier's plans, what they keep is offloaded, the
  * earliest blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any
  * other proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
 #include <stdio.h>
@@ -85,14 +85,13 @@ static int32_t copy_with(const struct wn__form *f, const struct wn__recipe *r, c
 static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept)
 {
     int64_t bytes;
-    int32_t moves = wn__action_place(action) >= 0;
     if (r->n_keep == 0 || find_kept(b->f, r, action, is_kept, &bytes) == 0) return WN_OK;
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
-        for (int32_t a = 0; a < 1 + moves; a++) {
+        for (int32_t a = 0; a < (int32_t)(sizeof aheads / sizeof aheads[0]); a++) {
             struct wn__recipe to;
             char name[32];
             snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
-            WN_TRY(copy_with(b->f, r, is_kept, bytes / PARTS * parts[p], action, moves ? aheads[a] : r->ahead, &to));
+            WN_TRY(copy_with(b->f, r, is_kept, bytes / PARTS * parts[p], action, aheads[a], &to));
             WN_TRY(wn__frontier_offer(b, &to, name));
         }
     return WN_OK;

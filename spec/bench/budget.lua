@@ -15,7 +15,6 @@
 -- beside that is not counted against it). PyTorch runs with the settings that rival.lua calls tuned.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local common = dofile(here .. '/common.lua')
-local ffi = require 'ffi'
 local wane = require 'wane'
 local C = require('wane.ffi').C
 local measure = require 'wane.measure'
@@ -23,29 +22,8 @@ local pytorch = require 'spec.bench.pytorch'
 local report = require 'spec.bench.budgetreport'
 local nn = wane.nn
 
-ffi.cdef 'int usleep(unsigned);'
-
-local function options()
-    local out, i = { turns = 9 }, 1
-    while arg[i] do
-        local name, value = arg[i]:match '^%-%-(%l+)$', arg[i + 1]
-        if name == 'small' then
-            out.small = true
-        elseif name == 'turns' then
-            out.turns = tonumber(value) or error('--turns takes a number', 0)
-            i = i + 1
-        elseif name == 'out' or name == 'bytes' then
-            out[name] = value or error(('--%s takes a file'):format(name), 0)
-            i = i + 1
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --turns N, --small, --bytes FILE, --out FILE", 0)
-        end
-        i = i + 1
-    end
-    return out
-end
-
-local chosen = options()
+local chosen = common.options({ turns = 9, bytes = 'file', out = 'file' },
+    '--turns N, --small, --bytes FILE, --out FILE')
 common.out = chosen.out or (not chosen.small and common.out)
 local BLOCKS, D, HEADS, T, BATCH = 6, 384, 6, 256, 8
 if chosen.small then BLOCKS, D, HEADS, T, BATCH = 4, 32, 4, 32, 2 end
@@ -141,7 +119,7 @@ end
 -- ---- turns ----------------------------------------------------------------------------------------------------------
 -- A pause lets threads that spin after a step go to sleep before the next one's.
 local function step_of(fn, arm, turn)
-    ffi.C.usleep(30000)
+    common.rest()
     wane.manual_seed(turn)
     local r = wane.measure(fn, { policy = arm.policy, steps = 1, warmup = turn == 1 and 1 or 0 })
     if not (r.exact and r.reserved == arm.plan.reserved) then
@@ -159,7 +137,7 @@ local function take_turns(fn, arms, one, others)
         for _, arm in ipairs(arms) do arm.times[turn] = step_of(fn, arm, turn) end
         for _, arm in ipairs(others) do
             if not arm.why then
-                ffi.C.usleep(30000)
+                common.rest()
                 arm.times[turn] = one:ask('step ' .. arm.name)
             end
         end

@@ -12,6 +12,7 @@ double probe_gflops_bf16(int threads);
 double probe_read(int threads, int64_t bytes);
 double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes);
 int isatty(int file);
+int usleep(unsigned microseconds);
 ]]
 
 --- The machine probe, built where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
@@ -25,6 +26,36 @@ function common.probe()
     os.remove(path)
     return { gflops = library.probe_gflops, gflops_bf16 = library.probe_gflops_bf16, read = library.probe_read,
         mix = library.probe_mix, library = library }
+end
+
+--- The command line of a bench that takes --small and options with a value; bad ones are errors that name the known.
+-- @param kinds name = its default (a number), 'file', or a function that makes the value of the text
+-- @param known the options as they are shown
+-- @return { small = true or nil, NAME = value or default }
+function common.options(kinds, known)
+    local out, i = {}, 1
+    for name, kind in pairs(kinds) do out[name] = type(kind) == 'number' and kind or nil end
+    while arg[i] do
+        local name, value = arg[i]:match '^%-%-(%l+)$', arg[i + 1]
+        local kind = kinds[name or '']
+        if name == 'small' then
+            out.small = true
+        elseif not kind then
+            error(("unknown option '%s'; known: %s"):format(arg[i], known), 0)
+        else
+            if type(kind) == 'number' then out[name] = tonumber(value) or error(('--%s takes a number'):format(name), 0)
+            elseif kind == 'file' then out[name] = value or error(('--%s takes a file'):format(name), 0)
+            else out[name] = kind(value or '') end
+            i = i + 1
+        end
+        i = i + 1
+    end
+    return out
+end
+
+--- Lets threads that spin after a kernel fall asleep, so that the other process of a turn finds the machine free.
+function common.rest()
+    ffi.C.usleep(30000)
 end
 
 --- Median of a list of numbers.

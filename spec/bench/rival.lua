@@ -25,7 +25,6 @@ local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local common = dofile(here .. '/common.lua')
 local pytorch = require 'spec.bench.pytorch'
 local report = require 'spec.bench.report'
-local ffi = require 'ffi'
 local wane = require 'wane'
 local C = require('wane.ffi').C
 local programs = require 'spec.support.programs'
@@ -34,34 +33,15 @@ local within = require 'wane.within'
 local nn, optim = wane.nn, wane.optim
 local LUAJIT = arg[-1] or 'luajit'
 
-ffi.cdef 'int usleep(unsigned);'
-
 -- ---- options ------------------------------------------------------------------------------------------------
-local function options()
-    local out, i = { steps = 7 }, 1
-    while arg[i] do
-        local name, value = arg[i]:match '^%-%-(%l+)$', arg[i + 1]
-        if name == 'small' then
-            out.small = true
-        elseif name == 'steps' then
-            out.steps = tonumber(value) or error('--steps takes a number', 0)
-            i = i + 1
-        elseif name == 'out' then
-            out.out = value or error('--out takes a file', 0)
-            i = i + 1
-        elseif name == 'rows' then
-            out.rows = {}
-            for n in (value or ''):gmatch '%d+' do out.rows[tonumber(n)] = true end
-            i = i + 1
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --small, --steps N, --rows N,N,..., --out FILE", 0)
-        end
-        i = i + 1
-    end
+local function rows_of(text)
+    local out = {}
+    for n in text:gmatch '%d+' do out[tonumber(n)] = true end
     return out
 end
 
-local chosen = options()
+local chosen = common.options({ steps = 7, out = 'file', rows = rows_of },
+    '--small, --steps N, --rows N,N,..., --out FILE')
 common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
@@ -217,14 +197,14 @@ end
 -- ---- taking turns ---------------------------------------------------------------------------------------------
 -- A pause lets threads that spin after a step go to sleep before the other's turn.
 local function timed_wane(step)
-    ffi.C.usleep(30000)
+    common.rest()
     local start = C.wn_now()
     step()
     return C.wn_now() - start
 end
 
 local function timed_rival(one)
-    ffi.C.usleep(30000)
+    common.rest()
     return one:ask 'step'
 end
 
@@ -247,7 +227,7 @@ local function median(list) return list and #list > 0 and common.median(list) or
 -- past the caches, whichever is greater.
 local function probe_again(probe, row, best)
     local threads, bytes = C.wn_threads(), chosen.small and 2 ^ 24 or 2 ^ 28
-    ffi.C.usleep(30000)
+    common.rest()
     best.gflops = math.max(best.gflops, (row.bf16 and probe.gflops_bf16 or probe.gflops)(threads))
     best.bandwidth = math.max(best.bandwidth, probe.mix(threads, 1, 0, 0, 0, bytes),
         probe.mix(threads, 1, 1, 0, 1, bytes))
