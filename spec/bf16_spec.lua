@@ -154,6 +154,33 @@ describe('a kernel of bf16', function()
             record('row_rstd', { wide[1], wide[2] }, { f = { 1e-5 } }), 'row_rstd')
     end)
 
+    -- Rows of 20,000: 2 MiB of f32 copies are some 16 rows, so 40 are three stretches, the last one shorter.
+    it('goes by stretches of rows, and its copies do not grow with the value', function()
+        local ROWS, WIDE, MOST = 40, 20000, 4 * 2 ^ 20
+        local x, wide_x = both(ROWS, WIDE)
+        local y, wide_y = both(ROWS, WIDE)
+        local w, wide_w = both(WIDE)
+        local mean, wide_mean = both(ROWS)
+        wane.eval(x, wide_x, y, wide_y, w, wide_w, mean, wide_mean)
+        local cases = {
+            { 'softmax', { x }, { wide_x }, { i = { 1 } } }, { 'log_softmax', { x }, { wide_x }, { i = { 1 } } },
+            { 'softmax_grad', { x, y }, { wide_x, wide_y }, { i = { 1 } } },
+            { 'log_softmax_grad', { x, y }, { wide_x, wide_y }, { i = { 1 } } },
+            { 'row_mean', { x }, { wide_x } }, { 'row_rstd', { x, mean }, { wide_x, wide_mean }, { f = { 1e-5 } } },
+            { 'layernorm', { x, mean, mean, w, w }, { wide_x, wide_mean, wide_mean, wide_w, wide_w } },
+            { 'layernorm_dx', { x, y, mean, mean, w }, { wide_x, wide_y, wide_mean, wide_mean, wide_w } },
+        }
+        for _, case in ipairs(cases) do
+            local name, half, wide, attrs = unpack(case)
+            local before = wane.memory().allocated
+            wane.memory.reset_peak()
+            local out = wane.eval(record(name, half, attrs))
+            local copies = wane.memory().peak - before - 2 * out:numel()
+            assert(copies <= MOST, ('%s: %d bytes beside its result'):format(name, copies))
+            assert_rounded(out, record(name, wide, attrs), name)
+        end
+    end)
+
     it('draws the numbers of f32, rounded', function()
         for _, name in ipairs { 'rand', 'randn' } do
             wane.manual_seed(3)

@@ -22,8 +22,9 @@ local may_include = {
     io = { 'io', 'memory', 'base', 'runtime/wane.h' },
     api = { 'api', 'run', 'plan', 'graph', 'ops', 'memory', 'device', 'io', 'base', 'runtime/wane.h' },
     ['wane.h'] = { 'runtime/base/type.h' },
-    -- Kernels are chosen by op, so they read the enum; only device.c shows itself to the runtime.
-    kernels = { 'kernels', 'base', 'runtime/ops/op.h' },
+    -- Kernels are chosen by op, so they read the enum, and cut rows as the workspace rule does; only device.c shows
+    -- itself to the runtime.
+    kernels = { 'kernels', 'base', 'runtime/ops/op.h', 'runtime/ops/stretch.h' },
     ['kernels/cpu/device.c'] = { 'kernels', 'base', 'runtime/ops/op.h', 'device' },
 }
 

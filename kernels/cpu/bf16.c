@@ -1,8 +1,11 @@
 /* Conversions in bulk, and the kernel of ops whose f32 loops want whole rows (softmax and its kin, layer norm, the
  * gradients of lookups): f32 copies of what is bf16 lie in the workspace, the f32 kernel runs on them, and its result
- * is rounded once. All inputs are read before the result is written, so in place is safe. */
+ * is rounded once. Where rows do not need each other, a stretch of them at a time (runtime/ops/stretch.h), so that the
+ * copies need not be as large as the values. All inputs of a stretch are read before its result is written, so in place
+ * is safe. */
 #include "bf16.h"
 #include <stddef.h>
+#include "../../runtime/ops/stretch.h"
 #include "../scalar.h"
 #include "cpu.h"
 
@@ -39,46 +42,76 @@ static void round_part(int64_t begin, int64_t end, void *ctx)
 }
 
 /* The bytes of a copy as wn__workspace_f32_copies counts them. */
-static int64_t copy_bytes(const struct wn_type *t)
+static int64_t copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
 {
-    return wn__padded(wn__numel(t) * (int64_t)sizeof(float));
+    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
+    return wn__padded(wn__numel(&part) * (int64_t)sizeof(float));
 }
 
-/* The description with f32 in the place of bf16; the types of its inputs go to `in`. */
-static struct wn_desc in_f32(const struct wn_desc *d, struct wn_type *in)
+static int32_t is_shared(const struct wn__stretch *s, int32_t i)
+{
+    return s->shared >> i & 1;
+}
+
+/* The description with f32 in the place of bf16, of a stretch of so many rows; the types of its inputs go to `in`. */
+static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *s, int64_t rows, struct wn_type *in)
 {
     struct wn_desc wide = *d;
     wide.in = in;
+    wide.out = wn__stretch_type(s, &d->out, rows, 0);
     if (wide.out.dtype == WN_BF16) wide.out.dtype = WN_F32;
     for (int32_t i = 0; i < d->n_in; i++) {
-        in[i] = d->in[i];
+        in[i] = wn__stretch_type(s, &d->in[i], rows, is_shared(s, i));
         if (in[i].dtype == WN_BF16) in[i].dtype = WN_F32;
     }
+    if (s->dim && s->lead > 0) wide.attrs.i[0] = 1;
     return wide;
 }
 
-static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+/* Where rows from `row` on lie in an input or the result, whose stretches have the type `part`. */
+static void *rows_at(const struct wn__stretch *s, const void *whole, const struct wn_type *part, int32_t dtype,
+                     int64_t row)
+{
+    if (s->lead == 0) return (void *)whole;
+    int64_t row_elements = part->dim[0] > 0 ? wn__numel(part) / part->dim[0] : 0;
+    return (char *)whole + row * row_elements * wn__dtype_size(dtype);
+}
+
+static int32_t run_stretch(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__stretch *s,
+                           int64_t row, int64_t rows)
 {
     struct wn_type in[MOST_INPUTS];
     const void *at[MOST_INPUTS];
-    struct wn_desc wide = in_f32(d, in);
+    struct wn_desc wide = in_f32(d, s, rows, in);
     struct wn_buffers copies = *b;
     char *next = b->workspace;
     copies.in = at;
     for (int32_t i = 0; i < d->n_in; i++) {
-        at[i] = b->in[i];
+        at[i] = is_shared(s, i) ? b->in[i] : rows_at(s, b->in[i], &in[i], d->in[i].dtype, row);
         if (d->in[i].dtype != WN_BF16) continue;
-        struct conversion c = {.wide = (float *)next, .from = b->in[i]};
-        wn__parallel_for(wn__numel(&d->in[i]), WN_CPU_GRAIN, widen_part, &c);
+        struct conversion c = {.wide = (float *)next, .from = at[i]};
+        if (row == 0 || !is_shared(s, i)) wn__parallel_for(wn__numel(&in[i]), WN_CPU_GRAIN, widen_part, &c);
         at[i] = next;
-        next += copy_bytes(&d->in[i]);
+        next += copy_bytes(s, &d->in[i], is_shared(s, i));
     }
-    if (d->out.dtype == WN_BF16) copies.out = next;
-    copies.workspace = d->out.dtype == WN_BF16 ? next + copy_bytes(&d->out) : next; /* what the f32 kernel asks for */
-    WN_TRY(wn_cpu_kernel(&wide)(&wide, &copies, stream));
-    if (d->out.dtype != WN_BF16) return WN_OK;
-    struct conversion c = {.wide = copies.out, .to = b->out};
-    wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN, round_part, &c);
+    copies.out = rows_at(s, b->out, &wide.out, d->out.dtype, row);
+    struct conversion c = {.wide = (float *)next, .to = copies.out};
+    if (d->out.dtype == WN_BF16) {
+        copies.out = next;
+        next += copy_bytes(s, &d->out, 0);
+    }
+    copies.workspace = next; /* what the f32 kernel asks for */
+    WN_TRY(wn_cpu_kernel(&wide)(&wide, &copies, NULL));
+    if (d->out.dtype == WN_BF16) wn__parallel_for(wn__numel(&wide.out), WN_CPU_GRAIN, round_part, &c);
+    return WN_OK;
+}
+
+static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    const struct wn__stretch s = wn__stretch_of(d);
+    (void)stream;
+    for (int64_t row = 0; row < s.rows; row += s.at_once)
+        WN_TRY(run_stretch(d, b, &s, row, s.rows - row < s.at_once ? s.rows - row : s.at_once));
     return WN_OK;
 }
 
@@ -88,6 +121,7 @@ wn_kernel_fn wn__cpu_copies_kernel(const struct wn_desc *d)
     for (int32_t i = 0; i < d->n_in; i++) n_half += d->in[i].dtype == WN_BF16;
     if (n_half == 0 || d->n_in > MOST_INPUTS) return NULL;
     struct wn_type in[MOST_INPUTS];
-    struct wn_desc wide = in_f32(d, in);
+    struct wn__stretch s = wn__stretch_of(d);
+    struct wn_desc wide = in_f32(d, &s, s.at_once, in);
     return wn_cpu_kernel(&wide) ? by_copies : NULL;
 }

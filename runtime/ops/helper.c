@@ -4,6 +4,7 @@
  * Every message opens with the op's name and numbers inputs and dims from 1, as scripts do. Nothing here
  * knows a particular op. */
 #include "helper.h"
+#include "stretch.h"
 
 /* ---- dtypes ---------------------------------------------------------------------------------------- */
 static int32_t later(int32_t dtype)
@@ -183,15 +184,17 @@ void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* ---- scratch --------------------------------------------------------------------------------------- */
-static int64_t f32_copy(const struct wn_type *t)
+static int64_t f32_copy(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
 {
-    return t->dtype == WN_BF16 ? wn__padded(wn__numel(t) * 4) : 0;
+    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
+    return t->dtype == WN_BF16 ? wn__padded(wn__numel(&part) * (int64_t)sizeof(float)) : 0;
 }
 
 int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t)
 {
-    int64_t bytes = f32_copy(&d->out);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += f32_copy(&d->in[i]);
+    struct wn__stretch s = wn__stretch_of(d);
+    int64_t bytes = f32_copy(&s, &d->out, 0);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += f32_copy(&s, &d->in[i], s.shared >> i & 1);
     return t->kind == WN_TARGET_CPU ? bytes : 0;
 }
 

@@ -30,7 +30,7 @@ void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost); /* no arithme
 
 /* ---- scratch --------------------------------------------------------------------------------------- */
 /* Of ops whose kernels on the CPU go by whole rows: an f32 copy of each bf16 input and of a bf16 result, each padded,
- * in that order. Nothing for other types. */
+ * in that order, of a stretch of rows where the op has stretches (stretch.h). Nothing for other types. */
 int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t);
 /* Of products, whether an op stands over them or not. */
 int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t);

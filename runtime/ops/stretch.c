@@ -1,0 +1,59 @@
+/* Which bf16 ops go by stretches of rows, and how long a stretch is: see stretch.h. */
+#include "stretch.h"
+
+/* Bytes of f32 copies at once: they stay in the second caches of a few cores, and a stretch is worth starting threads
+ * for. Rows so long that few fit still come several at a time, one a thread. */
+#define COPIES ((int64_t)2 << 20)
+#define LEAST_ROWS 16
+
+static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
+{
+    switch (d->op) {
+    case WN_OP_SOFTMAX:
+    case WN_OP_SOFTMAX_GRAD:
+    case WN_OP_LOG_SOFTMAX:
+    case WN_OP_LOG_SOFTMAX_GRAD:
+    case WN_OP_GATHER_GRAD:
+        s->dim = 1;
+        s->lead = (int32_t)d->attrs.i[0];
+        return;
+    case WN_OP_LAYERNORM:
+        s->shared = 1u << 3 | 1u << 4;
+        s->lead = d->in[0].ndim - 1;
+        return;
+    case WN_OP_ROW_MEAN:
+    case WN_OP_ROW_RSTD: s->lead = d->in[0].ndim - 1; return;
+    case WN_OP_LAYERNORM_DX:
+        s->shared = 1u << 4;
+        s->lead = d->in[1].ndim - 1;
+        return;
+    default: return;
+    }
+}
+
+struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_type *t, int64_t rows, int32_t shared)
+{
+    if (s->lead == 0 || shared) return *t;
+    struct wn_type out = {.dtype = t->dtype, .ndim = t->ndim - s->lead + 1, .dim = {rows}};
+    for (int32_t k = s->lead; k < t->ndim; k++) out.dim[k - s->lead + 1] = t->dim[k];
+    return out;
+}
+
+static int64_t row_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
+{
+    struct wn_type row = wn__stretch_type(s, t, 1, shared);
+    return t->dtype == WN_BF16 && !shared ? wn__numel(&row) * (int64_t)sizeof(float) : 0;
+}
+
+struct wn__stretch wn__stretch_of(const struct wn_desc *d)
+{
+    struct wn__stretch s = {.rows = 1, .at_once = 1};
+    set_lead(d, &s);
+    if (s.lead == 0) return s;
+    int64_t bytes = row_bytes(&s, &d->out, 0);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], s.shared >> i & 1);
+    for (int32_t k = 0; k < s.lead; k++) s.rows *= d->out.dim[k];
+    s.at_once = bytes > 0 && COPIES / bytes > LEAST_ROWS ? COPIES / bytes : LEAST_ROWS;
+    if (s.at_once > s.rows) s.at_once = s.rows;
+    return s;
+}
