@@ -46,6 +46,19 @@ describe('seconds of a plan', function()
         assert(wane.plan(fn).seconds < 2.5 + before)
     end)
 
+    it('of a profile made beside other work are called so', function()
+        assert.equal(1, costs.unrest {})
+        assert.equal(1, costs.unrest { a = { 0.5, 0.5 }, b = { 2 } })
+        -- Three applications of a took 1, 8 and 8 ms, one of b 3: medians 8 and 3.
+        assert.equal((3 * 8 + 3) / (3 * 1 + 3), costs.unrest { a = { 8, 1, 8 }, b = { 3 } })
+        local list = wane.profile(fn, { steps = 2, keep = false })
+        assert(list.unrest >= 1 and list.unrest < math.huge, 'unrest ' .. list.unrest)
+        list.unrest = 1.2
+        assert.is_nil(tostring(list):find 'disturbed')
+        list.unrest = 4.04
+        assert.matches('disturbed: medians are 4.0 times the least', tostring(list))
+    end)
+
     it('come from wane.profile, and leave the model as it was', function()
         local list = wane.profile(fn, { steps = 2 })
         assert(#list > 20)

@@ -193,7 +193,19 @@ local function note(times, p)
     end
 end
 
--- Seconds of what fn runs, key by key: the median of all its applications in `steps` steps.
+--- How many times the least seconds of each application their medians are, all applications together: about 1 on a
+-- quiet machine, and much more where threads waited for a core that another process had.
+-- @param times key = list of seconds
+-- @return a number, 1 or more; 1 for nothing
+function costs.unrest(times)
+    local all, least = 0, 0
+    for _, list in pairs(times) do
+        all, least = all + #list * median(list), least + #list * math.min(unpack(list))
+    end
+    return least > 0 and all / least or 1
+end
+
+-- Seconds of what fn runs, key by key: the median of all its applications in `steps` steps; and their unrest.
 local function timed(fn, steps)
     local times, before = {}, C.wn_timing(1)
     local ok, why = pcall(function()
@@ -205,8 +217,12 @@ local function timed(fn, steps)
     if not ok then error(why, 0) end
     local found = {}
     for key, list in pairs(times) do found[key] = median(list) end
-    return found
+    return found, costs.unrest(times)
 end
+
+local RESTLESS = 1.5 -- of unrest; quiet machines show 1.02 to 1.2
+local DISTURBED = '\ndisturbed: medians are %.1f times the least seconds, so something else ran on this machine; plans '
+    .. 'will follow these numbers: profile again when it is quiet'
 
 local Profile = {}
 Profile.__index = Profile
@@ -215,9 +231,10 @@ function Profile.__tostring(p)
     for i, r in ipairs(p) do
         if i <= 20 then rows[i] = { ('%.1f'):format(r.seconds * 1e6), r.key } end
     end
-    return ('%d kinds of application measured, %d in the table; the slowest:\n'):format(#p, p.known)
-        .. table_.text({ 'us', 'what' }, rows) .. (p.file and '\nkept in ' .. p.file or '\nnot kept: '
-        .. (p.why or 'WANE_COSTS is off'))
+    local head = '%d kinds of application measured, %d in the table; the slowest:\n'
+    local unrest = p.unrest > RESTLESS and DISTURBED:format(p.unrest) or ''
+    local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. (p.why or 'WANE_COSTS is off')
+    return head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. unrest .. kept
 end
 
 -- Uses what was measured from now on, and writes it to the file of that name, if there is one.
@@ -239,7 +256,8 @@ end
 --- Measures each application of what fn runs, keeps the medians in the file of costs, and uses them from now on.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
 -- @param opts { steps = 5, policy =, keep = true }: keep = false writes no file, and this process alone uses them
--- @return a printable list of { key, seconds }, slowest first
+-- @return a printable list of { key, seconds }, slowest first, with unrest (see costs.unrest); one made beside other
+-- work says so when it is printed
 function costs.profile(fn, opts)
     opts = errors.check_options(opts, { 'steps', 'policy', 'keep' }, 'wane.profile')
     if opts.keep ~= nil and type(opts.keep) ~= 'boolean' then
@@ -251,9 +269,9 @@ function costs.profile(fn, opts)
     costs.load()
     local steps = opts.steps or 5
     local request = plan.request_of(fn, 'wane.profile')
-    local seconds
+    local seconds, unrest
     if request.mode == 'backward' or request.mode == 'eval' then
-        seconds = timed(function()
+        seconds, unrest = timed(function()
             local copy = { transient = request.mode == 'backward' }
             for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
             if opts.policy ~= nil then copy.policy = opts.policy end
@@ -261,9 +279,9 @@ function costs.profile(fn, opts)
             require('wane.module').new_epoch()
         end, steps)
     else
-        seconds = timed(fn, steps)
+        seconds, unrest = timed(fn, steps)
     end
-    local list = setmetatable({}, Profile)
+    local list = setmetatable({ unrest = unrest }, Profile)
     for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end
     table.sort(list, function(a, b)
         if a.seconds ~= b.seconds then return a.seconds > b.seconds end
