@@ -8,6 +8,8 @@ local programs = require 'spec.support.programs'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local C = binding.C
+local ffi = require 'ffi'
+pcall(ffi.cdef, 'int getpid(void);')
 
 local function debug(option, value) binding.check(C.wn_debug(option, value)) end
 
@@ -442,6 +444,27 @@ describe('when a disk', function()
             assert.equal(before, table.concat(programs.bytes(params)))
             loss():backward { policy = all } -- and the next one works
         end
+    end)
+
+    it('is slow, ^C ends the wait for it, nothing has changed and the next step works', function()
+        local interrupt = require 'wane.repl.interrupt'
+        local params, loss = fresh()
+        for _, q in ipairs(params) do wane.eval(q) end
+        local before = table.concat(programs.bytes(params))
+        local wanted = gradients 'save_all'
+        debug('move_delay', 60000) -- a step takes seconds
+        interrupt.listen()
+        os.execute(('{ sleep 0.3; kill -INT %d; } &'):format(ffi.C.getpid()))
+        local text, why = message(function() loss():backward { policy = all } end)
+        local late = C.wn_interrupted()
+        interrupt.forget()
+        interrupt.unlisten()
+        debug('move_delay', 0)
+        assert.equal('interrupt', why.code, text)
+        assert.equal(1, late)
+        assert.equal(before, table.concat(programs.bytes(params)))
+        for _, q in ipairs(params) do assert.is_nil(q.grad) end
+        assert.equal(wanted, gradients(all))
     end)
 
     it('fails after one, the state is invalid until it is loaded again', function()
