@@ -83,6 +83,17 @@ int32_t wn_step_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->schedule->n;
 }
 
+static void tell_move(const struct wn_program *p, const struct wn__instr *n, struct wn_step *out)
+{
+    static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
+    int32_t way = wn__instr_way(n);
+    if (way < 0) return;
+    const struct wn__copy *far = &p->schedule->copy[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
+    int32_t place = wn__action_place(far->away);
+    out->link = links[place][way];
+    out->takes = wn__move_seconds(p->form, place, way, p->schedule->store[far->store].bytes);
+}
+
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
     static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
@@ -108,6 +119,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .seconds = s->seconds[i],
                             .workspace = n->work_bytes,
                             .live = s->live[i]};
+    tell_move(p, n, out);
     if (store < 0) return WN_OK;
     out->counts = wn__store_counts(p->form, &s->store[store]);
     out->kind = s->store[store].kind;

@@ -236,8 +236,9 @@ struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
                      replayed, replayed_bytes; /* values compared, with debug "replay" */ double seconds;
                      int64_t host, disk, out, in; double move_seconds, stall_seconds; /* as in wn_summary */ };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
-struct wn_step { const char *what, *op, *path; int32_t node, copy, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
-                 live; double seconds; };
+/* link, takes: of a move, NULL and 0 of others: the way it goes ("to disk", "from host") and its seconds there. */
+struct wn_step { const char *what, *op, *path, *link; int32_t node, copy, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
+                 live; double seconds, takes; };
 WN_API int32_t wn_step_count(int32_t program);
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 /* Bytes by kind, (steps + 1) x 9: row 0 before the first step, row i + 1 while step i runs (what frees: after it). */

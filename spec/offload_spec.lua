@@ -3,7 +3,7 @@
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local program = require 'wane.program'
+local offloading = require 'spec.support.offloading'
 local programs = require 'spec.support.programs'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
@@ -34,26 +34,8 @@ local function moves_too(p, what)
     assert.equal(into, measured_in)
 end
 
-local rows, width = 32, 64
-
-local function everything(word)
-    return policy.of(word == 'offload:host' and function() return 'offload:host' end or function() return 'offload' end)
-end
+local rows, everything, make, schedule_of = offloading.rows, offloading.everything, offloading.make, offloading.schedule
 local all = everything 'offload'
-
-local function make(n)
-    n = n or rows
-    wane.manual_seed(7)
-    local model = programs.mlp(width, 5, 0.2)
-    local head = nn.Linear(width, 6)
-    local params = model:parameters()
-    for _, q in ipairs(head:parameters()) do params[#params + 1] = q end
-    local x = wane.eval(wane.randn(n, width))
-    local labels = {}
-    for i = 1, n do labels[i] = i % 6 end
-    labels = wane.tensor(labels, { dtype = 'i32' })
-    return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
-end
 
 local function gradients(p)
     local params, loss = make()
@@ -67,16 +49,6 @@ local function message(fn, ...)
     local ok, why = pcall(fn, ...)
     assert.is_false(ok)
     return tostring(why), why
-end
-
-local function schedule_of(p)
-    local list, step = {}, binding.new('struct wn_step')
-    for i = 0, C.wn_step_count(p.handle) - 1 do
-        binding.check(C.wn_step(p.handle, i, step))
-        list[i + 1] = { what = binding.text(step.what), move = step.move, space = step.space, offset = tonumber(
-            step.offset), copy = step.copy, store = step.store, bytes = tonumber(step.bytes) }
-    end
-    return list
 end
 
 after_each(function()
@@ -271,130 +243,6 @@ describe('a budget that allows offloading', function()
         local p = policy.budget('1 GiB', { allow = { 'offload' } })
         assert.equal(p, policy.budget(2 ^ 30, { allow = { 'recompute', 'offload' } }))
         assert.are_not.equal(p, policy.budget('1 GiB'))
-    end)
-end)
-
-describe('waits', function()
-    after_each(function() C.wn_debug('forget_plans', 1) end)
-
-    local function open(p, mode)
-        local params, loss = make()
-        local got
-        if mode == 'step' then
-            local opt = optim.SGD(params, { lr = 0.1 })
-            program.planning(function() opt:step(loss(), { policy = p }) end, function(request)
-                got = program.open(request):plan()
-                return got
-            end)
-        else
-            got = program.open({ mode = 'backward', roots = { loss() }, policy = p }):plan()
-        end
-        return got, schedule_of(got)
-    end
-    local function refused(p, rule, what)
-        local code = C.wn_verify(p.handle)
-        local words = binding.text(C.wn_message())
-        assert.equal('illegal', binding.text(C.wn_status_word(code)), what)
-        if rule then assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), what .. ': ' .. words) end
-        return words
-    end
-    local function find(list, what, from)
-        for i = from or 1, #list do
-            if list[i].what == what then return i - 1, list[i] end
-        end
-    end
-
-    it('are needed, each one of them', function()
-        local policies = { all, everything 'offload:host', policy.by_op { relu = 'offload', dropout = 'recompute' },
-            policy.compose(policy.by_op { linear = 'offload' }, 'segments(2)') }
-        local dropped = 0
-        for _, p in ipairs(policies) do
-            for _, mode in ipairs { 'backward', 'step' } do
-                local _, list = open(p, mode)
-                C.wn_debug('forget_plans', 1)
-                for i, step in ipairs(list) do
-                    if step.what == 'wait' then
-                        local fresh = open(p, mode)
-                        assert.equal(0, C.wn_verify(fresh.handle))
-                        binding.check(C.wn_tamper(fresh.handle, i - 1, 'drop', 0))
-                        refused(fresh, 'wait', ('wait %d of move %d'):format(i, step.move))
-                        dropped = dropped + 1
-                        C.wn_debug('forget_plans', 1)
-                    end
-                end
-            end
-        end
-        assert.is_true(dropped > 60, dropped)
-    end)
-
-    it('may not be for another move, nor twice', function()
-        local p, list = open(all)
-        local wait, step = find(list, 'wait')
-        binding.check(C.wn_tamper(p.handle, wait, 'move', step.move + 1))
-        refused(p, 'wait', 'another move')
-        C.wn_debug('forget_plans', 1)
-        p, list = open(all)
-        wait = find(list, 'wait')
-        binding.check(C.wn_tamper(p.handle, wait + 1, 'repeat', wait))
-        refused(p, 'wait', 'twice')
-    end)
-
-    it('cannot be moved behind what they protect', function()
-        local _, list = open(all)
-        C.wn_debug('forget_plans', 1)
-        for i, step in ipairs(list) do
-            if step.what == 'wait' and list[i + 1].what == 'free' then
-                local p = open(all)
-                binding.check(C.wn_tamper(p.handle, i - 1, 'swap', i))
-                refused(p, 'wait', 'freed early')
-                C.wn_debug('forget_plans', 1)
-            end
-        end
-    end)
-
-    it('come before a fetch of what is still being written', function()
-        local _, list = open(all)
-        C.wn_debug('forget_plans', 1)
-        local _, offload = find(list, 'offload')
-        local wait, early = find(list, 'wait'), 0
-        while list[wait + 1].move ~= offload.move do wait = find(list, 'wait', wait + 2) end
-        for i = wait + 2, #list do
-            if list[i].what == 'fetch' then
-                local p = open(all)
-                binding.check(C.wn_tamper(p.handle, i - 1, 'swap', wait))
-                if refused(p, nil, 'a fetch too early'):find('a copy is read before it has arrived', 1, true) then
-                    early = early + 1
-                end
-                C.wn_debug('forget_plans', 1)
-            end
-        end
-        assert.is_true(early > 0)
-    end)
-
-    it('do not help two values in one place, or a value that starts off a page', function()
-        local p, list = open(all)
-        local first, one = find(list, 'offload')
-        local second, two = find(list, 'offload', first + 2)
-        assert.is_true(two.offset ~= one.offset)
-        binding.check(C.wn_tamper(p.handle, second, 'offset', one.offset))
-        refused(p, 'overlap', 'one place in the depot')
-        C.wn_debug('forget_plans', 1)
-        p, list = open(all)
-        local fetch, step = find(list, 'fetch')
-        binding.check(C.wn_tamper(p.handle, fetch, 'offset', step.offset + 256))
-        refused(p, nil, 'off a page')
-        C.wn_debug('forget_plans', 1)
-        p, list = open(all)
-        first, one = find(list, 'offload')
-        binding.check(C.wn_tamper(p.handle, first, 'offset', one.offset + 2 ^ 40))
-        refused(p, 'bounds', 'outside the depot')
-    end)
-
-    it('are for one start each', function()
-        local p, list = open(all)
-        local fetch = find(list, 'fetch')
-        binding.check(C.wn_tamper(p.handle, fetch, 'move', list[find(list, 'offload') + 1].move))
-        refused(p, 'wait', 'a number taken')
     end)
 end)
 

@@ -96,6 +96,32 @@ describe('plan:trace', function()
         assert.equal(plan.peak, most)
     end)
 
+    it('shows moves on the links they take, one after the other, and the waits for them', function()
+        local plan = wane.plan(fn, { policy = wane.policy.of(function() return 'offload' end) })
+        local ends, moves, waited, arrives, total = {}, 0, 0, {}, 0
+        for _, e in ipairs(read(plan:trace())) do
+            if e.cat == 'move' then
+                assert.is_true(e.ts >= (ends[e.tid] or 0) - 1e-6)
+                ends[e.tid], moves = e.ts + e.dur, moves + 1
+                arrives[#arrives + 1] = ends[e.tid]
+            else
+                total = total + e.dur
+                if e.name:find '^wait' then
+                    waited = waited + e.dur
+                    local meets
+                    for _, at in ipairs(arrives) do meets = meets or math.abs(at - e.ts - e.dur) < 1e-3 end
+                    assert.is_true(meets, 'a wait ends when no move does')
+                end
+            end
+        end
+        local tracks = {}
+        for id in pairs(ends) do tracks[#tracks + 1] = id end
+        assert.equal(2, #tracks) -- to disk and back
+        assert.equal(0, moves % 2)
+        assert.is_true(moves > 4 and waited > 0)
+        assert.is_true(math.abs(total - plan.seconds * 1e6) <= 1e-6 * total)
+    end)
+
     it('is written with measured times by wane.measure', function()
         local path = os.tmpname()
         local m = wane.measure(fn, { steps = 2, trace = path })

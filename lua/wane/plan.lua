@@ -151,6 +151,7 @@ function Plan:schedule()
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
             is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
             seconds = step.seconds, kind = program.kinds[step.kind],
+            link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
         }
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)

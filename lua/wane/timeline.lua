@@ -99,6 +99,7 @@ end
 
 -- ---- a trace ----------------------------------------------------------------------------------------------------
 local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
+local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8 }
 
 -- Seconds of instruction i: of the last run if it was timed, else predicted.
 local function seconds_of(p, i, step, is_timed)
@@ -113,11 +114,17 @@ local function is_timed(p, steps)
     return false
 end
 
-local function name_tracks(events, timed)
+local function name_tracks(events, timed, steps)
     events[1] = { ph = 'M', pid = 1, tid = 0, name = 'process_name', args = { name = timed and 'a step, measured'
         or 'a step, predicted' } }
-    for name, track in pairs(tracks) do
-        events[track + 1] = { ph = 'M', pid = 1, tid = track, name = 'thread_name', args = { name = name } }
+    local function name_track(name, track)
+        events[#events + 1] = { ph = 'M', pid = 1, tid = track, name = 'thread_name', args = { name = name } }
+    end
+    for name, track in pairs(tracks) do name_track(name, track) end
+    local used = {}
+    for _, step in ipairs(steps) do used[step.link or ''] = true end
+    for name, track in pairs(links) do
+        if used[name] then name_track(name, track) end
     end
 end
 
@@ -127,13 +134,24 @@ local function counters(row)
     return args
 end
 
---- Chrome trace JSON of a plan: slices 'X' in microseconds, counters 'C' in bytes.
+-- What a move does beside the kernels: it begins when its link is free, at `at` microseconds or later. Predicted, also
+-- in a trace of a measured step: a run does not look at the clock when a move is done.
+local function move(step, at, free)
+    local begins = math.max(at, free[step.link] or 0)
+    free[step.link] = begins + 1e6 * step.takes
+    return { ph = 'X', pid = 1, tid = links[step.link], ts = begins, dur = 1e6 * step.takes,
+        name = step.what .. ' ' .. step.op, cat = 'move', args = { path = step.path, node = step.node,
+            bytes = step.bytes } }
+end
+
+--- Chrome trace JSON of a plan: slices 'X' in microseconds, counters 'C' in bytes. Kernels have a track a phase, moves
+-- to disk or host memory and back a track a link.
 -- @param p Plan
 -- @return text
 function timeline.trace(p)
-    local steps, rows, events, at = p:schedule(), p:kinds_over_time(), {}, 0
+    local steps, rows, events, at, free = p:schedule(), p:kinds_over_time(), {}, 0, {}
     local timed = is_timed(p, steps)
-    name_tracks(events, timed)
+    name_tracks(events, timed, steps)
     events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = 0, name = 'bytes', args = counters(rows[1]) }
     for i, step in ipairs(steps) do
         local duration = 1e6 * seconds_of(p, i, step, timed)
@@ -143,6 +161,7 @@ function timeline.trace(p)
                 args = { path = step.path, instruction = i, node = step.node,
                     bytes = step.bytes, workspace = step.workspace, kind = step.kind } }
         end
+        if step.link then events[#events + 1] = move(step, at, free) end
         events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = at, name = 'bytes', args = counters(rows[i + 1]) }
         at = at + duration
     end

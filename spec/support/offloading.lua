@@ -1,0 +1,43 @@
+-- What specs of values that wait elsewhere share: a small network, policies that move all it keeps, its schedule.
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+
+local nn, policy = wane.nn, wane.policy
+local C = binding.C
+local WIDTH = 64
+
+local offloading = { rows = 32 }
+
+--- A policy that offloads every value, to disk or ('offload:host') to host memory.
+function offloading.everything(word)
+    return policy.of(word == 'offload:host' and function() return 'offload:host' end or function() return 'offload' end)
+end
+--- A network with dropout and a loss over n rows, the same each time.
+-- @return its parameters; function() that returns the loss; the network under its head
+function offloading.make(n)
+    n = n or offloading.rows
+    wane.manual_seed(7)
+    local model = programs.mlp(WIDTH, 5, 0.2)
+    local head = nn.Linear(WIDTH, 6)
+    local params = model:parameters()
+    for _, q in ipairs(head:parameters()) do params[#params + 1] = q end
+    local x = wane.eval(wane.randn(n, WIDTH))
+    local labels = {}
+    for i = 1, n do labels[i] = i % 6 end
+    labels = wane.tensor(labels, { dtype = 'i32' })
+    return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
+end
+
+--- The instructions of a planned program: { what, move, space, offset, copy, store, bytes }.
+function offloading.schedule(p)
+    local list, step = {}, binding.new('struct wn_step')
+    for i = 0, C.wn_step_count(p.handle) - 1 do
+        binding.check(C.wn_step(p.handle, i, step))
+        list[i + 1] = { what = binding.text(step.what), move = step.move, space = step.space, offset = tonumber(
+            step.offset), copy = step.copy, store = step.store, bytes = tonumber(step.bytes) }
+    end
+    return list
+end
+
+return offloading
