@@ -155,3 +155,10 @@ const struct wn_desc *wn__instr_desc(const struct wn__form *f, const struct wn__
     for (int32_t k = 0; k < value->ndim && r->is_shaped; k++) d->attrs.i[d->attrs.n++] = value->dim[k];
     return d;
 }
+
+int64_t wn__instr_bytes(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n)
+{
+    struct wn__applied room;
+    if (n->what == WN_DO_RUN) return wn__bytes(&f->node[n->node].type);
+    return wn__bytes(&wn__instr_desc(f, s, n, &room)->out);
+}

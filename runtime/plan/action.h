@@ -36,4 +36,6 @@ struct wn__applied {
 };
 const struct wn_desc *wn__instr_desc(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n,
                                      struct wn__applied *room);
+/* Of what it makes; not rounded. */
+int64_t wn__instr_bytes(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n);
 #endif

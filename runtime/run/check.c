@@ -75,11 +75,9 @@ static const char *store_start(const struct wn__check *c, const struct wn__store
 static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, const char *at)
 {
     const struct wn__schedule *s = c->p->schedule;
-    struct wn__applied room;
-    const struct wn_type *type = &c->p->form->node[n->node].type;
     if (n->what == WN_DO_OFFLOAD) return 0;
-    if (wn__instr_has_kernel(n)) type = &wn__instr_desc(c->p->form, s, n, &room)->out;
-    int64_t bytes = wn__bytes(type);
+    int64_t bytes =
+        wn__instr_has_kernel(n) ? wn__instr_bytes(c->p->form, s, n) : wn__bytes(&c->p->form->node[n->node].type);
     if (n->out >= 0) {
         const char *start = store_start(c, &s->store[s->copy[n->out].store]);
         if (n->what == WN_DO_FETCH) bytes = wn__paged(bytes);

@@ -97,8 +97,7 @@ void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struc
 
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    struct wn__applied room;
-    int64_t bytes = wn__padded(wn__bytes(&wn__instr_desc(p->form, p->schedule, n, &room)->out));
+    int64_t bytes = wn__padded(wn__instr_bytes(p->form, p->schedule, n));
     enter_backward(m, n);
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
