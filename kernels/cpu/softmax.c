@@ -207,21 +207,25 @@ int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, in
     return WN_OK;
 }
 
+/* The value as its type takes it: bf16 by way of f32. */
+static void put_number(int32_t dtype, double value, void *element)
+{
+    wn__number_put(dtype, dtype == WN_F64 ? value : (double)(float)value, element);
+}
+
 static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), classes = d->in[0].dim[d->in[0].ndim - 1], count;
+    int64_t size = wn__dtype_size(d->out.dtype);
     const int32_t *label = b->in[1];
     WN_TRY(wn__cpu_count_labels("nll", label, n, classes, d->attrs.i[0], &count));
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
         if (label[i] == d->attrs.i[0]) continue;
-        int64_t at = i * classes + label[i];
-        sum -= d->out.dtype == WN_F32 ? (double)((const float *)b->in[0])[at] : ((const double *)b->in[0])[at];
+        sum -= wn__number_get(d->out.dtype, (const char *)b->in[0] + (i * classes + label[i]) * size);
     }
-    double mean = sum / (double)count; /* NaN when every label is ignored */
-    if (d->out.dtype == WN_F32) *(float *)b->out = (float)mean;
-    else *(double *)b->out = mean;
+    put_number(d->out.dtype, sum / (double)count, b->out); /* NaN when every label is ignored */
     return WN_OK;
 }
 
@@ -230,24 +234,21 @@ struct nll_grad {
     void *out;
     int64_t classes, ignored;
     double value; /* what a counted label's place gets */
-    int32_t is_f32;
+    int32_t dtype;
 };
 
 static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct nll_grad *g = ctx;
-    size_t size = g->is_f32 ? sizeof(float) : sizeof(double);
-    char *first = (char *)g->out + (size_t)(begin * g->classes) * size;
-    int64_t bytes = (end - begin) * g->classes * (int64_t)size;
+    int64_t size = wn__dtype_size(g->dtype), bytes = (end - begin) * g->classes * size;
+    char *first = (char *)g->out + begin * g->classes * size;
     if (wn__streams(bytes, first, NULL, NULL)) {
         wn__stream_fill(first, 0, bytes);
         wn__stream_end();
     } else memset(first, 0, (size_t)bytes);
     for (int64_t i = begin; i < end; i++) {
         if (g->label[i] == g->ignored) continue;
-        int64_t at = i * g->classes + g->label[i];
-        if (g->is_f32) ((float *)g->out)[at] = (float)g->value;
-        else ((double *)g->out)[at] = g->value;
+        put_number(g->dtype, g->value, (char *)g->out + (i * g->classes + g->label[i]) * size);
     }
 }
 
@@ -255,21 +256,19 @@ static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, voi
 {
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), count;
-    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype == WN_F32};
+    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype};
     WN_TRY(wn__cpu_count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
-    double dy = g.is_f32 ? (double)*(const float *)b->in[0] : *(const double *)b->in[0];
-    g.value = -dy / (double)count;
+    g.value = -wn__number_get(g.dtype, b->in[0]) / (double)count;
     wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d)
 {
-    int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
-    if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
-    if (!is_float || d->in[0].dtype != d->out.dtype) return NULL;
+    if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
     if (d->op == WN_OP_NLL) return d->in[1].dtype == WN_I32 ? nll : NULL;
     if (d->op == WN_OP_NLL_GRAD) return d->in[1].dtype == WN_I32 ? nll_grad : NULL;
+    if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
     if (d->n_in > 1 && d->in[1].dtype != d->out.dtype) return NULL;
     return loops[d->op][0][0] ? softmax : NULL;
 }

@@ -105,7 +105,7 @@ static void grad_nll(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, NULL};
 
 /* ---- nll_grad: dy (), labels (...) -> (..., C) ----------------------------------------------------- */
 static int32_t shape_nll_grad(struct wn_desc *d)
@@ -124,4 +124,4 @@ static int32_t shape_nll_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, NULL};
