@@ -93,6 +93,17 @@ describe('outputs past the caches', function()
         same(function(v) return record('expand', { v }, { i = { v.shape[1], WIDTH } }) end, column)
     end)
 
+    it('of rows that change places', function()
+        for _, width in ipairs { 80, 75 } do
+            local v = wane.rand(600, 64, 4, width):retain()
+            local moved, last = v:permute(1, 3, 2, 4):retain(), v:narrow(1, 501, 100):retain()
+            wane.eval(v, moved, last)
+            local large, small = moved:narrow(1, 501, 100):retain(), last:permute(1, 3, 2, 4):retain()
+            wane.eval(large, small)
+            assert.equal(fingerprint { small }, fingerprint { large })
+        end
+    end)
+
     it('of a transpose, with parts of lines and of whole ones', function()
         for _, v in ipairs { x, wane.rand(8416, 1040):retain() } do
             local turned = v:permute(2, 1):retain()
