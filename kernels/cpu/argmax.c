@@ -7,6 +7,7 @@
 
 #define COLUMNS 2048 /* side by side, at most: stretches of pages, as memory likes it */
 #define ROWS 4       /* looked at before the best and its place go back to the first cache */
+#define AHEAD 16     /* rows: how far ahead of them others are asked for */
 
 struct argmax {
     const void *x;
@@ -37,16 +38,16 @@ struct argmax {
         *best = wins ? value : top;                                                                                    \
         *at = wins ? (int32_t)r : was;                                                                                 \
     }                                                                                                                  \
-    /* 16 columns, ROWS rows from row r; what comes next is asked for */                                               \
-    static inline                                                                                                      \
-        __attribute__((always_inline)) void argmax_tile_##S(const T *x, int64_t step, int64_t r, T *best, int32_t *at) \
+    /* 16 columns, ROWS rows from row r; as many lines of what comes next are asked for */                             \
+    static inline __attribute__((always_inline)) void argmax_tile_##S(const T *x, int64_t step, int64_t r, T *best,    \
+                                                                      int32_t *at, struct wn__ahead *next)             \
     {                                                                                                                  \
         T top[16];                                                                                                     \
+        wn__ask(next, ROWS * 16 * (int64_t)sizeof(T) / 64);                                                            \
         int32_t place[16];                                                                                             \
         for (int j = 0; j < 16; j++) top[j] = best[j], place[j] = at[j];                                               \
         for (int64_t k = 0; k < ROWS; k++) {                                                                           \
             const T *row = x + k * step;                                                                               \
-            wn__fetch_far(row, ROWS *step *(int64_t)sizeof(T));                                                        \
             _Pragma("omp simd") for (int j = 0; j < 16; j++) better_##S(row[j], r + k, &top[j], &place[j]);            \
         }                                                                                                              \
         for (int j = 0; j < 16; j++) best[j] = top[j], at[j] = place[j];                                               \
@@ -56,10 +57,12 @@ struct argmax {
     {                                                                                                                  \
         T best[COLUMNS];                                                                                               \
         int32_t at[COLUMNS];                                                                                           \
-        int64_t r = 1, whole = n / 16 * 16;                                                                            \
+        int64_t r = 1, whole = n / 16 * 16, pitch = step * (int64_t)sizeof(T);                                         \
+        struct wn__ahead next = {(uintptr_t)x + (uintptr_t)((r + AHEAD) * pitch), pitch, n * (int64_t)sizeof(T), 0};   \
         for (int64_t j = 0; j < n; j++) best[j] = x[j], at[j] = 0;                                                     \
         for (; r + ROWS <= rows; r += ROWS)                                                                            \
-            for (int64_t j = 0; j < whole; j += 16) argmax_tile_##S(x + r * step + j, step, r, best + j, at + j);      \
+            for (int64_t j = 0; j < whole; j += 16)                                                                    \
+                argmax_tile_##S(x + r * step + j, step, r, best + j, at + j, &next);                                   \
         for (int64_t i = 1; i < rows; i++)                                                                             \
             for (int64_t j = i < r ? whole : 0; j < n; j++) better_##S(x[i * step + j], i, &best[j], &at[j]);          \
         memcpy(out, at, (size_t)n * sizeof *out);                                                                      \

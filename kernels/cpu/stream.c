@@ -50,6 +50,17 @@ static void fetching_sse2(char *out, const char *in, int64_t n, const char *ahea
     }
 }
 
+/* Rows of n lines that follow each other in `in`, to rows `step` bytes apart. */
+__attribute__((target("avx512f"))) static void rows_avx512(char *out, int64_t step, const char *in, int64_t rows,
+                                                           int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++, out += step, in += n * LINE)
+        for (int64_t i = 0; i < n; i++) {
+            wn__fetch_line(in, i * LINE + WN_STREAM_AHEAD);
+            _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));
+        }
+}
+
 /* ahead: NULL, or what to ask for meanwhile */
 static void stream(char *out, const char *in, int64_t bytes, const char *ahead)
 {
@@ -71,6 +82,17 @@ void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *
     stream(to, from, bytes, ahead);
 }
 
+void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
+{
+    if ((((uintptr_t)to | (uintptr_t)step | (uintptr_t)bytes) & (LINE - 1)) == 0 && __builtin_cpu_supports("avx512f")) {
+        rows_avx512(to, step, from, rows, bytes / LINE);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        stream((char *)to + r * step, (const char *)from + r * bytes, bytes,
+               (const char *)from + r * bytes + WN_STREAM_AHEAD);
+}
+
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
 {
     char *out = to;
@@ -90,6 +112,11 @@ void wn__stream_end(void)
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
     memcpy(to, from, (size_t)bytes);
+}
+
+void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
+{
+    for (int64_t r = 0; r < rows; r++) memcpy((char *)to + r * step, (const char *)from + r * bytes, (size_t)bytes);
 }
 
 void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)

@@ -53,6 +53,41 @@ static void embed(int64_t begin, int64_t end, void *ctx)
     if (e->streams) wn__stream_end();
 }
 
+#if defined(__SSE2__)
+/* The same for rows of whole lines that stream: two of them side by side, two pairs ahead of which others are asked for.
+ * Of the limit, rows of a page: 72 to 74 % one by one, 80 so, where the memory copies 75 to 98 GB/s. */
+__attribute__((target("avx512f"))) static void embed_lines(int64_t begin, int64_t end, void *ctx)
+{
+    const struct embedding *e = ctx;
+    for (int64_t i = begin; i < end; i += 2) {
+        const char *from[2], *ahead[2];
+        char *out = e->out + i * e->row;
+        int64_t rows = end - i < 2 ? 1 : 2;
+        for (int64_t k = 0; k < rows; k++) {
+            from[k] = e->table + e->ids[i + k] * e->row;
+            ahead[k] = e->table + e->ids[i + k + 4 < end ? i + k + 4 : i + k] * e->row;
+        }
+        for (int64_t at = 0; at < e->row; at += 64)
+            for (int64_t k = 0; k < rows; k++) {
+                __builtin_prefetch(ahead[k] + at);
+                _mm512_stream_si512((void *)(out + k * e->row + at), _mm512_loadu_si512(from[k] + at));
+            }
+    }
+    wn__stream_end();
+}
+
+static int32_t by_lines(const struct embedding *e, int64_t row_bytes)
+{
+    return e->streams && row_bytes % 64 == 0 && (uintptr_t)e->out % 64 == 0 && __builtin_cpu_supports("avx512f");
+}
+#else
+static const wn__parallel_body embed_lines = embed;
+static int32_t by_lines(const struct embedding *e, int64_t row_bytes)
+{
+    return (void)e, (void)row_bytes, 0;
+}
+#endif
+
 static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
@@ -60,7 +95,8 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.row = d->in[0].dim[1] * wn__dtype_size(d->out.dtype);
     WN_TRY(check_ids("embedding", e.ids, e.n, e.rows));
-    wn__parallel_for(e.row ? e.n : 0, WN_CPU_GRAIN * 4 / (e.row + 1) + 1, embed, &e);
+    wn__parallel_for(e.row ? e.n : 0, WN_CPU_GRAIN * 4 / (e.row + 1) + 1, by_lines(&e, e.row) ? embed_lines : embed,
+                     &e);
     return WN_OK;
 }
 
@@ -124,35 +160,34 @@ EMBED_GRAD(f64, double)
 
 #if defined(__SSE2__)
 /* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and writing
- * take turns line by line. By way of a block it took 1.2 times as long. */
+ * take turns line by line; by way of a block it took 1.2 times as long. Two rows side by
+ * side, as above: 66 to 69 % one by one, 77 to 80 so. */
+__attribute__((target("avx512f"), always_inline)) static inline void embed_grad_line(const struct embedding *e,
+                                                                                     int64_t v, int64_t at)
+{
+    const float *dy = (const float *)(const void *)e->table + at;
+    int64_t width = e->row, last = e->n - 1;
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
+        __builtin_prefetch(dy + e->place[k + 6 < last ? k + 6 : last] * width);
+        sum = _mm512_add_ps(sum, _mm512_loadu_ps(dy + e->place[k] * width));
+    }
+    _mm512_stream_ps((float *)(void *)e->out + v * width + at, sum);
+}
+
 __attribute__((target("avx512f"))) static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
-    const float *dy = (const float *)(const void *)e->table;
-    float *out = (float *)(void *)e->out;
-    int64_t width = e->row, last = e->n - 1, stop = row_at(e, end);
-    for (int64_t v = row_at(e, begin); v < stop; v++)
-        for (int64_t at = 0; at < width; at += 16) {
-            __m512 sum = _mm512_setzero_ps();
-            for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
-                __builtin_prefetch(dy + e->place[k + 2 < last ? k + 2 : last] * width + at);
-                sum = _mm512_add_ps(sum, _mm512_loadu_ps(dy + e->place[k] * width + at));
-            }
-            _mm512_stream_ps(out + v * width + at, sum);
+    int64_t stop = row_at(e, end);
+    for (int64_t v = row_at(e, begin); v < stop; v += 2)
+        for (int64_t at = 0; at < e->row; at += 16) {
+            embed_grad_line(e, v, at);
+            if (v + 1 < stop) embed_grad_line(e, v + 1, at);
         }
     wn__stream_end();
 }
-
-static int32_t by_lines(const struct embedding *e)
-{
-    return e->streams && e->row % 16 == 0 && (uintptr_t)e->out % 64 == 0 && __builtin_cpu_supports("avx512f");
-}
 #else
 static const wn__parallel_body embed_grad_lines = embed_grad_f32;
-static int32_t by_lines(const struct embedding *e)
-{
-    return (void)e, 0;
-}
 #endif
 
 static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -166,7 +201,9 @@ static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *
     WN_TRY(check_ids("embedding_grad", e.ids, e.n, e.rows));
     list_places(&e);
     int64_t grain = WN_CPU_GRAIN / (e.row + 1) + 1;
-    wn__parallel_body body = d->out.dtype == WN_F64 ? embed_grad_f64 : by_lines(&e) ? embed_grad_lines : embed_grad_f32;
+    wn__parallel_body body = d->out.dtype == WN_F64    ? embed_grad_f64
+                             : by_lines(&e, e.row * 4) ? embed_grad_lines
+                                                       : embed_grad_f32;
     wn__parallel_for(e.row ? e.n + e.rows : 0, grain, body, &e);
     return WN_OK;
 }

@@ -24,11 +24,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void turn_piece(
     uint32_t *out = t->out + i * t->out_step + j;
     __m512i row[4], of[4][4], to[WN_TURN];
     for (int g = 0; g < 4; g++) {
-        for (int k = 0; k < 4; k++) {
-            const uint32_t *from = in + (4 * g + k) * t->in_step;
-            wn__fetch_far(from, t->n0 * 4);
-            row[k] = _mm512_loadu_si512(from);
-        }
+        for (int k = 0; k < 4; k++) row[k] = _mm512_loadu_si512(in + (4 * g + k) * t->in_step);
         turn_quarters(row, of[g]);
     }
     for (int c = 0; c < 4; c++) { /* quarters of the same columns from the four groups of rows */
@@ -48,8 +44,12 @@ __attribute__((target("avx512f"), always_inline)) static inline void turn_piece(
 
 __attribute__((target("avx512f"))) static void turn_tile(const struct wn__tile *t)
 {
+    struct wn__ahead next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
     for (int64_t i = 0; i < t->n0; i += WN_TURN)
-        for (int64_t j = 0; j < t->n1; j += WN_TURN) turn_piece(t, i, j);
+        for (int64_t j = 0; j < t->n1; j += WN_TURN) {
+            wn__ask(&next, WN_TURN);
+            turn_piece(t, i, j);
+        }
 }
 
 int32_t wn__turns(void)

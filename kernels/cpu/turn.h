@@ -13,8 +13,9 @@ struct wn__tile {
     uint32_t *out;
     int64_t in_step, out_step; /* out[i * out_step + j] = in[i + j * in_step] */
     int64_t n0, n1;            /* of i, of j */
+    const uint32_t *next;      /* the input of the tile after this one, as large */
     int32_t streams;
 };
-/* What follows the tile along i is asked for. */
+/* The lines of the next tile are asked for meanwhile, row after row. */
 void wn__turn(const struct wn__tile *t);
 #endif

@@ -21,6 +21,8 @@ local forms = {
     { 'long columns', { 1030, 3 }, { 0 }, false, 'forward only' },
     { 'a long middle dim, few outputs', { 2, 6000, 3 }, { 1 }, false, 'forward only' },
     { 'wide columns', { 21, 2100 }, { 0 }, false, 'forward only' },
+    { 'many short rows', { 37, 21 }, { 1 }, false, 'forward only' },
+    { 'many short rows of whole lines', { 18, 64 }, { 1 }, false, 'forward only' },
 }
 
 local function reduction(name, f, options)

@@ -105,6 +105,8 @@ return {
             permute('swap', { 3, 4 }, 2, 1),
             permute('turn', { 2, 3, 4 }, 3, 1, 2),
             permute('heads', { 2, 3, 2, 4 }, 1, 3, 2, 4),
+            permute('heads, rows of whole lines', { 3, 5, 2, 16 }, 1, 3, 2, 4),
+            permute('rows of whole lines, f64', { 5, 3, 8, dtype = 'f64' }, 2, 1, 3),
             permute('large', { 33, 65 }, 2, 1),
             permute('by whole lines', { 48, 288 }, 2, 1),
             permute('by whole lines, i32, among others', { 3, 32, 2, 16, dtype = 'i32', gen = 'int:99' }, 4, 3, 1, 2),

@@ -79,6 +79,7 @@ return {
             embedding('batches, repeated', { 3, 5 }, ids(3, 2, 6)),
             embedding('one id', { 7, 3 }, ids(7)),
             embedding('no ids', { 7, 3 }, ids(7, 0)),
+            long(embedding('rows of whole lines', { 7, 16 }, ids(7, 3, 7))),
         },
         bad = {
             { inputs = { { 7, 3 }, { 4 } }, error = 'embedding: input 2 .*i32' },
