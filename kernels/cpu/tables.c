@@ -158,6 +158,24 @@ static int64_t row_at(const struct embedding *e, int64_t at)
 EMBED_GRAD(f32, float)
 EMBED_GRAD(f64, double)
 
+/* The same sums, in f32, rounded once. */
+WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
+{
+    const struct embedding *e = ctx;
+    const uint16_t *dy = (const uint16_t *)(const void *)e->table;
+    int64_t width = e->row, stop_row = row_at(e, end);
+    for (int64_t v = row_at(e, begin); v < stop_row; v++)
+        for (int64_t at = 0, m; at < width; at += m) {
+            float sum[WN_STREAM_BLOCK] = {0};
+            m = width - at < WN_STREAM_BLOCK ? width - at : WN_STREAM_BLOCK;
+            for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
+                const uint16_t *from = dy + e->place[k] * width + at;
+                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) sum[j] += wn_from_bf16(from[j]);
+            }
+            wn__round((uint16_t *)(void *)e->out + v * width + at, sum, m);
+        }
+}
+
 #if defined(__SSE2__)
 /* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and writing
  * take turns line by line; by way of a block it took 1.2 times as long. Two rows side by
@@ -202,6 +220,7 @@ static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *
     list_places(&e);
     int64_t grain = WN_CPU_GRAIN / (e.row + 1) + 1;
     wn__parallel_body body = d->out.dtype == WN_F64    ? embed_grad_f64
+                             : d->out.dtype == WN_BF16 ? embed_grad_bf16
                              : by_lines(&e, e.row * 4) ? embed_grad_lines
                                                        : embed_grad_f32;
     wn__parallel_for(e.row ? e.n + e.rows : 0, grain, body, &e);
@@ -364,7 +383,7 @@ wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d)
     int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
     switch (d->op) {
     case WN_OP_EMBEDDING: return embedding;
-    case WN_OP_EMBEDDING_GRAD: return is_float ? embedding_grad : wn__cpu_copies_kernel(d);
+    case WN_OP_EMBEDDING_GRAD: return is_float || d->out.dtype == WN_BF16 ? embedding_grad : NULL;
     case WN_OP_GATHER: return gathers[d->out.dtype][0] ? gather : NULL;
     case WN_OP_GATHER_GRAD: return is_float ? gather_grad : wn__cpu_copies_kernel(d);
     default: return NULL;

@@ -68,7 +68,7 @@ static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
 static int64_t workspace_embedding_grad(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t lists = (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
-    return wn__workspace_f32_copies(d, t) + (t->kind == WN_TARGET_CPU ? lists : 0);
+    return t->kind == WN_TARGET_CPU ? lists : 0;
 }
 
 const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, NULL,
