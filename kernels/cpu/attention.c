@@ -51,6 +51,31 @@ static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *
     return WN_OK;
 }
 
+void wn__attention_share(struct wn__attention_tasks *t, int64_t n, int64_t work)
+{
+    int64_t most = n / (WN_CPU_GRAIN_MATH / work + 1), threads = wn_cpu_threads();
+    t->n = n;
+    t->threads = most < 1 ? 1 : most < threads ? most : threads;
+    for (int64_t i = 0; i < t->threads; i++) {
+        uint64_t begin = (uint64_t)(n * i / t->threads), end = (uint64_t)(n * (i + 1) / t->threads);
+        atomic_init(&t->of[i].left, end << 32 | begin);
+    }
+}
+
+int64_t wn__attention_take(struct wn__attention_tasks *t, int64_t thread)
+{
+    for (int64_t i = 0; i < t->threads; i++) {
+        _Atomic uint64_t *of = &t->of[(thread + i) % t->threads].left;
+        uint64_t left = atomic_load_explicit(of, memory_order_relaxed), begin, end;
+        while (begin = left & 0xffffffff, end = left >> 32, begin < end) {
+            uint64_t rest = i == 0 ? end << 32 | (begin + 1) : (end - 1) << 32 | begin;
+            if (atomic_compare_exchange_weak_explicit(of, &left, rest, memory_order_relaxed, memory_order_relaxed))
+                return (int64_t)(i == 0 ? begin : end - 1);
+        }
+    }
+    return -1;
+}
+
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->out.dtype;

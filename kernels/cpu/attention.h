@@ -6,6 +6,7 @@
  * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head or take turns on it. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
+#include <stdatomic.h>
 #include <stdint.h>
 #include "cpu.h"
 
@@ -62,6 +63,20 @@ static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64
 /* bf16 only: the sums of one key head, rounded into out. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
 
+/* Tasks: each thread has a stretch of them, whose data its caches know from the op before, and when that is done takes the
+ * last ones of others. A core whose other half somebody else keeps busy is a seventh slower, and so would all be. */
+struct wn__attention_tasks {
+    int64_t n, threads;
+    struct {
+        _Atomic uint64_t left; /* the first, and above it the end */
+        uint64_t apart[7];     /* each in its own cache line */
+    } of[WN_CPU_THREADS_MAX];
+};
+/* threads: as many as are worth it where a task is `work` multiply-adds for each element of a head. */
+void wn__attention_share(struct wn__attention_tasks *t, int64_t n, int64_t work);
+/* The next task of this thread; -1 when there are no more. */
+int64_t wn__attention_take(struct wn__attention_tasks *t, int64_t thread);
+
 /* ---- tiles ---------------------------------------------------------------------------------------------- */
 /* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side
  * by side, and the products take it as it lies. */
@@ -73,8 +88,8 @@ struct wn__attention_ahead {
         const char *at;
         int64_t step, rows;
     } list[8];
-    int64_t bytes;
-    int32_t n, i; /* how many; the first with rows left */
+    int64_t bytes, credit; /* credit: work that no row was touched for */
+    int32_t n, i;          /* how many; the first with rows left */
 };
 static inline void wn__attention_expect(struct wn__attention_ahead *a, const void *base, int64_t at, int64_t step,
                                         int64_t rows, int32_t dtype)
@@ -84,6 +99,15 @@ static inline void wn__attention_expect(struct wn__attention_ahead *a, const voi
     a->list[a->n].step = step * bytes;
     a->list[a->n++].rows = rows;
 }
+
+/* s (keys, width), rows ld apart, all multiples of 16 but keys. Row j is for the columns from j + diagonal on: those of
+ * queries that see its key. */
+struct wn__attention_tile {
+    float *s;
+    uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
+    int64_t ld, keys, width, diagonal;
+    int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
+};
 
 /* c (m, n) = a b, or += when not first; a(i, k) = a[i * ai + k * ak], one of ai, ak is 1. b is 64-byte aligned, bk a
  * multiple of 16, rows readable to one too. Every output is one chain of k steps, acc = a b + acc. */
@@ -98,16 +122,9 @@ struct wn__attention_product {
     const float *back;                 /* NULL, or (n): what the columns of c are multiplied with first */
     struct wn__attention_ahead *ahead; /* or NULL */
     int32_t first;
+    const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
 };
 
-/* s (keys, width), rows ld apart, all multiples of 16 but keys. Row j is for the columns from j + diagonal on: those of
- * queries that see its key. */
-struct wn__attention_tile {
-    float *s;
-    uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
-    int64_t ld, keys, width, diagonal;
-    int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
-};
 #define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
 #define WN_ATTENTION_KEPT WN_ATTENTION_DRAWN
 #define WN_ATTENTION_EVERY (-((int64_t)1 << 40)) /* a diagonal that hides nothing */

@@ -19,6 +19,7 @@ struct forward {
     const struct wn__attention_kernel *kernel;
     int64_t wide;                 /* floats of a row in a tile: the head's size up to a multiple of 16 */
     int64_t queries, keys, tiles; /* of a tile; tiles of queries a head */
+    struct wn__attention_tasks tasks;
 };
 
 /* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
@@ -87,15 +88,15 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     }
     if (t.keys <= 0) return;
     struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,   1, w->query + at,
-                                           width,  w->weight, width,   NULL,      &keys->ahead, 1};
+                                           width,  w->weight, width,   NULL,      &keys->ahead, 1, NULL};
     float back[STRIP];
     wn__attention_scores(f->kernel, &scores, &t);
     if (k->causal) wn__attention_mask(&t);
     if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
     f->kernel->softmax(&t, w->best + c, w->sum + c, back);
-    struct wn__attention_product product = {k->size,    width,        t.keys,         keys->value,    1,
-                                            keys->step, w->weight,    width,          w->result + at, width,
-                                            back,       &keys->ahead, keys->key0 == 0};
+    struct wn__attention_product product = {k->size,         width, t.keys,         keys->value, 1,    keys->step,
+                                            w->weight,       width, w->result + at, width,       back, &keys->ahead,
+                                            keys->key0 == 0, NULL};
     wn__attention_over_keys(f->kernel, &product, &t);
 }
 
@@ -138,49 +139,53 @@ static void expect_keys(const struct forward *f, struct wn__attention_ahead *a, 
     wn__attention_expect(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
 }
 
-/* What is needed after the keys from key0 on: the next keys; or the rows of the result, and the next task's queries and
- * first keys. Heads of 256 positions gain 10 %, of 1024 3 %. */
-static struct wn__attention_ahead expect(const struct forward *f, const struct stretch *s, int64_t key0, int64_t next,
-                                         int64_t end)
+/* What is needed after the keys from key0 on: the next keys; with the last but one, the rows of the result, and the next
+ * task's queries and first keys too. Heads of 256 positions gain 10 %, of 1024 3 %. */
+static void expect(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0,
+                   int64_t next)
 {
     const struct wn__attention *k = f->k;
-    struct wn__attention_ahead a = {.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
-    if (key0 + f->keys < keys_seen(k, s)) {
-        expect_keys(f, &a, s, key0 + f->keys);
-        return a;
-    }
-    wn__attention_expect(&a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
-    if (next < end) {
+    int64_t left = keys_seen(k, s) - key0;
+    if (key0 > 0 && left <= f->keys) return;
+    *a = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    if (left > f->keys) expect_keys(f, a, s, key0 + f->keys);
+    if (left > 2 * f->keys) return;
+    wn__attention_expect(a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
+    if (next < f->tasks.n) {
         struct stretch to = stretch_of(f, next);
-        wn__attention_expect(&a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
-        expect_keys(f, &a, &to, 0);
+        wn__attention_expect(a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
+        expect_keys(f, a, &to, 0);
     }
-    return a;
 }
 
-static void run_tasks(int64_t begin, int64_t end, void *ctx)
+static void run_task(const struct forward *f, struct work *w, int64_t task)
 {
-    const struct forward *f = ctx;
     const struct wn__attention *k = f->k;
     const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
-    struct work w;
-    for (int64_t task = begin; task < end; task++) {
-        w.at = stretch_of(f, task);
-        load_queries(f, &w);
-        struct keys keys;
-        for (keys.key0 = 0; keys.key0 < keys_seen(k, &w.at); keys.key0 += f->keys) {
-            int64_t at = wn__attention_key(k, w.at.b, keys.key0, w.at.h / group);
-            keys.n = least(keys_seen(k, &w.at) - keys.key0, f->keys);
-            keys.key = wn__attention_see(k, at, keys.n, f->wide, w.key, &keys.step);
-            keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w.value, &keys.step);
-            keys.ahead = expect(f, &w.at, keys.key0, task + 1, end);
-            for (int64_t c = 0, width; c < w.at.all; c += width) {
-                width = strip_width(w.at.all, c);
-                run_strip(f, &w, c, width, &keys);
-            }
+    struct keys keys;
+    w->at = stretch_of(f, task);
+    load_queries(f, w);
+    for (keys.key0 = 0; keys.key0 < keys_seen(k, &w->at); keys.key0 += f->keys) {
+        int64_t at = wn__attention_key(k, w->at.b, keys.key0, w->at.h / group);
+        keys.n = least(keys_seen(k, &w->at) - keys.key0, f->keys);
+        keys.key = wn__attention_see(k, at, keys.n, f->wide, w->key, &keys.step);
+        keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w->value, &keys.step);
+        expect(f, &keys.ahead, &w->at, keys.key0, task + 1);
+        for (int64_t c = 0, width; c < w->at.all; c += width) {
+            width = strip_width(w->at.all, c);
+            run_strip(f, w, c, width, &keys);
         }
-        finish(f, &w);
     }
+    finish(f, w);
+}
+
+/* Every thread comes here once. */
+static void run_tasks(int64_t thread, int64_t end, void *ctx)
+{
+    struct forward *f = ctx;
+    struct work w;
+    (void)end;
+    for (int64_t task; (task = wn__attention_take(&f->tasks, thread)) >= 0;) run_task(f, &w, task);
 }
 
 void wn__attention_forward(const struct wn__attention *k)
@@ -190,5 +195,6 @@ void wn__attention_forward(const struct wn__attention *k)
     f.tiles = (k->time + most - 1) / most;
     f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
-    wn__parallel_for(k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1, run_tasks, &f);
+    wn__attention_share(&f.tasks, k->batch * k->heads * f.tiles, f.queries * k->time);
+    wn__parallel_for(f.tasks.threads, 1, run_tasks, &f);
 }

@@ -14,11 +14,12 @@
 #include "attention.h"
 #include "gemm.h"
 
-/* Keys, values: 16 KiB each, for bf16 only; queries and what is like them: 24 KiB each. With heads of 64 that is 64
- * keys and 96 queries. Weights of 1024 keys are held for 96 queries, 408 KiB; 615 KiB of the thread's stack in all. */
-#define KEY_FLOATS 4096
-#define KEYS 64
-#define QUERY_FLOATS 6144
+/* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96 keys
+ * for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads of 64 1 %.
+ * Weights of 1024 keys are held for 96 queries, 420 KiB; 780 KiB of the thread's stack in all. */
+#define KEY_FLOATS 8192
+#define KEYS 96
+#define QUERY_FLOATS 12288
 #define QUERIES 96
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
@@ -39,7 +40,9 @@ struct grad {
 #define EVERY_KEY (ALL_KEYS - 1)
 struct turns {
     const struct grad *r;
-    int64_t tiles; /* of queries a head */
+    struct wn__attention_tasks heads; /* the key heads that one thread has to itself, and ... */
+    int64_t whole;                    /* ... how many they are */
+    int64_t tiles, turns;             /* of queries a head, and a key head */
     _Atomic int64_t next;
     _Atomic int64_t done[SLOTS * SLOT]; /* turn ALL_KEYS + tiles of keys that it is done with */
 };
@@ -140,15 +143,15 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
     float back[QUERIES];
     const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
-    struct wn__attention_product product = {t.keys, t.width, k->size, key,  step, 1, w->query_turned + c,
-                                            w->all, t.s,     t.ld,    NULL, NULL, 1};
+    struct wn__attention_product product = {t.keys, t.width, k->size, key,  step,      1, w->query_turned + c,
+                                            w->all, t.s,     t.ld,    NULL, &w->ahead, 1, NULL};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->causal) wn__attention_mask(&t);
     r->kernel->softmax(&t, best + c, sum + c, back);
 }
 
-/* What is needed after these queries: the next tile of the head, or the first of the next head, with the keys, values
- * and sums that come with it. */
+/* What is needed after these keys: the rows of the gradient of these queries; the next tile of the head, or the first of
+ * the next head, with the keys, values and sums that come with it. */
 static void expect(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
@@ -157,6 +160,7 @@ static void expect(const struct grad *r, struct work *w)
     if (first >= k->time) first = 0, h++;
     if (h == k->heads) h = 0, b++;
     w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    wn__attention_expect(&w->ahead, k->out, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, k->dtype);
     if (b == k->batch) return;
     int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
     wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
@@ -182,7 +186,7 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
     struct wn__attention_product product = {t.keys, t.width, k->size, value, step,      1, w->dy_turned + c,
-                                            all,    ds,      all,     NULL,  &w->ahead, 1};
+                                            all,    ds,      all,     NULL,  &w->ahead, 1, NULL};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->p > 0) {
         t.kept = w->kept;
@@ -191,11 +195,11 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
     r->kernel->weigh(&t, ds, factor + c, w->shared + c);
-    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step,     ds,
-                                             all,     w->dq + c, all,    NULL, &w->ahead, key0 == 0};
+    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step,      ds,
+                                             all,     w->dq + c, all,    NULL, &w->ahead, key0 == 0, NULL};
     wn__attention_over_keys(r->kernel, &product, &t);
     product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
-                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0};
+                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0, NULL};
     wn__attention_over_queries(r->kernel, &product, &t);
     product.a = t.s;
     product.b = w->dy + c * r->wide;
@@ -211,10 +215,9 @@ static void wait_for(struct turns *t, int64_t turn, int64_t keys)
 }
 
 /* Until the tile of queries before this one is done with so many tiles of keys. */
-static void wait_before(const struct grad *r, const struct work *w, int64_t keys)
+static void wait_before(const struct work *w, int64_t keys)
 {
-    if (w->turns && w->turn % (w->turns->tiles * (r->k->heads / r->k->kv_heads)) != 0)
-        wait_for(w->turns, w->turn - 1, keys);
+    if (w->turns && w->turn % w->turns->turns != 0) wait_for(w->turns, w->turn - 1, keys);
 }
 
 static void tell(const struct work *w, int64_t keys)
@@ -228,22 +231,23 @@ static void run_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
     load_queries(r, w);
+    w->ahead.i = w->ahead.n = 0;
+    if (w->stop <= EXPECTING * r->keys) expect(r, w);
     for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
         weights(r, w, key0, w->best, w->sum);
         if (key0 < w->held) memcpy(w->then + key0 / r->keys * w->all, w->best, (size_t)w->all * sizeof *w->best);
     }
     for (int64_t c = 0; c < w->all; c++) w->sum[c] = 1.0f / w->sum[c];
-    w->ahead.i = w->ahead.n = 0;
     for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
         float best[QUERIES], sum[QUERIES] = {0};
         memcpy(best, w->best, sizeof best);
         if (key0 >= w->held) weights(r, w, key0, best, sum);
         if (w->ahead.n == 0 && key0 + EXPECTING * r->keys >= w->stop) expect(r, w);
-        wait_before(r, w, key0 / r->keys + 1);
+        wait_before(w, key0 / r->keys + 1);
         gradients(r, w, key0);
         tell(w, key0 / r->keys + 1);
     }
-    wait_before(r, w, EVERY_KEY);
+    wait_before(w, EVERY_KEY);
     tell(w, EVERY_KEY);
     multiply(w->dq, k->size * w->all, (float)k->scale);
     wn__attention_store_turned(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row, w->query);
@@ -257,65 +261,71 @@ static void run_tile(const struct grad *r, struct work *w, int64_t first)
     run_queries(r, w);
 }
 
-static void run_heads(int64_t begin, int64_t end, void *ctx)
+static void run_head(const struct grad *r, struct work *w, int64_t head)
 {
-    const struct grad *r = ctx;
     const struct wn__attention *k = r->k;
     int64_t group = k->heads / k->kv_heads;
-    struct work w;
-    w.turns = NULL;
-    for (int64_t task = begin; task < end; task++) {
-        w.b = task / k->kv_heads;
-        w.g = task % k->kv_heads;
-        for (w.h = w.g * group; w.h < (w.g + 1) * group; w.h++)
-            for (int64_t first = 0; first < k->time; first += r->queries) run_tile(r, &w, first);
-        wn__attention_round_sums(k, w.b, w.g);
-    }
+    w->b = head / k->kv_heads;
+    w->g = head % k->kv_heads;
+    w->turns = NULL;
+    for (w->h = w->g * group; w->h < (w->g + 1) * group; w->h++)
+        for (int64_t first = 0; first < k->time; first += r->queries) run_tile(r, w, first);
+    wn__attention_round_sums(k, w->b, w->g);
 }
 
-/* Every thread comes here once, and takes turns while there are any. */
-static void run_turns(int64_t begin, int64_t end, void *ctx)
+static void run_turn(const struct turns *t, struct work *w)
+{
+    const struct grad *r = t->r;
+    const int64_t heads = r->k->heads, group = heads / r->k->kv_heads;
+    int64_t head = t->whole * group + w->turn / t->tiles;
+    w->b = head / heads;
+    w->h = head % heads;
+    w->g = w->h / group;
+    if (w->turn >= SLOTS) wait_for(w->turns, w->turn - SLOTS, EVERY_KEY); /* its slot is this one's now */
+    run_tile(r, w, w->turn % t->tiles * r->queries);
+}
+
+/* Every thread comes here once: takes heads while there are any, then turns with the rest. */
+static void run_tasks(int64_t thread, int64_t end, void *ctx)
 {
     struct turns *t = ctx;
-    const struct grad *r = t->r;
-    const int64_t heads = r->k->heads;
+    const struct wn__attention *k = t->r->k;
     struct work w;
+    (void)end;
+    for (int64_t head; (head = wn__attention_take(&t->heads, thread)) >= 0;) run_head(t->r, &w, head);
     w.turns = t;
-    (void)begin, (void)end;
-    while ((w.turn = atomic_fetch_add(&t->next, 1)) < r->k->batch * heads * t->tiles) {
-        w.b = w.turn / t->tiles / heads;
-        w.h = w.turn / t->tiles % heads;
-        w.g = w.h / (heads / r->k->kv_heads);
-        if (w.turn >= SLOTS) wait_for(t, w.turn - SLOTS, EVERY_KEY); /* its slot is this one's now */
-        run_tile(r, &w, w.turn % t->tiles * r->queries);
-    }
+    while ((w.turn = atomic_fetch_add(&t->next, 1)) < (k->batch * k->kv_heads - t->whole) * t->turns) run_turn(t, &w);
 }
 
 static void round_heads(int64_t begin, int64_t end, void *ctx)
 {
-    const struct wn__attention *k = ctx;
-    for (int64_t task = begin; task < end; task++) wn__attention_round_sums(k, task / k->kv_heads, task % k->kv_heads);
+    const struct turns *t = ctx;
+    const struct wn__attention *k = t->r->k;
+    for (int64_t head = t->whole + begin; head < t->whole + end; head++)
+        wn__attention_round_sums(k, head / k->kv_heads, head % k->kv_heads);
 }
 
-/* Whether whole heads would leave threads without work for more than an eighth of it. */
-static int32_t in_turns(const struct grad *r, int64_t heads)
+/* How many heads threads take turns with, so that none is without work for long: what is left of equal parts, and where
+ * a head is much of a part, one more each. */
+static int64_t heads_in_turns(const struct grad *r, int64_t heads, int64_t turns)
 {
-    int64_t threads = wn_cpu_threads(), rounds = (heads + threads - 1) / threads;
-    int64_t work = heads * r->k->heads / r->k->kv_heads * r->k->time * r->k->time;
-    return (rounds * threads - heads) * 8 > heads && r->k->time > r->queries && work >= 2 * WN_CPU_GRAIN_MATH;
+    int64_t threads = wn_cpu_threads(), work = heads * turns * r->queries * r->k->time;
+    if (threads == 1 || r->k->time <= r->queries || work < 2 * WN_CPU_GRAIN_MATH || heads >= 8 * threads) return 0;
+    return heads % threads + (heads >= 4 * threads ? threads : 0);
 }
 
 void wn__attention_grad(const struct wn__attention *k)
 {
     struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    struct turns t = {.r = &r};
     const int64_t heads = k->batch * k->kv_heads;
     r.queries = least(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
     r.keys = wn__attention_keys(k, KEY_FLOATS, KEYS);
-    if (in_turns(&r, heads)) {
-        struct turns t = {.r = &r, .tiles = (k->time + r.queries - 1) / r.queries};
-        wn__parallel_for(wn_cpu_threads(), 1, run_turns, &t);
-        if (k->dtype == WN_BF16) wn__parallel_for(heads, WN_CPU_GRAIN_MATH / k->time + 1, round_heads, (void *)k);
-    } else {
-        wn__parallel_for(heads, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1, run_heads, &r);
-    }
+    t.tiles = (k->time + r.queries - 1) / r.queries;
+    t.turns = t.tiles * (k->heads / k->kv_heads);
+    t.whole = heads - heads_in_turns(&r, heads, t.turns);
+    wn__attention_share(&t.heads, t.whole, k->time * k->time);
+    wn__parallel_for(t.whole < heads ? wn_cpu_threads() : t.heads.threads, 1, run_tasks, &t);
+    if (k->dtype == WN_BF16 && t.whole < heads)
+        wn__parallel_for(heads - t.whole, WN_CPU_GRAIN_MATH / k->time + 1, round_heads, &t);
 }

@@ -114,16 +114,8 @@ void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct 
                              const struct wn__attention_tile *t)
 {
     struct wn__attention_product part = *p;
-    for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
-        part.k = s.rows;
-        part.n = p->n - s.column;
-        part.a = p->a + s.row * p->ak;
-        part.b = p->b + s.row * p->bk + s.column;
-        part.c = p->c + s.column;
-        part.back = s.row == 0 && p->back ? p->back + s.column : NULL;
-        part.first = s.row == 0 && p->first;
-        g->multiply(&part);
-    }
+    part.seen = t;
+    g->multiply(&part);
 }
 
 void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
@@ -165,12 +157,11 @@ WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, 
     for (int64_t r = 0; r < m; r++) _Pragma("omp simd") for (int64_t c = 0; c < n; c++) x[r * ld + c] *= factor[c];
 }
 
-/* By the tile of the large products. */
-static void multiply(const struct wn__attention_product *p)
+/* By the tile of the large products; every column takes every step. */
+static void multiply_all(const struct wn__attention_product *p)
 {
     const struct wn__gemm_kernel *g = wn__gemm_best();
     struct wn__gemm_tile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .ahead_near = 1};
-    if (p->back) scale_columns(p->c, p->m, p->n, p->ldc, p->back);
     for (int64_t column = 0; column < p->n; column += g->nr) {
         t.n = least(p->n - column, g->nr);
         for (int64_t k = 0; k < p->k; k += WN_GEMM_KC) {
@@ -186,6 +177,24 @@ static void multiply(const struct wn__attention_product *p)
             }
         }
     }
+}
+
+/* Where columns take as many steps as they see keys: the steps that are for the same columns at a time. */
+static void multiply(const struct wn__attention_product *p)
+{
+    struct wn__attention_product part = *p;
+    if (p->back) scale_columns(p->c, p->m, p->n, p->ldc, p->back);
+    if (!p->seen) multiply_all(p);
+    else
+        for (struct piece s = piece_from(p->seen, 0); s.rows > 0; s = piece_from(p->seen, s.row + s.rows)) {
+            part.k = s.rows;
+            part.n = p->n - s.column;
+            part.a = p->a + s.row * p->ak;
+            part.b = p->b + s.row * p->bk + s.column;
+            part.c = p->c + s.column;
+            part.first = s.row == 0 && p->first;
+            multiply_all(&part);
+        }
 }
 
 /* ---- softmax, portable ------------------------------------------------------------------------------------- */

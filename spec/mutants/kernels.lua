@@ -49,8 +49,8 @@ return {
     {
         name = 'attention adds to a sum under an old maximum',
         file = 'kernels/cpu/attention_tile.c',
-        old = '        part.back = s.row == 0 && p->back ? p->back + s.column : NULL;',
-        new = '        part.back = NULL;',
+        old = '    part.seen = t;',
+        new = '    part.seen = t, part.back = NULL;',
         spec = 'spec/op_spec.lua',
         filter = 'attention',
     },
@@ -69,6 +69,13 @@ return {
         new = '(int32_t)(j + t->diagonal - column - 1);',
         spec = 'spec/op_spec.lua',
         filter = 'attention',
+    },
+    {
+        name = 'attention stops a step early at the diagonal with AVX-512',
+        file = 'kernels/cpu/attention_avx512.c',
+        old = 'run_steps(p, &s, steps[2] - steps[1], 2,',
+        new = 'run_steps(p, &s, steps[2] - steps[1] - 1, 2,',
+        spec = 'spec/attention_spec.lua',
     },
     {
         name = 'attention draws other words with AVX-512',
