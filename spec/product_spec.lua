@@ -81,10 +81,16 @@ describe('the tiles of products', function()
         end
     end)
 
-    -- Past the size from which results go around the caches.
-    it('are right where they stream', function()
+    -- A short k: rows of tiles in one go, whole and cut off on both sides; then past the size from which results go
+    -- around the caches.
+    it('are right where k is short', function()
         for level = 0, 3 do
-            if C.products_level(level) == level then try(level, 1, { 1 }, { 2056 }, { 2080 }, { 5 }) end
+            if C.products_level(level) == level then
+                try(level, 0, { 1 }, { 533 }, { 515 }, { 3, 64 })
+                try(level, 0, { 1 }, { 1027 }, { 1040 }, { 5 })
+                try(level, 1, { 1, 2 }, { 141 }, { 171 }, { 5, 32 })
+                try(level, 1, { 1 }, { 2059 }, { 2080 }, { 5 })
+            end
         end
     end)
 end)

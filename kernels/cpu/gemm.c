@@ -1,11 +1,13 @@
 /* The f32 product's driver: cuts a batch of products into blocks, one a task, and feeds the tile of this machine.
- * Four ways through a block; an output's chain over k is the same in all of them (gemm.h):
+ * Five ways through a block; an output's chain over k is the same in all of them (gemm.h):
  *   general   strips of B packed once for all rows; A is read in place, or packed where that is cheaper;
  *   in place  B's rows lie along the columns: the first tile of a strip packs it while it computes;
  *   swapped   few rows, and B's rows lie along k (a layer's forward): c' = B a', so that only A, the small one, is
  *             packed, and B is read once, whole rows of it, where it lies. Partial sums wait in a buffer and turn at
  *             the end;
- *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm_few.c.
+ *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm_few.c;
+ *   short k   many outputs of few steps (a layer's dW at a small batch): what counts is that outputs are written in
+ *             long runs, and that the start and the end of a tile cost little.
  * The first two go block by block: all of k for as many outputs as the second cache holds, then the next ones. (k
  * outside instead, over all outputs, writes and reads c once a stretch: 1.2 to 1.5 times slower where k is 384 to 3072
  * and the caches are shared with others.)
@@ -15,17 +17,24 @@
 #include "gemm.h"
 #include "stream.h"
 
-#define SWAP_ROWS 64      /* rows of A up to which swapping pays */
-#define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
-#define SWAP_SUMS 8192    /* 32768: the same */
-#define DIRECT_ROWS 192   /* rows of A from which it is read in place */
-#define TALL 512          /* rows of a block when A is read in place */
-#define BLOCK 49152       /* outputs of a block */
+#define LINE 16      /* columns are cut at multiples: whole strips, 48, left parts of 1024 columns unequal by 6 % */
+#define SWAP_ROWS 64 /* rows of A up to which swapping pays */
+#define SWAP_PACKED 65536     /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
+#define SWAP_SUMS 8192        /* 32768: the same */
+#define DIRECT_ROWS 192       /* rows of A from which it is read in place */
+#define TALL 512              /* rows of a block when A is read in place */
+#define BLOCK 49152           /* outputs of a block; 24576: the same */
+#define A_FLOATS 16384        /* packed rows of A of a block */
+#define SHORT_K 64            /* k up to which a row of tiles is made in one go ... */
+#define SHORT_LEAST (1 << 18) /* ... of so many outputs; with half as many: the same, 3 % less where a core is shared */
+#define SHORT_A BLOCK         /* packed rows of A then: B is packed again for each of them */
+#define STREAM_LEAST (1 << 20) /* outputs that go past the caches then */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_kernel *kernel;
     struct wn__gemm_cut cut;
+    int32_t brief; /* k is short */
     int32_t stream;
 };
 
@@ -143,6 +152,19 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
     }
 }
 
+/* ---- packing B ------------------------------------------------------------------------------------------ */
+
+/* A strip: n columns of B, (kc, nr), zeros beyond n. */
+static void pack_strip(const struct job *w, const float *b, int64_t n, int64_t kc, float *to)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t nr = w->kernel->nr;
+    if (n < nr) memset(to, 0, (size_t)(kc * nr) * sizeof *to);
+    if (p->bk == 1) w->kernel->transpose(b, p->bj, n, kc, to, nr);
+    else
+        for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * p->bk, (size_t)n * sizeof *to);
+}
+
 /* ---- few rows: gemm_few.c ----------------------------------------------------------------------------------- */
 
 static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
@@ -157,10 +179,7 @@ static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part 
 
 static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, int64_t kc, float *to)
 {
-    for (int64_t k = 0; k < kc; k++, b += f->p->bk, to += f->nr) {
-        memcpy(to, b, (size_t)n * sizeof *to);
-        if (n < f->nr) memset(to + n, 0, (size_t)(f->nr - n) * sizeof *to);
-    }
+    pack_strip(f->job, b, n, kc, to);
 }
 
 static void store_few(const float *sums, const void *bias, int64_t n, void *c)
@@ -174,7 +193,7 @@ static void store_few(const float *sums, const void *bias, int64_t n, void *c)
 /* What a stretch's tiles touch while they compute. */
 struct ahead {
     const float *strip, *rows; /* the next strip of B; the next stretch of A when it is to be packed, else NULL */
-    int64_t quarters;          /* of the steps of `rows`, touched already */
+    int64_t parts, given;      /* of rows: quarters of its steps, four lines of each; given: touched already */
 };
 
 /* Four cache lines together, as memory likes it, of each row from `from` on; rows `row` floats apart. */
@@ -195,8 +214,9 @@ static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct 
         touch_rows(to->strip + (i >> 1) * quarter * p->bj + (i & 1) * 2 * quarter, p->bj, t);
     } else if (p->bk != 1 && i < 4) {
         touch_rows(to->strip + i * quarter * p->bk, p->bk, t);
-    } else if (to->rows && to->quarters < 4) {
-        touch_rows(to->rows + to->quarters++ * quarter * p->ak, p->ak, t);
+    } else if (to->rows && to->given < to->parts) {
+        touch_rows(to->rows + (to->given >> 2) * 64 + (to->given & 3) * quarter * p->ak, p->ak, t);
+        to->given++;
     } else {
         t->ahead = (const char *)(t->a + w->kernel->mr * t->ai);
         t->ahead_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
@@ -205,24 +225,21 @@ static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct 
     }
 }
 
-/* One stretch of k of a block: every strip of B in turn. packed_a NULL: A is read in place. */
-static void run_strips(const struct job *w, const struct block *q, int64_t k, int64_t kc, const float *packed_a)
+/* One stretch of k of a block: every strip of B in turn. t says where A and the sums are. */
+static void run_strips(const struct job *w, const struct block *q, int64_t k, struct wn__gemm_tile t)
 {
     float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t mr = w->kernel->mr, nr = w->kernel->nr, rows = q->row1 - q->row0, last = k + kc == p->k;
-    int64_t after = last ? 0 : k + kc;
-    struct wn__gemm_tile t = {.kc = kc, .ldc = p->n, .first = k == 0, .stream = w->stream};
-    struct ahead ahead = {.rows = packed_a && p->ak != 1 ? q->a + q->row0 * p->ai + after * p->ak : NULL};
-    t.ai = packed_a ? 1 : p->ai;
-    t.ak = packed_a ? mr : p->ak;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr, rows = q->row1 - q->row0, kc = t.kc, last = k + kc == p->k;
+    int64_t after = last ? 0 : k + kc, group = mr * (t.ak == 1 ? t.ai : kc);
+    const float *a = t.a;
+    float *sums = t.c, *c = q->c + q->row0 * p->n;
+    struct ahead ahead = {.parts = (rows + 63) / 64 * 4};
+    if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + after * p->ak;
     for (int64_t column = q->column0; column < q->column1; column += nr) {
         const float *b = q->b + column * p->bj + k * p->bk;
         t.n = least(q->column1 - column, nr);
-        if (p->bk == 1) {
-            if (t.n < nr) memset(packed_b, 0, sizeof packed_b);
-            w->kernel->transpose(b, p->bj, t.n, kc, packed_b, nr);
-        }
+        if (p->bk == 1) pack_strip(w, b, t.n, kc, packed_b);
         t.bias = p->bias && last ? (const float *)p->bias + column : NULL;
         ahead.strip = b + nr * p->bj;
         if (column + nr >= q->column1) ahead.strip = q->b + (last ? q->column1 : q->column0) * p->bj + after * p->bk;
@@ -230,8 +247,9 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
             t.copy = i == 0 && p->bk != 1 ? packed_b : NULL;
             t.b = t.copy ? b : packed_b;
             t.bk = t.copy ? p->bk : nr;
-            t.a = packed_a ? packed_a + i * kc : q->a + (q->row0 + i) * p->ai + k * p->ak;
-            t.c = q->c + (q->row0 + i) * p->n + column;
+            t.a = a + i / mr * group;
+            t.out = last ? c + i * p->n + column : NULL;
+            t.c = last && t.first ? t.out : sums + i * t.ldc + column - q->column0; /* one stretch: no sums */
             t.m = least(rows - i, mr);
             look_ahead(w, &ahead, i / mr, &t);
             w->kernel->tile(&t);
@@ -240,26 +258,85 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
     }
 }
 
-/* A block of which the sums and what is packed of A stay in the second cache: all of k for it, then the next one. */
+/* A block of which the sums and what is packed of A stay in the second cache: all of k for it, then the next one. The
+ * sums are dense and c is written once: with c itself for sums, its rows meet in few of the cache's sets. */
 static void run_block(const struct job *w, const struct block *q, int32_t direct)
 {
-    float packed_a[WN_GEMM_A_FLOATS] __attribute__((aligned(64)));
+    float sums[BLOCK] __attribute__((aligned(64)));
+    float packed_a[A_FLOATS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0, k = 0;
+    struct wn__gemm_tile t = {.c = sums, .ldc = (q->column1 - q->column0 + 15) / 16 * 16, .out_ld = p->n};
+    t.ai = direct ? p->ai : 1;
+    t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */
-        int64_t kc = least(p->k - k, WN_GEMM_KC);
-        if (!direct) pack_a(w, q->a + q->row0 * p->ai + k * p->ak, rows, kc, packed_a);
-        run_strips(w, q, k, kc, direct ? NULL : packed_a);
-        k += kc;
+        const float *a = q->a + q->row0 * p->ai + k * p->ak;
+        t.first = k == 0;
+        t.kc = least(p->k - k, WN_GEMM_KC);
+        t.a = direct ? a : packed_a;
+        if (!direct) pack_a(w, a, rows, t.kc, packed_a);
+        run_strips(w, q, k, t);
+        k += t.kc;
     } while (k < p->k);
+}
+
+/* ---- short k --------------------------------------------------------------------------------------------- */
+
+/* Strips that begin at b, side by side, times 8 rows at t->a, into c. */
+static void run_short_rows(const struct job *w, const float *b, int64_t columns, const float *bias, float *c,
+                           struct wn__gemm_tile t)
+{
+    int64_t nr = w->kernel->nr, j = 0;
+    if (w->kernel->sweep && t.m == w->kernel->mr && !bias) {
+        const struct wn__gemm_sweep s = {t.kc, columns / nr, t.a, b, c, t.ldc, t.stream};
+        w->kernel->sweep(&s);
+        j = s.strips * nr;
+    }
+    for (; j < columns; j += nr) {
+        t.n = least(columns - j, nr);
+        t.b = b + j * t.kc;
+        t.ahead = (const char *)(t.b + nr * t.kc);
+        t.c = c + j;
+        t.bias = bias ? bias + j : NULL;
+        w->kernel->tile(&t);
+    }
+}
+
+/* All of k in one stretch, and a tile of rows goes over all columns that are packed before the next rows do: so the
+ * lines of a row are written one after the other, and a call makes more than a few steps. */
+static void run_short(const struct job *w, const struct block *q)
+{
+    float packed_a[SHORT_A] __attribute__((aligned(64)));
+    float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr, kc = p->k;
+    int64_t tall = SHORT_A / kc / mr * mr, wide = WN_GEMM_B_FLOATS / kc / nr * nr;
+    struct wn__gemm_tile t = {.kc = kc, .ai = 1, .ak = mr, .bk = nr, .ldc = p->n, .first = 1, .stream = w->stream};
+    t.ahead_near = 1;
+    t.ahead_step = 64;
+    for (int64_t row = q->row0; row < q->row1; row += tall) {
+        int64_t rows = least(q->row1 - row, tall);
+        pack_a(w, q->a + row * p->ai, rows, kc, packed_a);
+        for (int64_t column = q->column0; column < q->column1; column += wide) {
+            int64_t columns = least(q->column1 - column, wide);
+            for (int64_t j = 0; j < columns; j += nr)
+                pack_strip(w, q->b + (column + j) * p->bj, least(columns - j, nr), kc, packed_b + j * kc);
+            for (int64_t i = 0; i < rows; i += mr) {
+                t.m = least(rows - i, mr);
+                t.a = packed_a + i * kc;
+                run_short_rows(w, packed_b, columns, p->bias ? (const float *)p->bias + column : NULL,
+                               q->c + (row + i) * p->n + column, t);
+            }
+        }
+    }
 }
 
 static void run_general(const struct job *w, const struct block *q)
 {
     const struct wn__gemm *p = w->p;
-    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, kc = least(p->k, WN_GEMM_KC);
+    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
     int32_t direct = p->ak == 1 && rows >= DIRECT_ROWS;
-    int64_t most = direct ? TALL : WN_GEMM_A_FLOATS / (kc > 16 ? kc : 16);
+    int64_t most = direct ? TALL : A_FLOATS / WN_GEMM_KC;
     int64_t parts = (rows + most - 1) / most, tall = least((rows / parts + mr) / mr * mr, most / mr * mr);
     int64_t wide = p->k <= WN_GEMM_KC ? p->n : BLOCK / tall / w->kernel->nr * w->kernel->nr;
     for (int64_t row = q->row0; row < q->row1; row += tall)
@@ -294,6 +371,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column1 = t.column1};
         if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else if (p->bk != 1 && w->kernel->carry && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
+        else if (w->brief) run_short(w, &q);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -304,10 +382,10 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
     struct job w = {.p = p, .kernel = wn__gemm_best()};
-    w.cut = wn__gemm_cut(p, w.kernel->mr, w.kernel->nr);
+    w.cut = wn__gemm_cut(p, w.kernel->mr, LINE);
+    w.brief = !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
     /* Written once and larger than the caches: do not read it in first. Whole lines only. */
-    w.stream =
-        !p->map && p->k <= WN_GEMM_KC / 2 && p->n % 16 == 0 && numel >= (int64_t)1 << 20 && (uintptr_t)p->c % 64 == 0;
+    w.stream = w.brief && p->n % LINE == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
     wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

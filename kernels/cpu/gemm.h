@@ -54,9 +54,8 @@ struct wn__gemm_tile;
 void wn__gemm_along(struct wn__gemm_tile *t, const float *next);
 int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 
-#define WN_GEMM_A_FLOATS 8192 /* packed rows of A, or partial sums */
 #define WN_GEMM_B_FLOATS 6144 /* a packed strip */
-#define WN_GEMM_KC 128        /* k steps a packed strip holds */
+#define WN_GEMM_KC 128        /* k steps a packed strip holds; 96: 0-3 % less, 64: 1-8 % */
 #define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
 #define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
 #define WN_GEMM_FAR_STEPS_BF16 2
@@ -72,8 +71,10 @@ struct wn__gemm_tile {
     const float *b;
     int64_t bk;  /* b(k, j) = b[k * bk + j]; a multiple of 16, and b 64-byte aligned, unless `copy` is set */
     float *copy; /* NULL, or: b lies in place, n columns wide; leave the packed strip (kc, nr) here */
-    float *c;
-    int64_t ldc, m, n;     /* c (m, n), rows ldc apart; m <= mr, n <= nr */
+    float *c;    /* (m, n) sums, rows ldc apart; m <= mr, n <= nr */
+    int64_t ldc, m, n;
+    float *out; /* NULL, or: where the sums go instead, rows out_ld apart */
+    int64_t out_ld;
     const float *bias;     /* (n) added last, or NULL */
     const float *row_bias; /* (m) added last, or NULL */
     int32_t first;         /* start at zero instead of c */
@@ -104,12 +105,22 @@ struct wn__gemm_carry {
     const float *ahead; /* rows that are to be packed later: touched */
 };
 
+/* c (mr, strips * width) = a (kc, mr)^T b (strips, kc, width), a and b dense and packed. */
+struct wn__gemm_sweep {
+    int64_t kc, strips;
+    const float *a, *b;
+    void *c;
+    int64_t ldc;    /* elements from row to row of c */
+    int32_t stream; /* as a tile's */
+};
+
 struct wn__gemm_kernel {
     int32_t mr, nr; /* nr: a multiple of 16 */
     void (*tile)(const struct wn__gemm_tile *t);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL */
+    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL; strips of nr columns */
 };
 
 /* ---- few rows (gemm_few.c) ------------------------------------------------------------------------------ */
@@ -147,6 +158,7 @@ struct wn__gemm_bf16_kernel {
      * step s; zeros for i beyond rows and beyond k. One of xi, xk is 1. */
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
+    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL; strips of 32 columns */
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */

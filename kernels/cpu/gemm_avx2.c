@@ -27,8 +27,9 @@ ISA_INLINE void pack_strip(const struct wn__gemm_tile *t)
     }
 }
 
-/* c (6, 16), rows ldc apart: the whole of k. */
-ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t bk, float *c, int64_t ldc)
+/* out (6, 16), rows ld apart: what c (6, 16), rows ldc apart, becomes over the whole of k. */
+ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
+                          float *out, int64_t ld)
 {
     __m256 acc[MR][2];
     const float *row[MR]; /* rows beyond m repeat the last one */
@@ -57,8 +58,8 @@ ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t
     }
 #pragma GCC unroll 6
     for (int32_t i = 0; i < MR; i++) {
-        _mm256_storeu_ps(c + i * ldc, acc[i][0]);
-        _mm256_storeu_ps(c + i * ldc + 8, acc[i][1]);
+        _mm256_storeu_ps(out + i * ld, acc[i][0]);
+        _mm256_storeu_ps(out + i * ld + 8, acc[i][1]);
     }
 }
 
@@ -66,18 +67,25 @@ ISA static void tile(const struct wn__gemm_tile *t)
 {
     float edge[MR * NR] __attribute__((aligned(32))) = {0};
     int32_t whole = t->m == MR && t->n == NR;
-    float *c = whole ? t->c : edge;
-    int64_t ldc = whole ? t->ldc : NR;
-    if (!whole && !t->first)
-        for (int64_t i = 0; i < t->m; i++)
-            for (int64_t j = 0; j < t->n; j++) edge[i * NR + j] = t->c[i * t->ldc + j];
+    float *out = t->out ? t->out : t->c;
+    int64_t ld = t->out ? t->out_ld : t->ldc;
+    const float *b = t->copy ? t->copy : t->b;
+    int64_t bk = t->copy ? NR : t->bk;
     if (t->copy) pack_strip(t);
-    run_steps(t, t->copy ? t->copy : t->b, t->copy ? NR : t->bk, c, ldc);
-    if (whole && !t->bias && !t->row_bias) return;
+    if (whole) {
+        run_steps(t, b, bk, t->c, t->ldc, out, ld);
+        if (!t->bias && !t->row_bias) return;
+    } else {
+        for (int64_t i = 0; i < t->m && !t->first; i++)
+            for (int64_t j = 0; j < t->n; j++) edge[i * NR + j] = t->c[i * t->ldc + j];
+        run_steps(t, b, bk, edge, NR, edge, NR);
+    }
+    const float *sums = whole ? out : edge;
+    int64_t lds = whole ? ld : NR;
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) {
-            float sum = t->bias ? c[i * ldc + j] + t->bias[j] : c[i * ldc + j];
-            t->c[i * t->ldc + j] = t->row_bias ? sum + t->row_bias[i] : sum;
+            float sum = t->bias ? sums[i * lds + j] + t->bias[j] : sums[i * lds + j];
+            out[i * ld + j] = t->row_bias ? sum + t->row_bias[i] : sum;
         }
 }
 
@@ -123,7 +131,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx2(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL, NULL};
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
 }
 #else

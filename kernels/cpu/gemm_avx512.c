@@ -3,7 +3,7 @@
 #include "gemm.h"
 
 #if defined(__x86_64__)
-#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma"
+#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,prfchw"
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
 #include "tile_avx512.h"
@@ -30,7 +30,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx512(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, carry};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, carry, sweep};
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("fma"))
         return NULL;

@@ -4,8 +4,8 @@
  * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
- * `swapped` is gemm.c's: few rows, B's rows along k; `streamed` is for a short k and a large result. An output's chain
- * over k depends on k alone; bits depend on neither cut nor thread count. */
+ * `swapped` and `short k` are gemm.c's. An output's chain over k depends on k alone; bits depend on neither cut nor
+ * thread count. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
@@ -21,15 +21,19 @@
 #define FEW_LEAST 16      /* rows of A from which gemm_few.c's way pays; at 8 it takes 1.1-1.5 times as long */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
 #define TALL 512          /* rows of a block when A is read in place */
-#define COLUMN_UNIT 96    /* columns are cut at multiples: two strips, three cache lines of c */
-#define STREAM_WIDTH 32   /* columns of a strip then: a line of a row */
-#define STREAM_K 32       /* k up to which c may go past the caches; at 64 its narrower strips cost 10 % */
+#define LINE 32           /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
+#define BLOCK_UNIT 96     /* columns of a block, at multiples: two strips, three cache lines of c */
+#define SHORT_K 32        /* k up to which a row of tiles is made in one go; at 64 its narrower strips cost 10 % ... */
+#define SHORT_LEAST (1 << 14)  /* ... of so many outputs; with fewer it made no difference */
+#define SHORT_WIDTH 32         /* columns of a strip then: a line of a row */
+#define STREAM_LEAST (1 << 22) /* outputs that go past the caches then */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_bf16_kernel *kernel;
     struct wn__gemm_cut cut;
     int32_t in_place; /* words of k lie whole in memory, where k runs along it */
+    int32_t brief;    /* k is short */
     int32_t stream;
 };
 
@@ -73,7 +77,7 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
     if (own) return *own;
     const struct wn__gemm_kernel *f32 = wn__gemm_best();
-    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL};
+    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL, NULL};
 }
 
 /* ---- swapped --------------------------------------------------------------------------------------- */
@@ -257,18 +261,37 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
         round_row(sums + i * t.ldc, bias, columns, q->c + (q->row0 + i) * p->n + q->column0);
 }
 
-/* ---- past the caches ------------------------------------------------------------------------------------- */
+/* ---- short k --------------------------------------------------------------------------------------------- */
 
-/* A short k and a result larger than the caches: all of it in one stretch. A tile of rows goes over a packed stretch of
- * columns before the next rows do, so that the lines of a row are written one after the other. */
-static void run_streamed(const struct job *w, const struct block *q)
+/* gemm.c's run_short_rows. */
+static void run_short_rows(const struct job *w, const float *b, int64_t columns, const uint16_t *bias, uint16_t *c,
+                           struct wn__gemm_tile t)
+{
+    int64_t j = 0;
+    if (t.m == w->kernel->mr && !bias) {
+        const struct wn__gemm_sweep s = {t.kc, columns / SHORT_WIDTH, t.a, b, c, t.half_ld, t.stream};
+        w->kernel->sweep(&s);
+        j = s.strips * SHORT_WIDTH;
+    }
+    for (; j < columns; j += SHORT_WIDTH) {
+        t.n = least(columns - j, SHORT_WIDTH);
+        t.b = b + j * t.kc;
+        t.ahead = (const char *)(t.b + SHORT_WIDTH * t.kc);
+        t.half = c + j;
+        t.half_bias = bias ? bias + j : NULL;
+        w->kernel->tile(&t);
+    }
+}
+
+/* gemm.c's run_short: all of k in one stretch, and the lines of a row are written one after the other. */
+static void run_short(const struct job *w, const struct block *q)
 {
     float packed_a[A_WORDS] __attribute__((aligned(64)));
     float packed_b[B_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     const int64_t mr = w->kernel->mr, steps = (p->k + 1) / 2;
-    const int64_t tall = A_WORDS / steps / mr * mr, wide = B_WORDS / steps / STREAM_WIDTH * STREAM_WIDTH;
-    struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = mr, .bk = STREAM_WIDTH, .first = 1, .stream = 1};
+    const int64_t tall = A_WORDS / steps / mr * mr, wide = B_WORDS / steps / SHORT_WIDTH * SHORT_WIDTH;
+    struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = mr, .bk = SHORT_WIDTH, .first = 1, .stream = w->stream};
     t.half_ld = p->n;
     t.ahead_near = 1;
     t.ahead_step = 64;
@@ -277,18 +300,12 @@ static void run_streamed(const struct job *w, const struct block *q)
         w->kernel->pack(q->a + row * p->ai, p->ai, p->ak, rows, p->k, mr, packed_a);
         for (int64_t column = q->column0; column < q->column1; column += wide) {
             int64_t columns = least(q->column1 - column, wide);
-            w->kernel->pack(q->b + column * p->bj, p->bj, p->bk, columns, p->k, STREAM_WIDTH, packed_b);
+            w->kernel->pack(q->b + column * p->bj, p->bj, p->bk, columns, p->k, SHORT_WIDTH, packed_b);
             for (int64_t i = 0; i < rows; i += mr) {
                 t.m = least(rows - i, mr);
                 t.a = packed_a + i * steps;
-                t.ahead = (const char *)(t.a + mr * steps);
-                for (int64_t j = 0; j < columns; j += STREAM_WIDTH) {
-                    t.n = least(columns - j, STREAM_WIDTH);
-                    t.b = packed_b + j * steps;
-                    t.half = q->c + (row + i) * p->n + column + j;
-                    t.half_bias = p->bias ? (const uint16_t *)p->bias + column + j : NULL;
-                    w->kernel->tile(&t);
-                }
+                run_short_rows(w, packed_b, columns, p->bias ? (const uint16_t *)p->bias + column : NULL,
+                               q->c + (row + i) * p->n + column, t);
             }
         }
     }
@@ -302,7 +319,7 @@ static void run_general(const struct job *w, const struct block *q)
     int64_t most = direct ? TALL : A_WORDS / STEPS, parts = (rows + most - 1) / most;
     int64_t tall = up((rows + parts - 1) / parts, mr);
     if (tall > most) tall = most / mr * mr;
-    int64_t wide = SUMS / tall / COLUMN_UNIT * COLUMN_UNIT;
+    int64_t wide = SUMS / tall / BLOCK_UNIT * BLOCK_UNIT;
     for (int64_t row = q->row0; row < q->row1; row += tall)
         for (int64_t column = q->column0; column < q->column1; column += wide) {
             struct block part = *q;
@@ -342,7 +359,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else if (w->in_place && p->bk != 1 && p->k > 0 && is_few(q.row1 - q.row0)) wn__gemm_few(&few, &t);
-        else if (w->stream) run_streamed(w, &q);
+        else if (w->brief) run_short(w, &q);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -354,10 +371,10 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     if (numel == 0) return WN_OK;
     struct wn__gemm_bf16_kernel kernel = kernel_here();
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
-    w.cut = wn__gemm_cut(p, kernel.mr, COLUMN_UNIT);
+    w.cut = wn__gemm_cut(p, kernel.mr, LINE);
+    w.brief = kernel.per == 2 && !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = kernel.per == 2 && !p->map && p->k > 0 && p->k <= STREAM_K && p->n % STREAM_WIDTH == 0 &&
-               numel >= (int64_t)1 << 22 && (uintptr_t)p->c % 64 == 0;
+    w.stream = w.brief && p->n % SHORT_WIDTH == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
     wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

@@ -5,7 +5,7 @@
 #include "gemm.h"
 
 #if defined(__x86_64__)
-#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,avx512bf16"
+#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,prfchw,avx512bf16"
 #define MULTIPLY_ADD(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS_BF16
 #define TILE_HALF
@@ -97,7 +97,7 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
 {
-    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry};
+    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep};
     return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
 }
 #else

@@ -35,10 +35,12 @@ static void tile(const struct wn__gemm_tile *t)
             float a = t->a[i * t->ai + k * t->ak];
             for (int32_t j = 0; j < NR; j++) acc[i][j] = multiply_add(a, b[j], acc[i][j]);
         }
+    float *out = t->out ? t->out : t->c;
+    int64_t ld = t->out ? t->out_ld : t->ldc;
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) {
             float sum = t->bias ? acc[i][j] + t->bias[j] : acc[i][j];
-            t->c[i * t->ldc + j] = t->row_bias ? sum + t->row_bias[i] : sum;
+            out[i * ld + j] = t->row_bias ? sum + t->row_bias[i] : sum;
         }
 }
 
@@ -50,6 +52,6 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
 
 const struct wn__gemm_kernel *wn__gemm_plain(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL, NULL};
     return &kernel;
 }

@@ -48,21 +48,23 @@ ISA_INLINE void add_bias(const struct wn__gemm_tile *t, const int32_t vectors, _
 
 ISA_INLINE void store_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
 {
+    float *to = t->out ? t->out : t->c;
+    const int64_t ld = t->out ? t->out_ld : t->ldc;
     if (t->bias || t->row_bias) add_bias(t, vectors, acc);
     if (t->stream && t->n % 16 == 0) {
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
             for (int32_t v = 0; v < vectors; v++)
-                if (whole || i < t->m) _mm512_stream_ps(t->c + i * t->ldc + 16 * v, acc[i][v]);
+                if (whole || i < t->m) _mm512_stream_ps(to + i * ld + 16 * v, acc[i][v]);
         return;
     }
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++)
-            if (whole) _mm512_storeu_ps(t->c + i * t->ldc + 16 * v, acc[i][v]);
-            else if (i < t->m) _mm512_mask_storeu_ps(t->c + i * t->ldc + 16 * v, lanes(t->n, v), acc[i][v]);
+            if (whole) _mm512_storeu_ps(to + i * ld + 16 * v, acc[i][v]);
+            else if (i < t->m) _mm512_mask_storeu_ps(to + i * ld + 16 * v, lanes(t->n, v), acc[i][v]);
 }
 
 #if defined(TILE_HALF)
@@ -112,6 +114,16 @@ ISA_INLINE void load_tile(const struct wn__gemm_tile *t, const int32_t vectors, 
         }
 }
 
+/* Asks for the lines the tile will write, while it computes: they may be another core's, or in memory. */
+ISA_INLINE void ask_out(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole)
+{
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            if (whole || i < t->m) __builtin_prefetch(t->out + i * t->out_ld + 16 * v, 1);
+}
+
 /* Vector v of a step of b, where b lies in place; lanes not in mask are zero. */
 ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16 mask)
 {
@@ -153,6 +165,7 @@ ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, co
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) row[i] = packed ? t->a + i : t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
     load_tile(t, vectors, whole, acc);
+    if (t->out && !t->stream) ask_out(t, vectors, whole);
     const float *b = t->b;
     float *to = t->copy;
     const char *ahead_row = t->ahead;
@@ -254,18 +267,18 @@ static void tile(const struct wn__gemm_tile *t)
 
 /* ---- a tile that packs the next strip -------------------------------------------------------------------------- */
 
-/* One step of k: a (8), b (48). */
-ISA_INLINE void carry_step(const float *a, const float *b, __m512 acc[MR][3])
+/* One step of k: a (8), b (16 vectors). */
+ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
 {
     __m512 x[3];
 #pragma GCC unroll 3
-    for (int32_t v = 0; v < 3; v++) x[v] = _mm512_load_ps(b + 16 * v);
+    for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(b + 16 * v);
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) {
         __m512 y = _mm512_set1_ps(a[i]);
         __asm__("" : "+v"(y)); /* as in tile_of */
 #pragma GCC unroll 3
-        for (int32_t v = 0; v < 3; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
     }
 }
 
@@ -303,10 +316,10 @@ ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every)
             for (int32_t v = 0; v < 3; v++)
                 if (v % every == q) carry_copy(from, bk, mask[v], to, ahead, v);
             if (q == every - 1) _mm_prefetch(sums, _MM_HINT_T0);
-            carry_step(a, b, acc);
+            dense_step(3, a, b, acc);
         }
     }
-    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) carry_step(a, b, acc);
+    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) dense_step(3, a, b, acc);
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
@@ -327,6 +340,58 @@ static void carry(const struct wn__gemm_carry *t)
     if (t->every == 4) carry_4(t);
     else if (t->every == 2) carry_2(t);
     else carry_1(t);
+}
+
+/* ---- a tile's rows over many strips ------------------------------------------------------------------------------ */
+
+#if defined(TILE_HALF)
+#define SWEEP 2       /* vectors of a strip */
+#define SWEEP_LINES 1 /* lines of c they make */
+#define SWEEP_SIZE 2  /* bytes of an element of c */
+#else
+#define SWEEP 3
+#define SWEEP_LINES 3
+#define SWEEP_SIZE 4
+#endif
+
+/* One call for all strips: with few steps of k the next strip's begin while the lines of this one are on their way. */
+ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t stream)
+{
+    const struct wn__gemm_sweep t = *given;
+    const int64_t row = t.ldc * SWEEP_SIZE;
+    const float *b = t.b;
+    char *c = t.c;
+    for (int64_t s = 0; s < t.strips; s++, c += 64 * SWEEP_LINES) {
+        __m512 acc[MR][3];
+        const float *a = t.a;
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < SWEEP; v++) acc[i][v] = _mm512_setzero_ps();
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < SWEEP_LINES; v++)
+                if (!stream) __builtin_prefetch(c + i * row + 64 * (v + SWEEP_LINES), 1);
+        }
+        for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * SWEEP) dense_step(SWEEP, a, b, acc);
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+#if defined(TILE_HALF)
+            __m512 line[1] = {(__m512)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0])};
+#else
+            __m512 *line = acc[i];
+#endif
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < SWEEP_LINES; v++)
+                if (stream) _mm512_stream_ps((void *)(c + i * row + 64 * v), line[v]);
+                else _mm512_storeu_ps(c + i * row + 64 * v, line[v]);
+        }
+    }
+}
+
+ISA static void sweep(const struct wn__gemm_sweep *t)
+{
+    if (t->stream) sweep_of(t, 1);
+    else sweep_of(t, 0);
 }
 
 /* 16 x 16 in registers: pairs, quads, then halves of rows change places. */

@@ -1,11 +1,13 @@
 /* What this machine can do, measured beside every bench row that is compared with it: fp32 and bf16 multiply-adds
- * out of registers, and bytes read and written from memory. Built by the bench itself, on the machine it runs on. */
+ * out of registers, loads from the first cache, and bytes read and written from memory. Built by the bench itself, on
+ * the machine it runs on. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <omp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -19,10 +21,9 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* GFLOP/s of `threads` threads over about 0.2 s. */
-double probe_gflops(int threads)
+/* GFLOP/s of `threads` threads over 16 lanes x 16 multiply-adds x rounds: 0.3 s are about 4000000. */
+double probe_gflops_of(int threads, int64_t rounds)
 {
-    const int64_t rounds = 4000000;
     double sum = 0, start = now();
 #pragma omp parallel num_threads(threads) reduction(+ : sum)
     {
@@ -37,11 +38,15 @@ double probe_gflops(int threads)
     return sum == 0.5 ? 0 : 2.0 * 16 * 16 * (double)rounds * threads / seconds * 1e-9;
 }
 
+double probe_gflops(int threads)
+{
+    return probe_gflops_of(threads, 4000000);
+}
+
 /* The same of bf16 products added to f32; 0 where the processor has no instruction for them. */
-double probe_gflops_bf16(int threads)
+double probe_gflops_bf16_of(int threads, int64_t rounds)
 {
 #if defined(__AVX512BF16__)
-    const int64_t rounds = 4000000;
     double sum = 0, start = now();
 #pragma omp parallel num_threads(threads) reduction(+ : sum)
     {
@@ -55,9 +60,61 @@ double probe_gflops_bf16(int threads)
     double seconds = now() - start;
     return sum == 0.5 ? 0 : 2.0 * 32 * 16 * (double)rounds * threads / seconds * 1e-9;
 #else
-    (void)threads;
+    (void)threads, (void)rounds;
     return 0;
 #endif
+}
+
+double probe_gflops_bf16(int threads)
+{
+    return probe_gflops_bf16_of(threads, 4000000);
+}
+
+/* ---- whether the cores are ours alone ------------------------------------------------------------- */
+
+#define MOST_THREADS 256
+
+/* A ring of the lines of five sixths of a first cache, in an order that no prefetcher follows. */
+static void **ring_of(int64_t bytes)
+{
+    int64_t n = bytes / 64;
+    char *lines = aligned_alloc(4096, (size_t)(bytes + 4095) / 4096 * 4096);
+    int64_t *order = malloc((size_t)n * sizeof *order);
+    if (lines == NULL || order == NULL) abort();
+    uint64_t state = 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        int64_t j = (int64_t)((state >> 33) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int64_t i = 0; i < n; i++) *(void **)(lines + order[i] * 64) = lines + order[(i + 1) % n] * 64;
+    free(order);
+    return (void **)(void *)lines;
+}
+
+/* Nanoseconds of a load from the first cache where most of it is in use, of the slowest of the threads: more than the
+ * cache takes (one and a half times, say) when somebody else's work runs on the same core beside ours. Registers do not
+ * tell: the multiply-adds above are as fast then, to a few per cent. */
+double probe_near(int threads)
+{
+    static void **ring[MOST_THREADS];
+    double slowest = 0;
+    long size = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    for (int t = 0; t < threads; t++)
+        if (ring[t] == NULL) ring[t] = ring_of((size > 0 ? size : 32768) / 6 * 5 / 64 * 64);
+#pragma omp parallel num_threads(threads) reduction(max : slowest)
+    {
+        const int loads = 20000;
+        void **at = ring[omp_get_thread_num()];
+        for (int i = 0; i < 1000; i++) at = *at;
+        double start = now();
+        for (int i = 0; i < loads; i++) at = *at;
+        slowest = (now() - start) / loads * 1e9;
+        __asm__ volatile("" : : "r"(at));
+    }
+    return slowest;
 }
 
 /* GB/s of reading `bytes` (well above the caches) with `threads` threads; best of five passes. */
