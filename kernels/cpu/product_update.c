@@ -94,22 +94,34 @@ static struct block block_after(const struct job *w, const struct block *b, int6
 
 #define ROW_PARTS 2 /* a row of the optimizer's takes about as long as two tiles */
 
+/* Sums of one strip of columns, at most nr. */
+static void make_strip(const struct job *w, const struct block *b, int64_t j, const float *rows, float *sums)
+{
+    int64_t nr = w->kernel->nr, n = b->n - j < nr ? b->n - j : nr;
+    const float *strip = w->packed + (b->column + j) * w->k;
+    if (w->kernel->sweep && b->m == w->kernel->mr && n == nr) {
+        const struct wn__gemm_sweep s = {w->k, 1, rows, strip, sums + j, w->wide, 0};
+        w->kernel->sweep(&s);
+        return;
+    }
+    struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = w->kernel->mr, .b = strip, .bk = nr, .first = 1};
+    t.c = sums + j;
+    t.ldc = w->wide;
+    t.m = b->m;
+    t.n = n;
+    t.ahead = (const char *)(strip + w->k * nr); /* the next strip */
+    t.ahead_step = 64;
+    t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
+    t.ahead_near = 1;
+    w->kernel->tile(&t);
+}
+
 static void run_block(const struct job *w, const struct block *b, struct block *next, const float *rows, float *sums)
 {
     int64_t nr = w->kernel->nr, strips = (b->n + nr - 1) / nr, parts = strips + b->m * ROW_PARTS, part = 0;
     for (int64_t j = 0; j < b->n; j += nr) {
-        struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = w->kernel->mr, .bk = nr, .ldc = w->wide};
-        t.first = 1;
-        t.b = w->packed + (b->column + j) * w->k;
-        t.c = sums + j;
-        t.m = b->m;
-        t.n = b->n - j < nr ? b->n - j : nr;
-        t.ahead = (const char *)(t.b + w->k * nr); /* the next strip */
-        t.ahead_step = 64;
-        t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
-        t.ahead_near = 1;
         fetch(w, next, ++part, parts);
-        w->kernel->tile(&t);
+        make_strip(w, b, j, rows, sums);
     }
     for (int64_t i = 0; i < b->m; i++) {
         fetch(w, next, part += ROW_PARTS, parts);
