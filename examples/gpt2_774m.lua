@@ -33,7 +33,7 @@
 --   attention and plan                 PyTorch   Wane           opt:step  PyTorch autocast  Wane opt:step
 --   ---------------------------------  -------  -----  -------  --------  ----------------  -------------
 --   no flash, everything saved           43.20  37.51  -13.2 %     31.32             70.43          61.66
---   no flash, each block checkpointed    19.79  15.18  -23.3 %      8.32             20.69          13.33
+--   no flash, each block checkpointed    19.79  14.10  -28.7 %      7.91             20.69          13.33
 --   flash, everything saved              31.14  25.43  -18.3 %     19.24             34.22          25.42
 --   flash, each block checkpointed       19.79  14.10  -28.7 %      7.91             20.69          13.33
 --
