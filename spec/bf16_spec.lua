@@ -154,8 +154,9 @@ describe('a kernel of bf16', function()
             record('row_rstd', { wide[1], wide[2] }, { f = { 1e-5 } }), 'row_rstd')
     end)
 
-    -- Rows of 20,000: 2 MiB of f32 copies are some 16 rows, so 40 are three stretches, the last one shorter.
-    it('goes by stretches of rows, and its copies do not grow with the value', function()
+    -- Rows of 20,000: 2 MiB of f32 copies are some 16 rows, so 40 are three stretches, the last one shorter; or 6544
+    -- columns of 40.
+    it('goes by stretches of rows or columns, and its copies do not grow with the value', function()
         local ROWS, WIDE, MOST = 40, 20000, 4 * 2 ^ 20
         local x, wide_x = both(ROWS, WIDE)
         local y, wide_y = both(ROWS, WIDE)
@@ -169,6 +170,7 @@ describe('a kernel of bf16', function()
             { 'row_mean', { x }, { wide_x } }, { 'row_rstd', { x, mean }, { wide_x, wide_mean }, { f = { 1e-5 } } },
             { 'layernorm', { x, mean, mean, w, w }, { wide_x, wide_mean, wide_mean, wide_w, wide_w } },
             { 'layernorm_dx', { x, y, mean, mean, w }, { wide_x, wide_y, wide_mean, wide_mean, wide_w } },
+            { 'layernorm_dw', { x, y, mean, mean }, { wide_x, wide_y, wide_mean, wide_mean } },
         }
         for _, case in ipairs(cases) do
             local name, half, wide, attrs = unpack(case)

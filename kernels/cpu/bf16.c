@@ -27,12 +27,20 @@ struct conversion {
     float *wide;
     uint16_t *to;
     const uint16_t *from;
+    int64_t width, step; /* of columns of rows: how many, and elements from row to row */
 };
 
 static void widen_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct conversion *c = ctx;
     wn__widen(c->wide + begin, c->from + begin, end - begin);
+}
+
+/* Rows [begin, end). */
+static void widen_columns(int64_t begin, int64_t end, void *ctx)
+{
+    const struct conversion *c = ctx;
+    for (int64_t r = begin; r < end; r++) wn__widen(c->wide + r * c->width, c->from + r * c->step, c->width);
 }
 
 static void round_part(int64_t begin, int64_t end, void *ctx)
@@ -68,13 +76,26 @@ static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *
     return wide;
 }
 
-/* Where rows from `row` on lie in an input or the result, whose stretches have the type `part`. */
+/* Where rows (columns) from `row` on begin in an input or the result, whose stretches have the type `part`. */
 static void *rows_at(const struct wn__stretch *s, const void *whole, const struct wn_type *part, int32_t dtype,
                      int64_t row)
 {
-    if (s->lead == 0) return (void *)whole;
-    int64_t row_elements = part->dim[0] > 0 ? wn__numel(part) / part->dim[0] : 0;
-    return (char *)whole + row * row_elements * wn__dtype_size(dtype);
+    if (wn__stretch_is_whole(s)) return (void *)whole;
+    int64_t each = s->columns ? 1 : part->dim[0] > 0 ? wn__numel(part) / part->dim[0] : 0;
+    return (char *)whole + row * each * wn__dtype_size(dtype);
+}
+
+/* One input's rows (columns), which begin at `from`. */
+static void widen_input(const struct wn__stretch *s, const struct wn_type *whole, const struct wn_type *part,
+                        const void *from, float *wide)
+{
+    struct conversion c = {.wide = wide, .from = from};
+    int64_t n = wn__numel(part);
+    if (s->columns && n < wn__numel(whole)) { /* else it is shared, or all of it */
+        c.width = part->dim[part->ndim - 1];
+        c.step = whole->dim[whole->ndim - 1];
+        wn__parallel_for(n / c.width, WN_CPU_GRAIN / c.width + 1, widen_columns, &c);
+    } else wn__parallel_for(n, WN_CPU_GRAIN, widen_part, &c);
 }
 
 static int32_t run_stretch(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__stretch *s,
@@ -89,8 +110,7 @@ static int32_t run_stretch(const struct wn_desc *d, const struct wn_buffers *b, 
     for (int32_t i = 0; i < d->n_in; i++) {
         at[i] = is_shared(s, i) ? b->in[i] : rows_at(s, b->in[i], &in[i], d->in[i].dtype, row);
         if (d->in[i].dtype != WN_BF16) continue;
-        struct conversion c = {.wide = (float *)next, .from = at[i]};
-        if (row == 0 || !is_shared(s, i)) wn__parallel_for(wn__numel(&in[i]), WN_CPU_GRAIN, widen_part, &c);
+        if (row == 0 || !is_shared(s, i)) widen_input(s, &d->in[i], &in[i], at[i], (float *)next);
         at[i] = next;
         next += copy_bytes(s, &d->in[i], is_shared(s, i));
     }

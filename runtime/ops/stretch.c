@@ -5,6 +5,7 @@
  * for. Rows so long that few fit still come several at a time, one a thread. */
 #define COPIES ((int64_t)2 << 20)
 #define LEAST_ROWS 16
+#define LEAST_COLUMNS 64 /* four lines of f32 */
 
 static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
 {
@@ -27,13 +28,22 @@ static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
         s->shared = 1u << 4;
         s->lead = d->in[1].ndim - 1;
         return;
+    case WN_OP_LAYERNORM_DW:
+        s->shared = 1u << 2 | 1u << 3;
+        s->columns = 1;
+        return;
     default: return;
     }
 }
 
 struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_type *t, int64_t rows, int32_t shared)
 {
-    if (s->lead == 0 || shared) return *t;
+    if (wn__stretch_is_whole(s) || shared) return *t;
+    if (s->columns) {
+        struct wn_type part = *t;
+        part.dim[t->ndim - 1] = rows;
+        return part;
+    }
     struct wn_type out = {.dtype = t->dtype, .ndim = t->ndim - s->lead + 1, .dim = {rows}};
     for (int32_t k = s->lead; k < t->ndim; k++) out.dim[k - s->lead + 1] = t->dim[k];
     return out;
@@ -49,11 +59,13 @@ struct wn__stretch wn__stretch_of(const struct wn_desc *d)
 {
     struct wn__stretch s = {.rows = 1, .at_once = 1};
     set_lead(d, &s);
-    if (s.lead == 0) return s;
+    if (wn__stretch_is_whole(&s)) return s;
     int64_t bytes = row_bytes(&s, &d->out, 0);
     for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], s.shared >> i & 1);
     for (int32_t k = 0; k < s.lead; k++) s.rows *= d->out.dim[k];
-    s.at_once = bytes > 0 && COPIES / bytes > LEAST_ROWS ? COPIES / bytes : LEAST_ROWS;
+    if (s.columns) s.rows = d->out.dim[0];
+    int64_t least = s.columns ? LEAST_COLUMNS : LEAST_ROWS;
+    s.at_once = bytes > 0 && COPIES / bytes > least ? COPIES / bytes / 16 * 16 : least;
     if (s.at_once > s.rows) s.at_once = s.rows;
     return s;
 }
