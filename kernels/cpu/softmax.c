@@ -76,7 +76,7 @@ struct rows {
             T best = row_max_##S(x, n);                                                                                \
             T log_sum = (T)log(row_exp_sum_##S(x, n, best));                                                           \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL, (x[i - at] - best) - log_sum);                \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL, 0, (x[i - at] - best) - log_sum);             \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
@@ -86,10 +86,10 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
-            T dot = (T)wn__row_dot_##S(dy, y, n);                                                                      \
+            T dot = (T)wn__row_dot_asking_##S(dy, y, n, wn__next_row(n * (int64_t)sizeof(T)), 0);                      \
             int64_t at = r * n;                                                                                        \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL,                                               \
-                           wn_softmax_grad_##S(dy[i - at], y[i - at], dot));                                           \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->b,                                    \
+                           wn__next_row(n * (int64_t)sizeof(T)), wn_softmax_grad_##S(dy[i - at], y[i - at], dot));     \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
@@ -99,10 +99,10 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
-            T sum = (T)wn__row_sum_##S(dy, n);                                                                         \
+            T sum = (T)wn__row_sum2_##S(dy, dy, n, wn__next_row(n * (int64_t)sizeof(T)), 0);                           \
             int64_t at = r * n;                                                                                        \
             WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->b,                                    \
-                           wn_log_softmax_grad_##S(dy[i - at], y[i - at], sum));                                       \
+                           wn__next_row(n * (int64_t)sizeof(T)), wn_log_softmax_grad_##S(dy[i - at], y[i - at], sum)); \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }
