@@ -207,20 +207,50 @@ int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, in
     return WN_OK;
 }
 
+/* What stands at the labels [begin, end) of a block, each in a line of its own; 0 where one is ignored. Other lines are
+ * asked for meanwhile. */
+struct picked {
+    const void *x; /* (n, classes) */
+    const int32_t *label;
+    double *value;
+    int64_t classes, ignored, n;
+    int32_t is_f32;
+};
+#define PICKED 8192   /* labels a block; their numbers stay in the second cache */
+#define PICK_AHEAD 64 /* of the limit, 2 threads: 16 ahead 21 %, 32 27, 64 33; one thread that asked for nothing 13 */
+
+static void pick_labels(int64_t begin, int64_t end, void *ctx)
+{
+    const struct picked *k = ctx;
+    int64_t size = k->is_f32 ? 4 : 8;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t next = i + PICK_AHEAD < k->n ? i + PICK_AHEAD : i;
+        __builtin_prefetch((const char *)k->x + (next * k->classes + (k->label[next] > 0 ? k->label[next] : 0)) * size);
+        k->value[i] = 0;
+        if (k->label[i] == k->ignored) continue;
+        int64_t at = i * k->classes + k->label[i];
+        k->value[i] = k->is_f32 ? (double)((const float *)k->x)[at] : ((const double *)k->x)[at];
+    }
+}
+
 static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), classes = d->in[0].dim[d->in[0].ndim - 1], count;
+    int32_t is_f32 = d->out.dtype == WN_F32;
     const int32_t *label = b->in[1];
     WN_TRY(wn__cpu_count_labels("nll", label, n, classes, d->attrs.i[0], &count));
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (label[i] == d->attrs.i[0]) continue;
-        int64_t at = i * classes + label[i];
-        sum -= d->out.dtype == WN_F32 ? (double)((const float *)b->in[0])[at] : ((const double *)b->in[0])[at];
+    double sum = 0, value[PICKED];
+    for (int64_t at = 0; at < n; at += PICKED) {
+        struct picked k = {.label = label + at, .value = value, .classes = classes, .ignored = d->attrs.i[0]};
+        k.x = (const char *)b->in[0] + at * classes * (is_f32 ? 4 : 8);
+        k.n = n - at < PICKED ? n - at : PICKED;
+        k.is_f32 = is_f32;
+        wn__parallel_for(k.n, PICKED / 8, pick_labels, &k);
+        for (int64_t i = 0; i < k.n; i++) sum -= value[i];
     }
     double mean = sum / (double)count; /* NaN when every label is ignored */
-    if (d->out.dtype == WN_F32) *(float *)b->out = (float)mean;
+    if (is_f32) *(float *)b->out = (float)mean;
     else *(double *)b->out = mean;
     return WN_OK;
 }
