@@ -83,18 +83,20 @@ int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ---------------------------------------------------------------------------------- */
-/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number. */
+/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number. What
+ * stands so many bytes behind a and b is asked for on the way. */
 
 #define WN_LANES 16
 #define WN_SAME(x) (x)
 #define WN_LANE_SUM(NAME, T, TAKE, EXPR)                                                                               \
-    static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n)                        \
+    static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n, int64_t ahead_a,       \
+                                                             int64_t ahead_b)                                          \
     {                                                                                                                  \
         double lane[WN_LANES] = {0};                                                                                   \
         int64_t i = 0;                                                                                                 \
         for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
-            wn__stream_ahead(a + i, WN_LANES * (int64_t)sizeof(T));                                                    \
-            if (a != b) wn__stream_ahead(b + i, WN_LANES * (int64_t)sizeof(T));                                        \
+            if (ahead_a) wn__fetch_behind(a + i, ahead_a, WN_LANES * (int64_t)sizeof(T));                              \
+            if (ahead_b) wn__fetch_behind(b + i, ahead_b, WN_LANES * (int64_t)sizeof(T));                              \
             _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
             {                                                                                                          \
                 double x = (double)TAKE(a[i + j]), y = (double)TAKE(b[i + j]);                                         \
@@ -112,24 +114,23 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
         return sum;                                                                                                    \
     }
 
-WN_LANE_SUM(wn__row_sum2_f32, float, WN_SAME, x)
-WN_LANE_SUM(wn__row_sum2_f64, double, WN_SAME, x)
-WN_LANE_SUM(wn__row_sum2_bf16, uint16_t, wn_from_bf16, x)
-WN_LANE_SUM(wn__row_dot_f32, float, WN_SAME, x *y)
-WN_LANE_SUM(wn__row_dot_f64, double, WN_SAME, x *y)
+#define WN_ROW_SUMS(S, T, TAKE)                                                                                        \
+    WN_LANE_SUM(wn__row_sum2_##S, T, TAKE, x)                                                                          \
+    static inline __attribute__((always_inline)) double wn__row_sum_##S(const T *a, int64_t n)                         \
+    {                                                                                                                  \
+        return wn__row_sum2_##S(a, a, n, WN_STREAM_AHEAD, 0);                                                          \
+    }
 
-static inline __attribute__((always_inline)) double wn__row_sum_f32(const float *a, int64_t n)
-{
-    return wn__row_sum2_f32(a, a, n);
-}
+#define WN_ROW_DOTS(S, T)                                                                                              \
+    WN_LANE_SUM(wn__row_dot_asking_##S, T, WN_SAME, x *y)                                                              \
+    static inline __attribute__((always_inline)) double wn__row_dot_##S(const T *a, const T *b, int64_t n)             \
+    {                                                                                                                  \
+        return wn__row_dot_asking_##S(a, b, n, WN_STREAM_AHEAD, WN_STREAM_AHEAD);                                      \
+    }
 
-static inline __attribute__((always_inline)) double wn__row_sum_bf16(const uint16_t *a, int64_t n)
-{
-    return wn__row_sum2_bf16(a, a, n);
-}
-
-static inline __attribute__((always_inline)) double wn__row_sum_f64(const double *a, int64_t n)
-{
-    return wn__row_sum2_f64(a, a, n);
-}
+WN_ROW_SUMS(f32, float, WN_SAME)
+WN_ROW_SUMS(f64, double, WN_SAME)
+WN_ROW_SUMS(bf16, uint16_t, wn_from_bf16)
+WN_ROW_DOTS(f32, float)
+WN_ROW_DOTS(f64, double)
 #endif

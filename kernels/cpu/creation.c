@@ -47,14 +47,14 @@ static void normal_quad(const uint32_t w[4], double z[4])
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out, value = TO(k->f0);                                                                            \
-        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, value);                                                   \
+        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, 0, value);                                                \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     static void arange_##S(int64_t begin, int64_t end, void *ctx)                                                      \
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out;                                                                                               \
-        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, TO(k->f0 + (double)i * k->f1));                           \
+        WN_STREAM_LOOP(T, k->streams, out, begin, end, NULL, 0, TO(k->f0 + (double)i * k->f1));                        \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     static void eye_##S(int64_t begin, int64_t end, void *ctx)                                                         \

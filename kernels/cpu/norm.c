@@ -48,8 +48,7 @@ struct norm {
         int64_t at = 0;                                                                                                \
         *dot = 0;                                                                                                      \
         for (; at + WN_LANES <= n; at += WN_LANES) {                                                                   \
-            wn__stream_ahead(dy + at, WN_LANES * (int64_t)sizeof(T));                                                  \
-            wn__stream_ahead(x + at, WN_LANES * (int64_t)sizeof(T));                                                   \
+            wn__fetch_behind(x + at, wn__next_row(n * (int64_t)sizeof(T)), WN_LANES * (int64_t)sizeof(T));             \
             _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++)                                                     \
             {                                                                                                          \
                 T scaled = dy[at + j] * w[at + j];                                                                     \
@@ -91,7 +90,7 @@ struct norm {
             const T *x = (const T *)k->in[0] + r * k->n;                                                               \
             T m = mean[r], s = rstd[r];                                                                                \
             int64_t at = r * k->n;                                                                                     \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0],                             \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0], WN_STREAM_AHEAD,            \
                            wn_layernorm_##S(x[i - at], m, s, w[i - at], b[i - at]));                                   \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
@@ -106,7 +105,8 @@ struct norm {
             double dot, moment = row_moment_##S(dy, x, w, m, k->n, &dot);                                              \
             T c1 = (T)(dot / (double)k->n), c2 = (T)(moment * (double)s / (double)k->n);                               \
             int64_t at = r * k->n;                                                                                     \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, NULL,                                            \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0],                             \
+                           wn__next_row(k->n * (int64_t)sizeof(T)),                                                    \
                            wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2));                       \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \

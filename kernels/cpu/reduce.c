@@ -350,7 +350,8 @@ struct extreme_grad {
             stop = n - at > WN_STREAM_BLOCK ? at + WN_STREAM_BLOCK : n;                                                \
             T *to = block ? block : out + at;                                                                          \
             _Pragma("omp simd") for (int64_t i = 0; i < stop - at; i++) to[i] = x[at + i] == y ? share : (T)0;         \
-            if (block) wn__stream(out + at, block, (stop - at) * (int64_t)sizeof(T));                                  \
+            const char *next = (const char *)((uintptr_t)(x + at) + (uintptr_t)wn__next_row(n * (int64_t)sizeof(T)));  \
+            if (block) wn__stream_fetching(out + at, block, (stop - at) * (int64_t)sizeof(T), next);                   \
         }                                                                                                              \
     }                                                                                                                  \
     static void extreme_grad_##S(int64_t begin, int64_t end, void *ctx)                                                \

@@ -94,8 +94,8 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
             wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T), in + next_row(k, n));                 \
         } else if (step == 0) {                                                                                        \
             T value = in[0];                                                                                           \
-            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, value);                                               \
-        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, in[(i - at) * step]);                              \
+            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, 0, value);                                            \
+        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, 0, in[(i - at) * step]);                           \
     }                                                                                                                  \
     static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \

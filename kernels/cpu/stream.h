@@ -82,23 +82,38 @@ static inline __attribute__((always_inline)) void wn__ask(struct wn__ahead *a, i
 /* Asks for what stands WN_STREAM_AHEAD bytes behind a stretch about to be read: the processor's own prefetcher loses its
  * place between blocks. relu_grad went from 60 to 90 % of the limit with it, relu from 80 to 95. */
 #define WN_STREAM_AHEAD 4096
+static inline void wn__fetch_behind(const void *from, int64_t ahead, int64_t bytes)
+{
+    wn__fetch((const void *)((uintptr_t)from + (uintptr_t)ahead), bytes);
+}
 static inline void wn__stream_ahead(const void *from, int64_t bytes)
 {
-    wn__fetch((const void *)((uintptr_t)from + WN_STREAM_AHEAD), bytes);
+    wn__fetch_behind(from, WN_STREAM_AHEAD, bytes);
 }
 
-/* out[i] = EXPR for the i of [BEGIN, END) of an array, streamed or not; EXPR may use i. READ: an array that EXPR reads at
- * i for the first time, to ask for it ahead, or NULL. */
-#define WN_STREAM_LOOP(T, STREAMS, OUT, BEGIN, END, READ, EXPR)                                                        \
+/* How far behind an element of a row the same one of the next row stands, WN_STREAM_AHEAD at least. Who goes over rows of
+ * two arrays twice asks for the next row of one on the first way and of the other on the second, so that memory is
+ * busy on both. */
+static inline int64_t wn__next_row(int64_t row_bytes)
+{
+    return row_bytes > WN_STREAM_AHEAD ? row_bytes : WN_STREAM_AHEAD;
+}
+
+/* out[i] = EXPR for the i of [BEGIN, END) of an array, streamed or not; EXPR may use i. READ: an array of which, streaming,
+ * what stands AHEAD bytes behind i is asked for, line by line as lines are written; or NULL. */
+#define WN_STREAM_LOOP(T, STREAMS, OUT, BEGIN, END, READ, AHEAD, EXPR)                                                 \
     do {                                                                                                               \
         T block_[WN_STREAM_BLOCK];                                                                                     \
         const T *read_ = (READ);                                                                                       \
+        int64_t ahead_ = (AHEAD);                                                                                      \
         for (int64_t at_ = (BEGIN), stop_; at_ < (END); at_ = stop_) {                                                 \
             stop_ = wn__stream_stop(at_, (END));                                                                       \
             T *to_ = (STREAMS) ? block_ : (OUT) + at_;                                                                 \
-            if ((STREAMS) && read_) wn__stream_ahead(read_ + at_, (stop_ - at_) * (int64_t)sizeof(T));                 \
             _Pragma("omp simd") for (int64_t i = at_; i < stop_; i++) to_[i - at_] = (EXPR);                           \
-            if (STREAMS) wn__stream((OUT) + at_, block_, (stop_ - at_) * (int64_t)sizeof(T));                          \
+            int64_t bytes_ = (stop_ - at_) * (int64_t)sizeof(T);                                                       \
+            const char *next_ = (const char *)((uintptr_t)(read_ + at_) + (uintptr_t)ahead_);                          \
+            if ((STREAMS) && read_) wn__stream_fetching((OUT) + at_, block_, bytes_, next_);                           \
+            else if (STREAMS) wn__stream((OUT) + at_, block_, bytes_);                                                 \
         }                                                                                                              \
     } while (0)
 

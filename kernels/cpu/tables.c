@@ -260,14 +260,28 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
 
 /* Along the last dim each element has an index of its own: indices are checked block by block, as they are read; one
  * that does not fit is found again for the message when all is over. */
+#define PICKED 256 /* elements a block: with 512 it took 1.03 times as long, with 128 1.05 */
 #define GATHER(S, T)                                                                                                   \
+    /* to[i] = x[ids[i]]; `next`: of the row after this one, what stands where ids does */                             \
+    static inline void pick_##S(T *to, const T *x, const int32_t *ids, int64_t n, const T *next)                       \
+    {                                                                                                                  \
+        int64_t i = 0;                                                                                                 \
+        for (; i + 16 <= n; i += 16) {                                                                                 \
+            wn__stream_ahead(ids + i, 64);                                                                             \
+            wn__fetch(next + i, 16 * (int64_t)sizeof(T));                                                              \
+            _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[i + j] = x[(uint32_t)ids[i + j]];                 \
+        }                                                                                                              \
+        for (; i < n; i++) to[i] = x[ids[i]];                                                                          \
+    }                                                                                                                  \
     static void gather_last_##S(int64_t begin, int64_t end, void *ctx)                                                 \
     {                                                                                                                  \
         struct gather *g = ctx;                                                                                        \
-        T *out = g->out, block[WN_STREAM_BLOCK];                                                                       \
+        T *out = g->out, block[PICKED];                                                                                \
         for (int64_t at = begin, stop; at < end; at = stop) {                                                          \
             int64_t row = at / g->n;                                                                                   \
-            stop = wn__stream_stop(at, end < (row + 1) * g->n ? end : (row + 1) * g->n);                               \
+            stop = (at / PICKED + 1) * PICKED;                                                                         \
+            if (stop > end) stop = end;                                                                                \
+            if (stop > (row + 1) * g->n) stop = (row + 1) * g->n;                                                      \
             const T *x = (const T *)g->x + row * g->full.n;                                                            \
             const int32_t *ids = g->ids + at;                                                                          \
             T *to = g->streams ? block : out + at;                                                                     \
@@ -275,9 +289,7 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
                 atomic_store(&g->outside, 1);                                                                          \
                 return;                                                                                                \
             }                                                                                                          \
-            wn__stream_ahead(ids, (stop - at) * 4);                                                                    \
-            wn__fetch(x + (at - row * g->n) + g->full.n, (stop - at) * (int64_t)sizeof(T));                            \
-            for (int64_t i = 0; i < stop - at; i++) to[i] = x[ids[i]];                                                 \
+            pick_##S(to, x, ids, stop - at, x + (at - row * g->n) + g->full.n);                                        \
             if (g->streams) wn__stream(out + at, block, (stop - at) * (int64_t)sizeof(T));                             \
         }                                                                                                              \
         if (g->streams) wn__stream_end();                                                                              \
@@ -316,12 +328,13 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
                 return;                                                                                                \
             }                                                                                                          \
             memset(to, 0, (size_t)g->full.n * sizeof(T));                                                              \
-            for (int64_t at = 0, stop; at < g->n; at = stop) {                                                         \
-                stop = wn__stream_stop(at, g->n);                                                                      \
-                wn__fetch(dy + g->n + at, (stop - at) * (int64_t)sizeof(T));                                           \
-                wn__fetch(ids + g->n + at, (stop - at) * 4);                                                           \
-                for (int64_t i = at; i < stop; i++) to[ids[i]] += dy[i];                                               \
+            int64_t i = 0;                                                                                             \
+            for (; i + 16 <= g->n; i += 16) {                                                                          \
+                wn__fetch(dy + g->n + i, 16 * (int64_t)sizeof(T));                                                     \
+                wn__fetch(ids + g->n + i, 64);                                                                         \
+                _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[(uint32_t)ids[i + j]] += dy[i + j];           \
             }                                                                                                          \
+            for (; i < g->n; i++) to[ids[i]] += dy[i];                                                                 \
             if (streams) wn__stream(out, own, g->full.n *(int64_t)sizeof(T));                                          \
         }                                                                                                              \
         if (streams) wn__stream_end();                                                                                 \
