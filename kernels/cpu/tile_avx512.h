@@ -367,13 +367,15 @@ ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t strea
     for (int64_t s = 0; s < t.strips; s++, c += 64 * SWEEP_LINES) {
         __m512 acc[MR][3];
         const float *a = t.a;
+        /* Its own lines next, or those below the first: beyond the last strip another thread writes. */
+        const char *next = s + 1 < t.strips ? c + 64 * SWEEP_LINES : (char *)t.c + MR * row;
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++) {
 #pragma GCC unroll 3
             for (int32_t v = 0; v < SWEEP; v++) acc[i][v] = _mm512_setzero_ps();
 #pragma GCC unroll 3
             for (int32_t v = 0; v < SWEEP_LINES; v++)
-                if (!stream) __builtin_prefetch(c + i * row + 64 * (v + SWEEP_LINES), 1);
+                if (!stream) __builtin_prefetch(next + i * row + 64 * v, 1);
         }
         for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * SWEEP) dense_step(SWEEP, a, b, acc);
 #pragma GCC unroll 8
