@@ -6,8 +6,8 @@
  *
  * Reading B in place in the first tile of a strip, as the general way does, reached 66-73 % of the peak at 32 x 4096 x
  * 4096 where this reached 66-79 (1.04-1.11 times as much, in turns), and 70-82 at 32 x 1024 x 1024 where this reached
- * 77-86; on cores that nobody shares this reaches 87-89 % of both. Memory asked for in wider pieces of rows, two or four
- * strips packed side by side, reached 0.87-0.97 of it: strips then come from the second cache.
+ * 77-86; on cores that nobody shares this reaches 82-89 % of both. Memory asked for in wider pieces of rows, two or
+ * four strips packed side by side, reached 0.87-0.97 of it: strips then come from the second cache.
  * An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <string.h>
 #include "gemm.h"
@@ -59,7 +59,8 @@ static struct place after(const struct few *f, struct place at)
 }
 
 /* One strip, all rows, while the strip `next` is packed; half a strip ahead of what is packed memory is asked (a third:
- * 6 to 12 % less at 32 x 4096 x 4096; three quarters: 0 to 7 %). A last strip of up to two vectors is multiplied as such. */
+ * 6 to 12 % less at 32 x 4096 x 4096; three quarters: 0 to 7 %). A last strip of up to two vectors is multiplied as
+ * such. */
 static void run_strip(const struct few *f, struct place at, const float *a, const float *b, float *packed, float *sums)
 {
     const struct wn__gemm *p = f->w->p;
