@@ -93,7 +93,7 @@ struct wn__gemm_tile {
 
 /* sums (mr, nr) += a (kc, mr)^T b (kc, nr), all dense and packed, while rows of the next strip are packed. */
 struct wn__gemm_carry {
-    int64_t kc;
+    int64_t kc, n; /* n: columns of b that matter; sums of other vectors are left as they are */
     const float *a, *b;
     float *sums;
     int32_t first;     /* start at zero instead of sums */

@@ -295,8 +295,8 @@ ISA_INLINE void carry_copy(const float *from, int64_t bk, __mmask16 mask, float 
 #endif
 }
 
-/* every: steps of k a row of the next strip takes. */
-ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every)
+/* every: steps of k a row of the next strip takes; vectors: of b, that hold columns. */
+ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const __mmask16 mask[3] = {lanes(t->next_n, 0), lanes(t->next_n, 1), lanes(t->next_n, 2)};
@@ -307,7 +307,7 @@ ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every)
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int32_t v = 0; v < 3; v++)
+        for (int32_t v = 0; v < vectors; v++)
             acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * NR + 16 * v);
     for (int64_t rows = t->rows; rows > 0; rows--, from += bk, ahead += bk, to += NR, sums += 64) {
 #pragma GCC unroll 4
@@ -316,30 +316,33 @@ ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every)
             for (int32_t v = 0; v < 3; v++)
                 if (v % every == q) carry_copy(from, bk, mask[v], to, ahead, v);
             if (q == every - 1) _mm_prefetch(sums, _MM_HINT_T0);
-            dense_step(3, a, b, acc);
+            dense_step(vectors, a, b, acc);
         }
     }
-    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) dense_step(3, a, b, acc);
+    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) dense_step(vectors, a, b, acc);
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
-        for (int32_t v = 0; v < 3; v++) _mm512_store_ps(t->sums + i * NR + 16 * v, acc[i][v]);
+        for (int32_t v = 0; v < vectors; v++) _mm512_store_ps(t->sums + i * NR + 16 * v, acc[i][v]);
 }
 
-#define CARRY(NAME, EVERY)                                                                                             \
+#define CARRY(NAME, EVERY, VECTORS)                                                                                    \
     ISA static void NAME(const struct wn__gemm_carry *t)                                                               \
     {                                                                                                                  \
-        carry_of(t, EVERY);                                                                                            \
+        carry_of(t, EVERY, VECTORS);                                                                                   \
     }
-CARRY(carry_1, 1)
-CARRY(carry_2, 2)
-CARRY(carry_4, 4)
+CARRY(carry_1, 1, 3)
+CARRY(carry_2, 2, 3)
+CARRY(carry_4, 4, 3)
+CARRY(narrow_1, 1, 2)
+CARRY(narrow_2, 2, 2)
+CARRY(narrow_4, 4, 2)
 
 static void carry(const struct wn__gemm_carry *t)
 {
-    if (t->every == 4) carry_4(t);
-    else if (t->every == 2) carry_2(t);
-    else carry_1(t);
+    static void (*const of[2][3])(const struct wn__gemm_carry *) = {{narrow_1, narrow_2, narrow_4},
+                                                                    {carry_1, carry_2, carry_4}};
+    of[t->n > 32][t->every / 2](t);
 }
 
 /* ---- a tile's rows over many strips ------------------------------------------------------------------------------ */
@@ -364,13 +367,15 @@ ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t strea
     for (int64_t s = 0; s < t.strips; s++, c += 64 * SWEEP_LINES) {
         __m512 acc[MR][3];
         const float *a = t.a;
+        /* Its own lines next, or those below the first: beyond the last strip another thread writes. */
+        const char *next = s + 1 < t.strips ? c + 64 * SWEEP_LINES : (char *)t.c + MR * row;
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++) {
 #pragma GCC unroll 3
             for (int32_t v = 0; v < SWEEP; v++) acc[i][v] = _mm512_setzero_ps();
 #pragma GCC unroll 3
             for (int32_t v = 0; v < SWEEP_LINES; v++)
-                if (!stream) __builtin_prefetch(c + i * row + 64 * (v + SWEEP_LINES), 1);
+                if (!stream) __builtin_prefetch(next + i * row + 64 * v, 1);
         }
         for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * SWEEP) dense_step(SWEEP, a, b, acc);
 #pragma GCC unroll 8

@@ -18,7 +18,7 @@ local threads = C.wn_threads()
 local REPETITIONS = 40
 local ROUNDS = 2e5   -- of the probe: about 14 ms
 local SHARED = 1.4   -- a load from the first cache over the fastest seen, from which the core is shared
-local LEAST = 5      -- undisturbed repetitions, for a share of them
+local LEAST = 10     -- undisturbed repetitions, for a share of them
 
 local function nn(a, b) return a:matmul(b) end
 local function nt(a, b) return a:matmul(b, { transpose_b = true }) end
