@@ -57,21 +57,17 @@ void wn__attention_share(struct wn__attention_tasks *t, int64_t n, int64_t work)
     t->n = n;
     t->threads = most < 1 ? 1 : most < threads ? most : threads;
     for (int64_t i = 0; i < t->threads; i++) {
-        uint64_t begin = (uint64_t)(n * i / t->threads), end = (uint64_t)(n * (i + 1) / t->threads);
-        atomic_init(&t->of[i].left, end << 32 | begin);
+        atomic_init(&t->of[i].next, n * i / t->threads);
+        t->of[i].end = n * (i + 1) / t->threads;
     }
 }
 
 int64_t wn__attention_take(struct wn__attention_tasks *t, int64_t thread)
 {
     for (int64_t i = 0; i < t->threads; i++) {
-        _Atomic uint64_t *of = &t->of[(thread + i) % t->threads].left;
-        uint64_t left = atomic_load_explicit(of, memory_order_relaxed), begin, end;
-        while (begin = left & 0xffffffff, end = left >> 32, begin < end) {
-            uint64_t rest = i == 0 ? end << 32 | (begin + 1) : (end - 1) << 32 | begin;
-            if (atomic_compare_exchange_weak_explicit(of, &left, rest, memory_order_relaxed, memory_order_relaxed))
-                return (int64_t)(i == 0 ? begin : end - 1);
-        }
+        int64_t of = (thread + i) % t->threads;
+        int64_t task = atomic_fetch_add_explicit(&t->of[of].next, 1, memory_order_relaxed);
+        if (task < t->of[of].end) return task;
     }
     return -1;
 }

@@ -63,13 +63,13 @@ static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64
 /* bf16 only: the sums of one key head, rounded into out. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
 
-/* Tasks: each thread has a stretch of them, whose data its caches know from the op before, and when that is done takes the
- * last ones of others. A core whose other half somebody else keeps busy is a seventh slower, and so would all be. */
+/* Tasks: each thread has a stretch of them, whose data its caches know from the op before, and when that is done helps
+ * with those of others. A core whose other half somebody else keeps busy is a seventh slower, and so would all be. */
 struct wn__attention_tasks {
     int64_t n, threads;
     struct {
-        _Atomic uint64_t left; /* the first, and above it the end */
-        uint64_t apart[7];     /* each in its own cache line */
+        _Atomic int64_t next;
+        int64_t end, apart[6]; /* each in its own cache line */
     } of[WN_CPU_THREADS_MAX];
 };
 /* threads: as many as are worth it where a task is `work` multiply-adds for each element of a head. */

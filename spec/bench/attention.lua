@@ -1,8 +1,9 @@
 -- Tiled attention, forward and backward, against the machine's own peak, probed in the same run, and against the same
--- attention composed of products, softmax and dropout: the least times of rounds taken in turns. FLOPs are those of the
+-- attention composed of products, softmax and dropout: medians of rounds taken in turns. FLOPs are those of the
 -- products a user would count: 4 T T hd a head forward, 10 backward, half of both under a causal mask. (Of keys
--- beyond the first 1024 the backward computes 12: it makes their scores twice.) `backward` is its op alone; `forward
--- and backward` is a program as one would write it, so with a product and a sum over the result.
+-- beyond the first 1024 the backward computes 12: it makes their scores twice.) `forward` and `backward` are the ops
+-- alone; `a step` is a program as one would write it, with a product and a sum over the result; what is composed is
+-- measured as programs.
 --
 --   luajit spec/bench/attention.lua [rounds]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
@@ -29,7 +30,13 @@ local function attrs_of(s)
     return { i = { s[4], s[4], s[6] and 1 or 0 }, f = { s[7], s[5] ^ -0.5 } }
 end
 
-local function tiled(qkv, s) return op.record('attention', { qkv }, attrs_of(s)) end
+local function tiled(qkv, s)
+    return op.record('attention', { qkv }, attrs_of(s))
+end
+
+local function gradient(dy, qkv, y, s)
+    return op.record('attention_grad', { dy, qkv, y }, attrs_of(s))
+end
 
 local function composed(qkv, s)
     local b, t, heads, size = s[2], s[3], s[4], s[5]
@@ -44,31 +51,48 @@ local function composed(qkv, s)
     return weights:matmul(x[3]):permute(1, 3, 2, 4):reshape(b, t, heads * size)
 end
 
--- Seconds of one run of a program whose roots fn makes.
-local function seconds(mode, root)
-    return programs.run({ mode = mode, roots = { root } }).measured.seconds
+-- Seconds of one run of a program with these roots.
+local function seconds(mode, roots)
+    return programs.run({ mode = mode, roots = roots }).measured.seconds
 end
 
--- The least seconds of forward, and of forward and backward, tiled and composed, and of the op of the backward alone,
--- taken in turns; and the best peak.
+local MANY = 5
+-- Seconds of an op by itself: of MANY in a program, so that what one begins with, threads that wake up above all,
+-- hardly counts. The result is the sum of one position, so that the whole lies in the arena, whose pages were touched
+-- before.
+local function alone(fn)
+    local roots = {}
+    for k = 1, MANY do roots[k] = fn():narrow(2, 1, 1):sum() end
+    return seconds('eval', roots) / MANY
+end
+
+-- Medians of what each takes, in seconds, and of the probed peak, in turns.
 local function measure(s, qkv, dy, rounds)
-    local least, peak = {}, 0
     local y = tiled(qkv, s):retain()
     wane.eval(y)
-    for _ = 1, rounds do
-        peak = math.max(peak, probe.gflops(threads))
-        local alone = seconds('eval', op.record('attention_grad', { dy, qkv, y }, attrs_of(s)):narrow(1, 1, 1))
-        least[5] = math.min(least[5] or math.huge, alone)
-        for k, fn in ipairs { tiled, composed } do
-            -- One row is the result, so that the whole lies in the arena: its pages were touched before.
-            local forward = seconds('eval', fn(qkv, s):narrow(1, 1, 1))
-            local both = seconds('backward', (fn(qkv, s) * dy):sum())
-            qkv.grad = nil
-            least[k] = math.min(least[k] or math.huge, forward)
-            least[k + 2] = math.min(least[k + 2] or math.huge, both)
+    local function step(fn)
+        local took = seconds('backward', { (fn(qkv, s) * dy):sum() })
+        qkv.grad = nil
+        return took
+    end
+    local arms = {
+        forward = function() return alone(function() return tiled(qkv, s) end) end,
+        backward = function() return alone(function() return gradient(dy, qkv, y, s) end) end,
+        step = function() return step(tiled) end,
+        composed = function() return seconds('eval', { composed(qkv, s):narrow(2, 1, 1):sum() }) end,
+        composed_step = function() return step(composed) end,
+        peak = function() return probe.gflops(threads) end,
+    }
+    local took = {}
+    for name in pairs(arms) do took[name] = {} end
+    for round = 0, rounds do
+        for _, name in ipairs { 'peak', 'forward', 'backward', 'step', 'composed', 'composed_step' } do
+            local value = arms[name]()
+            if round > 0 then table.insert(took[name], value) end -- the first one touches the pages
         end
     end
-    return least, peak
+    for name, list in pairs(took) do took[name] = common.median(list) end
+    return took
 end
 
 local rows = {}
@@ -77,15 +101,15 @@ for _, s in ipairs(shapes) do
     local qkv = wane.nn.Parameter(wane.randn(b, t, 3 * heads * size))
     local dy = wane.randn(b, t, heads * size):retain()
     wane.eval(qkv, dy)
-    local least, peak = measure(s, qkv, dy, tonumber(arg[1]) or 20)
+    local took = measure(s, qkv, dy, tonumber(arg[1]) or 15)
     local flops = 4 * b * heads * t * t * size * (s[6] and 0.5 or 1)
     local function row(what, work, time, other)
         local rate = work / time * 1e-9
         rows[#rows + 1] = { s[1] .. ', ' .. what, ('%.2f'):format(1e3 * time), ('%.0f'):format(rate),
-            ('%.0f %%'):format(100 * rate / peak), other and ('%.2f'):format(1e3 * other) or '' }
+            ('%.0f %%'):format(100 * rate / took.peak), other and ('%.2f'):format(1e3 * other) or '' }
     end
-    row('forward', flops, least[1], least[2])
-    row('backward', 2.5 * flops, least[5])
-    row('forward and backward', 3.5 * flops, least[3], least[4])
+    row('forward', flops, took.forward, took.composed)
+    row('backward', 2.5 * flops, took.backward)
+    row('a step', 3.5 * flops, took.step, took.composed_step)
 end
 common.table({ 'attention, ' .. threads .. ' threads', 'ms', 'GFLOP/s', 'share of the peak', 'composed, ms' }, rows)
