@@ -1,9 +1,9 @@
--- Tiled attention, forward and backward, against the machine's own peak, probed in the same run, and against the same
--- attention composed of products, softmax and dropout: medians of rounds taken in turns. FLOPs are those of the
--- products a user would count: 4 T T hd a head forward, 10 backward, half of both under a causal mask. (Of keys
--- beyond the first 1024 the backward computes 12: it makes their scores twice.) `forward` and `backward` are the ops
--- alone; `a step` is a program as one would write it, with a product and a sum over the result; what is composed is
--- measured as programs.
+-- Tiled attention, forward and backward, against the machine's own peak, probed in the same run (the two shares:
+-- shares.lua), and against the same attention composed of products, softmax and dropout: medians of rounds taken in
+-- turns. FLOPs are those of the products a user would count: 4 T T hd a head forward, 10 backward, half of both under a
+-- causal mask. (Of keys beyond the first 1024 the backward computes 12: it makes their scores twice.) `forward` and
+-- `backward` are the ops alone; `a step` is a program as one would write it, with a product and a sum over the result;
+-- what is composed is measured as programs.
 --
 --   luajit spec/bench/attention.lua [rounds]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
@@ -12,6 +12,7 @@ local op = require 'wane.op'
 local arith = require 'wane.arith'
 local programs = require 'spec.support.programs'
 local C = require('wane.ffi').C
+local shares = require 'spec.bench.shares'
 local probe = common.probe()
 local threads = C.wn_threads()
 
@@ -66,8 +67,13 @@ local function alone(fn)
     return seconds('eval', roots) / MANY
 end
 
--- Medians of what each takes, in seconds, and of the probed peak, in turns.
-local function measure(s, qkv, dy, rounds)
+local function print_rate(name, m, other)
+    return { name, ('%.2f'):format(1e3 * m.seconds), ('%.0f'):format(m.rate), m.share, m.own,
+        other and ('%.2f'):format(1e3 * other) or '' }
+end
+
+-- The rows of a shape: what each takes, in turns.
+local function measure(s, qkv, dy, rounds, watch)
     local y = tiled(qkv, s):retain()
     wane.eval(y)
     local function step(fn)
@@ -76,40 +82,34 @@ local function measure(s, qkv, dy, rounds)
         return took
     end
     local arms = {
-        forward = function() return alone(function() return tiled(qkv, s) end) end,
-        backward = function() return alone(function() return gradient(dy, qkv, y, s) end) end,
-        step = function() return step(tiled) end,
-        composed = function() return seconds('eval', { composed(qkv, s):narrow(2, 1, 1):sum() }) end,
-        composed_step = function() return step(composed) end,
-        peak = function() return probe.gflops(threads) end,
+        { 'forward', 4, function() return alone(function() return tiled(qkv, s) end) end },
+        { 'backward', 10, function() return alone(function() return gradient(dy, qkv, y, s) end) end },
+        { 'a step', 14, function() return step(tiled) end },
+        { 'composed', 4, function() return seconds('eval', { composed(qkv, s):narrow(2, 1, 1):sum() }) end },
+        { 'a composed step', 14, function() return step(composed) end },
     }
-    local took = {}
-    for name in pairs(arms) do took[name] = {} end
+    local work, took = s[2] * s[4] * s[3] * s[3] * s[5] * (s[6] and 0.5 or 1), {}
     for round = 0, rounds do
-        for _, name in ipairs { 'peak', 'forward', 'backward', 'step', 'composed', 'composed_step' } do
-            local value = arms[name]()
-            if round > 0 then table.insert(took[name], value) end -- the first one touches the pages
+        for i, arm in ipairs(arms) do
+            local r = watch:repetition(arm[2] * work, arm[3])
+            took[i] = took[i] or {}
+            if round > 0 then took[i][round] = r end -- the first one touches the pages
         end
     end
-    for name, list in pairs(took) do took[name] = common.median(list) end
-    return took
+    local m, rows = {}, {}
+    for i in ipairs(arms) do m[i] = watch:summary(took[i]) end
+    for i = 1, 3 do
+        rows[i] = print_rate(s[1] .. ', ' .. arms[i][1], m[i], i ~= 2 and m[i == 1 and 4 or 5].seconds)
+    end
+    return rows
 end
 
-local rows = {}
+local rows, watch = {}, shares.new(common, probe, threads, probe.gflops_of)
 for _, s in ipairs(shapes) do
-    local b, t, heads, size = s[2], s[3], s[4], s[5]
-    local qkv = wane.nn.Parameter(wane.randn(b, t, 3 * heads * size))
-    local dy = wane.randn(b, t, heads * size):retain()
+    local qkv = wane.nn.Parameter(wane.randn(s[2], s[3], 3 * s[4] * s[5]))
+    local dy = wane.randn(s[2], s[3], s[4] * s[5]):retain()
     wane.eval(qkv, dy)
-    local took = measure(s, qkv, dy, tonumber(arg[1]) or 15)
-    local flops = 4 * b * heads * t * t * size * (s[6] and 0.5 or 1)
-    local function row(what, work, time, other)
-        local rate = work / time * 1e-9
-        rows[#rows + 1] = { s[1] .. ', ' .. what, ('%.2f'):format(1e3 * time), ('%.0f'):format(rate),
-            ('%.0f %%'):format(100 * rate / took.peak), other and ('%.2f'):format(1e3 * other) or '' }
-    end
-    row('forward', flops, took.forward, took.composed)
-    row('backward', 2.5 * flops, took.backward)
-    row('a step', 3.5 * flops, took.step, took.composed_step)
+    for _, row in ipairs(measure(s, qkv, dy, tonumber(arg[1]) or 20, watch)) do rows[#rows + 1] = row end
 end
-common.table({ 'attention, ' .. threads .. ' threads', 'ms', 'GFLOP/s', 'share of the peak', 'composed, ms' }, rows)
+common.table({ 'attention, ' .. threads .. ' threads', 'ms', 'GFLOP/s', 'share of the peak', 'share, cores ours alone',
+    'composed, ms' }, rows)

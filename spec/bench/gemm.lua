@@ -1,24 +1,15 @@
 -- Matrix products against the machine's own peak, probed in the same run: f32, then bf16 against the peak of bf16.
--- `luajit spec/bench/gemm.lua bf16` (or f32) for one of them.
---
--- A repetition is a short probe of the peak, a look at the first caches, the product, and the look again; a share is
--- the median of a product's rate over the peak beside it. Where the cores are hardware threads of somebody's machine,
--- others run on the same cores, in stretches from milliseconds to minutes: they halve the caches and the window of
--- instructions but not the peak, and products take 1.05 to 1.25 times as long. So there are two shares, of all
--- repetitions and of those in which the first caches were ours alone (and how many they are): equal code gives equal
--- numbers in the second.
+-- `luajit spec/bench/gemm.lua bf16` (or f32) for one of them. What the two shares are: shares.lua.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
+local shares = require 'spec.bench.shares'
 local probe = common.probe()
 local C = binding.C
 local threads = C.wn_threads()
 
 local REPETITIONS = 40
-local ROUNDS = 2e5   -- of the probe: about 14 ms
-local SHARED = 1.4   -- a load from the first cache over the fastest seen, from which the core is shared
-local LEAST = 10     -- undisturbed repetitions, for a share of them
 
 local function nn(a, b) return a:matmul(b) end
 local function nt(a, b) return a:matmul(b, { transpose_b = true }) end
@@ -65,50 +56,27 @@ local function seconds_of(product, a, b)
     error 'no product was run'
 end
 
-local fastest = math.huge
-local function near()
-    local ns = probe.near(threads)
-    fastest = math.min(fastest, ns)
-    return ns
-end
-
--- Two lists of shares: all, and those of undisturbed repetitions.
-local function split(repetitions)
-    local all, own = {}, {}
-    for i, r in ipairs(repetitions) do
-        all[i] = r.share
-        if r.near < SHARED * fastest then own[#own + 1] = r.share end
-    end
-    return all, own
-end
-
-local function row_of(shape, dtype, peak_of)
+local function row_of(shape, dtype, watch)
     local a, b = operand(dtype, shape[2]), operand(dtype, shape[3])
     wane.eval(a, b)
     seconds_of(shape[4], a, b)
-    local rates, peaks, repetitions = {}, {}, {}
+    local repetitions = {}
     for i = 1, REPETITIONS do
-        peaks[i] = peak_of(threads, ROUNDS)
-        local before = near()
-        rates[i] = shape[5] / seconds_of(shape[4], a, b) * 1e-9
-        repetitions[i] = { share = rates[i] / peaks[i], near = math.max(before, near()) }
+        repetitions[i] = watch:repetition(shape[5], function() return seconds_of(shape[4], a, b) end)
     end
-    local all, own = split(repetitions)
-    return { shape[1], ('%.0f'):format(common.median(rates)), ('%.0f'):format(common.median(peaks)),
-        ('%.0f %%'):format(100 * common.median(all)),
-        #own >= LEAST and ('%.0f %% (%d of %d)'):format(100 * common.median(own), #own, REPETITIONS) or '' }
+    local m = watch:summary(repetitions)
+    return { shape[1], ('%.0f'):format(m.rate), ('%.0f'):format(m.peak), m.share, m.own }
 end
 
 local function table_of(dtype, peak_of)
-    local rows = {}
-    for i, shape in ipairs(shapes) do rows[i] = row_of(shape, dtype, peak_of) end
+    local rows, watch = {}, shares.new(common, probe, threads, peak_of)
+    for i, shape in ipairs(shapes) do rows[i] = row_of(shape, dtype, watch) end
     common.table({ dtype .. ' product, ' .. threads .. ' threads', 'GFLOP/s', 'peak, GFLOP/s', 'share',
         'share, cores ours alone' }, rows)
 end
 
 local one = arg[1]
 C.wn_timing(1)
-for _ = 1, 20 do near() end
 if not one or one == 'f32' then table_of('f32', probe.gflops_of) end
 if not one or one == 'bf16' then
     if probe.gflops_bf16(1) > 0 then table_of('bf16', probe.gflops_bf16_of)
