@@ -105,6 +105,12 @@ end
 
 local function labels(values, ...) return { dtype = 'i32', values = values, ... } end
 
+-- More labels than are looked at together, every seventh ignored.
+local many_labels = {}
+for k = 1, 8205 do many_labels[k] = k % 7 == 0 and IGNORE or k % 3 end
+local many = nll('many rows', { #many_labels, 3 }, labels(many_labels, #many_labels))
+many.grad = nil
+
 local none = nll('none counts', { 2, 3 }, labels({ IGNORE, IGNORE }, 2))
 none.grad = nil
 none.ref = nil
@@ -119,7 +125,7 @@ return {
         cases = {
             nll('rows', { 3, 5 }, labels({ 0, 4, 2 }, 3)),
             nll('some ignored', { 2, 3, 4 }, labels({ 3, IGNORE, 0, 1, IGNORE, 2 }, 2, 3)),
-            nll('one row', { 4 }, labels { 2 }),
+            nll('one row', { 4 }, labels { 2 }), many,
             none,
         },
         bad = {
