@@ -51,6 +51,9 @@ describe('seconds of a plan', function()
         assert.equal(1, costs.unrest { a = { 0.5, 0.5 }, b = { 2 } })
         -- Three applications of a took 1, 8 and 8 ms, one of b 3: medians 8 and 3.
         assert.equal((3 * 8 + 3) / (3 * 1 + 3), costs.unrest { a = { 8, 1, 8 }, b = { 3 } })
+        local many = {}
+        for i = 1, 20000 do many[i] = i % 3 == 0 and 2 or 4 end -- more than a call takes arguments
+        assert.equal(2, costs.unrest { many = many })
         local list = wane.profile(fn, { steps = 2, keep = false })
         assert(list.unrest >= 1 and list.unrest < math.huge, 'unrest ' .. list.unrest)
         list.unrest = 1.2

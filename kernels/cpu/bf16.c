@@ -49,18 +49,6 @@ static void round_part(int64_t begin, int64_t end, void *ctx)
     wn__round(c->to + begin, c->wide + begin, end - begin);
 }
 
-/* The bytes of a copy as wn__workspace_f32_copies counts them. */
-static int64_t copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
-{
-    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
-    return wn__padded(wn__numel(&part) * (int64_t)sizeof(float));
-}
-
-static int32_t is_shared(const struct wn__stretch *s, int32_t i)
-{
-    return s->shared >> i & 1;
-}
-
 /* The description with f32 in the place of bf16, of a stretch of so many rows; the types of its inputs go to `in`. */
 static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *s, int64_t rows, struct wn_type *in)
 {
@@ -69,7 +57,7 @@ static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *
     wide.out = wn__stretch_type(s, &d->out, rows, 0);
     if (wide.out.dtype == WN_BF16) wide.out.dtype = WN_F32;
     for (int32_t i = 0; i < d->n_in; i++) {
-        in[i] = wn__stretch_type(s, &d->in[i], rows, is_shared(s, i));
+        in[i] = wn__stretch_type(s, &d->in[i], rows, wn__stretch_is_shared(s, i));
         if (in[i].dtype == WN_BF16) in[i].dtype = WN_F32;
     }
     if (s->dim && s->lead > 0) wide.attrs.i[0] = 1;
@@ -108,17 +96,17 @@ static int32_t run_stretch(const struct wn_desc *d, const struct wn_buffers *b, 
     char *next = b->workspace;
     copies.in = at;
     for (int32_t i = 0; i < d->n_in; i++) {
-        at[i] = is_shared(s, i) ? b->in[i] : rows_at(s, b->in[i], &in[i], d->in[i].dtype, row);
+        at[i] = wn__stretch_is_shared(s, i) ? b->in[i] : rows_at(s, b->in[i], &in[i], d->in[i].dtype, row);
         if (d->in[i].dtype != WN_BF16) continue;
-        if (row == 0 || !is_shared(s, i)) widen_input(s, &d->in[i], &in[i], at[i], (float *)next);
+        if (row == 0 || !wn__stretch_is_shared(s, i)) widen_input(s, &d->in[i], &in[i], at[i], (float *)next);
         at[i] = next;
-        next += copy_bytes(s, &d->in[i], is_shared(s, i));
+        next += wn__stretch_copy_bytes(s, &d->in[i], wn__stretch_is_shared(s, i));
     }
     copies.out = rows_at(s, b->out, &wide.out, d->out.dtype, row);
     struct conversion c = {.wide = (float *)next, .to = copies.out};
     if (d->out.dtype == WN_BF16) {
         copies.out = next;
-        next += copy_bytes(s, &d->out, 0);
+        next += wn__stretch_copy_bytes(s, &d->out, 0);
     }
     copies.workspace = next; /* what the f32 kernel asks for */
     WN_TRY(wn_cpu_kernel(&wide)(&wide, &copies, NULL));

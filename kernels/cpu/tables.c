@@ -178,8 +178,8 @@ WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
 
 #if defined(__SSE2__)
 /* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and writing
- * take turns line by line; by way of a block it took 1.2 times as long. Two rows side by
- * side, as above: 66 to 69 % one by one, 77 to 80 so. */
+ * take turns line by line; by way of a block it took 1.2 times as long. Two rows side by side, as above: 66 to 69 % one
+ * by one, 77 to 80 so. */
 __attribute__((target("avx512f"), always_inline)) static inline void embed_grad_line(const struct embedding *e,
                                                                                      int64_t v, int64_t at)
 {

@@ -200,7 +200,8 @@ end
 function costs.unrest(times)
     local all, least = 0, 0
     for _, list in pairs(times) do
-        all, least = all + #list * median(list), least + #list * math.min(unpack(list))
+        all = all + #list * median(list)
+        least = least + #list * list[1] -- the median sorted it
     end
     return least > 0 and all / least or 1
 end

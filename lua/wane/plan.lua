@@ -140,7 +140,8 @@ end
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
 --- The instructions in order: a printable list of { what, op, path, phase, kind, bytes, offset, workspace, live,
--- seconds, store (number of the stretch of bytes that is made or freed) }.
+-- seconds, store (number of the stretch of bytes that is made or freed) }; a move also has link ('to disk', 'from host'
+-- and so on) and takes, the seconds it is on that way beside the kernels.
 function Plan:schedule()
     local items, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(self.program.handle) - 1 do

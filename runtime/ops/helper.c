@@ -184,17 +184,11 @@ void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* ---- scratch --------------------------------------------------------------------------------------- */
-static int64_t f32_copy(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
-{
-    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
-    return t->dtype == WN_BF16 ? wn__padded(wn__numel(&part) * (int64_t)sizeof(float)) : 0;
-}
-
 int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t)
 {
     struct wn__stretch s = wn__stretch_of(d);
-    int64_t bytes = f32_copy(&s, &d->out, 0);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += f32_copy(&s, &d->in[i], s.shared >> i & 1);
+    int64_t bytes = wn__stretch_copy_bytes(&s, &d->out, 0);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += wn__stretch_copy_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
     return t->kind == WN_TARGET_CPU ? bytes : 0;
 }
 

@@ -49,6 +49,12 @@ struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_typ
     return out;
 }
 
+int64_t wn__stretch_copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
+{
+    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
+    return t->dtype == WN_BF16 ? wn__padded(wn__numel(&part) * (int64_t)sizeof(float)) : 0;
+}
+
 static int64_t row_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
 {
     struct wn_type row = wn__stretch_type(s, t, 1, shared);
@@ -61,7 +67,7 @@ struct wn__stretch wn__stretch_of(const struct wn_desc *d)
     set_lead(d, &s);
     if (wn__stretch_is_whole(&s)) return s;
     int64_t bytes = row_bytes(&s, &d->out, 0);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], s.shared >> i & 1);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
     for (int32_t k = 0; k < s.lead; k++) s.rows *= d->out.dim[k];
     if (s.columns) s.rows = d->out.dim[0];
     int64_t least = s.columns ? LEAST_COLUMNS : LEAST_ROWS;

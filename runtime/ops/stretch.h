@@ -20,6 +20,13 @@ static inline int32_t wn__stretch_is_whole(const struct wn__stretch *s)
     return s->lead == 0 && !s->columns;
 }
 
+static inline int32_t wn__stretch_is_shared(const struct wn__stretch *s, int32_t input)
+{
+    return s->shared >> input & 1;
+}
+
 /* An input's or the result's type in a stretch of so many rows (columns); shared ones stay whole. */
 struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_type *t, int64_t rows, int32_t shared);
+/* Bytes of its f32 copy there, padded; 0 where it is not bf16. Copies lie in this order: inputs, result. */
+int64_t wn__stretch_copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared);
 #endif
