@@ -109,6 +109,14 @@ struct wn__attention_tile {
     int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
 };
 
+/* s (m, n), rows as far apart as those of c, times factor (n) is the weights p, c the gradient of those that are kept.
+ * After: c = p (c, 0 where not kept, - shared), s = p, 0 where not kept. */
+struct wn__attention_weighing {
+    float *s;
+    const float *factor, *shared;
+    const uint16_t *kept; /* as of a tile */
+};
+
 /* c (m, n) = a b, or += when not first; a(i, k) = a[i * ai + k * ak], one of ai, ak is 1. b is 64-byte aligned, bk a
  * multiple of 16, rows readable to one too. Every output is one chain of k steps, acc = a b + acc. */
 struct wn__attention_product {
@@ -122,6 +130,7 @@ struct wn__attention_product {
     const float *back;                 /* NULL, or (n): what the columns of c are multiplied with first */
     struct wn__attention_ahead *ahead; /* or NULL */
     int32_t first;
+    const struct wn__attention_weighing *weighing; /* NULL, or what is done with c at the end; n is a multiple of 16 */
     const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
 };
 
@@ -143,9 +152,6 @@ struct wn__attention_kernel {
     /* s = 2^(s - best), 0 where not kept; best and sum (of all, kept or not) brought up to date; back =
      * 2^(best before - best now). All (width). */
     void (*softmax)(const struct wn__attention_tile *t, float *best, float *sum, float *back);
-    /* s times factor (width) is the weights p, ds (keys, ld) the gradient of those that are kept. After: ds =
-     * p (ds, 0 where not kept, - shared), s = p, 0 where not kept. */
-    void (*weigh)(const struct wn__attention_tile *t, float *ds, const float *factor, const float *shared);
     /* kept, for row 0 of column 0 being this element of the (B, H, T, T) weights. */
     void (*draw)(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element);
 };

@@ -143,8 +143,8 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
     float back[QUERIES];
     const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
-    struct wn__attention_product product = {t.keys, t.width, k->size, key,  step,      1, w->query_turned + c,
-                                            w->all, t.s,     t.ld,    NULL, &w->ahead, 1, NULL};
+    struct wn__attention_product product = {
+        t.keys, t.width, k->size, key, step, 1, w->query_turned + c, w->all, t.s, t.ld, NULL, &w->ahead, 1, NULL, NULL};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->causal) wn__attention_mask(&t);
     r->kernel->softmax(&t, best + c, sum + c, back);
@@ -185,21 +185,22 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
-    struct wn__attention_product product = {t.keys, t.width, k->size, value, step,      1, w->dy_turned + c,
-                                            all,    ds,      all,     NULL,  &w->ahead, 1, NULL};
-    wn__attention_scores(r->kernel, &product, &t);
     if (k->p > 0) {
         t.kept = w->kept;
         r->kernel->draw(k, &t, wn__attention_weight(k, w->b, w->h, w->first + c, key0));
     }
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
-    r->kernel->weigh(&t, ds, factor + c, w->shared + c);
-    product = (struct wn__attention_product){k->size, t.width,   t.keys, key,  1,         step,      ds,
-                                             all,     w->dq + c, all,    NULL, &w->ahead, key0 == 0, NULL};
+    struct wn__attention_weighing weighing = {t.s, factor + c, w->shared + c, t.kept};
+    struct wn__attention_product product = {
+        t.keys, t.width, k->size, value, step, 1, w->dy_turned + c, all, ds, all, NULL, &w->ahead, 1, &weighing, NULL};
+    wn__attention_scores(r->kernel, &product, &t);
+    product = (struct wn__attention_product){k->size,   t.width, t.keys, key,       1,         step, ds,  all,
+                                             w->dq + c, all,     NULL,   &w->ahead, key0 == 0, NULL, NULL};
     wn__attention_over_keys(r->kernel, &product, &t);
     product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
-                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0, NULL};
+                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0, NULL,
+                                             NULL};
     wn__attention_over_queries(r->kernel, &product, &t);
     product.a = t.s;
     product.b = w->dy + c * r->wide;

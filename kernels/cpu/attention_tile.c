@@ -100,12 +100,22 @@ void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn_
                           const struct wn__attention_tile *t)
 {
     struct wn__attention_product part = *p;
+    struct wn__attention_weighing weighing;
     for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
+        const int64_t at = s.row * p->ldc + s.column;
         part.m = s.rows;
         part.n = p->n - s.column;
         part.a = p->a + s.row * p->ai;
         part.b = p->b + s.column;
-        part.c = p->c + s.row * p->ldc + s.column;
+        part.c = p->c + at;
+        if (p->weighing) {
+            weighing = *p->weighing;
+            weighing.s += at;
+            weighing.factor += s.column;
+            weighing.shared += s.column;
+            if (weighing.kept) weighing.kept += s.column / 16 * WN_ATTENTION_KEPT + s.row;
+            part.weighing = &weighing;
+        }
         g->multiply(&part);
     }
 }
@@ -179,6 +189,33 @@ static void multiply_all(const struct wn__attention_product *p)
     }
 }
 
+/* 0 where row j of 16 columns is not kept. */
+static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
+{
+    for (int64_t j = 0; j < keys; j++, x += ld) {
+        uint32_t bits = kept[j];
+        EACH_LANE x[i] = bits >> i & 1 ? x[i] : 0.0f;
+    }
+}
+
+WN_CLONES static void weigh(const struct wn__attention_product *p)
+{
+    const struct wn__attention_weighing *w = p->weighing;
+    for (int64_t c = 0; c < p->n; c += LANES) {
+        const uint16_t *kept = w->kept ? w->kept + c / LANES * WN_ATTENTION_KEPT : NULL;
+        if (kept) drop(p->c + c, p->ldc, p->m, kept);
+        for (int64_t j = 0; j < p->m; j++) {
+            float *restrict s = w->s + j * p->ldc + c, *restrict d = p->c + j * p->ldc + c;
+            EACH_LANE
+            {
+                s[i] *= w->factor[c + i];
+                d[i] = s[i] * (d[i] - w->shared[c + i]);
+            }
+        }
+        if (kept) drop(w->s + c, p->ldc, p->m, kept);
+    }
+}
+
 /* Where columns take as many steps as they see keys: the steps that are for the same columns at a time. */
 static void multiply(const struct wn__attention_product *p)
 {
@@ -195,6 +232,7 @@ static void multiply(const struct wn__attention_product *p)
             part.first = s.row == 0 && p->first;
             multiply_all(&part);
         }
+    if (p->weighing) weigh(p);
 }
 
 /* ---- softmax, portable ------------------------------------------------------------------------------------- */
@@ -242,37 +280,11 @@ static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_
     }
 }
 
-/* 0 where row j of 16 columns is not kept. */
-static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
-{
-    for (int64_t j = 0; j < keys; j++, x += ld) {
-        uint32_t bits = kept[j];
-        EACH_LANE x[i] = bits >> i & 1 ? x[i] : 0.0f;
-    }
-}
-
 WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
     for (int64_t c = 0; c < t->width; c += LANES) {
         int64_t keys = wn__attention_seen(t, c);
         softmax_lanes(t->s + c, t->ld, keys, best + c, sum + c, back + c);
-        if (t->kept) drop(t->s + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
-    }
-}
-
-WN_CLONES static void weigh(const struct wn__attention_tile *t, float *ds, const float *factor, const float *shared)
-{
-    for (int64_t c = 0; c < t->width; c += LANES) {
-        int64_t keys = wn__attention_seen(t, c);
-        if (t->kept) drop(ds + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
-        for (int64_t j = 0; j < keys; j++) {
-            float *restrict s = t->s + j * t->ld + c, *restrict d = ds + j * t->ld + c;
-            EACH_LANE
-            {
-                s[i] *= factor[c + i];
-                d[i] = s[i] * (d[i] - shared[c + i]);
-            }
-        }
         if (t->kept) drop(t->s + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
     }
 }
@@ -303,7 +315,7 @@ static void draw(const struct wn__attention *k, const struct wn__attention_tile 
 
 const struct wn__attention_kernel *wn__attention_portable(void)
 {
-    static const struct wn__attention_kernel kernel = {multiply, softmax, weigh, draw};
+    static const struct wn__attention_kernel kernel = {multiply, softmax, draw};
     return &kernel;
 }
 

@@ -44,7 +44,6 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     fill(a, KEYS * SIZE, 4);
     fill(b, SIZE * WIDTH, 4);
     fill(r->c, SIZE * WIDTH, 1);
-    fill(r->ds, KEYS * WIDTH, 1);
     fill(factor, WIDTH, 1);
     fill(shared, WIDTH, 1);
     for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? 10 : -INFINITY, r->sum[c] = c % 3;
@@ -63,7 +62,10 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     struct wn__attention_tile all = t;
     all.kept = t.keys % 2 ? t.kept : NULL;
     g->softmax(&all, r->best, r->sum, r->back);
-    g->weigh(&t, r->ds, factor, shared);
+    struct wn__attention_weighing weighing = {r->s, factor, shared, t.kept};
+    p.c = r->ds;
+    p.weighing = &weighing;
+    wn__attention_scores(g, &p, &t);
     p = (struct wn__attention_product){
         .m = SIZE, .n = t.width, .k = t.keys, .a = a, .ai = 1, .ak = SIZE, .b = r->s, .bk = WIDTH, .c = r->c};
     p.ldc = WIDTH;
