@@ -129,7 +129,7 @@ struct wn__attention_product {
     int64_t ldc;
     const float *back;                 /* NULL, or (n): what the columns of c are multiplied with first */
     struct wn__attention_ahead *ahead; /* or NULL */
-    int32_t first;
+    int32_t first, far;                /* far: ak is 1, and rows of a, c and weighing are not in the first cache */
     const struct wn__attention_weighing *weighing; /* NULL, or what is done with c at the end; n is a multiple of 16 */
     const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
 };

@@ -13,7 +13,7 @@
 #include <immintrin.h>
 
 #define MR 8
-#define NR 48
+#define NR 48 /* columns of the widest strip */
 #define ISA __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 
@@ -57,19 +57,24 @@ ISA_INLINE void touch(struct wn__attention_ahead *a, int64_t work)
     }
 }
 
-/* Where a tile stands in a and b; and what is asked for nearer meanwhile, or NULL: the next rows of a, and rows of what
- * is read or written at the end of this tile or at the beginning of the next. */
+/* Where a tile stands in b and in rows of a: those of a whole one are two pointers and a stride, since eight pointers do
+ * not fit the registers beside all else (1 % of the backward). And what is asked for meanwhile, or NULL: a's next rows,
+ * and rows that are read at the end of this tile or at the beginning of the next. */
 struct place {
-    const float *row[MR], *b;
-    int64_t at;
+    const float *b, *half[2], *row[MR];
+    int64_t at; /* in row */
     const float *next, *soon;
+    int32_t lower; /* half of the next rows */
 };
 
+/* Once in TOUCH_STEPS. */
 ISA_INLINE void ask(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
 {
     if (s->next) { /* a line of a row holds 16 steps: half of the rows at a time */
-        const float *next = s->next + s->at / 16 * 16 + (s->at & 8 ? MR / 2 * p->ai : 0);
-        for (int32_t i = 0; i < MR / 2; i++) __builtin_prefetch(next + i * p->ai, 0, 3);
+        const int64_t ai = p->ai;
+        for (int32_t i = 0; i < MR / 2; i++) __builtin_prefetch(s->next + i * ai, 0, 3);
+        s->next += s->lower ? 16 - MR / 2 * ai : MR / 2 * ai;
+        s->lower = !s->lower;
     }
     if (s->soon) {
 #pragma GCC unroll 3
@@ -80,25 +85,30 @@ ISA_INLINE void ask(const struct wn__attention_product *p, struct place *s, cons
 
 /* Steps of the vectors from `from` on. */
 ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s, int64_t steps, const int32_t from,
-                          const int32_t vectors, struct wn__attention_ahead *ahead, __m512 acc[MR][3])
+                          const int32_t vectors, const int32_t whole, struct wn__attention_ahead *ahead,
+                          __m512 acc[MR][3])
 {
-    const int64_t ak = p->ak, bk = p->bk;
+    const int64_t ai = p->ai, ak = p->ak, bk = p->bk;
     for (; steps > 0; steps -= TOUCH_STEPS) {
         int64_t n = steps < TOUCH_STEPS ? steps : TOUCH_STEPS;
         if (ahead) touch(ahead, n * (vectors - from));
         ask(p, s, vectors);
-        for (; n > 0; n--, s->b += bk, s->at += ak) {
+        for (; n > 0; n--, s->b += bk) {
             __m512 x[3];
-            __asm__("" : "+r"(s->at)); /* an index for all rows: else each row has a pointer that moves on */
+            /* These stand for all rows: else each row has a pointer that moves on. */
+            if (whole) __asm__("" : "+r"(s->half[0]), "+r"(s->half[1]));
+            else __asm__("" : "+r"(s->at));
 #pragma GCC unroll 3
             for (int32_t v = from; v < vectors; v++) x[v] = _mm512_load_ps(s->b + 16 * v);
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) {
-                __m512 y = _mm512_set1_ps(s->row[i][s->at]);
+                __m512 y = _mm512_set1_ps(whole ? s->half[2 * i / MR][i % (MR / 2) * ai] : s->row[i][s->at]);
                 __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
 #pragma GCC unroll 3
                 for (int32_t v = from; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(y, x[v], acc[i][v]);
             }
+            if (whole) s->half[0] += ak, s->half[1] += ak;
+            else s->at += ak;
         }
     }
 }
@@ -118,8 +128,8 @@ ISA_INLINE void weigh_rows(const struct wn__attention_product *p, int64_t i0, in
             if (i >= m) break;
             float *s = w->s + at + i * p->ldc + 16 * v;
             const __mmask16 stays = kept ? bits[i] : 0xffff;
-            __m512 weight = _mm512_mul_ps(_mm512_load_ps(s), f),
-                   d = kept ? _mm512_maskz_mov_ps(stays, acc[i][v]) : acc[i][v];
+            const __m512 weight = _mm512_mul_ps(_mm512_load_ps(s), f);
+            const __m512 d = kept ? _mm512_maskz_mov_ps(stays, acc[i][v]) : acc[i][v];
             _mm512_store_ps(p->c + at + i * p->ldc + 16 * v, _mm512_mul_ps(weight, _mm512_sub_ps(d, less)));
             _mm512_store_ps(s, kept ? _mm512_maskz_mov_ps(stays, weight) : weight);
         }
@@ -133,17 +143,19 @@ ISA_INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t
     else weigh_rows(p, i0, j, vectors, m, 0, acc);
 }
 
-/* What a tile asks for: a's next rows, where they do not lie by steps; the rows of s, or of c, that are written at its end,
- * and where c is added to, those that the next tile begins with. Heads of 64, 12 side by side, 1024 positions: a thread
- * took 1 % less backward with the first, 2 % with all of it; two threads 2 and 4 %. Asking for steps of a cost 1 %. */
+/* What a tile asks for: a's next rows, the rows of weights that it ends with, and where c is added to, those of c that the
+ * next tile begins with. 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster; heads of 128 gain
+ * 4 % by the last. Steps of a, where its rows do not lie by steps, are not worth asking for, nor is what the forward
+ * keeps in the first two caches. */
 ISA_INLINE void look_ahead(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
 {
     const int32_t more = i0 + MR < p->m; /* else the next strip begins, or what lies below is the next product's */
-    const float *c = p->weighing ? p->weighing->s : p->c;
     s->next = s->soon = NULL;
-    if (p->ak != 1) return;
+    s->lower = 0;
+    if (!p->far) return;
     if (p->first) s->next = more || j + NR >= p->n ? p->a + (i0 + MR) * p->ai : p->a;
-    s->soon = c + (p->first ? i0 : i0 + MR) * p->ldc + j;
+    if (p->weighing) s->soon = p->weighing->s + i0 * p->ldc + j;
+    else if (!p->first) s->soon = p->c + (i0 + MR) * p->ldc + j;
 }
 
 /* Rows i .. i + 7, columns j .. of c; last: the lanes of the last vector. whole: all rows and all lanes are there.
@@ -158,15 +170,17 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
     struct wn__attention_ahead *ahead = whole ? p->ahead : NULL;
     look_ahead(p, i0, j, &s);
 #pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) s.row[i] = p->a + (i0 + (whole || i < m ? i : m - 1)) * p->ai;
+    for (int32_t i = 0; i < MR; i++) s.row[i] = p->a + (i0 + (i < m ? i : m - 1)) * p->ai;
+    s.half[0] = p->a + i0 * p->ai;
+    s.half[1] = s.half[0] + MR / 2 * p->ai;
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
     if (!p->first) load_tile(p, c, p->back ? p->back + j : NULL, m, last, vectors, whole, acc);
-    run_steps(p, &s, steps[0], 0, vectors, ahead, acc);
-    if (vectors > 1) run_steps(p, &s, steps[1] - steps[0], 1, vectors, ahead, acc);
-    if (vectors > 2) run_steps(p, &s, steps[2] - steps[1], 2, vectors, ahead, acc);
+    run_steps(p, &s, steps[0], 0, vectors, whole, ahead, acc);
+    if (vectors > 1) run_steps(p, &s, steps[1] - steps[0], 1, vectors, whole, ahead, acc);
+    if (vectors > 2) run_steps(p, &s, steps[2] - steps[1], 2, vectors, whole, ahead, acc);
     if (p->weighing) {
         weigh(p, i0, j, vectors, whole ? MR : m, acc);
         return;

@@ -87,17 +87,16 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
         t.diagonal = keys->key0 - query0;
     }
     if (t.keys <= 0) return;
-    struct wn__attention_product scores = {t.keys, width,         k->size, keys->key, keys->step,
-                                           1,      w->query + at, width,   w->weight, width,
-                                           NULL,   &keys->ahead,  1,       NULL,      NULL};
+    struct wn__attention_product scores = {t.keys,    width, k->size, keys->key,    keys->step, 1, w->query + at, width,
+                                           w->weight, width, NULL,    &keys->ahead, 1,          0, NULL,          NULL};
     float back[STRIP];
     wn__attention_scores(f->kernel, &scores, &t);
     if (k->causal) wn__attention_mask(&t);
     if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
     f->kernel->softmax(&t, w->best + c, w->sum + c, back);
-    struct wn__attention_product product = {k->size,    width,        t.keys,          keys->value,    1,
-                                            keys->step, w->weight,    width,           w->result + at, width,
-                                            back,       &keys->ahead, keys->key0 == 0, NULL,           NULL};
+    struct wn__attention_product product = {k->size,         width, t.keys,         keys->value, 1,    keys->step,
+                                            w->weight,       width, w->result + at, width,       back, &keys->ahead,
+                                            keys->key0 == 0, 0,     NULL,           NULL};
     wn__attention_over_keys(f->kernel, &product, &t);
 }
 
