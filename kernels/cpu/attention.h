@@ -106,7 +106,7 @@ struct wn__attention_tile {
     float *s;
     uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
     int64_t ld, keys, width, diagonal;
-    int64_t fresh; /* over queries only: rows of the result from this one on hold nothing yet */
+    int64_t fresh; /* over queries only: rows of the result from this one on, a multiple of 8, hold nothing yet */
 };
 
 /* s (m, n), rows as far apart as those of c, times factor (n) is the weights p, c the gradient of those that are kept.
@@ -132,6 +132,8 @@ struct wn__attention_product {
     int32_t first, far;                /* far: ak is 1, and rows of a, c and weighing are not in the first cache */
     const struct wn__attention_weighing *weighing; /* NULL, or what is done with c at the end; n is a multiple of 16 */
     const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
+    /* NULL, or a: the 8 rows from i leave out wn__attention_unseen(i) steps, and are the first from `fresh` on. */
+    const struct wn__attention_tile *late;
 };
 
 #define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
@@ -143,6 +145,12 @@ static inline int64_t wn__attention_seen(const struct wn__attention_tile *t, int
 {
     int64_t rows = c + 16 - t->diagonal;
     return rows < 0 ? 0 : rows < t->keys ? rows : t->keys;
+}
+
+/* How many columns the 8 rows from i leave out. */
+static inline int64_t wn__attention_unseen(const struct wn__attention_tile *t, int64_t i)
+{
+    return i + t->diagonal < 0 ? 0 : i + t->diagonal;
 }
 
 /* What the tiles are worked with: attention_avx512.c, or attention_tile.c on any machine, with the same bits. All but

@@ -166,21 +166,23 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
                          const int64_t steps[3], const int32_t vectors, const int32_t whole)
 {
     __m512 acc[MR][3];
-    const int64_t m = p->m - i0, ldc = p->ldc;
+    const int64_t m = p->m - i0, ldc = p->ldc, skip = p->late ? wn__attention_unseen(p->late, i0) : 0;
+    const int32_t first = p->late ? i0 >= p->late->fresh : p->first;
     float *c = p->c + i0 * ldc + j;
-    struct place s = {.b = p->b + j}; /* rows beyond m repeat the last one and are not stored */
+    struct place s = {.b = p->b + skip * p->bk + j}; /* rows beyond m repeat the last one and are not stored */
     struct wn__attention_ahead *ahead = whole ? p->ahead : NULL;
+    if (skip >= p->k) return;
     look_ahead(p, i0, j, &s);
 #pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) s.row[i] = p->a + (i0 + (i < m ? i : m - 1)) * p->ai;
-    s.half[0] = p->a + i0 * p->ai;
+    for (int32_t i = 0; i < MR; i++) s.row[i] = p->a + (i0 + (i < m ? i : m - 1)) * p->ai + skip * p->ak;
+    s.half[0] = p->a + i0 * p->ai + skip * p->ak;
     s.half[1] = s.half[0] + MR / 2 * p->ai;
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
-    if (!p->first) load_tile(p, c, p->back ? p->back + j : NULL, m, last, vectors, whole, acc);
-    run_steps(p, &s, steps[0], 0, vectors, whole, ahead, acc);
+    if (!first) load_tile(p, c, p->back ? p->back + j : NULL, m, last, vectors, whole, acc);
+    run_steps(p, &s, steps[0] - skip, 0, vectors, whole, ahead, acc);
     if (vectors > 1) run_steps(p, &s, steps[1] - steps[0], 1, vectors, whole, ahead, acc);
     if (vectors > 2) run_steps(p, &s, steps[2] - steps[1], 2, vectors, whole, ahead, acc);
     if (p->weighing) {

@@ -87,8 +87,9 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
         t.diagonal = keys->key0 - query0;
     }
     if (t.keys <= 0) return;
-    struct wn__attention_product scores = {t.keys,    width, k->size, keys->key,    keys->step, 1, w->query + at, width,
-                                           w->weight, width, NULL,    &keys->ahead, 1,          0, NULL,          NULL};
+    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,   1, w->query + at,
+                                           width,  w->weight, width,   NULL,      &keys->ahead, 1, 0,
+                                           NULL,   NULL,      NULL};
     float back[STRIP];
     wn__attention_scores(f->kernel, &scores, &t);
     if (k->causal) wn__attention_mask(&t);
@@ -96,7 +97,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     f->kernel->softmax(&t, w->best + c, w->sum + c, back);
     struct wn__attention_product product = {k->size,         width, t.keys,         keys->value, 1,    keys->step,
                                             w->weight,       width, w->result + at, width,       back, &keys->ahead,
-                                            keys->key0 == 0, 0,     NULL,           NULL};
+                                            keys->key0 == 0, 0,     NULL,           NULL,        NULL};
     wn__attention_over_keys(f->kernel, &product, &t);
 }
 

@@ -132,16 +132,8 @@ void wn__attention_over_queries(const struct wn__attention_kernel *g, const stru
                                 const struct wn__attention_tile *t)
 {
     struct wn__attention_product part = *p;
-    for (struct piece s = piece_from(t, 0); s.rows > 0; s = piece_from(t, s.row + s.rows)) {
-        if (s.row < t->fresh) s.rows = least(s.rows, t->fresh - s.row);
-        part.first = s.row >= t->fresh;
-        part.m = s.rows;
-        part.k = p->k - s.column;
-        part.a = p->a + s.row * p->ai + s.column * p->ak;
-        part.b = p->b + s.column * p->bk;
-        part.c = p->c + s.row * p->ldc;
-        if (part.k > 0) g->multiply(&part);
-    }
+    part.late = t;
+    g->multiply(&part);
 }
 
 WN_CLONES static void mask(const struct wn__attention_tile *t, int64_t row, int64_t rows, int64_t column)
@@ -216,12 +208,30 @@ WN_CLONES static void weigh(const struct wn__attention_product *p)
     }
 }
 
+/* Eight rows at a time, but all that leave out no step. */
+static void multiply_late(const struct wn__attention_product *p)
+{
+    struct wn__attention_product part = *p;
+    for (int64_t i = 0; i < p->m; i += part.m) {
+        int64_t skip = wn__attention_unseen(p->late, i);
+        part.first = i >= p->late->fresh;
+        part.m = least(i + p->late->diagonal + 8 <= 0 ? -p->late->diagonal - i : 8, p->m - i);
+        if (!part.first) part.m = least(part.m, p->late->fresh - i);
+        part.k = p->k - skip;
+        part.a = p->a + i * p->ai + skip * p->ak;
+        part.b = p->b + skip * p->bk;
+        part.c = p->c + i * p->ldc;
+        if (part.k > 0) multiply_all(&part);
+    }
+}
+
 /* Where columns take as many steps as they see keys: the steps that are for the same columns at a time. */
 static void multiply(const struct wn__attention_product *p)
 {
     struct wn__attention_product part = *p;
     if (p->back) scale_columns(p->c, p->m, p->n, p->ldc, p->back);
-    if (!p->seen) multiply_all(p);
+    if (p->late) multiply_late(p);
+    else if (!p->seen) multiply_all(p);
     else
         for (struct piece s = piece_from(p->seen, 0); s.rows > 0; s = piece_from(p->seen, s.row + s.rows)) {
             part.k = s.rows;

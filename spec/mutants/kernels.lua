@@ -78,6 +78,27 @@ return {
         spec = 'spec/attention_spec.lua',
     },
     {
+        name = 'attention leaves out queries that see a key with AVX-512',
+        file = 'kernels/cpu/attention_avx512.c',
+        old = 'wn__attention_unseen(p->late, i0) : 0;',
+        new = 'wn__attention_unseen(p->late, i0 + 8) : 0;',
+        spec = 'spec/attention_spec.lua',
+    },
+    {
+        name = 'attention adds to rows that hold nothing with AVX-512',
+        file = 'kernels/cpu/attention_avx512.c',
+        old = 'i0 >= p->late->fresh :',
+        new = 'i0 > p->late->fresh :',
+        spec = 'spec/attention_spec.lua',
+    },
+    {
+        name = 'attention drops the gradient of another weight with AVX-512',
+        file = 'kernels/cpu/attention_avx512.c',
+        old = 'WN_ATTENTION_KEPT + i0 : NULL;',
+        new = 'WN_ATTENTION_KEPT : NULL;',
+        spec = 'spec/attention_spec.lua',
+    },
+    {
         name = 'attention draws other words with AVX-512',
         file = 'kernels/cpu/attention_avx512.c',
         old = '(bits[j + 2] & begins[2])',

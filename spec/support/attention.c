@@ -17,10 +17,11 @@ void wn__step_run(const struct wn__step *s, void *out, const void *a, const void
 #define KEYS 128
 #define WIDTH 96
 #define SIZE 40
+#define WIDE 48 /* a row of SIZE, to the next vector */
 
 /* What one of them makes of a tile; everything in it is compared. */
 struct results {
-    float s[KEYS * WIDTH], ds[KEYS * WIDTH], c[SIZE * WIDTH], best[WIDTH], sum[WIDTH], back[WIDTH];
+    float s[KEYS * WIDTH], ds[KEYS * WIDTH], c[SIZE * WIDTH], d[KEYS * SIZE], best[WIDTH], sum[WIDTH], back[WIDTH];
     uint16_t kept[WIDTH / 16 * WN_ATTENTION_KEPT];
 } __attribute__((aligned(64)));
 
@@ -38,12 +39,15 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
                  struct results *r)
 {
     static float a[KEYS * SIZE], b[SIZE * WIDTH] __attribute__((aligned(64)));
+    static float q[WIDTH * WIDE] __attribute__((aligned(64)));
     float factor[WIDTH], shared[WIDTH];
     state = 7;
     memset(r, 0, sizeof *r);
     fill(a, KEYS * SIZE, 4);
     fill(b, SIZE * WIDTH, 4);
+    fill(q, WIDTH * WIDE, 4);
     fill(r->c, SIZE * WIDTH, 1);
+    fill(r->d, KEYS * SIZE, 1);
     fill(factor, WIDTH, 1);
     fill(shared, WIDTH, 1);
     for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? 10 : -INFINITY, r->sum[c] = c % 3;
@@ -71,6 +75,10 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     p.ldc = WIDTH;
     p.back = r->back;
     wn__attention_over_keys(g, &p, &t);
+    t.fresh = t.keys % 3 * 8;
+    p = (struct wn__attention_product){
+        .m = t.keys, .n = SIZE, .k = t.width, .a = r->ds, .ai = WIDTH, .ak = 1, .b = q, .bk = WIDE, .c = r->d, .ldc = SIZE};
+    wn__attention_over_queries(g, &p, &t);
 }
 
 /* How many bytes differ; 0 where the machine has but one way. */
