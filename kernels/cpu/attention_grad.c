@@ -24,6 +24,7 @@
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
 #define EXPECTED 256 /* rows of the next head's keys, values and sums that are touched ahead */
+#define ROWS_AHEAD 8 /* of y, while dy y is taken: heads of 256 positions gain 0.7 % */
 #define EXPECTING 4  /* the last tiles of keys, while whose products what comes next is touched */
 
 struct grad {
@@ -70,10 +71,12 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart. */
+/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart and asked for some rows ahead. */
 WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
-    for (int64_t c = 0; c < w->n; c++) w->shared[c] = (float)wn__row_dot_f32(w->dy + c * wide, y + c * step, size);
+    const int64_t ahead = ROWS_AHEAD * step * (int64_t)sizeof *y;
+    for (int64_t c = 0; c < w->n; c++)
+        w->shared[c] = (float)wn__row_dot_asking_f32(w->dy + c * wide, y + c * step, size, 0, ahead);
     for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
