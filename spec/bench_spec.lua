@@ -17,7 +17,7 @@ end
 -- A result with numbers that can be divided in the head.
 local function fixture(with_torch)
     local more = with_torch and { tuned = 0.5, shipped = 1, live = 4 * 2 ^ 20 } or {}
-    local data = { bench = 'rival', steps = 7, threads = 2, partial = false, starts = { wane = 0.004 },
+    local data = { bench = 'rival', turns = 7, threads = 2, partial = false, starts = { wane = 0.004 },
         machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 }, load = { start = '0.1 0.2 0.3', finish = '1 2 3' },
         rows = { row('first step', more), row('second step', more) } }
     data.rows[1].aims = { time = 0.6, floor = 0.75, bytes = 0.8 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include "../scalar.h"
 #include "bf16.h"
-#include "elementwise.h"
+#include "cpu.h"
 
 /* Columns of the weight's gradient accumulated side by side, at most: 64 reached 57 % of the memory's rate, stretches of
  * pages do better. A column's sum does not depend on its neighbours. */
@@ -18,7 +18,6 @@ struct norm {
     void *out;
     int64_t rows, n; /* x is (rows, n) */
     double eps;
-    wn__row_loop add;
     int32_t streams;
     int64_t together; /* columns a block, of LAYERNORM_DW */
 };
@@ -95,21 +94,34 @@ struct norm {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    /* plus: what is added to the gradient, (rows, n), or NULL */                                                      \
+    static inline __attribute__((always_inline)) void dx_rows_##S(int64_t begin, int64_t end, const struct norm *k,    \
+                                                                  const T *plus)                                       \
     {                                                                                                                  \
-        const struct norm *k = ctx;                                                                                    \
         const T *mean = k->in[2], *rstd = k->in[3], *w = k->in[4];                                                     \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->in[0] + r * k->n, *x = (const T *)k->in[1] + r * k->n;                         \
             T m = mean[r], s = rstd[r];                                                                                \
             double dot, moment = row_moment_##S(dy, x, w, m, k->n, &dot);                                              \
             T c1 = (T)(dot / (double)k->n), c2 = (T)(moment * (double)s / (double)k->n);                               \
-            int64_t at = r * k->n;                                                                                     \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0],                             \
-                           wn__next_row(k->n * (int64_t)sizeof(T)),                                                    \
-                           wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2));                       \
+            int64_t at = r * k->n, next = wn__next_row(k->n * (int64_t)sizeof(T));                                     \
+            if (plus)                                                                                                  \
+                WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0], next,                   \
+                               wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2) + plus[i]);         \
+            else                                                                                                       \
+                WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0], next,                   \
+                               wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2));                   \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
+    }                                                                                                                  \
+    WN_CLONES static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    {                                                                                                                  \
+        dx_rows_##S(begin, end, ctx, NULL);                                                                            \
+    }                                                                                                                  \
+    WN_CLONES static void layernorm_dx_add_##S(int64_t begin, int64_t end, void *ctx)                                  \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        dx_rows_##S(begin, end, k, k->in[5]);                                                                          \
     }                                                                                                                  \
     /* 16 columns of the weight's gradient, ROWS rows; what comes next is asked for */                                 \
     static inline __attribute__((always_inline)) void dw_tile_##S(const T *dy, const T *x, int64_t n, const T *mean,   \
@@ -146,24 +158,10 @@ struct norm {
         }                                                                                                              \
     }
 
-/* Each row, and what is added to it while it is near. */
-#define DX_ADD(S, T)                                                                                                   \
-    static void layernorm_dx_add_##S(int64_t begin, int64_t end, void *ctx)                                            \
-    {                                                                                                                  \
-        const struct norm *k = ctx;                                                                                    \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            T *out = (T *)k->out + r * k->n;                                                                           \
-            layernorm_dx_##S(r, r + 1, ctx);                                                                           \
-            k->add(out, out, (const T *)k->in[5] + r * k->n, k->n, 1, 1);                                              \
-        }                                                                                                              \
-    }
-
 SUMS(f32, float)
 SUMS(f64, double)
 NORM(f32, float)
 NORM(f64, double)
-DX_ADD(f32, float)
-DX_ADD(f64, double)
 
 #define FAMILY(NAME, name) [WN_OP_##NAME] = {name##_f32, name##_f64},
 
@@ -177,9 +175,8 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *s
     int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD;
     const struct wn_type *x = &d->in[backward ? 1 : 0];
     struct norm k = {.in = b->in, .out = b->out, .rows = 1, .n = x->dim[x->ndim - 1], .eps = d->attrs.f[0]};
-    k.add = wn__cpu_binary_loop(WN_OP_ADD, d->out.dtype);
-    k.streams = d->op != WN_OP_LAYERNORM_DX_ADD &&
-                wn__streams(wn__bytes(&d->out), b->out, b->in[0], d->n_in > 1 ? b->in[1] : NULL);
+    k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], d->n_in > 1 ? b->in[1] : NULL);
+    if (d->op == WN_OP_LAYERNORM_DX_ADD && b->in[5] == b->out) k.streams = 0;
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
     wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
     if (d->op == WN_OP_LAYERNORM_DW) {

@@ -60,11 +60,12 @@ local function circumstances(data)
     local m, torch = data.machine, data.torch
     local beside = ('Wane with %d threads; there was no PyTorch'):format(data.threads)
     if torch then
-        beside = ('PyTorch %s (%s) with %d threads and Wane with %d, in turns step by step'):format(torch.version,
+        beside = ('PyTorch %s (%s) with %d threads and Wane with %d, in turns'):format(torch.version,
             torch.libraries, torch.threads, data.threads)
     end
-    return ('%s, cores %s, %d GiB.\n%s;\nmedians of %d steps. Load average %s at the start, %s at the end.\n'):format(
-        m.cpu, m.cores, m.GiB, beside, data.steps, data.load.start, data.load.finish)
+    return ('%s, cores %s, %d GiB.\n%s;\nmedians of %d turns, of as many steps each as 0.2 s take.\n'
+        .. 'Load average %s at the start, %s at the end.\n'):format(m.cpu, m.cores, m.GiB, beside, data.turns,
+        data.load.start, data.load.finish)
 end
 
 local EXPLAINED = [[
@@ -76,11 +77,12 @@ was alive at once, by its allocator's events, from the first parameter through t
 them must be, to the byte, the tensors that stand.
 
 Floor: the sum over passes of the greater of FLOPs / peak and bytes / bandwidth, at the best rates probed between the
-steps of that row (the peak of bf16 in its rows). A linear layer's forward: 2 B n k FLOPs, W read. Backward: twice
-that, W read and dW written (with `opt:step(loss)`: W and the optimizer's state read and written). A separate update: W,
-dW and state read, W and state written. A region runs its forward again but for the last layer. GPT blocks:
-3 x 24 N d d FLOPs of products (N tokens) and 3.5 x 2 T T d of causal attention a sequence; a recomputed block its
-forward again but for the last product. Norms, GELU, dropout and memory are not counted there.
+turns of that row: the peak of bf16 in its rows, and the bandwidth of each pass's own mix of streams read and written
+(the last column is that of all its bytes). A linear layer's forward: 2 B n k FLOPs, W read. Backward: twice that, W
+read and dW written (with `opt:step(loss)`: W and the optimizer's state read and written). A separate update: W, dW and
+state read, W and state written. A region runs its forward again but for the last layer. GPT blocks: 3 x 24 N d d FLOPs
+of products (N tokens) and 3.5 x 2 T T d of causal attention a sequence; a recomputed block its forward again but for
+the last product. Norms, GELU, dropout and memory are not counted there.
 ]]
 
 --- What RESULTS.md says, and what rival.lua prints.

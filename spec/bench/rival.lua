@@ -1,9 +1,10 @@
--- The same steps in Wane and in PyTorch, taking turns step by step in one run, so that both meet the same machine.
--- PyTorch runs twice: tuned (huge pages, freed memory is kept by malloc, fused optimizers) and as shipped; all with the
--- same number of threads. Seconds are medians of whole steps, recording included. Without PyTorch it prints Wane's
--- columns and says so.
+-- The same steps in Wane and in PyTorch, taking turns in one run, so that both meet the same machine. A turn is a pause
+-- and then as many steps as 0.2 s take, one at least: training runs step after step, and what sleeping threads and cold
+-- caches cost the first one after a pause would be a third of a step of 15 ms. PyTorch runs twice: tuned (huge pages,
+-- freed memory is kept by malloc, fused optimizers) and as shipped; all with the same number of threads. Seconds are
+-- medians of turns, of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
 --
---   luajit spec/bench/rival.lua [--small] [--steps N] [--rows N,N,...] [--out FILE]       PYTHON=python3 unless set
+--   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--out FILE]       PYTHON=python3 unless set
 --
 -- The results go to build/bench/rival.lua too (with --small only where --out says), and spec/bench/publish.lua makes
 -- the tables and the picture from that file.
@@ -12,7 +13,8 @@
 -- the most bytes alive at once, from the events of its allocator (torch_steps.py says how, and what is asserted).
 --
 -- The floor is the least time that the machine's own rates allow a step: the sum over passes of the greater of FLOPs /
--- peak and bytes / bandwidth, with the best of the rates probed between the steps of the row.
+-- peak and bytes / bandwidth, with the best of the rates probed between the turns of the row, bandwidth that of the
+-- pass's own mix of reads and writes.
 --   Linear layers, a pass each: forward 2 B n k FLOPs and W read; backward twice that (once for a first layer whose
 --   input needs no gradient), W read and dW written, or, when the update happens there (opt:step(loss)), W and the
 --   optimizer's state read and written. A separate update reads W, dW and state, and writes W and state. A region runs
@@ -40,8 +42,8 @@ local function rows_of(text)
     return out
 end
 
-local chosen = common.options({ steps = 7, out = 'file', rows = rows_of },
-    '--small, --steps N, --rows N,N,..., --out FILE')
+local chosen = common.options({ turns = 7, out = 'file', rows = rows_of },
+    '--small, --turns N, --rows N,N,..., --out FILE')
 common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
@@ -111,19 +113,27 @@ local function gpt_step(policy, dtype)
     end
 end
 
--- ---- floors: passes of { FLOPs, bytes } -------------------------------------------------------------------------
+-- ---- floors -----------------------------------------------------------------------------------------------------
+-- How a pass meets memory: streams read, streams written, whether what is written was read. Their numbers are those of
+-- the layer's arrays that have as many elements as W.
+local READ, GRADIENT = { 1, 0, 0 }, { 1, 1, 0 }
+local APART = { [0] = { 2, 1, 1 }, [2] = { 4, 3, 1 } } -- by the optimizer's numbers for a parameter
+local WITHIN = { [0] = { 1, 1, 1 }, [2] = { 3, 3, 1 } }
+
+-- A list of passes { FLOPs, bytes, mix }.
 -- what: input_grad, region (layers), update ('apart' or 'within'), state (numbers an optimizer keeps for a parameter).
 local function layers_floor(size, outputs, what)
     local out, width, depth, batch = {}, size[1], size[2], size[3]
     local state = what.state or 0
+    local function pass(flops, bytes, mix) out[#out + 1] = { flops, bytes * (mix[1] + mix[2]), mix } end
     for i = 1, depth do
         local n = i == depth and outputs or width
         local flops, bytes = 2 * batch * n * width, 4 * n * width
         local last_of_region = not what.region or i % what.region == 0 or i == depth
-        for _ = 1, last_of_region and 1 or 2 do out[#out + 1] = { flops, bytes } end
-        local written = what.update == 'within' and 1 + 2 * state or 1
-        out[#out + 1] = { (i > 1 or what.input_grad) and 2 * flops or flops, bytes * (1 + written) }
-        if what.update == 'apart' then out[#out + 1] = { 0, bytes * (3 + 2 * state) } end
+        for _ = 1, last_of_region and 1 or 2 do pass(flops, bytes, READ) end
+        pass((i > 1 or what.input_grad) and 2 * flops or flops, bytes,
+            what.update == 'within' and WITHIN[state] or GRADIENT)
+        if what.update == 'apart' then pass(0, bytes, APART[state]) end
     end
     return out
 end
@@ -132,15 +142,17 @@ local function gpt_floor(recomputed)
     local blocks, d, _, t, batch = unpack(gpt)
     local products, attention, down = 24 * batch * t * d * d, 2 * batch * t * t * d, 8 * batch * t * d * d
     local flops = 3 * products + 3.5 * attention + (recomputed and products + attention - down or 0)
-    return { { blocks * flops, 0 } }
+    return { { blocks * flops, 0, READ } }
 end
 
-local function floor_of(row, peak, bandwidth)
-    local seconds = 0
+-- Seconds of the floor, and GB/s of what its passes move. best: gflops, and a rate for each mix.
+local function floor_of(row, best)
+    local seconds, bytes, moving = 0, 0, 0
     for _, pass in ipairs(row.floor) do
-        seconds = seconds + math.max(pass[1] / (peak * 1e9), pass[2] / (bandwidth * 1e9))
+        local compute, move = pass[1] / (best.gflops * 1e9), pass[2] / (best[pass[3]] * 1e9)
+        seconds, bytes, moving = seconds + math.max(compute, move), bytes + pass[2], moving + move
     end
-    return seconds
+    return seconds, bytes > 0 and bytes / moving * 1e-9 or nil
 end
 
 -- ---- rows -------------------------------------------------------------------------------------------------------
@@ -196,16 +208,21 @@ end
 
 -- ---- taking turns ---------------------------------------------------------------------------------------------
 -- A pause lets threads that spin after a step go to sleep before the other's turn.
+local TURN = chosen.small and 0 or 0.2 -- seconds at least; torch_steps.py takes its own turn so
+
 local function timed_wane(step)
     common.rest()
-    local start = C.wn_now()
-    step()
-    return C.wn_now() - start
+    local start, steps = C.wn_now(), 0
+    repeat
+        step()
+        steps = steps + 1
+    until C.wn_now() - start >= TURN
+    return (C.wn_now() - start) / steps
 end
 
 local function timed_rival(one)
     common.rest()
-    return one:ask 'step'
+    return one:ask('turn ' .. TURN)
 end
 
 -- The peak of a step, which is the greatest of its programs'. Predicted and measured are one number or the run ends.
@@ -223,14 +240,20 @@ end
 
 local function median(list) return list and #list > 0 and common.median(list) or nil end
 
--- The best rates so far, probed once more: GFLOP/s of the row's dtype, GB/s of reading, or of reading and writing
--- past the caches, whichever is greater.
+-- The best rates so far, probed once more: GFLOP/s of the row's dtype, and GB/s of each mix of its passes, with
+-- ordinary stores or past the caches, whichever is faster.
 local function probe_again(probe, row, best)
     local threads, bytes = C.wn_threads(), chosen.small and 2 ^ 24 or 2 ^ 28
     common.rest()
     best.gflops = math.max(best.gflops, (row.bf16 and probe.gflops_bf16 or probe.gflops)(threads))
-    best.bandwidth = math.max(best.bandwidth, probe.mix(threads, 1, 0, 0, 0, bytes),
-        probe.mix(threads, 1, 1, 0, 1, bytes))
+    local probed = {}
+    for _, pass in ipairs(row.floor) do
+        local mix = pass[3]
+        for past_caches = probed[mix] and 2 or 0, 1 do
+            best[mix] = math.max(best[mix] or 0, probe.mix(threads, mix[1], mix[2], mix[3], past_caches, bytes))
+        end
+        probed[mix] = true
+    end
 end
 
 -- Both must have built the same network, which shows in the number of parameters.
@@ -244,18 +267,20 @@ end
 
 local function run(row, rivals, probe, where)
     local model, step = row.step()
-    local times, best = { {}, {}, {} }, { gflops = 0, bandwidth = 0 }
+    local times, best = { {}, {}, {} }, { gflops = 0 }
     for _, one in ipairs(rivals) do check_size(row, model, one:ask('build ' .. row.torch)) end
-    for turn = 1, 2 + chosen.steps do -- two to warm up
-        common.progress(('%s, step %d of %d: %s'):format(where, turn, 2 + chosen.steps, row.name))
+    for turn = 1, 2 + chosen.turns do -- two to warm up
+        common.progress(('%s, turn %d of %d: %s'):format(where, turn, 2 + chosen.turns, row.name))
         probe_again(probe, row, best)
         local seconds = { timed_wane(step) }
         for i, one in ipairs(rivals) do seconds[1 + i] = timed_rival(one) end
         for i, s in ipairs(turn > 2 and seconds or {}) do table.insert(times[i], s) end
     end
+    local floor, bandwidth
+    if best.gflops > 0 then floor, bandwidth = floor_of(row, best) end
     return { name = row.name, short = row.short, aims = row.aims, wane = median(times[1]), tuned = median(times[2]),
-        shipped = median(times[3]), peak = peak_of(row, step), gflops = best.gflops, bandwidth = best.bandwidth,
-        floor = best.gflops > 0 and floor_of(row, best.gflops, best.bandwidth) or nil }
+        shipped = median(times[3]), peak = peak_of(row, step), gflops = best.gflops, bandwidth = bandwidth,
+        floor = floor }
 end
 
 -- ---- report ---------------------------------------------------------------------------------------------------
@@ -290,7 +315,7 @@ end
 local function main()
     local rivals = pytorch.is_installed() and { rival(pytorch.TUNED), rival '' } or {}
     local data = common.data
-    data.rows, data.steps, data.threads, data.small = {}, chosen.steps, C.wn_threads(), chosen.small
+    data.rows, data.turns, data.threads, data.small = {}, chosen.turns, C.wn_threads(), chosen.small
     data.starts = { wane = wane_start() }
     if rivals[1] then
         data.torch = rivals[1]:described()

@@ -16,7 +16,7 @@ Shares.__index = Shares
 -- @param common spec/bench/common.lua
 -- @param probe its probe
 -- @param threads how many of them work
--- @param peak_of one of probe.gflops_of, probe.gflops_bf16_of
+-- @param peak_of one of probe.gflops_of, probe.gflops_bf16_of (or nil: Shares:repetition is not asked)
 function Shares.new(common, probe, threads, peak_of)
     local self = setmetatable({ common = common, probe = probe, threads = threads, peak_of = peak_of,
         fastest = math.huge }, Shares)
@@ -48,13 +48,21 @@ function Shares:summary(repetitions)
     local seconds, rates, peaks, all, own = {}, {}, {}, {}, {}
     for i, r in ipairs(repetitions) do
         seconds[i], rates[i], peaks[i], all[i] = r.seconds, r.rate, r.peak, r.rate / r.peak
-        if r.near < SHARED * self.fastest then own[#own + 1] = all[i] end
+        if self:is_alone(r.near) then own[#own + 1] = all[i] end
     end
     local median = self.common.median
-    local n = #own
     return { seconds = median(seconds), rate = median(rates), peak = median(peaks),
-        share = ('%.0f %%'):format(100 * median(all)),
-        own = n >= LEAST and ('%.0f %% (%d of %d)'):format(100 * median(own), n, #all) or '' }
+        share = ('%.0f %%'):format(100 * median(all)), own = self:text(own, #all) }
+end
+
+--- Whether the cores were ours alone when a load took so long.
+function Shares:is_alone(near)
+    return near < SHARED * self.fastest
+end
+
+--- What a table says of the shares that were measured so, of so many in all.
+function Shares:text(own, all)
+    return #own >= LEAST and ('%.0f %% (%d of %d)'):format(100 * self.common.median(own), #own, all) or ''
 end
 
 return Shares

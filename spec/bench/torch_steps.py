@@ -3,7 +3,7 @@ turns on one machine. Every answer is one line.
 
   build NAME A B C ...  how many numbers its parameters are. heavy WIDTH DEPTH BATCH REGION UPDATE
                         | mlp WIDTH DEPTH BATCH | gpt BLOCKS D HEADS T BATCH RECOMPUTE BF16
-  step                  seconds of one step
+  turn SECONDS          seconds of a step: of as many as these seconds take, one at least
   live NAME A B C ...   bytes: the most that was alive at once while the model was made and took three steps
   quit
 
@@ -215,6 +215,15 @@ def begin():
     load_the_rest()
 
 
+def seconds_a_step(step, least):
+    """Steps one after the other for `least` seconds, one at least: seconds of each."""
+    start, steps, seconds = time.perf_counter(), 0, 0
+    while steps == 0 or seconds < least:
+        step()
+        steps, seconds = steps + 1, time.perf_counter() - start
+    return seconds / steps
+
+
 def main():
     begin()
     step = None
@@ -224,10 +233,8 @@ def main():
             step = None  # the model before it is gone before the next is made
             step, alive = maker(words[1:])()
             print(sum(t.numel() for t in alive() if isinstance(t, nn.Parameter)), flush=True)
-        elif words[0] == "step":
-            start = time.perf_counter()
-            step()
-            print(time.perf_counter() - start, flush=True)
+        elif words[0] == "turn":
+            print(seconds_a_step(step, float(words[1])), flush=True)
         elif words[0] == "live":
             print(live_bytes(maker(words[1:])), flush=True)
         else:
