@@ -185,7 +185,9 @@ static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, 
 static void store_few(const float *sums, const void *bias, int64_t n, void *c)
 {
     const float *add = bias;
-    for (int64_t j = 0; j < n; j++) ((float *)c)[j] = add ? sums[j] + add[j] : sums[j];
+    if (add == NULL) memcpy(c, sums, (size_t)n * sizeof *sums);
+    else
+        for (int64_t j = 0; j < n; j++) ((float *)c)[j] = sums[j] + add[j];
 }
 
 /* ---- general and in place ---------------------------------------------------------------------------- */
