@@ -8,17 +8,18 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit)
+struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit, int64_t row_weight)
 {
     struct wn__gemm_cut cut = {row_unit, column_unit, 1, 1, p->batch, 1};
     int64_t threads = wn_cpu_threads();
     int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
     if (p->batch % threads != 0 && p->m * p->n * p->k >= WN_GEMM_SMALL) {
         int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
-        int64_t *first = p->m > p->n ? &cut.row_parts : &cut.column_parts;
-        int64_t *second = p->m > p->n ? &cut.column_parts : &cut.row_parts;
-        *first = least(want, p->m > p->n ? rows : columns);
-        *second = least((want + *first - 1) / *first, p->m > p->n ? columns : rows);
+        int32_t by_rows = p->m * row_weight > p->n;
+        int64_t *first = by_rows ? &cut.row_parts : &cut.column_parts;
+        int64_t *second = by_rows ? &cut.column_parts : &cut.row_parts;
+        *first = least(want, by_rows ? rows : columns);
+        *second = least((want + *first - 1) / *first, by_rows ? columns : rows);
     }
     int64_t parts = cut.row_parts * cut.column_parts;
     cut.tasks = p->batch * parts;
