@@ -21,6 +21,7 @@ local function build()
         .. 'kernels/cpu/stream.c kernels/cpu/parallel.c '
         .. 'runtime/base/type.c runtime/base/status.c'
     local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
+        .. '-DWN_GEMM_TASK=65536 '
         .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
         .. '-Wl,-z,defs -o %s %s -lm')
         :format(path, files))
@@ -78,6 +79,16 @@ describe('the tiles of products', function()
         for level = 0, 3 do
             local there = C.products_level(level)
             assert.equal(NAME[there], ffi.string(C.wn__gemm_name()))
+        end
+    end)
+
+    it('are right where a thread has several tasks', function()
+        for level = 0, 3 do
+            if C.products_level(level) == level then
+                local bf16 = level == 3 and 1 or 0
+                try(level, bf16, { 1 }, { 3100 }, { 40, 90 }, { 12 })
+                try(level, bf16, { 1 }, { 45 }, { 6200 }, { 12 })
+            end
         end
     end)
 

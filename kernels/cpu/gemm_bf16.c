@@ -345,6 +345,6 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     w.cut = wn__gemm_cut(p, kernel.mr, LINE, w.brief ? WN_GEMM_SHORT_TALL : 1);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
     w.stream = w.brief && p->n % SHORT_WIDTH == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
-    wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
+    wn__parallel_tasks(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }
