@@ -21,6 +21,7 @@ local function build()
         .. 'kernels/cpu/stream.c kernels/cpu/parallel.c '
         .. 'runtime/base/type.c runtime/base/status.c'
     local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
+        .. '-DWN_GEMM_TASK=65536 '
         .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
         .. '-Wl,-z,defs -o %s %s -lm')
         :format(path, files))
@@ -81,12 +82,22 @@ describe('the tiles of products', function()
         end
     end)
 
+    it('are right where a thread has several tasks', function()
+        for level = 0, 3 do
+            if C.products_level(level) == level then
+                local bf16 = level == 3 and 1 or 0
+                try(level, bf16, { 1 }, { 3100 }, { 40, 90 }, { 12 })
+                try(level, bf16, { 1 }, { 45 }, { 6200 }, { 12 })
+            end
+        end
+    end)
+
     -- A short k: rows of tiles in one go, whole and cut off on both sides; then past the size from which results go
     -- around the caches.
     it('are right where k is short', function()
         for level = 0, 3 do
             if C.products_level(level) == level then
-                try(level, 0, { 1 }, { 533 }, { 515 }, { 3, 64 })
+                try(level, 0, { 1 }, { 805 }, { 515 }, { 3, 64 }) -- more rows than are packed at once
                 try(level, 0, { 1 }, { 1027 }, { 1040 }, { 5 })
                 try(level, 1, { 1, 2 }, { 141 }, { 171 }, { 5, 32 })
                 try(level, 1, { 1 }, { 2059 }, { 2080 }, { 5 })

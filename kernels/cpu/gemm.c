@@ -6,8 +6,7 @@
  *             packed, and B is read once, whole rows of it, where it lies. Partial sums wait in a buffer and turn at
  *             the end;
  *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm_few.c;
- *   short k   many outputs of few steps (a layer's dW at a small batch): what counts is that outputs are written in
- *             long runs, and that the start and the end of a tile cost little.
+ *   short k   many outputs of few steps (a layer's dW at a small batch): gemm_short.c.
  * The first two go block by block: all of k for as many outputs as the second cache holds, then the next ones. (k
  * outside instead, over all outputs, writes and reads c once a stretch: 1.2 to 1.5 times slower where k is 384 to 3072
  * and the caches are shared with others.)
@@ -19,15 +18,13 @@
 
 #define LINE 16      /* columns are cut at multiples: whole strips, 48, left parts of 1024 columns unequal by 6 % */
 #define SWAP_ROWS 64 /* rows of A up to which swapping pays */
-#define SWAP_PACKED 65536     /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
-#define SWAP_SUMS 8192        /* 32768: the same */
-#define DIRECT_ROWS 192       /* rows of A from which it is read in place */
-#define TALL 512              /* rows of a block when A is read in place */
-#define BLOCK 49152           /* outputs of a block; 24576: the same */
-#define A_FLOATS 16384        /* packed rows of A of a block */
-#define SHORT_K 64            /* k up to which a row of tiles is made in one go ... */
-#define SHORT_LEAST (1 << 18) /* ... of so many outputs; with half as many: the same, 3 % less where a core is shared */
-#define SHORT_A BLOCK         /* packed rows of A then: B is packed again for each of them */
+#define SWAP_PACKED 65536      /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
+#define SWAP_SUMS 8192         /* 32768: the same */
+#define DIRECT_ROWS 192        /* rows of A from which it is read in place */
+#define TALL 512               /* rows of a block when A is read in place */
+#define BLOCK 49152            /* outputs of a block; 24576: the same */
+#define A_FLOATS 16384         /* packed rows of A of a block */
+#define SHORT_LEAST (1 << 18)  /* outputs from which short k pays; half as many: the same, 3 % less on a shared core */
 #define STREAM_LEAST (1 << 20) /* outputs that go past the caches then */
 
 struct job {
@@ -127,7 +124,7 @@ static void run_swapped(const struct job *w, const struct block *q)
 /* ---- packing A ------------------------------------------------------------------------------------------ */
 
 /* Two groups of 8 rows that lie along memory: a whole cache line of each step is read once. */
-static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
+WN_CLONES static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
 {
     for (int64_t k = 0; k < kc; k++, from += ak, out += 8) {
         memcpy(out, from, 8 * sizeof *out);
@@ -154,6 +151,14 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
 
 /* ---- packing B ------------------------------------------------------------------------------------------ */
 
+#define STRIP 48
+
+/* A whole strip of STRIP columns that lie along memory. */
+WN_CLONES static void pack_whole(const float *b, int64_t bk, int64_t kc, float *to)
+{
+    for (int64_t k = 0; k < kc; k++, b += bk, to += STRIP) memcpy(to, b, STRIP * sizeof *to);
+}
+
 /* A strip: n columns of B, (kc, nr), zeros beyond n. */
 static void pack_strip(const struct job *w, const float *b, int64_t n, int64_t kc, float *to)
 {
@@ -161,13 +166,14 @@ static void pack_strip(const struct job *w, const float *b, int64_t n, int64_t k
     int64_t nr = w->kernel->nr;
     if (n < nr) memset(to, 0, (size_t)(kc * nr) * sizeof *to);
     if (p->bk == 1) w->kernel->transpose(b, p->bj, n, kc, to, nr);
+    else if (n == STRIP && nr == STRIP) pack_whole(b, p->bk, kc, to);
     else
         for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * p->bk, (size_t)n * sizeof *to);
 }
 
-/* ---- few rows: gemm_few.c ----------------------------------------------------------------------------------- */
+/* ---- few rows, short k: gemm_few.c, gemm_short.c -------------------------------------------------------------- */
 
-static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
+static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
 {
     const struct job *w = f->job;
     const struct wn__gemm *p = w->p;
@@ -177,15 +183,23 @@ static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part 
     pack_a(w, a, rows, kc, to);
 }
 
-static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, int64_t kc, float *to)
+static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t n, int64_t kc, float *to)
 {
     pack_strip(f->job, b, n, kc, to);
 }
 
-static void store_few(const float *sums, const void *bias, int64_t n, void *c)
+static void store_way(const float *sums, const void *bias, int64_t n, void *c)
 {
     const float *add = bias;
-    for (int64_t j = 0; j < n; j++) ((float *)c)[j] = add ? sums[j] + add[j] : sums[j];
+    if (add == NULL) memcpy(c, sums, (size_t)n * sizeof *sums);
+    else
+        for (int64_t j = 0; j < n; j++) ((float *)c)[j] = sums[j] + add[j];
+}
+
+static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
+{
+    t->c = c;
+    t->bias = bias;
 }
 
 /* ---- general and in place ---------------------------------------------------------------------------- */
@@ -280,57 +294,6 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     } while (k < p->k);
 }
 
-/* ---- short k --------------------------------------------------------------------------------------------- */
-
-/* Strips that begin at b, side by side, times 8 rows at t->a, into c. */
-static void run_short_rows(const struct job *w, const float *b, int64_t columns, const float *bias, float *c,
-                           struct wn__gemm_tile t)
-{
-    int64_t nr = w->kernel->nr, j = 0;
-    if (w->kernel->sweep && t.m == w->kernel->mr && !bias) {
-        const struct wn__gemm_sweep s = {t.kc, columns / nr, t.a, b, c, t.ldc, t.stream};
-        w->kernel->sweep(&s);
-        j = s.strips * nr;
-    }
-    for (; j < columns; j += nr) {
-        t.n = least(columns - j, nr);
-        t.b = b + j * t.kc;
-        t.ahead = (const char *)(t.b + nr * t.kc);
-        t.c = c + j;
-        t.bias = bias ? bias + j : NULL;
-        w->kernel->tile(&t);
-    }
-}
-
-/* All of k in one stretch, and a tile of rows goes over all columns that are packed before the next rows do: so the
- * lines of a row are written one after the other, and a call makes more than a few steps. */
-static void run_short(const struct job *w, const struct block *q)
-{
-    float packed_a[SHORT_A] __attribute__((aligned(64)));
-    float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
-    const struct wn__gemm *p = w->p;
-    int64_t mr = w->kernel->mr, nr = w->kernel->nr, kc = p->k;
-    int64_t tall = SHORT_A / kc / mr * mr, wide = WN_GEMM_B_FLOATS / kc / nr * nr;
-    struct wn__gemm_tile t = {.kc = kc, .ai = 1, .ak = mr, .bk = nr, .ldc = p->n, .first = 1, .stream = w->stream};
-    t.ahead_near = 1;
-    t.ahead_step = 64;
-    for (int64_t row = q->row0; row < q->row1; row += tall) {
-        int64_t rows = least(q->row1 - row, tall);
-        pack_a(w, q->a + row * p->ai, rows, kc, packed_a);
-        for (int64_t column = q->column0; column < q->column1; column += wide) {
-            int64_t columns = least(q->column1 - column, wide);
-            for (int64_t j = 0; j < columns; j += nr)
-                pack_strip(w, q->b + (column + j) * p->bj, least(columns - j, nr), kc, packed_b + j * kc);
-            for (int64_t i = 0; i < rows; i += mr) {
-                t.m = least(rows - i, mr);
-                t.a = packed_a + i * kc;
-                run_short_rows(w, packed_b, columns, p->bias ? (const float *)p->bias + column : NULL,
-                               q->c + (row + i) * p->n + column, t);
-            }
-        }
-    }
-}
-
 static void run_general(const struct job *w, const struct block *q)
 {
     const struct wn__gemm *p = w->p;
@@ -356,8 +319,19 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
-    const struct wn__gemm_few few = {
-        p, w, w->kernel->mr, w->kernel->nr, 1, sizeof(float), w->kernel->carry, pack_few_a, pack_few_b, store_few};
+    const struct wn__gemm_way way = {p,
+                                     w,
+                                     w->kernel->mr,
+                                     w->kernel->nr,
+                                     1,
+                                     sizeof(float),
+                                     w->kernel->carry,
+                                     w->kernel->sweep,
+                                     w->kernel->tile,
+                                     pack_way_a,
+                                     pack_way_b,
+                                     store_way,
+                                     aim};
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -370,8 +344,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (p->bk != 1 && w->kernel->carry && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&few, &t);
-        else if (w->brief) run_short(w, &q);
+        else if (p->bk != 1 && w->kernel->carry && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&way, &t);
+        else if (w->brief) wn__gemm_short(&way, &t, w->stream);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -382,10 +356,10 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
     struct job w = {.p = p, .kernel = wn__gemm_best()};
-    w.cut = wn__gemm_cut(p, w.kernel->mr, LINE);
-    w.brief = !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
+    w.brief = !p->map && p->k > 0 && p->k <= WN_GEMM_SHORT && p->m * p->n >= SHORT_LEAST;
+    w.cut = wn__gemm_cut(p, w.kernel->mr, LINE, w.brief ? WN_GEMM_SHORT_TALL : 1);
     /* Written once and larger than the caches: do not read it in first. Whole lines only. */
     w.stream = w.brief && p->n % LINE == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
-    wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
+    wn__parallel_tasks(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

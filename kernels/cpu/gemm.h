@@ -41,8 +41,12 @@ struct wn__gemm_part {
     int64_t batch, offset[2]; /* the matrix; where a and b stand, in matrices */
     int64_t row0, row1, column0, column1;
 };
-/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part. */
-struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit);
+/* Where k is short a thread's outputs are rows of their own up to so many times as many columns: 1024 x 1024 x 32 in
+ * bf16 took 0.93-0.98 of the time then, in f32 0.98-0.995; with 16 times as many columns 1.02-1.04. */
+#define WN_GEMM_SHORT_TALL 4
+/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part; a row counts as
+ * row_weight columns. */
+struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit, int64_t row_weight);
 /* What task number `task` makes; 0: nothing. */
 int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task,
                       struct wn__gemm_part *out);
@@ -123,24 +127,30 @@ struct wn__gemm_kernel {
     void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL; strips of nr columns */
 };
 
-/* ---- few rows (gemm_few.c) ------------------------------------------------------------------------------ */
-#define WN_GEMM_FEW 64 /* rows of A up to which it pays to read B once, as it lies */
+/* ---- ways that are the same for every element ------------------------------------------------------------- */
 
-/* What the way of few rows needs to know of the element. Steps are words. */
-struct wn__gemm_few {
+/* What such a way needs to know of the element. Steps are words. */
+struct wn__gemm_way {
     const struct wn__gemm *p;
     const void *job;           /* of whoever asks */
-    int64_t mr, nr, per, size; /* steps of k in a word; bytes of an element */
+    int64_t mr, nr, per, size; /* columns of a strip; steps of k in a word; bytes of an element */
     void (*carry)(const struct wn__gemm_carry *t);
+    void (*sweep)(const struct wn__gemm_sweep *t);
+    void (*tile)(const struct wn__gemm_tile *t);
     /* Rows of A in groups: (group, steps, mr), from step k on. */
-    void (*pack_a)(const struct wn__gemm_few *w, const struct wn__gemm_part *part, int64_t k, int64_t steps, float *to);
+    void (*pack_a)(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int64_t k, int64_t steps, float *to);
     /* n columns of B: (steps, nr), zeros beyond n. */
-    void (*pack_b)(const struct wn__gemm_few *w, const float *b, int64_t n, int64_t steps, float *to);
+    void (*pack_b)(const struct wn__gemm_way *w, const float *b, int64_t n, int64_t steps, float *to);
     void (*store)(const float *sums, const void *bias, int64_t n, void *c); /* bias: (n) or NULL */
+    void (*aim)(struct wn__gemm_tile *t, void *c, const void *bias);        /* where a tile's outputs go */
 };
 
-/* part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0. */
-void wn__gemm_few(const struct wn__gemm_few *w, const struct wn__gemm_part *part);
+#define WN_GEMM_FEW 64 /* rows of A up to which it pays to read B once, as it lies */
+/* gemm_few.c. part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0. */
+void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part);
+/* gemm_short.c. p->k: at most WN_GEMM_SHORT steps, and not 0; no map. stream: as a tile's. */
+#define WN_GEMM_SHORT 64
+void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int32_t stream);
 
 const struct wn__gemm_kernel *wn__gemm_best(void); /* what this machine runs fastest */
 const struct wn__gemm_kernel *wn__gemm_plain(void);

@@ -8,8 +8,25 @@
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
 #include "tile_avx512.h"
 
+/* 8 rows into (n, 8): what a tile takes of A. */
+ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)
+{
+    for (int64_t j = 0; j < n; j += 16) {
+        __mmask16 mask = lanes(n - j, 0);
+        __m512 r[MR];
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < MR; q++) r[q] = _mm512_maskz_loadu_ps(mask, x + q * ldx + j);
+        transpose8(r);
+        store_turned8(r, n - j, to + j * MR);
+    }
+}
+
 ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
+    if (m == MR && ldt == MR) {
+        turn_rows(x, ldx, n, to);
+        return;
+    }
     for (int64_t i = 0; i < m; i += 16) {
         int64_t rows = m - i < 16 ? m - i : 16;
         __mmask16 row_mask = lanes(rows, 0);

@@ -4,8 +4,8 @@
  * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
- * `swapped` and `short k` are gemm.c's. An output's chain over k depends on k alone; bits depend on neither cut nor
- * thread count. */
+ * `swapped` is gemm.c's way, `few` and `short k` have rooms of their own. An output's chain over k depends on k
+ * alone; bits depend on neither cut nor thread count. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
@@ -142,25 +142,33 @@ static void run_swapped(const struct job *w, const struct block *q)
         run_swapped_part(w, q, column, least(q->column1 - column, step), width);
 }
 
-/* ---- few rows: gemm_few.c ----------------------------------------------------------------------------------- */
+/* ---- few rows, short k: gemm_few.c, gemm_short.c -------------------------------------------------------------- */
 
-static void pack_few_a(const struct wn__gemm_few *f, const struct wn__gemm_part *t, int64_t k, int64_t kc, float *to)
+static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part *t, int64_t k, int64_t steps, float *to)
 {
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
     const uint16_t *a = (const uint16_t *)p->a + t->offset[0] * p->m * p->k + t->row0 * p->ai + k * f->per * p->ak;
-    w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, kc * f->per, f->mr, to);
+    int64_t n = least(p->k - k * f->per, steps * f->per);
+    w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, n, f->mr, to);
 }
 
-static void pack_few_b(const struct wn__gemm_few *f, const float *b, int64_t n, int64_t kc, float *to)
+static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t n, int64_t steps, float *to)
 {
+    const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
-    w->kernel->pack((const uint16_t *)(const void *)b, 1, f->p->bk, n, kc * f->per, f->nr, to);
+    w->kernel->pack((const uint16_t *)(const void *)b, p->bj, p->bk, n, least(p->k, steps * f->per), f->nr, to);
 }
 
-static void store_few(const float *sums, const void *bias, int64_t n, void *c)
+static void store_way(const float *sums, const void *bias, int64_t n, void *c)
 {
     round_row(sums, bias, n, c);
+}
+
+static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
+{
+    t->half = c;
+    t->half_bias = bias;
 }
 
 /* ---- general ------------------------------------------------------------------------------------------- */
@@ -261,56 +269,6 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
         round_row(sums + i * t.ldc, bias, columns, q->c + (q->row0 + i) * p->n + q->column0);
 }
 
-/* ---- short k --------------------------------------------------------------------------------------------- */
-
-/* gemm.c's run_short_rows. */
-static void run_short_rows(const struct job *w, const float *b, int64_t columns, const uint16_t *bias, uint16_t *c,
-                           struct wn__gemm_tile t)
-{
-    int64_t j = 0;
-    if (t.m == w->kernel->mr && !bias) {
-        const struct wn__gemm_sweep s = {t.kc, columns / SHORT_WIDTH, t.a, b, c, t.half_ld, t.stream};
-        w->kernel->sweep(&s);
-        j = s.strips * SHORT_WIDTH;
-    }
-    for (; j < columns; j += SHORT_WIDTH) {
-        t.n = least(columns - j, SHORT_WIDTH);
-        t.b = b + j * t.kc;
-        t.ahead = (const char *)(t.b + SHORT_WIDTH * t.kc);
-        t.half = c + j;
-        t.half_bias = bias ? bias + j : NULL;
-        w->kernel->tile(&t);
-    }
-}
-
-/* gemm.c's run_short: all of k in one stretch, and the lines of a row are written one after the other. */
-static void run_short(const struct job *w, const struct block *q)
-{
-    float packed_a[A_WORDS] __attribute__((aligned(64)));
-    float packed_b[B_WORDS] __attribute__((aligned(64)));
-    const struct wn__gemm *p = w->p;
-    const int64_t mr = w->kernel->mr, steps = (p->k + 1) / 2;
-    const int64_t tall = A_WORDS / steps / mr * mr, wide = B_WORDS / steps / SHORT_WIDTH * SHORT_WIDTH;
-    struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = mr, .bk = SHORT_WIDTH, .first = 1, .stream = w->stream};
-    t.half_ld = p->n;
-    t.ahead_near = 1;
-    t.ahead_step = 64;
-    for (int64_t row = q->row0; row < q->row1; row += tall) {
-        int64_t rows = least(q->row1 - row, tall);
-        w->kernel->pack(q->a + row * p->ai, p->ai, p->ak, rows, p->k, mr, packed_a);
-        for (int64_t column = q->column0; column < q->column1; column += wide) {
-            int64_t columns = least(q->column1 - column, wide);
-            w->kernel->pack(q->b + column * p->bj, p->bj, p->bk, columns, p->k, SHORT_WIDTH, packed_b);
-            for (int64_t i = 0; i < rows; i += mr) {
-                t.m = least(rows - i, mr);
-                t.a = packed_a + i * steps;
-                run_short_rows(w, packed_b, columns, p->bias ? (const uint16_t *)p->bias + column : NULL,
-                               q->c + (row + i) * p->n + column, t);
-            }
-        }
-    }
-}
-
 static void run_general(const struct job *w, const struct block *q)
 {
     const struct wn__gemm *p = w->p;
@@ -343,9 +301,21 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
-    const struct wn__gemm_few few = {
-        p,          w,          w->kernel->mr, w->kernel->nr, w->kernel->per, sizeof(uint16_t), w->kernel->carry,
-        pack_few_a, pack_few_b, store_few};
+    const struct wn__gemm_way few = {p,
+                                     w,
+                                     w->kernel->mr,
+                                     w->kernel->nr,
+                                     w->kernel->per,
+                                     sizeof(uint16_t),
+                                     w->kernel->carry,
+                                     w->kernel->sweep,
+                                     w->kernel->tile,
+                                     pack_way_a,
+                                     pack_way_b,
+                                     store_way,
+                                     aim};
+    struct wn__gemm_way brief = few;
+    brief.nr = SHORT_WIDTH;
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -359,7 +329,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else if (w->in_place && p->bk != 1 && p->k > 0 && is_few(q.row1 - q.row0)) wn__gemm_few(&few, &t);
-        else if (w->brief) run_short(w, &q);
+        else if (w->brief) wn__gemm_short(&brief, &t, w->stream);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -371,10 +341,10 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     if (numel == 0) return WN_OK;
     struct wn__gemm_bf16_kernel kernel = kernel_here();
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
-    w.cut = wn__gemm_cut(p, kernel.mr, LINE);
     w.brief = kernel.per == 2 && !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
+    w.cut = wn__gemm_cut(p, kernel.mr, LINE, w.brief ? WN_GEMM_SHORT_TALL : 1);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
     w.stream = w.brief && p->n % SHORT_WIDTH == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
-    wn__parallel_for(w.cut.tasks, w.cut.grain, run_tasks, &w);
+    wn__parallel_tasks(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }

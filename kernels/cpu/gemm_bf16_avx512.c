@@ -38,6 +38,21 @@ ISA_INLINE void pack_turned(const uint16_t *x, int64_t xi, int64_t rows, int64_t
     }
 }
 
+/* The same of a strip of 8. */
+ISA_INLINE void pack_turned_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
+{
+    for (int64_t at = 0; at < k; at += 32) {
+        __mmask32 mask = halves(k - at);
+        __m512 r[MR];
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < MR; q++)
+            r[q] =
+                q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + q * xi + at)) : _mm512_setzero_ps();
+        transpose8(r);
+        store_turned8(r, (k - at + 1) / 2, to + at / 2 * MR);
+    }
+}
+
 struct zipped {
     __m512i low, high;
 };
@@ -90,7 +105,8 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
     }
     for (int64_t i = 0; i < rows; i += width, x += width * xi, to += (k + 1) / 2 * width) {
         int64_t n = rows - i < width ? rows - i : width;
-        if (xk == 1) pack_turned(x, xi, n, k, width, to);
+        if (xk == 1 && width == MR) pack_turned_8(x, xi, n, k, to);
+        else if (xk == 1) pack_turned(x, xi, n, k, width, to);
         else pack_zipped(x, xk, n, k, width, to);
     }
 }

@@ -16,7 +16,7 @@
 #define SUMS 65536 /* f32 */
 
 struct few {
-    const struct wn__gemm_few *w;
+    const struct wn__gemm_way *w;
     const struct wn__gemm_part *part;
     int64_t groups, steps;    /* of mr rows; of k, in words */
     int64_t column0, column1; /* of this pass */
@@ -104,7 +104,7 @@ static void run_columns(const struct few *f, float *sums)
 {
     float b[2][KC * WN_GEMM_NR_MAX] __attribute__((aligned(64)));
     float a[KC * WN_GEMM_FEW] __attribute__((aligned(64)));
-    const struct wn__gemm_few *w = f->w;
+    const struct wn__gemm_way *w = f->w;
     struct place at = {0, f->column0};
     int32_t odd = 0;
     w->pack_b(w, row_at(f, at, 0), columns_at(f, at), steps_at(f, at), b[0]);
@@ -115,7 +115,7 @@ static void run_columns(const struct few *f, float *sums)
     store(f, sums);
 }
 
-void wn__gemm_few(const struct wn__gemm_few *w, const struct wn__gemm_part *part)
+void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part)
 {
     float sums[SUMS] __attribute__((aligned(64)));
     struct few f = {.w = w, .part = part, .groups = (part->row1 - part->row0 + w->mr - 1) / w->mr};

@@ -106,13 +106,19 @@ void wn_cpu_set_threads(int32_t n)
     atomic_store(&thread_count, n == 0 ? 0 : clip(n));
 }
 
+/* How many threads n pieces of work are worth, no less than about `grain` each. */
+static int32_t team_for(int64_t n, int64_t grain)
+{
+    int64_t most = grain > 1 ? n / grain : n;
+    int32_t want = wn_cpu_threads();
+    return omp_in_parallel() || most <= 1 ? 1 : most < want ? (int32_t)most : want;
+}
+
 void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
 {
     if (n <= 0) return;
-    int64_t most = grain > 1 ? n / grain : n;
-    int32_t want = wn_cpu_threads();
-    int32_t team = most < want ? (int32_t)most : want;
-    if (team <= 1 || omp_in_parallel()) {
+    int32_t team = team_for(n, grain);
+    if (team == 1) {
         body(0, n, ctx);
         return;
     }
@@ -124,4 +130,41 @@ void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ct
         int64_t end = n / size * (t + 1) + n % size * (t + 1) / size;
         if (begin < end) body(begin, end, ctx);
     }
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------------ */
+
+/* A thread's own tasks, in a cache line of their own. */
+struct stretch {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+};
+
+/* Runs what is left of a stretch, whoever's it is. */
+static void run_stretch(struct stretch *s, int64_t grain, wn__parallel_body body, void *ctx)
+{
+    for (;;) {
+        if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) return;
+        int64_t begin = atomic_fetch_add_explicit(&s->next, grain, memory_order_relaxed);
+        if (begin >= s->end) return;
+        body(begin, s->end - begin < grain ? s->end : begin + grain, ctx);
+    }
+}
+
+void wn__parallel_tasks(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
+{
+    if (n <= 0) return;
+    struct stretch own[WN_CPU_THREADS_MAX];
+    int32_t team = team_for(n, grain);
+    if (team == 1) {
+        body(0, n, ctx);
+        return;
+    }
+    for (int32_t i = 0; i < team; i++) {
+        atomic_init(&own[i].next, n * i / team);
+        own[i].end = n * (i + 1) / team;
+    }
+    /* The team may be smaller than asked for: then stretches that nobody calls his own are helped with too. */
+#pragma omp parallel num_threads(team)
+    for (int32_t i = 0, t = omp_get_thread_num(); i < team; i++) run_stretch(&own[(t + i) % team], grain, body, ctx);
 }

@@ -10,6 +10,11 @@
 typedef void (*wn__parallel_body)(int64_t begin, int64_t end, void *ctx);
 void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ctx);
 
+/* The same of tasks, `grain` at a time: each thread has a stretch of them, whose data its caches know from the op before,
+ * and when that is done helps with those of others. For work that takes long: a core that somebody else keeps busy too
+ * is slower, and all would wait for it. */
+void wn__parallel_tasks(int64_t n, int64_t grain, wn__parallel_body body, void *ctx);
+
 /* How many threads kernels use. At first: WANE_THREADS, else as many cores as affinity and the control
  * group's quota allow. */
 int32_t wn_cpu_threads(void);
