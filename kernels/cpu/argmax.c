@@ -5,15 +5,14 @@
 #include "../scalar.h"
 #include "extreme.h"
 
-#define COLUMNS 2048 /* side by side, at most: stretches of pages, as memory likes it */
-#define ROWS 4       /* looked at before the best and its place go back to the first cache */
-#define AHEAD 16     /* rows: how far ahead of them others are asked for */
-
 struct argmax {
     const void *x;
     int32_t *out;
     struct wn__axis axis;
     int64_t together; /* columns a block */
+    int64_t parts;    /* of the rows, where columns are gone over */
+    double *best;     /* (outer, parts, inner), and where these stand: of several parts */
+    int32_t *place;
 };
 
 /* The first of the greatest; NaN counts as greatest. Along a contiguous row: the greatest of each stretch, then the
@@ -49,48 +48,56 @@ struct argmax {
         *best = wins ? value : top;                                                                                       \
         *at = wins ? (int32_t)r : was;                                                                                    \
     }                                                                                                                     \
-    /* 16 columns, ROWS rows from row r; as many lines of what comes next are asked for */                                \
+    /* 16 columns, WN_ROWS rows from row r; as many lines of what comes next are asked for */                             \
     static inline __attribute__((always_inline)) void argmax_tile_##S(const T *x, int64_t step, int64_t r, T *best,       \
                                                                       int32_t *at, struct wn__ahead *next)                \
     {                                                                                                                     \
         T top[16];                                                                                                        \
-        wn__ask(next, ROWS * 16 * (int64_t)sizeof(T) / 64);                                                               \
+        wn__ask(next, WN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                                            \
         int32_t place[16];                                                                                                \
         for (int j = 0; j < 16; j++) top[j] = best[j], place[j] = at[j];                                                  \
-        for (int64_t k = 0; k < ROWS; k++) {                                                                              \
+        for (int64_t k = 0; k < WN_ROWS; k++) {                                                                           \
             const T *row = x + k * step;                                                                                  \
             _Pragma("omp simd") for (int j = 0; j < 16; j++) better_##S(row[j], r + k, &top[j], &place[j]);               \
         }                                                                                                                 \
         for (int j = 0; j < 16; j++) best[j] = top[j], at[j] = place[j];                                                  \
     }                                                                                                                     \
-    /* n columns `step` apart from row to row */                                                                          \
-    WN_CLONES static void columns_argmax_##S(const T *x, int64_t rows, int64_t step, int64_t n, int32_t *out)             \
+    /* Rows [first, end) of n columns `step` apart from row to row: the best of each and its row */                       \
+    WN_CLONES static void columns_argmax_##S(const T *x, int64_t first, int64_t end, int64_t step, int64_t n, T *best,    \
+                                             int32_t *at)                                                                 \
     {                                                                                                                     \
-        T best[COLUMNS];                                                                                                  \
-        int32_t at[COLUMNS];                                                                                              \
-        int64_t r = 1, whole = n / 16 * 16, pitch = step * (int64_t)sizeof(T);                                            \
-        struct wn__ahead next = {(uintptr_t)x + (uintptr_t)((r + AHEAD) * pitch), pitch, n * (int64_t)sizeof(T), 0};      \
-        for (int64_t j = 0; j < n; j++) best[j] = x[j], at[j] = 0;                                                        \
-        for (; r + ROWS <= rows; r += ROWS)                                                                               \
+        int64_t r = first + 1, whole = n / 16 * 16, pitch = step * (int64_t)sizeof(T);                                    \
+        uintptr_t ahead = (uintptr_t)x + (uintptr_t)((r + WN_ROWS) * pitch);                                              \
+        struct wn__ahead next = {ahead, pitch, n * (int64_t)sizeof(T), 0};                                                \
+        for (int64_t j = 0; j < n; j++) best[j] = x[first * step + j], at[j] = (int32_t)first;                            \
+        for (; r + WN_ROWS <= end; r += WN_ROWS)                                                                          \
             for (int64_t j = 0; j < whole; j += 16)                                                                       \
                 argmax_tile_##S(x + r * step + j, step, r, best + j, at + j, &next);                                      \
-        for (int64_t i = 1; i < rows; i++)                                                                                \
+        for (int64_t i = first + 1; i < end; i++)                                                                         \
             for (int64_t j = i < r ? whole : 0; j < n; j++) better_##S(x[i * step + j], i, &best[j], &at[j]);             \
-        memcpy(out, at, (size_t)n * sizeof *out);                                                                         \
     }                                                                                                                     \
-    /* Units [begin, end): rows, or blocks of columns */                                                                  \
-    static void argmax_##S(int64_t begin, int64_t end, void *ctx)                                                         \
+    /* Units [begin, end): slabs, then parts of the rows, then blocks of columns */                                       \
+    static void argmax_columns_##S(int64_t begin, int64_t end, void *ctx)                                                 \
     {                                                                                                                     \
         const struct argmax *k = ctx;                                                                                     \
-        int64_t inner = k->axis.inner, n = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;             \
+        int64_t inner = k->axis.inner, rows = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;          \
         for (int64_t u = begin; u < end; u++) {                                                                           \
-            int64_t outer = u / blocks, column = u % blocks * most;                                                       \
-            const T *x = (const T *)k->x + outer * n * inner + column;                                                    \
-            if (inner == 1) k->out[u] = (int32_t)row_argmax_##S(x, n);                                                    \
-            else                                                                                                          \
-                columns_argmax_##S(x, n, inner, inner - column < most ? inner - column : most,                            \
-                                   k->out + outer * inner + column);                                                      \
+            T best[WN_COLUMNS];                                                                                           \
+            int32_t at[WN_COLUMNS];                                                                                       \
+            int64_t column = u % blocks * most, n = inner - column < most ? inner - column : most;                        \
+            int64_t slab = u / blocks / k->parts, part = u / blocks % k->parts, waits = u / blocks * inner + column;      \
+            columns_argmax_##S((const T *)k->x + slab * rows * inner + column, rows * part / k->parts,                    \
+                               rows * (part + 1) / k->parts, inner, n, best, at);                                         \
+            if (k->parts > 1)                                                                                             \
+                for (int64_t j = 0; j < n; j++) k->best[waits + j] = (double)best[j], k->place[waits + j] = at[j];        \
+            else memcpy(k->out + slab * inner + column, at, (size_t)n * sizeof *at);                                      \
         }                                                                                                                 \
+    }                                                                                                                     \
+    static void argmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                                    \
+    {                                                                                                                     \
+        const struct argmax *k = ctx;                                                                                     \
+        for (int64_t r = begin; r < end; r++)                                                                             \
+            k->out[r] = (int32_t)row_argmax_##S((const T *)k->x + r * k->axis.n, k->axis.n);                              \
     }
 
 ARGMAX(f32, float)
@@ -98,40 +105,65 @@ ARGMAX(f64, double)
 ARGMAX(i32, int32_t)
 ARGMAX(u8, uint8_t)
 
-/* Units as above. */
+/* Outputs [begin, end), one after the other. */
 static void argmax_bf16(int64_t begin, int64_t end, void *ctx)
 {
     const struct argmax *k = ctx;
-    int64_t inner = k->axis.inner, n = k->axis.n, most = k->together, blocks = (inner + most - 1) / most;
-    for (int64_t u = begin; u < end; u++) {
-        int64_t outer = u / blocks, column = u % blocks * most, stop = column + most < inner ? column + most : inner;
-        for (; column < stop; column++) {
-            const uint16_t *x = (const uint16_t *)k->x + outer * n * inner + column;
-            int64_t best = 0;
-            for (int64_t i = 1; i < n; i++) {
-                float value = wn_from_bf16(x[i * inner]), top = wn_from_bf16(x[best * inner]);
-                if (value > top || (value != value && top == top)) best = i;
-            }
-            k->out[outer * inner + column] = (int32_t)best;
+    int64_t inner = k->axis.inner, n = k->axis.n;
+    for (int64_t o = begin; o < end; o++) {
+        const uint16_t *x = (const uint16_t *)k->x + o / inner * n * inner + o % inner;
+        int64_t best = 0;
+        for (int64_t i = 1; i < n; i++) {
+            float value = wn_from_bf16(x[i * inner]), top = wn_from_bf16(x[best * inner]);
+            if (value > top || (value != value && top == top)) best = i;
+        }
+        k->out[o] = (int32_t)best;
+    }
+}
+
+/* Slabs [begin, end): the first of the best of all parts. */
+static void join_parts(int64_t begin, int64_t end, void *ctx)
+{
+    const struct argmax *k = ctx;
+    int64_t inner = k->axis.inner;
+    for (int64_t slab = begin; slab < end; slab++) {
+        int32_t *out = k->out + slab * inner;
+        memcpy(out, k->place + slab * k->parts * inner, (size_t)inner * sizeof *out);
+        for (int64_t c = 1; c < k->parts; c++) {
+            double *first = k->best + slab * k->parts * inner, *best = first + c * inner;
+            for (int64_t j = 0; j < inner; j++)
+                better_f64(best[j], k->place[(slab * k->parts + c) * inner + j], &first[j], &out[j]);
         }
     }
 }
 
-static const wn__parallel_body argmaxes[WN_DTYPE_COUNT] = {
-    [WN_F32] = argmax_f32, [WN_F64] = argmax_f64, [WN_BF16] = argmax_bf16, [WN_I32] = argmax_i32, [WN_U8] = argmax_u8};
+static const wn__parallel_body argmaxes[WN_DTYPE_COUNT][2] = {[WN_F32] = {argmax_rows_f32, argmax_columns_f32},
+                                                              [WN_F64] = {argmax_rows_f64, argmax_columns_f64},
+                                                              [WN_BF16] = {argmax_bf16, argmax_bf16},
+                                                              [WN_I32] = {argmax_rows_i32, argmax_columns_i32},
+                                                              [WN_U8] = {argmax_rows_u8, argmax_columns_u8}};
 
 static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     struct argmax k = {.x = b->in[0], .out = b->out, .axis = wn__axis_of(&d->in[0], d->attrs.i[0])};
-    k.together = k.axis.inner == 1 ? 1 : wn__columns_together(k.axis.inner, k.axis.outer, COLUMNS);
-    int64_t blocks = (k.axis.inner + k.together - 1) / k.together;
-    int64_t grain = WN_CPU_GRAIN / (k.axis.n * k.together + 1) + 1;
-    wn__parallel_for(k.axis.outer * blocks, grain, argmaxes[d->in[0].dtype], &k);
+    int32_t columns = k.axis.inner != 1 && d->in[0].dtype != WN_BF16;
+    int64_t units = k.axis.outer * k.axis.inner;
+    k.together = k.parts = 1;
+    if (columns) {
+        k.parts = wn__reduce_parts(d);
+        k.best = b->workspace;
+        if (k.parts > 1) k.place = (int32_t *)(void *)(k.best + k.parts * units);
+        k.together = wn__columns_together(k.axis.inner, k.axis.outer * k.parts, WN_COLUMNS);
+        units = k.axis.outer * k.parts * ((k.axis.inner + k.together - 1) / k.together);
+    }
+    int64_t grain = WN_CPU_GRAIN * k.parts / (k.axis.n * k.together + 1) + 1;
+    wn__parallel_for(units, grain, argmaxes[d->in[0].dtype][columns], &k);
+    if (k.parts > 1) wn__parallel_for(k.axis.outer, 1, join_parts, &k);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d)
 {
-    return d->out.dtype == WN_I32 && argmaxes[d->in[0].dtype] ? argmax : NULL;
+    return d->out.dtype == WN_I32 && argmaxes[d->in[0].dtype][0] ? argmax : NULL;
 }

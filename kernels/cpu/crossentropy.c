@@ -59,10 +59,7 @@ static int32_t cross_entropy(const struct wn_desc *d, const struct wn_buffers *b
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
     WN_TRY(wn__cpu_count_labels("cross_entropy", k.label, n, k.classes, k.ignored, &count));
     wn__parallel_for(n, WN_CPU_GRAIN_MATH / k.classes + 1, is_f32 ? loss_rows_f32 : loss_rows_f64, &k);
-    double sum = 0;
-    for (int64_t r = 0; r < n; r++)
-        if (k.label[r] != k.ignored) sum -= k.term[r];
-    double mean = sum / (double)count; /* NaN when every label is ignored */
+    double mean = wn__cpu_loss(k.term, n, count);
     if (is_f32) *(float *)b->out = (float)mean;
     else *(double *)b->out = mean;
     return WN_OK;

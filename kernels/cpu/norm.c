@@ -4,14 +4,12 @@
  * first, then each element is read before it is written. */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "cpu.h"
 
-/* Columns of the weight's gradient accumulated side by side, at most: 64 reached 57 % of the memory's rate, stretches of
- * pages do better. A column's sum does not depend on its neighbours. */
-#define COLUMNS 2048
-#define ROWS 4 /* added to a column's sum before it goes back to the first cache */
+#define DW_ROWS 4 /* added to a column's sum in registers: 8 took 1.1 times as long, two arrays are read side by side */
 
 struct norm {
     const void *const *in;
@@ -19,7 +17,9 @@ struct norm {
     int64_t rows, n; /* x is (rows, n) */
     double eps;
     int32_t streams;
-    int64_t together; /* columns a block, of LAYERNORM_DW */
+    int64_t together; /* of LAYERNORM_DW: columns a block */
+    int64_t parts;    /* of the rows */
+    double *partial;  /* (parts, n), where there are more than one */
 };
 
 /* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. A term is rounded to its type and
@@ -123,39 +123,57 @@ struct norm {
         const struct norm *k = ctx;                                                                                    \
         dx_rows_##S(begin, end, k, k->in[5]);                                                                          \
     }                                                                                                                  \
-    /* 16 columns of the weight's gradient, ROWS rows; what comes next is asked for */                                 \
-    static inline __attribute__((always_inline)) void dw_tile_##S(const T *dy, const T *x, int64_t n, const T *mean,   \
-                                                                  const T *rstd, double *sum)                          \
+    /* 16 columns of the weight's gradient, DW_ROWS rows; as many lines of what comes next are asked for */            \
+    static inline __attribute__((always_inline)) void dw_tile_##S(                                                     \
+        const T *dy, const T *x, int64_t n, const T *mean, const T *rstd, double *sum, struct wn__ahead next[2])       \
     {                                                                                                                  \
         double so_far[16];                                                                                             \
+        for (int k = 0; k < 2; k++) wn__ask(&next[k], DW_ROWS * 16 * (int64_t)sizeof(T) / 64);                         \
         for (int j = 0; j < 16; j++) so_far[j] = sum[j];                                                               \
-        for (int64_t i = 0; i < ROWS; i++) {                                                                           \
+        for (int64_t i = 0; i < DW_ROWS; i++) {                                                                        \
             const T *dy_row = dy + i * n, *x_row = x + i * n;                                                          \
-            wn__fetch_far(dy_row, ROWS *n *(int64_t)sizeof(T));                                                        \
-            wn__fetch_far(x_row, ROWS *n *(int64_t)sizeof(T));                                                         \
             _Pragma("omp simd") for (int j = 0; j < 16; j++) so_far[j] +=                                              \
                 (double)(dy_row[j] * ((x_row[j] - mean[i]) * rstd[i]));                                                \
         }                                                                                                              \
         for (int j = 0; j < 16; j++) sum[j] = so_far[j];                                                               \
     }                                                                                                                  \
-    /* Blocks [begin, end) of columns: every row of them */                                                            \
+    /* Rows [r, end) of m columns from column `at` */                                                                  \
+    static inline __attribute__((always_inline)) void dw_block_##S(const struct norm *k, int64_t at, int64_t m,        \
+                                                                   int64_t r, int64_t end, double *sum)                \
+    {                                                                                                                  \
+        const T *mean = k->in[2], *rstd = k->in[3], *dy = (const T *)k->in[0] + at, *x = (const T *)k->in[1] + at;     \
+        int64_t whole = m / 16 * 16, tail = end - (end - r) % DW_ROWS, pitch = k->n * (int64_t)sizeof(T);              \
+        struct wn__ahead next[2] = {{(uintptr_t)dy, pitch, m * (int64_t)sizeof(T), 0},                                 \
+                                    {(uintptr_t)x, pitch, m * (int64_t)sizeof(T), 0}};                                 \
+        for (int i = 0; i < 2; i++) next[i].row += (uintptr_t)((r + DW_ROWS) * pitch);                                 \
+        for (int64_t i = r; i < tail; i += DW_ROWS)                                                                    \
+            for (int64_t j = 0; j < whole; j += 16)                                                                    \
+                dw_tile_##S(dy + i * k->n + j, x + i * k->n + j, k->n, mean + i, rstd + i, sum + j, next);             \
+        for (int64_t i = r; i < end; i++)                                                                              \
+            for (int64_t j = i < tail ? whole : 0; j < m; j++)                                                         \
+                sum[j] += (double)(dy[i * k->n + j] * ((x[i * k->n + j] - mean[i]) * rstd[i]));                        \
+    }                                                                                                                  \
+    /* Units [begin, end): parts of the rows, then blocks of columns */                                                \
     WN_CLONES static void layernorm_dw_##S(int64_t begin, int64_t end, void *ctx)                                      \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
-        const T *mean = k->in[2], *rstd = k->in[3];                                                                    \
-        for (int64_t block = begin; block < end; block++) {                                                            \
-            int64_t at = block * k->together, m = k->n - at < k->together ? k->n - at : k->together;                   \
-            const T *dy = (const T *)k->in[0] + at, *x = (const T *)k->in[1] + at;                                     \
-            double sum[COLUMNS] = {0};                                                                                 \
-            int64_t r = 0, whole = m / 16 * 16;                                                                        \
-            for (; r + ROWS <= k->rows; r += ROWS)                                                                     \
-                for (int64_t j = 0; j < whole; j += 16)                                                                \
-                    dw_tile_##S(dy + r * k->n + j, x + r * k->n + j, k->n, mean + r, rstd + r, sum + j);               \
-            for (int64_t i = 0; i < k->rows; i++)                                                                      \
-                for (int64_t j = i < r ? whole : 0; j < m; j++)                                                        \
-                    sum[j] += (double)(dy[i * k->n + j] * ((x[i * k->n + j] - mean[i]) * rstd[i]));                    \
-            for (int64_t j = 0; j < m; j++) ((T *)k->out)[at + j] = (T)sum[j];                                         \
+        int64_t blocks = (k->n + k->together - 1) / k->together;                                                       \
+        for (int64_t unit = begin; unit < end; unit++) {                                                               \
+            double sum[WN_COLUMNS] = {0};                                                                              \
+            int64_t at = unit % blocks * k->together, m = k->n - at < k->together ? k->n - at : k->together;           \
+            int64_t part = unit / blocks;                                                                              \
+            dw_block_##S(k, at, m, k->rows *part / k->parts, k->rows * (part + 1) / k->parts, sum);                    \
+            if (k->parts > 1) memcpy(k->partial + part * k->n + at, sum, (size_t)m * sizeof *sum);                     \
+            else                                                                                                       \
+                for (int64_t j = 0; j < m; j++) ((T *)k->out)[at + j] = (T)sum[j];                                     \
         }                                                                                                              \
+    }                                                                                                                  \
+    static void join_dw_##S(int64_t begin, int64_t end, void *ctx)                                                     \
+    {                                                                                                                  \
+        const struct norm *k = ctx;                                                                                    \
+        for (int64_t c = 1; c < k->parts; c++)                                                                         \
+            for (int64_t j = begin; j < end; j++) k->partial[j] += k->partial[c * k->n + j];                           \
+        for (int64_t j = begin; j < end; j++) ((T *)k->out)[j] = (T)k->partial[j];                                     \
     }
 
 SUMS(f32, float)
@@ -180,9 +198,13 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *s
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
     wn__parallel_body loop = loops[d->op][d->out.dtype == WN_F64];
     if (d->op == WN_OP_LAYERNORM_DW) {
-        k.together = wn__columns_together(k.n, 1, COLUMNS);
-        int64_t blocks = (k.n + k.together - 1) / k.together;
-        wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / (k.together * (k.rows + 1)) + 1, loop, &k);
+        k.parts = wn__parts_of(k.rows);
+        k.partial = b->workspace;
+        k.together = wn__columns_together(k.n, k.parts, WN_COLUMNS);
+        int64_t units = k.parts * ((k.n + k.together - 1) / k.together);
+        wn__parallel_for(units, WN_CPU_GRAIN_MATH * k.parts / (k.together * (k.rows + 1)) + 1, loop, &k);
+        if (k.parts > 1)
+            wn__parallel_for(k.n, WN_CPU_GRAIN / k.parts, d->out.dtype == WN_F64 ? join_dw_f64 : join_dw_f32, &k);
     } else wn__parallel_for(k.rows, WN_CPU_GRAIN_MATH / (k.n + 1) + 1, loop, &k);
     return WN_OK;
 }

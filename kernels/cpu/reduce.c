@@ -3,7 +3,8 @@
  *
  * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is
  * contiguous), integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined
- * in order. Threads share out outputs or chunks, so their number changes no bit. */
+ * in order; down columns, parts of the rows are (op.h). Threads share out outputs, chunks or parts, so their number changes
+ * no bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -14,14 +15,7 @@
 
 #define CHUNKS 64         /* of a long reduction with few outputs */
 #define CHUNK_LEAST 16384 /* elements worth a chunk */
-#define FEW 32            /* outputs that count as few */
-/* Kept columns accumulated side by side, at most, so that rows are read in stretches of pages; and rows added to a
- * column at a time: 2, 8 and 16 of them are no better than 4. Rows are asked for AHEAD of time in the order of memory:
- * of the limit, sum and max over 16384 rows, 80 to 86 % and 76 to 84 where line by line in the order of their use it was
- * 70 to 80 and 68 to 77; 4 or 8 rows ahead instead of 16 took a few percent longer. */
-#define COLUMNS 2048
-#define ROWS 4
-#define AHEAD 16
+#define FEW WN_FEW_OUTPUTS
 
 /* The kept and the reduced dims of x, each as a list with steps in elements. */
 struct plan {
@@ -30,10 +24,11 @@ struct plan {
     int32_t last_kept;
     int32_t chunks;
     int64_t together; /* kept columns a block */
+    int64_t parts;    /* of the rows, where columns are kept */
     const void *x;
     void *out;
     double scale;    /* of MEAN; else 1 */
-    double *partial; /* (chunks, outputs) or NULL */
+    double *partial; /* (chunks, outputs), (slabs of outputs, parts, columns) or NULL */
     /* Does rows [o, end) many at once, from the first on; returns how many it did. NULL: it cannot. */
     int64_t (*many)(const struct plan *p, int64_t o, int64_t end);
 };
@@ -66,7 +61,6 @@ static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_t
     p->length = p->reduced.numel;
     p->last_kept = p->length == 1 || wn__walk_inner(&p->reduced, 0) != 1;
     p->chunks = 1;
-    p->partial = NULL;
 }
 
 /* Where element `i` of a list stands in x. */
@@ -191,14 +185,14 @@ JOIN(f64, double)
             out[o] = TO(value * p->scale);                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    /* 16 columns, ROWS rows; as many lines of what comes next are asked for */                                        \
+    /* 16 columns, WN_ROWS rows; as many lines of what comes next are asked for */                                     \
     static inline __attribute__((always_inline)) void columns_tile_##KIND##_##S(                                       \
         const T *x, int64_t step, acc_##A *value, struct wn__ahead *next)                                              \
     {                                                                                                                  \
         acc_##A sum[16];                                                                                               \
-        wn__ask(next, ROWS * 16 * (int64_t)sizeof(T) / 64);                                                            \
+        wn__ask(next, WN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                                         \
         for (int j = 0; j < 16; j++) sum[j] = value[j];                                                                \
-        for (int64_t k = 0; k < ROWS; k++) {                                                                           \
+        for (int64_t k = 0; k < WN_ROWS; k++) {                                                                        \
             const T *row = x + k * step;                                                                               \
             _Pragma("omp simd") for (int j = 0; j < 16; j++) sum[j] =                                                  \
                 join_##KIND##_##A(sum[j], (acc_##A)TAKE(row[j]));                                                      \
@@ -213,11 +207,11 @@ JOIN(f64, double)
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
         int64_t r = begin, whole = n / 16 * 16, step = p->reduced.step[0][0];                                          \
         int64_t pitch = step * (int64_t)sizeof(T);                                                                     \
-        struct wn__ahead next = {(uintptr_t)x + (uintptr_t)((r + AHEAD) * pitch), pitch, n * (int64_t)sizeof(T), 0};   \
-        for (; p->reduced.ndim == 1 && r + ROWS <= end; r += ROWS) {                                                   \
+        struct wn__ahead next = {(uintptr_t)x + (uintptr_t)((r + WN_ROWS) * pitch), pitch, n * (int64_t)sizeof(T), 0}; \
+        for (; p->reduced.ndim == 1 && r + WN_ROWS <= end; r += WN_ROWS) {                                             \
             const T *row = x + r * step;                                                                               \
             for (int64_t j = 0; j < whole; j += 16) columns_tile_##KIND##_##S(row + j, step, value + j, &next);        \
-            for (int64_t k = 0; k < ROWS; k++)                                                                         \
+            for (int64_t k = 0; k < WN_ROWS; k++)                                                                      \
                 for (int64_t j = whole; j < n; j++)                                                                    \
                     value[j] = join_##KIND##_##A(value[j], (acc_##A)TAKE(row[k * step + j]));                          \
         }                                                                                                              \
@@ -227,16 +221,32 @@ JOIN(f64, double)
                 join_##KIND##_##A(value[j], (acc_##A)TAKE(row[j]));                                                    \
         }                                                                                                              \
     }                                                                                                                  \
+    /* Units are slabs of outputs, then parts of the rows, then blocks of columns */                                   \
     static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
         int64_t width = p->kept.dim[p->kept.ndim - 1], most = p->together, blocks = (width + most - 1) / most;         \
         for (int64_t i = begin; i < end; i++) {                                                                        \
-            acc_##A value[COLUMNS];                                                                                    \
+            acc_##A value[WN_COLUMNS];                                                                                 \
             int64_t column = i % blocks * most, n = width - column < most ? width - column : most;                     \
-            int64_t o = i / blocks * width + column;                                                                   \
-            columns_##KIND##_##S(p, o, n, 0, p->length, value);                                                        \
-            for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO((double)value[j] * p->scale);                    \
+            int64_t slab = i / blocks / p->parts, part = i / blocks % p->parts, o = slab * width + column;             \
+            columns_##KIND##_##S(p, o, n, p->length *part / p->parts, p->length * (part + 1) / p->parts, value);       \
+            if (p->parts > 1)                                                                                          \
+                for (int64_t j = 0; j < n; j++) p->partial[i / blocks * width + column + j] = (double)value[j];        \
+            else                                                                                                       \
+                for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO((double)value[j] * p->scale);                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* Slabs [begin, end): the later parts are added to the first */                                                   \
+    WN_CLONES static void join_parts_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                               \
+    {                                                                                                                  \
+        const struct plan *p = ctx;                                                                                    \
+        int64_t width = p->kept.dim[p->kept.ndim - 1];                                                                 \
+        for (int64_t slab = begin; slab < end; slab++) {                                                               \
+            double *first = p->partial + slab * p->parts * width;                                                      \
+            for (int64_t c = 1; c < p->parts; c++)                                                                     \
+                for (int64_t j = 0; j < width; j++) first[j] = join_##KIND##_f64(first[j], first[c * width + j]);      \
+            for (int64_t j = 0; j < width; j++) ((T *)p->out)[slab * width + j] = TO(first[j] * p->scale);             \
         }                                                                                                              \
     }                                                                                                                  \
     static void column_chunks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                      \
@@ -263,9 +273,10 @@ JOIN(f64, double)
             join_chunks_##KIND##_##S(p);                                                                               \
         } else if (p->last_kept && wn__walk_inner(&p->kept, 0) == 1) {                                                 \
             int64_t width = p->kept.dim[p->kept.ndim - 1], outer = p->outputs / (width ? width : 1);                   \
-            p->together = wn__columns_together(width, outer, COLUMNS);                                                 \
-            int64_t blocks = (width + p->together - 1) / p->together;                                                  \
-            wn__parallel_for(outer *blocks, work / p->together + 1, blocks_##KIND##_##S, p);                           \
+            p->together = wn__columns_together(width, outer * p->parts, WN_COLUMNS);                                   \
+            int64_t units = outer * p->parts * ((width + p->together - 1) / p->together);                              \
+            wn__parallel_for(units, work * p->parts / p->together + 1, blocks_##KIND##_##S, p);                        \
+            if (p->parts > 1) wn__parallel_for(outer, work / width + 1, join_parts_##KIND##_##S, p);                   \
         } else {                                                                                                       \
             wn__parallel_for(p->outputs, work, outputs_##KIND##_##S, p);                                               \
         }                                                                                                              \
@@ -327,6 +338,8 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
     p.many = NULL;
     if (d->out.dtype == WN_F32 && p.kept.ndim == 1)
         p.many = d->op == WN_OP_MAX ? many_maxima : d->op == WN_OP_MIN ? many_minima : many_sums;
+    p.parts = wn__reduce_parts(d);
+    p.partial = b->workspace;
     reductions[d->op][d->out.dtype](&p);
     return WN_OK;
 }

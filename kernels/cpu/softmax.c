@@ -1,11 +1,9 @@
-/* Softmax, log-softmax, their gradients over any dim, and the negative log-likelihood of labels.
+/* Softmax, log-softmax, their gradients over any dim.
  * The greatest is taken away first, so nothing overflows; sums accumulate in double in an order fixed by the
  * length. In place is safe: a row's sums are done before its first element is written, and then each element
  * is read before it is written. A row of -inf only gives NaN, as the formula does. */
-#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "softmax.h"
@@ -179,7 +177,7 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
     return WN_OK;
 }
 
-/* ---- nll ----------------------------------------------------------------------------------------- */
+/* ---- what a fused loss takes of a row (crossentropy.c) ------------------------------------------------ */
 
 #define STATS(S, T)                                                                                                    \
     WN_CLONES void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                   \
@@ -191,111 +189,10 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
 STATS(f32, float)
 STATS(f64, double)
 
-int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
-                             int64_t *count)
-{
-    *count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (label[i] == ignored) continue;
-        if (label[i] < 0 || label[i] >= classes)
-            return wn__fail(WN_VALUE,
-                            "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
-                            " and is not ignore_index (%" PRId64 "); labels are 0-based",
-                            op, label[i], i, classes - 1, ignored);
-        ++*count;
-    }
-    return WN_OK;
-}
-
-/* The value as its type takes it: bf16 by way of f32. */
-static void put_number(int32_t dtype, double value, void *element)
-{
-    wn__number_put(dtype, dtype == WN_F64 ? value : (double)(float)value, element);
-}
-
-/* What stands at the labels [begin, end) of a block, each in a line of its own; 0 where one is ignored. Other lines are
- * asked for meanwhile. */
-struct picked {
-    const char *x; /* (n, classes) */
-    const int32_t *label;
-    double *value;
-    int64_t classes, ignored, n;
-    int32_t dtype;
-};
-#define PICKED 8192   /* labels a block; their numbers stay in the second cache */
-#define PICK_AHEAD 64 /* of the limit, 2 threads: 16 ahead 21 %, 32 27, 64 33; one thread that asked for nothing 13 */
-
-static void pick_labels(int64_t begin, int64_t end, void *ctx)
-{
-    const struct picked *k = ctx;
-    int64_t size = wn__dtype_size(k->dtype);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t next = i + PICK_AHEAD < k->n ? i + PICK_AHEAD : i;
-        __builtin_prefetch(k->x + (next * k->classes + (k->label[next] > 0 ? k->label[next] : 0)) * size);
-        k->value[i] = 0;
-        if (k->label[i] == k->ignored) continue;
-        k->value[i] = wn__number_get(k->dtype, k->x + (i * k->classes + k->label[i]) * size);
-    }
-}
-
-static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
-{
-    (void)stream;
-    int64_t n = wn__numel(&d->in[1]), classes = d->in[0].dim[d->in[0].ndim - 1], count;
-    const int32_t *label = b->in[1];
-    WN_TRY(wn__cpu_count_labels("nll", label, n, classes, d->attrs.i[0], &count));
-    double sum = 0, value[PICKED];
-    struct picked k = {.value = value, .classes = classes, .ignored = d->attrs.i[0], .dtype = d->out.dtype};
-    for (int64_t at = 0; at < n; at += PICKED) {
-        k.label = label + at;
-        k.x = (const char *)b->in[0] + at * classes * wn__dtype_size(k.dtype);
-        k.n = n - at < PICKED ? n - at : PICKED;
-        wn__parallel_for(k.n, PICKED / 8, pick_labels, &k);
-        for (int64_t i = 0; i < k.n; i++) sum -= value[i];
-    }
-    put_number(d->out.dtype, sum / (double)count, b->out); /* NaN when every label is ignored */
-    return WN_OK;
-}
-
-struct nll_grad {
-    const int32_t *label;
-    void *out;
-    int64_t classes, ignored;
-    double value; /* what a counted label's place gets */
-    int32_t dtype;
-};
-
-static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
-{
-    const struct nll_grad *g = ctx;
-    int64_t size = wn__dtype_size(g->dtype), bytes = (end - begin) * g->classes * size;
-    char *first = (char *)g->out + begin * g->classes * size;
-    if (wn__streams(bytes, first, NULL, NULL)) {
-        wn__stream_fill(first, 0, bytes);
-        wn__stream_end();
-    } else memset(first, 0, (size_t)bytes);
-    for (int64_t i = begin; i < end; i++) {
-        if (g->label[i] == g->ignored) continue;
-        put_number(g->dtype, g->value, (char *)g->out + (i * g->classes + g->label[i]) * size);
-    }
-}
-
-static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
-{
-    (void)stream;
-    int64_t n = wn__numel(&d->in[1]), count;
-    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype};
-    WN_TRY(wn__cpu_count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
-    g.value = -wn__number_get(g.dtype, b->in[0]) / (double)count;
-    wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
-    return WN_OK;
-}
-
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d)
 {
     if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
-    if (d->op == WN_OP_NLL) return d->in[1].dtype == WN_I32 ? nll : NULL;
-    if (d->op == WN_OP_NLL_GRAD) return d->in[1].dtype == WN_I32 ? nll_grad : NULL;
+    if (d->op == WN_OP_NLL || d->op == WN_OP_NLL_GRAD) return wn__cpu_nll_kernel(d);
     if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
     if (d->n_in > 1 && d->in[1].dtype != d->out.dtype) return NULL;
     return loops[d->op][0][0] ? softmax : NULL;

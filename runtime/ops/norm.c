@@ -125,4 +125,11 @@ static void cost_layernorm_dw(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, DW_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, NULL, wn__workspace_f32_copies};
+/* Beside the copies, what parts of the rows add up to. */
+static int64_t workspace_layernorm_dw(const struct wn_desc *d, const struct wn__target *t)
+{
+    int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = wn__workspace_f32_copies(d, t);
+    return t->kind == WN_TARGET_CPU && parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
+}
+
+const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, NULL, workspace_layernorm_dw};

@@ -95,6 +95,19 @@ enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
 /* Whether this product, or the product under the op of a MATMUL_MAP or LINEAR_MAP, is a library's on this target. */
 int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t);
 
+/* Reductions down columns go by parts of the rows, added in order at the end; how many follows from the rows alone. A part
+ * is read row by row in the order of memory, whoever else reads another. They wait in the workspace: part after part,
+ * WN_PART_BYTES an output. */
+enum { WN_PART_ROWS = 1024, WN_PARTS = 64, WN_PART_BYTES = 8, WN_FEW_OUTPUTS = 32 };
+static inline int64_t wn__parts_of(int64_t rows)
+{
+    int64_t parts = 1;
+    while (parts < WN_PARTS && parts * 2 * WN_PART_ROWS <= rows) parts *= 2;
+    return parts;
+}
+/* Those of SUM, MEAN, MAX, MIN and ARGMAX; 1 where these go by rows, or have few outputs, which wait nowhere. */
+int64_t wn__reduce_parts(const struct wn_desc *d);
+
 /* Elements that share a scale in the int8 form of a value. */
 enum { WN_INT8_GROUP = 256 };
 

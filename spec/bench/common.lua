@@ -14,13 +14,14 @@ double probe_gflops_bf16_of(int threads, int64_t rounds);
 double probe_near(int threads);
 double probe_read(int threads, int64_t bytes);
 double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes);
+double probe_lines(int threads, int64_t n, int64_t apart);
 int isatty(int file);
 int usleep(unsigned microseconds);
 ]]
 
 --- The machine probe, built where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
--- there is no instruction for it), gflops_of and gflops_bf16_of(threads, rounds), near(threads), read(threads, bytes)
--- and mix(threads, reads, writes, in_place, past_caches, bytes).
+-- there is no instruction for it), gflops_of and gflops_bf16_of(threads, rounds), near(threads), read(threads, bytes),
+-- mix(threads, reads, writes, in_place, past_caches, bytes) and lines(threads, n, bytes apart).
 function common.probe()
     local path = os.tmpname()
     local flags = '-O3 -march=native -ffast-math -fopenmp -shared -fPIC'
@@ -30,7 +31,7 @@ function common.probe()
     os.remove(path)
     return { gflops = library.probe_gflops, gflops_bf16 = library.probe_gflops_bf16,
         gflops_of = library.probe_gflops_of, gflops_bf16_of = library.probe_gflops_bf16_of, near = library.probe_near,
-        read = library.probe_read, mix = library.probe_mix, library = library }
+        read = library.probe_read, mix = library.probe_mix, lines = library.probe_lines, library = library }
 end
 
 --- The command line of a bench that takes --small and options with a value; bad ones are errors that name the known.

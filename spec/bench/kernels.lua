@@ -1,6 +1,7 @@
 -- Every kernel that memory bounds against the machine's bandwidth for the same mix of reads and writes, measured in the
 -- same run, a repetition of the one after a repetition of the other. Bytes are those of the definition: each input
--- once, the output once. The limit is the faster of ordinary and non-temporal stores.
+-- once, the output once. The limit is the faster of ordinary and non-temporal stores; of a row that reads one line here
+-- and one there, it is what memory gives of such lines, and its note has a stream's limit.
 --
 --   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row] [--shared]
 --
@@ -74,8 +75,9 @@ local function shaped(value, ...)
 end
 
 -- ---- rows ---------------------------------------------------------------------------------------------------------
--- { name, inputs, call, reads =, writes =, in_place =, bytes =, bound =, note = }; reads and writes are the probe's
--- streams (1 and 1 unless given). bytes: when it is not each input and the output once. bound: arithmetic is.
+-- { name, inputs, call, reads =, writes =, in_place =, lines =, bytes =, bound =, note = }; reads and writes are the
+-- probe's streams (1 and 1 unless given). lines = { n, bytes apart }: n lines so far apart are read, no stream. bytes:
+-- when it is not each input and the output once. bound: arithmetic is.
 local rows = {}
 local function is_asked(name)
     for _, pattern in ipairs(only) do
@@ -146,7 +148,8 @@ for _, name in ipairs { 'softmax', 'log_softmax' } do
     add(name .. '_grad', { x, probabilities }, op(name .. '_grad', dim(1)),
         with(two, { bound = name == 'log_softmax' }))
 end
-add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, bytes = 2 ^ 15 * (64 + 4) })
+add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, lines = { 2 ^ 15, 8192 },
+    bytes = 2 ^ 15 * (64 + 4) })
 add('nll_grad', { number, labels }, op('nll_grad', { i = { -1, 2048 } }), { reads = 0 })
 
 add('row_mean', { big }, op 'row_mean', with(reading, {}))
@@ -234,9 +237,6 @@ local reasons = {
     { '^dropout', 'arithmetic: Philox' },
     { '^uniform', 'arithmetic: Philox, then double' },
     { '^normal', "arithmetic: libm's log, sin, cos in double, one at a time" },
-    { '^sum of columns', 'stretches of 8 KiB, every other one: 0.07 ns an element of a thread in the second cache' },
-    { '^max of columns', 'stretches of 8 KiB, every other one: 0.07 ns an element of a thread in the second cache' },
-    { '^argmax of columns', 'stretches of 8 KiB, every other one: 0.09 ns an element of a thread in the second cache' },
     { '^argmax of rows', 'a second look at one stretch a row' },
     { '^softmax, rows of 256', 'arithmetic: 0.55 ns an element of a thread in the second cache, 29 GB/s of two' },
     { '^softmax, rows', 'arithmetic: 0.39 ns an element of a thread in the second cache, 41 GB/s of two' },
@@ -245,9 +245,7 @@ local reasons = {
     { '^log_softmax, rows', 'arithmetic: 0.41 ns an element of a thread in the second cache, 39 GB/s of two' },
     { '^log_softmax, columns', 'arithmetic: an exp, sums in double, three passes over a row' },
     { '^log_softmax_grad', 'arithmetic: 0.32 ns an element of a thread in the second cache, 75 GB/s of two' },
-    { '^nll$', 'one line a row, 8 KiB apart; a sum one by one' },
     { '^nll_grad', 'lines of zeros are written twice as fast as others on this machine' },
-    { '^layernorm_dw', 'stretches of 8 KiB of two inputs: 0.12 ns an element of a thread in the second cache' },
     { '^embedding$', 'rows of a page at random places' },
     { '^embedding_grad', 'rows of a page at random places, added line by line; their list is made by one thread' },
     { '^gather$', 'index, value, store: 0.31 ns an element of a thread in the second cache, 78 GB/s of two' },
@@ -300,23 +298,34 @@ local function measured(r)
     local run, bytes = prepared(r)
     local reads, writes = r.reads or 1, r.writes or 1
     run()
-    local seconds, plain, past, from = {}, {}, {}, C.wn_now()
+    local seconds, plain, past, lines, from = {}, {}, {}, {}, C.wn_now()
     local function mix(past_caches)
         return timed(function()
             return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
         end, function(took) return PROBED / took * 1e-9 end)
     end
+    local function some_lines()
+        local n, apart = unpack(r.lines)
+        return timed(function() return probe.lines(threads, n, apart) end,
+            function(took) return n * 68 / took * 1e-9 end)
+    end
     while #seconds < 3 or (#seconds < 15 and C.wn_now() - from < budget) do
         seconds[#seconds + 1] = timed(run, function(took) return took end)
         plain[#plain + 1] = mix(0)
         if writes > 0 then past[#past + 1] = mix(1) end
+        if r.lines then lines[#lines + 1] = some_lines() end
     end
     local limit = typical(plain, math.max)
     if writes > 0 then limit = math.max(limit, typical(past, math.max)) end
+    local note = r.note or ''
+    if r.lines then
+        note = ('one line in %d bytes; the limit of a stream is %.1f GB/s'):format(r.lines[2], limit)
+        limit = typical(lines, math.max)
+    end
     local time = typical(seconds, math.min)
     local rate = bytes / time * 1e-9
     return { r.name .. (r.bound and ' *' or ''), ('%.5f'):format(time), ('%.0f'):format(bytes * 1e-6),
-        ('%.1f'):format(rate), ('%.1f'):format(limit), ('%.0f %%'):format(100 * rate / limit), r.note or '' }
+        ('%.1f'):format(rate), ('%.1f'):format(limit), ('%.0f %%'):format(100 * rate / limit), note }
 end
 
 local lines = {}

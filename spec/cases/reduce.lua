@@ -21,6 +21,8 @@ local forms = {
     { 'long columns', { 1030, 3 }, { 0 }, false, 'forward only' },
     { 'a long middle dim, few outputs', { 2, 6000, 3 }, { 1 }, false, 'forward only' },
     { 'wide columns', { 21, 2100 }, { 0 }, false, 'forward only' },
+    { 'columns by four parts', { 5001, 37 }, { 0 }, false, 'forward only' },
+    { 'slabs of columns by two parts', { 2, 2050, 40 }, { 1 }, true, 'forward only' },
     { 'many short rows', { 37, 21 }, { 1 }, false, 'forward only' },
     { 'many short rows of whole lines', { 18, 64 }, { 1 }, false, 'forward only' },
 }
@@ -59,6 +61,22 @@ local function least(list) return math.min(unpack(list)) end
 local sum = reduction('sum', array.sum, { whole = true })
 sum.cases[#sum.cases + 1] = { name = 'of nothing', inputs = { { 0, 3 } }, exact = true, grad = true,
     call = function(_, x) return x:sum(1) end, ref = function() return { shape = { 3 }, 0, 0, 0 } end }
+-- Down columns, to the bit: as many parts of the rows as there are powers of two of 1024 in them, added in order.
+local function sum_of_parts(list)
+    local parts, total = 1, 0
+    while parts < 64 and parts * 2048 <= #list do parts = parts * 2 end
+    for c = 0, parts - 1 do
+        local part = 0
+        for k = math.floor(#list * c / parts) + 1, math.floor(#list * (c + 1) / parts) do part = part + list[k] end
+        total = total + part
+    end
+    return total
+end
+for _, s in ipairs { { { 5001, 37 }, 0 }, { { 2, 2050, 40 }, 1 }, { { 2047, 33 }, 0 } } do
+    sum.cases[#sum.cases + 1] = { name = 'the order of parts, ' .. s[1][1], inputs = { s[1] }, exact = true,
+        call = function(_, x) return record('sum', { x }, attrs { s[2] }) end,
+        ref = function(x) return array.fold(x, { s[2] }, false, sum_of_parts) end }
+end
 
 -- 700 numbers, two of them NaN, neither the first nor in the last stretch of a kernel's lanes.
 local with_nan = { 700, values = {} }
@@ -142,6 +160,8 @@ return {
             argmax_case('the first of equals', { 2, 4, values = { 1, 7, 7, 0, 2, 2, 2, 2 } }, 1),
             argmax_case('long rows', { 3, 1537, gen = 'distinct' }, 1),
             argmax_case('wide columns', { 9, 1100, gen = 'distinct' }, 0),
+            argmax_case('columns by four parts', { 5001, 37 }, 0),
+            argmax_case('equals in several parts', { 2, 4100, 33, dtype = 'i32', gen = 'int:30' }, 1),
             argmax_case('equals far apart', { 2, 1200, dtype = 'i32', gen = 'int:30' }, 1),
             { name = 'NaN counts as greatest', inputs = { with_nan }, dtype = 'i32', exact = true,
                 call = function(_, x) return record('argmax', { x }, attrs { 0 }) end,

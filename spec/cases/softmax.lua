@@ -77,16 +77,26 @@ local function counted(labels)
     return n
 end
 
+-- The sum as it is defined: up to 64 parts of 512 labels or more, each 16 lanes; then lanes and parts in order.
 local function nll_ref(logp, labels)
-    local sum, classes = 0, logp.shape[#logp.shape]
-    for k = 1, array.count(labels.shape) do
-        if labels[k] ~= IGNORE then sum = sum - logp[(k - 1) * classes + labels[k] + 1] end
+    local sum, classes, n = 0, logp.shape[#logp.shape], array.count(labels.shape)
+    local parts = math.max(1, math.min(64, math.floor(n / 512)))
+    for c = 0, parts - 1 do
+        local first, stop = math.floor(n * c / parts), math.floor(n * (c + 1) / parts)
+        local lane, part = {}, 0
+        for j = 0, 15 do lane[j] = 0 end
+        for i = first, stop - 1 do
+            local label, j = labels[i + 1], (i - first) % 16
+            lane[j] = lane[j] + (label == IGNORE and 0 or logp[i * classes + label + 1])
+        end
+        for j = 0, 15 do part = part + lane[j] end
+        sum = sum + part
     end
-    return { shape = {}, sum / counted(labels) } -- 0/0, when none counts
+    return { shape = {}, (0 - sum) / counted(labels) } -- 0/0, when none counts
 end
 
 local function nll(name, logp, labels)
-    return { name = name, inputs = { logp, labels }, grad = { true, false }, ref = nll_ref,
+    return { name = name, inputs = { logp, labels }, grad = { true, false }, ref = nll_ref, exact = true,
         call = function(_, a, b) return record('nll', { a, b }, { i = { IGNORE } }) end }
 end
 
@@ -105,11 +115,20 @@ end
 
 local function labels(values, ...) return { dtype = 'i32', values = values, ... } end
 
--- More labels than are looked at together, every seventh ignored.
-local many_labels = {}
-for k = 1, 8205 do many_labels[k] = k % 7 == 0 and IGNORE or k % 3 end
-local many = nll('many rows', { #many_labels, 3 }, labels(many_labels, #many_labels))
-many.grad = nil
+-- Labels of n rows of three classes, every seventh ignored; `wrong`: k = the k-th label instead.
+local function many_labels(n, wrong)
+    local list = {}
+    for k = 1, n do list[k] = k % 7 == 0 and IGNORE or k % 3 end
+    for k, label in pairs(wrong or {}) do list[k] = label end
+    return labels(list, n)
+end
+
+-- As many as parts need that lanes do not divide, and more than 64 parts of the least size.
+local function many(name, n)
+    local case = nll(name, { n, 3 }, many_labels(n))
+    case.grad = nil
+    return case
+end
 
 local none = nll('none counts', { 2, 3 }, labels({ IGNORE, IGNORE }, 2))
 none.grad = nil
@@ -125,12 +144,15 @@ return {
         cases = {
             nll('rows', { 3, 5 }, labels({ 0, 4, 2 }, 3)),
             nll('some ignored', { 2, 3, 4 }, labels({ 3, IGNORE, 0, 1, IGNORE, 2 }, 2, 3)),
-            nll('one row', { 4 }, labels { 2 }), many,
-            none,
+            nll('one row', { 4 }, labels { 2 }), many('some parts', 8205), many('all parts', 64 * 512 + 1111), none,
         },
         bad = {
             { inputs = { { 2, 5 }, labels({ 0, 1, 2 }, 3) }, error = 'nll: .*expected labels %(2%)' },
             { inputs = { { 2, 5 }, { 2 } }, error = 'nll: input 2 .*i32' },
+            { inputs = { { 3, 5 }, labels({ 0, -1, 5 }, 3) },
+                error = 'nll: label %-1 at element 1 is outside 0..4 and is not ignore_index %(%-100%); labels are 0' },
+            { inputs = { { 8205, 3 }, many_labels(8205, { [4000] = 3, [6001] = -2 }) },
+                error = 'nll: label 3 at element 3999 is' },
         },
     },
     nll_grad = {
@@ -141,6 +163,7 @@ return {
         },
         bad = {
             { inputs = { { 1 }, labels({ 0 }, 1) }, error = 'nll_grad: dy is %(1%), expected %(%)' },
+            { inputs = { {}, labels({ 0, 4, 9, 5 }, 4) }, error = 'nll_grad: label 9 at element 2 is outside 0..4' },
         },
     },
 }

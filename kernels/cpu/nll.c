@@ -1,0 +1,189 @@
+/* The negative log-likelihood of labels and its gradient, and what fused losses share with it: labels are checked before
+ * they are used, and one that is neither a class nor the ignored number is WN_VALUE, with its value and place.
+ * A loss is a sum by parts: how many follows from the number of labels alone, a part adds up 16 lanes in double, and parts
+ * are added in order, so neither threads nor fusing change a bit. */
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include "../scalar.h"
+#include "softmax.h"
+
+#define PARTS 64       /* of a sum, at most */
+#define PART_LEAST 512 /* labels worth a part of their own */
+
+static int64_t parts_of(int64_t n)
+{
+    int64_t parts = n / PART_LEAST;
+    return parts < 1 ? 1 : parts > PARTS ? PARTS : parts;
+}
+
+static inline int64_t part_start(int64_t n, int64_t part)
+{
+    return n * part / parts_of(n);
+}
+
+static double join_parts(const double *part, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < parts_of(n); c++) sum += part[c];
+    return sum;
+}
+
+static double loss_of(double sum, int64_t count)
+{
+    return (0 - sum) / (double)count;
+}
+
+double wn__cpu_loss(const double *term, int64_t n, int64_t count)
+{
+    double part[PARTS];
+    for (int64_t c = 0; c < parts_of(n); c++)
+        part[c] = wn__row_sum_f64(term + part_start(n, c), part_start(n, c + 1) - part_start(n, c));
+    return loss_of(join_parts(part, n), count);
+}
+
+/* ---- labels -------------------------------------------------------------------------------------- */
+
+/* How many of n labels count; -1 when one does not fit. */
+WN_CLONES static int64_t count_fitting(const int32_t *label, int64_t n, int64_t classes, int64_t ignored)
+{
+    uint32_t limit = classes > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)classes, outside = 0;
+    int32_t can_skip = ignored == (int32_t)ignored, skip = (int32_t)ignored;
+    int64_t skipped = 0;
+    _Pragma("omp simd reduction(| : outside) reduction(+ : skipped)") for (int64_t i = 0; i < n; i++)
+    {
+        int32_t is_skipped = can_skip & (label[i] == skip);
+        skipped += is_skipped;
+        outside |= !is_skipped & ((uint32_t)label[i] >= limit);
+    }
+    return outside ? -1 : n - skipped;
+}
+
+static int32_t fail_label(const char *op, const int32_t *label, int64_t classes, int64_t ignored)
+{
+    int64_t i = 0;
+    while (label[i] == ignored || (label[i] >= 0 && label[i] < classes)) i++;
+    return wn__fail(WN_VALUE,
+                    "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
+                    " and is not ignore_index (%" PRId64 "); labels are 0-based",
+                    op, label[i], i, classes - 1, ignored);
+}
+
+int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
+                             int64_t *count)
+{
+    *count = count_fitting(label, n, classes, ignored);
+    return *count < 0 ? fail_label(op, label, classes, ignored) : WN_OK;
+}
+
+/* ---- nll ----------------------------------------------------------------------------------------- */
+
+struct nll {
+    const void *x;        /* (n, classes) */
+    const int32_t *label; /* (n) */
+    int64_t classes, ignored, n;
+    double part[PARTS];
+    int64_t count[PARTS]; /* labels that count */
+};
+
+/* Labels a line is asked for ahead of its use: memory gives lines of different pages to who asks for many. In one run, 2
+ * threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
+#define PICK_AHEAD 128
+
+/* Parts [begin, end): labels are checked a part at a time, in the nearest cache, then used. */
+#define NLL(S, T, TAKE)                                                                                                \
+    static inline __attribute__((always_inline)) double picked_##S(const struct nll *k, int64_t i)                     \
+    {                                                                                                                  \
+        int32_t counts = k->label[i] != k->ignored;                                                                    \
+        double value = (double)TAKE(((const T *)k->x)[i * k->classes + (counts ? k->label[i] : 0)]);                   \
+        return counts ? value : 0;                                                                                     \
+    }                                                                                                                  \
+    static void nll_parts_##S(int64_t begin, int64_t end, void *ctx)                                                   \
+    {                                                                                                                  \
+        struct nll *k = ctx;                                                                                           \
+        int64_t last = part_start(k->n, end) - WN_LANES;                                                               \
+        for (int64_t c = begin; c < end; c++) {                                                                        \
+            int64_t i = part_start(k->n, c), stop = part_start(k->n, c + 1);                                           \
+            double lane[WN_LANES] = {0};                                                                               \
+            k->part[c] = 0;                                                                                            \
+            k->count[c] = count_fitting(k->label + i, stop - i, k->classes, k->ignored);                               \
+            if (k->count[c] < 0) continue;                                                                             \
+            for (; i + WN_LANES <= stop; i += WN_LANES) {                                                              \
+                int64_t next = i + PICK_AHEAD < last ? i + PICK_AHEAD : last;                                          \
+                _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++)                                            \
+                    wn__fetch_line(k->x, ((next + j) * k->classes + k->label[next + j]) * (int64_t)sizeof(T));         \
+                _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++) lane[j] += picked_##S(k, i + j);           \
+            }                                                                                                          \
+            for (int j = 0; i < stop; i++, j++) lane[j] += picked_##S(k, i);                                           \
+            for (int j = 0; j < WN_LANES; j++) k->part[c] += lane[j];                                                  \
+        }                                                                                                              \
+    }
+
+NLL(f32, float, WN_SAME)
+NLL(f64, double, WN_SAME)
+NLL(bf16, uint16_t, wn_from_bf16)
+
+/* The value as its type takes it: bf16 by way of f32. */
+static void put_number(int32_t dtype, double value, void *element)
+{
+    wn__number_put(dtype, dtype == WN_F64 ? value : (double)(float)value, element);
+}
+
+static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct nll k = {.x = b->in[0], .label = b->in[1], .ignored = d->attrs.i[0], .n = wn__numel(&d->in[1])};
+    k.classes = d->in[0].dim[d->in[0].ndim - 1];
+    int64_t count = 0, parts = parts_of(k.n);
+    wn__parallel_body body = d->out.dtype == WN_F64    ? nll_parts_f64
+                             : d->out.dtype == WN_BF16 ? nll_parts_bf16
+                                                       : nll_parts_f32;
+    wn__parallel_for(parts, 2, body, &k);
+    for (int64_t c = 0; c < parts; c++) {
+        if (k.count[c] < 0) return fail_label("nll", k.label, k.classes, k.ignored);
+        count += k.count[c];
+    }
+    put_number(d->out.dtype, loss_of(join_parts(k.part, k.n), count), b->out);
+    return WN_OK;
+}
+
+struct nll_grad {
+    const int32_t *label;
+    void *out;
+    int64_t classes, ignored;
+    double value; /* what a counted label's place gets */
+    int32_t dtype;
+};
+
+static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
+{
+    const struct nll_grad *g = ctx;
+    int64_t size = wn__dtype_size(g->dtype), bytes = (end - begin) * g->classes * size;
+    char *first = (char *)g->out + begin * g->classes * size;
+    if (wn__streams(bytes, first, NULL, NULL)) {
+        wn__stream_fill(first, 0, bytes);
+        wn__stream_end();
+    } else memset(first, 0, (size_t)bytes);
+    for (int64_t i = begin; i < end; i++) {
+        if (g->label[i] == g->ignored) continue;
+        put_number(g->dtype, g->value, (char *)g->out + (i * g->classes + g->label[i]) * size);
+    }
+}
+
+static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int64_t n = wn__numel(&d->in[1]), count;
+    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype};
+    WN_TRY(wn__cpu_count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
+    g.value = -wn__number_get(g.dtype, b->in[0]) / (double)count;
+    wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
+    return WN_OK;
+}
+
+wn_kernel_fn wn__cpu_nll_kernel(const struct wn_desc *d)
+{
+    if (d->in[1].dtype != WN_I32) return NULL;
+    return d->op == WN_OP_NLL ? nll : nll_grad;
+}
