@@ -282,7 +282,7 @@ end)
 describe('the data of a bench', function()
     it('are a file that gives back its rows, and can be published', function()
         local path = os.tmpname()
-        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --steps 1 --rows 1,6 '
+        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --turns 1 --rows 1,6 '
             .. '--out %s'):format(LUAJIT, path))
         assert.equal(0, code, out)
         local data = dofile(path)

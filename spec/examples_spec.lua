@@ -395,7 +395,7 @@ end)
 
 describe('spec/bench/rival.lua', function()
     it('runs without PyTorch and says what is absent', function()
-        local out, code = helper.shell('PYTHON=/nonexistent ' .. LUAJIT .. ' spec/bench/rival.lua --small --steps 1')
+        local out, code = helper.shell('PYTHON=/nonexistent ' .. LUAJIT .. ' spec/bench/rival.lua --small --turns 1')
         assert.equal(0, code, out)
         assert.truthy(out:match 'has no PyTorch: the columns PyTorch tuned')
         assert.equal(9, select(2, out:gsub('\n| [^\n]-batch %d', '')))

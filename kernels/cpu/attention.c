@@ -51,27 +51,6 @@ static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *
     return WN_OK;
 }
 
-void wn__attention_share(struct wn__attention_tasks *t, int64_t n, int64_t work)
-{
-    int64_t most = n / (WN_CPU_GRAIN_MATH / work + 1), threads = wn_cpu_threads();
-    t->n = n;
-    t->threads = most < 1 ? 1 : most < threads ? most : threads;
-    for (int64_t i = 0; i < t->threads; i++) {
-        atomic_init(&t->of[i].next, n * i / t->threads);
-        t->of[i].end = n * (i + 1) / t->threads;
-    }
-}
-
-int64_t wn__attention_take(struct wn__attention_tasks *t, int64_t thread)
-{
-    for (int64_t i = 0; i < t->threads; i++) {
-        int64_t of = (thread + i) % t->threads;
-        int64_t task = atomic_fetch_add_explicit(&t->of[of].next, 1, memory_order_relaxed);
-        if (task < t->of[of].end) return task;
-    }
-    return -1;
-}
-
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->out.dtype;

@@ -6,7 +6,6 @@
  * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head or take turns on it. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
-#include <stdatomic.h>
 #include <stdint.h>
 #include "cpu.h"
 
@@ -62,20 +61,6 @@ static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64
 
 /* bf16 only: the sums of one key head, rounded into out. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
-
-/* Tasks: each thread has a stretch of them, whose data its caches know from the op before, and when that is done helps
- * with those of others. A core whose other half somebody else keeps busy is a seventh slower, and so would all be. */
-struct wn__attention_tasks {
-    int64_t n, threads;
-    struct {
-        _Atomic int64_t next;
-        int64_t end, apart[6]; /* each in its own cache line */
-    } of[WN_CPU_THREADS_MAX];
-};
-/* threads: as many as are worth it where a task is `work` multiply-adds for each element of a head. */
-void wn__attention_share(struct wn__attention_tasks *t, int64_t n, int64_t work);
-/* The next task of this thread; -1 when there are no more. */
-int64_t wn__attention_take(struct wn__attention_tasks *t, int64_t thread);
 
 /* ---- tiles ---------------------------------------------------------------------------------------------- */
 /* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side

@@ -19,7 +19,7 @@ struct forward {
     const struct wn__attention_kernel *kernel;
     int64_t wide;                 /* floats of a row in a tile: the head's size up to a multiple of 16 */
     int64_t queries, keys, tiles; /* of a tile; tiles of queries a head */
-    struct wn__attention_tasks tasks;
+    struct wn__tasks tasks;
 };
 
 /* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
@@ -186,7 +186,8 @@ static void run_tasks(int64_t thread, int64_t end, void *ctx)
     struct forward *f = ctx;
     struct work w;
     (void)end;
-    for (int64_t task; (task = wn__attention_take(&f->tasks, thread)) >= 0;) run_task(f, &w, task);
+    for (int64_t task, stop; wn__tasks_take(&f->tasks, thread, &task, &stop);)
+        for (; task < stop; task++) run_task(f, &w, task);
 }
 
 void wn__attention_forward(const struct wn__attention *k)
@@ -196,6 +197,6 @@ void wn__attention_forward(const struct wn__attention *k)
     f.tiles = (k->time + most - 1) / most;
     f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
-    wn__attention_share(&f.tasks, k->batch * k->heads * f.tiles, f.queries * k->time);
+    wn__tasks_share(&f.tasks, k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1);
     wn__parallel_for(f.tasks.threads, 1, run_tasks, &f);
 }

@@ -41,9 +41,9 @@ struct grad {
 #define EVERY_KEY (ALL_KEYS - 1)
 struct turns {
     const struct grad *r;
-    struct wn__attention_tasks heads; /* the key heads that one thread has to itself, and ... */
-    int64_t whole;                    /* ... how many they are */
-    int64_t tiles, turns;             /* of queries a head, and a key head */
+    struct wn__tasks heads; /* the key heads that one thread has to itself, and ... */
+    int64_t whole;          /* ... how many they are */
+    int64_t tiles, turns;   /* of queries a head, and a key head */
     _Atomic int64_t next;
     _Atomic int64_t done[SLOTS * SLOT]; /* turn ALL_KEYS + tiles of keys that it is done with */
 };
@@ -298,7 +298,8 @@ static void run_tasks(int64_t thread, int64_t end, void *ctx)
     const struct wn__attention *k = t->r->k;
     struct work w;
     (void)end;
-    for (int64_t head; (head = wn__attention_take(&t->heads, thread)) >= 0;) run_head(t->r, &w, head);
+    for (int64_t head, stop; wn__tasks_take(&t->heads, thread, &head, &stop);)
+        for (; head < stop; head++) run_head(t->r, &w, head);
     w.turns = t;
     while ((w.turn = atomic_fetch_add(&t->next, 1)) < (k->batch * k->kv_heads - t->whole) * t->turns) run_turn(t, &w);
 }
@@ -330,7 +331,7 @@ void wn__attention_grad(const struct wn__attention *k)
     t.tiles = (k->time + r.queries - 1) / r.queries;
     t.turns = t.tiles * (k->heads / k->kv_heads);
     t.whole = heads - heads_in_turns(&r, heads, t.turns);
-    wn__attention_share(&t.heads, t.whole, k->time * k->time);
+    wn__tasks_share(&t.heads, t.whole, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1);
     wn__parallel_for(t.whole < heads ? wn_cpu_threads() : t.heads.threads, 1, run_tasks, &t);
     if (k->dtype == WN_BF16 && t.whole < heads)
         wn__parallel_for(heads - t.whole, WN_CPU_GRAIN_MATH / k->time + 1, round_heads, &t);

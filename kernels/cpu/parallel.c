@@ -134,37 +134,39 @@ void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ct
 
 /* ---- tasks ------------------------------------------------------------------------------------------------ */
 
-/* A thread's own tasks, in a cache line of their own. */
-struct stretch {
-    _Alignas(64) _Atomic int64_t next;
-    int64_t end;
-};
-
-/* Runs what is left of a stretch, whoever's it is. */
-static void run_stretch(struct stretch *s, int64_t grain, wn__parallel_body body, void *ctx)
+void wn__tasks_share(struct wn__tasks *t, int64_t n, int64_t grain)
 {
-    for (;;) {
-        if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) return;
-        int64_t begin = atomic_fetch_add_explicit(&s->next, grain, memory_order_relaxed);
-        if (begin >= s->end) return;
-        body(begin, s->end - begin < grain ? s->end : begin + grain, ctx);
+    t->n = n;
+    t->grain = grain > 1 ? grain : 1;
+    t->threads = team_for(n, grain);
+    for (int64_t i = 0; i < t->threads; i++) {
+        atomic_init(&t->of[i].next, n * i / t->threads);
+        t->of[i].end = n * (i + 1) / t->threads;
     }
+}
+
+int32_t wn__tasks_take(struct wn__tasks *t, int64_t thread, int64_t *begin, int64_t *end)
+{
+    for (int64_t i = 0; i < t->threads; i++) {
+        int64_t of = (thread + i) % t->threads, stop = t->of[of].end;
+        if (atomic_load_explicit(&t->of[of].next, memory_order_relaxed) >= stop) continue;
+        *begin = atomic_fetch_add_explicit(&t->of[of].next, t->grain, memory_order_relaxed);
+        *end = stop - *begin < t->grain ? stop : *begin + t->grain;
+        if (*begin < stop) return 1;
+    }
+    return 0;
 }
 
 void wn__parallel_tasks(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
 {
     if (n <= 0) return;
-    struct stretch own[WN_CPU_THREADS_MAX];
-    int32_t team = team_for(n, grain);
-    if (team == 1) {
+    struct wn__tasks tasks;
+    wn__tasks_share(&tasks, n, grain);
+    if (tasks.threads == 1) {
         body(0, n, ctx);
         return;
     }
-    for (int32_t i = 0; i < team; i++) {
-        atomic_init(&own[i].next, n * i / team);
-        own[i].end = n * (i + 1) / team;
-    }
     /* The team may be smaller than asked for: then stretches that nobody calls his own are helped with too. */
-#pragma omp parallel num_threads(team)
-    for (int32_t i = 0, t = omp_get_thread_num(); i < team; i++) run_stretch(&own[(t + i) % team], grain, body, ctx);
+#pragma omp parallel num_threads((int)tasks.threads)
+    for (int64_t begin, end; wn__tasks_take(&tasks, omp_get_thread_num(), &begin, &end);) body(begin, end, ctx);
 }

@@ -73,12 +73,12 @@ local function layer(act, m, n, k)
         local x, w, b = noise(m, k), noise(n, k), noise(n)
         return value(function() return record(act, { record('linear', { x, w, b }) }) end)
     end, { fused = 'linear+' .. act, apart = 'linear ' .. act, flops = 2 * m * n * k, mix = { 1, 0, 0 },
-        bytes = 4 * (m * k + n * k + m * n) })
+        bytes = 4 * (m * k + n * k + m * n), bound = act == 'gelu' })
     add(('(dY W) %s, %d x %d x %d'):format(act .. "'", m, k, n), function()
         local dy, w, y = noise(m, n), noise(n, k), noise(m, k)
         return value(function() return record(act .. '_grad', { dy:matmul(w), y }) end)
     end, { fused = 'matmul+' .. act .. '_grad', apart = 'matmul ' .. act .. '_grad', flops = 2 * m * n * k,
-        mix = { 1, 0, 0 }, bytes = 4 * (m * n + n * k + 2 * m * k) })
+        mix = { 1, 0, 0 }, bytes = 4 * (m * n + n * k + 2 * m * k), bound = act == 'gelu' })
 end
 layer('relu', 32, 4096, 4096)
 layer('relu', 32, 1024, 1024)
@@ -133,7 +133,8 @@ local function limit(r)
     return math.max(r.flops / (probe.gflops_of(threads, ROUNDS) * 1e9), r.bytes / (rate * 1e9))
 end
 
--- Shares and ratios are medians of those of the repetitions, so that both sides met the same machine.
+-- Shares and ratios are medians of those of the repetitions, so that both sides met the same machine. Before either the
+-- probe goes over more memory than the caches have, so neither finds there what the other read.
 local watch = shares.new(common, probe, threads)
 local function measured(r)
     local seconds = timer(r.make(), r.fused, r.apart)
@@ -141,9 +142,10 @@ local function measured(r)
     seconds(true)
     seconds(false)
     while #times < 3 or (#times < 60 and C.wn_now() - from < chosen.seconds) do
-        local least, before, fused = limit(r), watch:look(), seconds(true)
-        local near, apart = math.max(before, watch:look()), seconds(false)
-        local i = #times + 1
+        local i, least, before, fused = #times + 1, limit(r), watch:look(), seconds(true)
+        local near = math.max(before, watch:look())
+        limit(r)
+        local apart = seconds(false)
         times[i], limits[i], all[i], ratios[i] = fused, least, least / fused, apart / fused
         if watch:is_alone(near) then alone[#alone + 1] = all[i] end
     end
