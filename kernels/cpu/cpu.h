@@ -77,11 +77,10 @@ static inline int64_t wn__walk_inner(const struct wn__walk *w, int32_t operand)
 struct wn__axis {
     int64_t outer, n, inner;
 };
-/* What is worked out down columns goes over stretches of up to WN_COLUMNS, WN_ROWS rows of 16 columns in registers, lines
+/* What is worked out down columns goes over stretches of up to WN_COLUMNS, a few rows of 16 columns in registers, lines
  * asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (op.h): where stretches are
  * half of each row, the processor's own prefetcher runs on into the other half. */
 #define WN_COLUMNS 4096
-#define WN_ROWS 4
 /* How many of `width` columns, in `outer` stretches, are summed side by side, so that every thread gets some: at most
  * `most`. A column's own sum is the same whatever its neighbours. */
 int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);

@@ -7,13 +7,15 @@
 --
 -- Numbers are medians of elapsed seconds. --shared, for a machine that others are using: the best repetition of both
 -- sides, in processor seconds, which needs WANE_THREADS=1.
--- Rows marked * are bound by arithmetic: their share says how far from memory's pace they are.
+-- What the share of undisturbed repetitions is: shares.lua. Rows marked * are bound by arithmetic: their share says how
+-- far from memory's pace they are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local C = require('wane.ffi').C
 local within = require 'wane.within'
 local programs = require 'spec.support.programs'
 local record = require('wane.op').record
+local shares = require 'spec.bench.shares'
 local probe = common.probe()
 local threads = C.wn_threads()
 
@@ -26,6 +28,7 @@ end
 
 assert(not shared or threads == 1, '--shared counts processor seconds: set WANE_THREADS=1')
 
+local watch = shares.new(common, probe, threads)
 local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
 local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1, bf16 = 2 }
 
@@ -276,12 +279,13 @@ local function prepared(r)
     bytes = bytes + size_of(r.call(unpack(inputs)))
     return function()
         local out = r.call(unpack(inputs))
-        if out:numel() > 2 ^ 20 then out = out:narrow(1, 1, 1) end
+        if out:numel() > 2 ^ 12 then out = out:narrow(1, 1, 1) end
         return programs.run({ mode = 'eval', roots = { out } }).measured.seconds
     end, r.bytes or bytes
 end
 
-local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share', 'note' }
+local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share',
+    'share, cores ours alone', 'note' }
 -- One number for the repetitions: the median, or the best, which is the least (of times) or the greatest (of rates).
 local function typical(list, pick)
     return shared and pick(unpack(list)) or common.median(list)
@@ -294,38 +298,47 @@ local function timed(fn, rate)
     return shared and rate(os.clock() - from) or said
 end
 
-local function measured(r)
-    local run, bytes = prepared(r)
-    local reads, writes = r.reads or 1, r.writes or 1
-    run()
-    local seconds, plain, past, lines, from = {}, {}, {}, {}, C.wn_now()
+-- One repetition: seconds of the row, and the probe's rate for the same mix, of streams and of what the row reads.
+local function repetition(r, run)
+    local one, near = { seconds = timed(run, function(took) return took end) }, watch:look()
     local function mix(past_caches)
         return timed(function()
-            return probe.mix(threads, reads, writes, r.in_place and 1 or 0, past_caches, PROBED)
+            return probe.mix(threads, r.reads or 1, r.writes or 1, r.in_place and 1 or 0, past_caches, PROBED)
         end, function(took) return PROBED / took * 1e-9 end)
     end
-    local function some_lines()
-        local n, apart = unpack(r.lines)
-        return timed(function() return probe.lines(threads, n, apart) end,
-            function(took) return n * 68 / took * 1e-9 end)
+    one.stream = math.max(mix(0), r.writes ~= 0 and mix(1) or 0)
+    one.limit = r.lines and timed(function() return probe.lines(threads, r.lines[1], r.lines[2]) end,
+        function(took) return r.lines[1] * 68 / took * 1e-9 end) or one.stream
+    return one, near
+end
+
+-- The share is the median of those of the repetitions, or of the best sides where the machine is shared. Where somebody
+-- is on the cores the row goes on for some time, until enough repetitions had them alone.
+local function measured(r)
+    local run, bytes = prepared(r)
+    run()
+    local seconds, streams, limits, all, alone, from = {}, {}, {}, {}, {}, C.wn_now()
+    local function is_enough()
+        local spent = C.wn_now() - from
+        return #all >= 3 and (#all >= 15 or spent > budget) and (shared or #alone >= 10 or spent > 3 * budget)
     end
-    while #seconds < 3 or (#seconds < 15 and C.wn_now() - from < budget) do
-        seconds[#seconds + 1] = timed(run, function(took) return took end)
-        plain[#plain + 1] = mix(0)
-        if writes > 0 then past[#past + 1] = mix(1) end
-        if r.lines then lines[#lines + 1] = some_lines() end
+    while not is_enough() do
+        local before, one, near = watch:look(), repetition(r, run)
+        local i = #all + 1
+        seconds[i], streams[i], limits[i] = one.seconds, one.stream, one.limit
+        all[i] = bytes / one.seconds * 1e-9 / one.limit
+        if watch:is_alone(math.max(before, near)) then alone[#alone + 1] = all[i] end
     end
-    local limit = typical(plain, math.max)
-    if writes > 0 then limit = math.max(limit, typical(past, math.max)) end
-    local note = r.note or ''
+    local note, own = r.note or '', watch:text(alone, #all)
     if r.lines then
-        note = ('one line in %d bytes; the limit of a stream is %.1f GB/s'):format(r.lines[2], limit)
-        limit = typical(lines, math.max)
+        note = ('one line in %d bytes; the limit of a stream is %.1f GB/s'):format(r.lines[2],
+            typical(streams, math.max))
     end
-    local time = typical(seconds, math.min)
+    local time, limit = typical(seconds, math.min), typical(limits, math.max)
     local rate = bytes / time * 1e-9
     return { r.name .. (r.bound and ' *' or ''), ('%.5f'):format(time), ('%.0f'):format(bytes * 1e-6),
-        ('%.1f'):format(rate), ('%.1f'):format(limit), ('%.0f %%'):format(100 * rate / limit), note }
+        ('%.1f'):format(rate), ('%.1f'):format(limit),
+        ('%.0f %%'):format(100 * (shared and rate / limit or common.median(all))), own, note }
 end
 
 local lines = {}

@@ -34,8 +34,8 @@ return {
     {
         name = 'the gradient of a table misses a row where threads meet',
         file = 'kernels/cpu/tables.c',
-        old = 'v = row_at(e, begin); v < stop; v++)',
-        new = 'v = row_at(e, begin + 99 * (begin > 0)); v < stop; v++)',
+        old = 'v = row_at(e, begin); v < stop; v += 2)',
+        new = 'v = row_at(e, begin + 99 * (begin > 0)); v < stop; v += 2)',
         spec = 'spec/stream_spec.lua',
         filter = 'table',
     },

@@ -8,10 +8,7 @@
 -- A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails when a row
 -- survives or is in error.
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
-local rows = dofile(root .. '/spec/mutants/mutants.lua')
-for _, name in ipairs { 'kernels', 'files', 'planner', 'offload', 'recipe' } do
-    for _, row in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do rows[#rows + 1] = row end
-end
+local rows = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
 local SECONDS = 300 -- longest run of the specs of a row; a broken program may loop
 
 local copy
