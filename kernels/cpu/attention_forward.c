@@ -95,9 +95,19 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     if (k->causal) wn__attention_mask(&t);
     if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
     f->kernel->softmax(&t, w->best + c, w->sum + c, back);
-    struct wn__attention_product product = {k->size,         width, t.keys,         keys->value, 1,    keys->step,
-                                            w->weight,       width, w->result + at, width,       back, &keys->ahead,
-                                            keys->key0 == 0, 0,     NULL,           NULL,        NULL};
+    struct wn__attention_product product = {k->size,
+                                            width,
+                                            t.keys,
+                                            keys->value,
+                                            1,
+                                            keys->step,
+                                            w->weight,
+                                            width,
+                                            w->result + at,
+                                            width,
+                                            .back = back,
+                                            .ahead = &keys->ahead,
+                                            .first = keys->key0 == 0};
     wn__attention_over_keys(f->kernel, &product, &t);
 }
 

@@ -146,9 +146,9 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
     float back[QUERIES];
     const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
-    struct wn__attention_product product = {t.keys, t.width, k->size, key,  step,      1, w->query_turned + c,
-                                            w->all, t.s,     t.ld,    NULL, &w->ahead, 1, 1,
-                                            NULL,   NULL,    NULL};
+    struct wn__attention_product product = {
+        t.keys,     t.width, k->size, key, step, 1, w->query_turned + c, w->all, t.s, t.ld, .ahead = &w->ahead,
+        .first = 1, .far = 1};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->causal) wn__attention_mask(&t);
     r->kernel->softmax(&t, best + c, sum + c, back);
@@ -196,16 +196,27 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
     struct wn__attention_weighing weighing = {t.s, factor + c, w->shared + c, t.kept};
-    struct wn__attention_product product = {t.keys,    t.width, k->size, value, step,      1, w->dy_turned + c,
-                                            all,       ds,      all,     NULL,  &w->ahead, 1, 1,
-                                            &weighing, NULL,    NULL};
+    struct wn__attention_product product = {t.keys,
+                                            t.width,
+                                            k->size,
+                                            value,
+                                            step,
+                                            1,
+                                            w->dy_turned + c,
+                                            all,
+                                            ds,
+                                            all,
+                                            .ahead = &w->ahead,
+                                            .first = 1,
+                                            .far = 1,
+                                            .weighing = &weighing};
     wn__attention_scores(r->kernel, &product, &t);
-    product = (struct wn__attention_product){k->size, t.width, t.keys,    key,       1, step, ds,   all, w->dq + c,
-                                             all,     NULL,    &w->ahead, key0 == 0, 0, NULL, NULL, NULL};
+    product = (struct wn__attention_product){
+        k->size, t.width, t.keys, key, 1, step, ds, all, w->dq + c, all, .ahead = &w->ahead, .first = key0 == 0};
     wn__attention_over_keys(r->kernel, &product, &t);
-    product = (struct wn__attention_product){t.keys,  k->size, w->n - c,    ds,   all,       1, w->query + c * r->wide,
-                                             r->wide, sums,    k->sums_row, NULL, &w->ahead, 0, 1,
-                                             NULL,    NULL,    NULL};
+    product = (struct wn__attention_product){
+        t.keys, k->size,     w->n - c,           ds,      all, 1, w->query + c * r->wide, r->wide,
+        sums,   k->sums_row, .ahead = &w->ahead, .far = 1};
     wn__attention_over_queries(r->kernel, &product, &t);
     product.a = t.s;
     product.b = w->dy + c * r->wide;

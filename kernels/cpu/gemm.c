@@ -319,19 +319,19 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
-    const struct wn__gemm_way way = {p,
-                                     w,
-                                     w->kernel->mr,
-                                     w->kernel->nr,
-                                     1,
-                                     sizeof(float),
-                                     w->kernel->carry,
-                                     w->kernel->sweep,
-                                     w->kernel->tile,
-                                     pack_way_a,
-                                     pack_way_b,
-                                     store_way,
-                                     aim};
+    const struct wn__gemm_way way = {.p = p,
+                                     .job = w,
+                                     .mr = w->kernel->mr,
+                                     .nr = w->kernel->nr,
+                                     .per = 1,
+                                     .size = sizeof(float),
+                                     .carry = w->kernel->carry,
+                                     .sweep = w->kernel->sweep,
+                                     .tile = w->kernel->tile,
+                                     .pack_a = pack_way_a,
+                                     .pack_b = pack_way_b,
+                                     .store = store_way,
+                                     .aim = aim};
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;

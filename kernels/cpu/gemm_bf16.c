@@ -301,19 +301,19 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
-    const struct wn__gemm_way few = {p,
-                                     w,
-                                     w->kernel->mr,
-                                     w->kernel->nr,
-                                     w->kernel->per,
-                                     sizeof(uint16_t),
-                                     w->kernel->carry,
-                                     w->kernel->sweep,
-                                     w->kernel->tile,
-                                     pack_way_a,
-                                     pack_way_b,
-                                     store_way,
-                                     aim};
+    const struct wn__gemm_way few = {.p = p,
+                                     .job = w,
+                                     .mr = w->kernel->mr,
+                                     .nr = w->kernel->nr,
+                                     .per = w->kernel->per,
+                                     .size = sizeof(uint16_t),
+                                     .carry = w->kernel->carry,
+                                     .sweep = w->kernel->sweep,
+                                     .tile = w->kernel->tile,
+                                     .pack_a = pack_way_a,
+                                     .pack_b = pack_way_b,
+                                     .store = store_way,
+                                     .aim = aim};
     struct wn__gemm_way brief = few;
     brief.nr = SHORT_WIDTH;
     for (int64_t task = begin; task < end; task++) {

@@ -5,8 +5,9 @@
 --
 --   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row] [--shared]
 --
--- Numbers are medians of elapsed seconds. --shared, for a machine that others are using: the best repetition of both
--- sides, in processor seconds, which needs WANE_THREADS=1.
+-- Numbers are medians of elapsed seconds; a row goes on up to three times as long as asked (1.5 s) where somebody else
+-- has the cores. --shared, for a machine that others are using: the best repetition of both sides, in seconds of the
+-- processor, which needs WANE_THREADS=1.
 -- What the share of undisturbed repetitions is: shares.lua. Rows marked * are bound by arithmetic: their share says how
 -- far from memory's pace they are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')

@@ -8,7 +8,7 @@
 -- A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails when a row
 -- survives or is in error.
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
-local rows = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
+local rows, count = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
 local SECONDS = 300 -- longest run of the specs of a row; a broken program may loop
 
 local copy
@@ -42,15 +42,6 @@ local function write(path, text)
     local file = assert(io.open(path, 'wb'))
     file:write(text)
     file:close()
-end
-
-local function count(text, part)
-    local n, at = 0, 1
-    while true do
-        local first, last = text:find(part, at, true)
-        if not first then return n end
-        n, at = n + 1, last + 1
-    end
 end
 
 local function replace(text, old, new)
