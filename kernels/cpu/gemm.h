@@ -9,14 +9,25 @@
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
+#include "../../runtime/base/layout.h"
 #include "../scalar.h"
 #include "elementwise.h"
 
 /* A batch of products c = op(a) op(b) (+ bias), as strides: a(i, k) = a[i * ai + k * ak], b(k, j) =
- * b[j * bj + k * bk]; one stride of each pair is 1. c is (batch, m, n), dense. */
+ * b[j * bj + k * bk]; one stride of each pair is 1. c is (batch, m, n), dense.
+ * A weight in panels (runtime/base/layout.h), of one product each (batch is 1):
+ *   b_panels, bj is 1: a layer's forward. Columns j of b go 48 to a panel (n is a multiple of 16), each panel dense,
+ *             (k, width): b(k, j) stands at wn__panel_row(n, k_all, j) + k * width.
+ *   b_panels, bk is 1: its dX. Steps k of b go 48 to a panel (k_all is a multiple of 16), each panel dense, (n, width):
+ *             b(k, j) stands at wn__panel_row(k_all, n, k) + j * width.
+ *   c_panels: its dW, turned: a is x', b is dy, columns j of c go 48 to a panel (n is a multiple of 16), each panel dense,
+ *             (m, width): c(i, j) stands at wn__panel_row(n, m, j) + i * width. map's second operand lies as c does;
+ *             a and b are plain, there is no bias.
+ * The stride of b that is not 1 is WN_PANEL then. */
 struct wn__gemm {
     int64_t m, n, k, batch;
     int64_t ai, ak, bj, bk;
+    int32_t b_panels, c_panels;
     const void *a, *b, *bias; /* bias: (n) or NULL */
     void *c;
     const struct wn__step *map; /* an elementwise op over c, done as soon as a tile is; or NULL */
