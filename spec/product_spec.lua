@@ -11,6 +11,7 @@ const char *wn__gemm_name(void);
 int products_level(int wanted);
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias);
+int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int with_bias);
 ]]
 
 local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
@@ -69,6 +70,41 @@ describe('the tiles of products', function()
                 try(level, bf16, { 1 }, { 200, 530 }, { 64, 100 }, { 64, 257 })
                 try(level, bf16, { 1 }, { 2, 33 }, { 40 }, { 1301, 4096 })
                 try(level, bf16, { 1 }, { 64 }, { 1100 }, { 2, 100 }) -- more columns than a pass of few rows takes
+            end
+        end)
+    end
+
+    -- A layer whose weight lies in panels: forward, dX, dW; panels of 48, and last ones of 16 and 32.
+    local function try_panels(level, bf16, rows, inputs, outputs)
+        assert(C.products_level(level) == level)
+        for _, m in ipairs(rows) do
+            for _, i in ipairs(inputs) do
+                for _, o in ipairs(outputs) do
+                    for case = 0, 5 do
+                        local which, threads = case % 3, case < 3 and 1 or 3
+                        local sizes = ({ [0] = { m, o, i }, { m, i, o }, { i, o, m } })[which]
+                        local wrong = tonumber(C.products_panels_wrong(threads, bf16, which, sizes[1], sizes[2],
+                            sizes[3], (m + i + o) % 2))
+                        assert(wrong == 0, ('%s, bf16 %d, %s of %d rows, %d inputs, %d outputs, %d threads: %d wrong')
+                            :format(LEVEL[level], bf16, ({ [0] = 'forward', 'dX', 'dW' })[which], m, i, o, threads,
+                                wrong))
+                    end
+                end
+            end
+        end
+    end
+
+    for level = 0, 3 do
+        it('are right with a weight in panels: ' .. LEVEL[level], function()
+            if C.products_level(level) ~= level then
+                pending(LEVEL[level] .. ' is not on this machine')
+                return
+            end
+            for bf16 = level == 3 and 1 or 0, 1 do
+                try_panels(level, bf16, { 1, 8, 17, 65 }, { 1, 5, 48, 131 }, { 16, 48, 80, 112 })
+                try_panels(level, bf16, { 2, 32, 130, 531 }, { 64, 260 }, { 144, 400 })
+                try_panels(level, bf16, { 33, 64 }, { 1040, 1301 }, { 48, 1072 })
+                try_panels(level, bf16, { 5 }, { 2059 }, { 2080 })
             end
         end)
     end

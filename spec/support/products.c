@@ -60,6 +60,23 @@ static float get(const void *x, int64_t i, int bf16)
     return bf16 ? wn_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
+/* Where an element of b and one of c stand: matrix, and its two numbers. */
+static int64_t place_b(const struct wn__gemm *p, int64_t batch, int64_t k, int64_t j)
+{
+    int64_t width, at;
+    if (!p->b_panels) return batch * p->n * p->k + j * p->bj + k * p->bk;
+    at = p->bj == 1 ? wn__panel_row(p->n, p->k, j, &width) : wn__panel_row(p->k, p->n, k, &width);
+    return at + (p->bj == 1 ? k : j) * width;
+}
+
+static int64_t place_c(const struct wn__gemm *p, int64_t batch, int64_t i, int64_t j)
+{
+    int64_t width;
+    if (!p->c_panels) return (batch * p->m + i) * p->n + j;
+    int64_t at = wn__panel_row(p->n, p->m, j, &width);
+    return at + i * width;
+}
+
 static int64_t count_wrong(const struct wn__gemm *p, int bf16)
 {
     int64_t wrong = 0;
@@ -69,32 +86,27 @@ static int64_t count_wrong(const struct wn__gemm *p, int bf16)
             double sum = p->bias ? get(p->bias, j, bf16) : 0;
             for (int64_t k = 0; k < p->k; k++)
                 sum += (double)get(p->a, batch * p->m * p->k + i * p->ai + k * p->ak, bf16) *
-                       (double)get(p->b, batch * p->n * p->k + j * p->bj + k * p->bk, bf16);
+                       (double)get(p->b, place_b(p, batch, k, j), bf16);
             float want = bf16 ? wn_from_bf16(wn_to_bf16((float)sum)) : (float)sum;
-            if (!(get(p->c, r * p->n + j, bf16) == want)) wrong++;
+            if (!(get(p->c, place_c(p, batch, i, j), bf16) == want)) wrong++;
         }
     }
     return wrong;
 }
 
-/* How many elements of a product of small integers are wrong; -1: something beside c was written. Called with the
- * level that is to compute. */
-int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
-                       int with_bias)
+/* How many elements of product p of small integers are wrong; -1: something beside c was written. p's sizes and strides
+ * are set. */
+static int64_t try_product(struct wn__gemm p, int threads, int bf16, int with_bias)
 {
-    struct wn__gemm p = {.m = m, .n = n, .k = k, .batch = batch};
-    int64_t size = bf16 ? 2 : 4, numel = batch * m * n;
-    char *a = malloc((size_t)(batch * m * k * size + 1)), *b = malloc((size_t)(batch * n * k * size + 1));
+    int64_t batch = p.batch, m = p.m, n = p.n, k = p.k, size = bf16 ? 2 : 4, numel = batch * m * n;
+    char *a = malloc((size_t)(batch * m * k * size + 1));
+    char *b = aligned_alloc(64, (size_t)((batch * n * k * size + 64) / 64 * 64)); /* as tensors are */
     char *bias = malloc((size_t)(n * size + 1));
     char *c = aligned_alloc(64, (size_t)((numel * size + 127) / 64 * 64)); /* as tensors are: or nothing would stream */
     state = (uint32_t)(m * 31 + n * 7 + k);
     for (int64_t i = 0; i < batch * m * k; i++) put(a, i, small_integer(), bf16);
     for (int64_t i = 0; i < batch * n * k; i++) put(b, i, small_integer(), bf16);
     for (int64_t i = 0; i < n; i++) put(bias, i, small_integer(), bf16);
-    p.ai = flip_a ? 1 : k;
-    p.ak = flip_a ? m : 1;
-    p.bj = flip_b ? k : 1;
-    p.bk = flip_b ? 1 : n;
     p.a = a;
     p.b = b;
     p.c = c;
@@ -114,4 +126,28 @@ int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t 
     free(bias);
     free(c);
     return wrong;
+}
+
+/* Called with the level that is to compute. */
+int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
+                       int with_bias)
+{
+    struct wn__gemm p = {.m = m, .n = n, .k = k, .batch = batch};
+    p.ai = flip_a ? 1 : k;
+    p.ak = flip_a ? m : 1;
+    p.bj = flip_b ? k : 1;
+    p.bk = flip_b ? 1 : n;
+    return try_product(p, threads, bf16, with_bias);
+}
+
+/* A layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k: outputs); 2: its dW, turned (n:
+ * outputs). */
+int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int with_bias)
+{
+    struct wn__gemm p = {.m = m, .n = n, .k = k, .batch = 1, .b_panels = which < 2, .c_panels = which == 2};
+    p.ai = which == 2 ? 1 : k;
+    p.ak = which == 2 ? m : 1;
+    p.bj = which == 1 ? WN_PANEL : 1;
+    p.bk = which == 1 ? 1 : which == 0 ? WN_PANEL : n;
+    return try_product(p, threads, bf16, with_bias && which != 2);
 }
