@@ -406,6 +406,13 @@ int32_t wn_grad_set(int32_t on)
     return before;
 }
 
+int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
+{
+    const struct wn_device *d = wn__device(device);
+    struct wn_type t = {.dtype = WN_F32, .ndim = 2, .dim = {outputs, inputs}};
+    return d != NULL && wn__layout_fits(d->weight_layout, &t) ? d->weight_layout : WN_PLAIN;
+}
+
 int32_t wn_device_set(int32_t device)
 {
     int32_t before = wn__here.device;

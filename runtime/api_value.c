@@ -2,6 +2,7 @@
  * its bytes by a program, a cell by a program or by the caller's own bytes. */
 #include <string.h>
 #include "api.h"
+#include "memory/edge.h"
 
 int32_t wn__api_value(int32_t code, struct wn_node *n)
 {
@@ -26,6 +27,13 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
     if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
     if (nodes == NULL) return -WN_OOM;
     for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        if (!wn__must_be_plain(op, n, nodes, attrs, i)) continue;
+        struct wn_node *as_it_lies = nodes[i];
+        code = wn__record_layout(as_it_lies, WN_PLAIN, line, &nodes[i]);
+        wn__node_unref(as_it_lies);
+        if (code != WN_OK) nodes[i] = NULL;
+    }
     if (code == WN_OK) code = wn__record(op, n, nodes, attrs, line, &out);
     for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
     if (nodes != small) wn__free(nodes);
@@ -295,7 +303,7 @@ int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
         return wn__fail(WN_VALUE, "read: this value was %s", node->is_held ? "freed" : "not computed; run it first");
     struct wn_device *d = wn__device(node->device);
     WN_TRY(d->sync(d));
-    return d->get(d, bytes, (const char *)node->held->data + at, n);
+    return wn__edge_get(d, &node->type, node->held->data, at, bytes, n);
 }
 
 int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)

@@ -12,8 +12,8 @@
 #define WN_API __attribute__((visibility("default")))
 #else
 #define WN_API
-struct wn_type { int32_t dtype; int32_t ndim; int64_t dim[8]; };
-struct wn_attrs { int32_t n; int32_t dtype; int64_t i[8]; double f[2]; };
+struct wn_type { int32_t dtype; int16_t ndim, layout; int64_t dim[8]; };
+struct wn_attrs { int32_t n; int16_t dtype, layout; int64_t i[8]; double f[2]; };
 #endif
 
 /* ---- the library ------------------------------------------------------------------------------------ */
@@ -146,6 +146,8 @@ WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before */
 WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
 WN_API int32_t wn_region_set(int32_t region); /* returns the one before */
 WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
+/* The layout (base/layout.h) of an nn.Linear weight (outputs, inputs) on this device. */
+WN_API int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs);
 WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
 
 /* ---- programs: what one run point executes ----------------------------------------------------------------- */

@@ -3,13 +3,15 @@
  * double and rounded once to the element type; bf16 is the f32 value, rounded. */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 #include "../../runtime/base/random.h"
 #include "../scalar.h"
 #include "cpu.h"
 #include "draw.h"
 
 struct creation {
-    void *out;
+    void *out; /* of element `origin` */
+    int64_t origin;
     double f0, f1;
     int64_t columns; /* eye */
     uint64_t seed, counter;
@@ -38,7 +40,7 @@ static void normal_quad(const uint32_t w[4], double z[4])
         for (int64_t i = begin; i < end;) {                                                                            \
             wn_philox(k->seed, k->counter, (uint64_t)i >> 2, w);                                                       \
             QUAD(w, z);                                                                                                \
-            for (int64_t j = i & 3; j < 4 && i < end; j++, i++) out[i] = EXPR;                                         \
+            for (int64_t j = i & 3; j < 4 && i < end; j++, i++) out[i - k->origin] = EXPR;                             \
         }                                                                                                              \
     }
 
@@ -85,9 +87,10 @@ MAKERS(u8, uint8_t, wn_to_u8)
             wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
             int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;                                    \
             int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;                                          \
-            T own[4 * WN_QUADS], *to = k->streams ? own : out + at;                                                    \
-            for (int64_t i = first; i < last; i++) to[i] = TO(low + width * wn_unit(word[i]));                         \
-            if (k->streams) wn__stream(out + at + first, own + first, (last - first) * (int64_t)sizeof(T));            \
+            T own[4 * WN_QUADS], *to = out + at + first - k->origin;                                                   \
+            for (int64_t i = first; i < last; i++) own[i] = TO(low + width * wn_unit(word[i]));                        \
+            if (k->streams) wn__stream(to, own + first, (last - first) * (int64_t)sizeof(T));                          \
+            else memcpy(to, own + first, (size_t)(last - first) * sizeof(T));                                          \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }
@@ -110,10 +113,56 @@ RANDOM(normal_bf16, uint16_t, normal_quad, TO_BF16(f0 + f1 * z[j]))
 static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FULL, full) ANY_ROW(
     ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint) FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
 
+/* ---- in panels ------------------------------------------------------------------------------------- */
+
+#define CHUNK 64 /* columns of a panel made at once, a row after the other, then turned */
+
+struct panels {
+    const struct wn_desc *d;
+    struct creation own;
+};
+
+#define TURN(S, T)                                                                                                     \
+    static void turn_##S(const void *from, int64_t rows, int64_t n, void *to)                                          \
+    {                                                                                                                  \
+        for (int64_t j = 0; j < n; j++)                                                                                \
+            for (int64_t i = 0; i < rows; i++) ((T *)to)[j * rows + i] = ((const T *)from)[i * CHUNK + j];             \
+    }
+
+TURN(8, uint64_t)
+TURN(4, uint32_t)
+TURN(2, uint16_t)
+
+/* Numbers are those of the same elements in a plain value. */
+static void make_panels(int64_t begin, int64_t end, void *ctx)
+{
+    const struct panels *p = ctx;
+    int64_t rows = p->d->out.dim[0], columns = p->d->out.dim[1], size = wn__dtype_size(p->d->out.dtype), width;
+    char block[WN_PANEL * CHUNK * sizeof(double)] __attribute__((aligned(64)));
+    for (int64_t panel = begin; panel < end; panel++) {
+        char *out = (char *)p->own.out + wn__panel_row(rows, columns, panel * WN_PANEL, &width) * size;
+        for (int64_t column = 0; column < columns; column += CHUNK) {
+            int64_t n = columns - column < CHUNK ? columns - column : CHUNK;
+            for (int64_t i = 0; i < width; i++) {
+                struct creation k = p->own;
+                k.origin = (panel * WN_PANEL + i) * columns + column;
+                k.out = block + i * CHUNK * size;
+                makers[p->d->op][p->d->out.dtype](k.origin, k.origin + n, &k);
+            }
+            (size == 8 ? turn_8 : size == 4 ? turn_4 : turn_2)(block, width, n, out + column * width * size);
+        }
+    }
+}
+
 static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct creation k = {b->out, d->attrs.f[0], d->attrs.f[1], 1, b->seed, b->counter, 0};
+    struct creation k = {b->out, 0, d->attrs.f[0], d->attrs.f[1], 1, b->seed, b->counter, 0};
+    if (d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {
+        struct panels p = {d, k};
+        wn__parallel_for((d->out.dim[0] + WN_PANEL - 1) / WN_PANEL, 1, make_panels, &p);
+        return WN_OK;
+    }
     k.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     if (d->op == WN_OP_EYE) k.columns = d->out.dim[d->out.ndim - 1];
     int64_t grain = d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH;

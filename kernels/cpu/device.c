@@ -91,6 +91,7 @@ static int32_t cpu_sync(struct wn_device *d)
 
 struct wn_device wn__device_cpu = {.name = "cpu",
                                    .real = 1,
+                                   .weight_layout = WN_PANEL48,
                                    .alloc = cpu_alloc,
                                    .release = cpu_release,
                                    .put = cpu_put,

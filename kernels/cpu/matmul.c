@@ -17,6 +17,14 @@ static void walk_one(struct wn__walk *w)
     w->numel = 1;
 }
 
+/* The weight is b, (outputs, inputs), or transposed b. */
+static void b_in_panels(struct wn__gemm *p, int32_t transposed)
+{
+    p->b_panels = 1;
+    p->bj = transposed ? 1 : WN_PANEL;
+    p->bk = transposed ? WN_PANEL : 1;
+}
+
 static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
 {
     const struct wn_type *w = &d->in[1];
@@ -31,7 +39,23 @@ static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const
     p->b = b->in[1];
     p->bias = b->in[2];
     p->c = b->out;
+    if (w->layout != WN_PLAIN) b_in_panels(p, 1);
     walk_one(&p->walk);
+}
+
+/* A weight's gradient in panels is made turned: c' = op(b)' op(a)'. */
+static void turn_product(struct wn__gemm *p)
+{
+    struct wn__gemm q = *p;
+    p->m = q.n;
+    p->n = q.m;
+    p->a = q.b;
+    p->ai = q.bj;
+    p->ak = q.bk;
+    p->b = q.a;
+    p->bj = q.ai;
+    p->bk = q.ak;
+    p->c_panels = 1;
 }
 
 static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
@@ -57,12 +81,31 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
         p->m *= p->batch; /* one matrix b for all: the batch is more rows */
         p->batch = 1;
     }
+    if (d->in[1].layout != WN_PLAIN) b_in_panels(p, flip_b);
+    if (d->out.layout != WN_PLAIN) turn_product(p);
     const struct wn_type *lead[2] = {&ta, &tb};
     if (p->batch == 1) walk_one(&p->walk);
     else wn__walk_broadcast(&p->walk, &out, 2, lead);
 }
 
 /* ---- f64 ----------------------------------------------------------------------------------------- */
+
+/* One output where b or c lies in panels: in the order of k, as below. */
+static void cell_f64(const struct wn__gemm *p, int64_t i, int64_t j)
+{
+    const double *a = (const double *)p->a + i * p->ai, *b = p->b, *bias = p->bias;
+    double sum = 0;
+    int64_t width, at;
+    for (int64_t k = 0; k < p->k; k++) {
+        if (!p->b_panels) at = j * p->bj + k * p->bk;
+        else if (p->bj == 1) at = wn__panel_row(p->n, p->k, j, &width), at += k * width;
+        else at = wn__panel_row(p->k, p->n, k, &width), at += j * width;
+        sum += a[k * p->ak] * b[at];
+    }
+    at = i * p->n + j;
+    if (p->c_panels) at = wn__panel_row(p->n, p->m, j, &width), at += i * width;
+    ((double *)p->c)[at] = bias ? sum + bias[j] : sum;
+}
 
 static void rows_f64(int64_t begin, int64_t end, void *ctx)
 {
@@ -74,6 +117,11 @@ static void rows_f64(int64_t begin, int64_t end, void *ctx)
         const double *a = (const double *)p->a + offset[0] * p->m * p->k + i * p->ai;
         const double *b = (const double *)p->b + offset[1] * p->n * p->k;
         double *c = (double *)p->c + r * p->n;
+        if (p->b_panels || p->c_panels) {
+            for (int64_t j = 0; j < p->n; j++) cell_f64(p, i, j);
+            wn__gemm_map(p, batch, i, i + 1, 0, p->n);
+            continue;
+        }
         if (p->bk == 1) {
             for (int64_t j = 0; j < p->n; j++) {
                 double sum = 0;

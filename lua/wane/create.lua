@@ -54,6 +54,12 @@ local function shape_and_options(what, a, b, c, d, e, f, g, h, i, j)
     return dims, opts
 end
 
+local function current_device()
+    local number = C.wn_device_set(0)
+    C.wn_device_set(number)
+    return number
+end
+
 local function finish(made, opts)
     if opts and opts.requires_grad then
         if not tensor.is_float[tensor.typed(made)._dtype] then
@@ -67,8 +73,12 @@ local function finish(made, opts)
     return made
 end
 
--- Records creation op `o` of this shape; f0, f1 are its numbers.
-local function make(what, o, dims, f0, f1, opts, default)
+--- Records creation op `o` of this shape.
+-- @param f0 number
+-- @param f1 number: the two numbers of the op
+-- @param default dtype where opts has none
+-- @param layout number of runtime/base/layout.h; nil: plain
+local function make(what, o, dims, f0, f1, opts, default, layout)
     opts = errors.check_options(opts, OPTIONS, what)
     local dtype = op.dtype(opts.dtype or default or 'f32', what)
     local device = opts.device ~= nil and op.device(opts.device, what) or nil
@@ -77,6 +87,7 @@ local function make(what, o, dims, f0, f1, opts, default)
     for k = 1, #dims do at.i[k - 1] = dims[k] end
     at.f[0], at.f[1] = f0, f1
     at.dtype = dtype
+    at.layout = layout or 0
     local made
     if device then
         local before = C.wn_device_set(device)
@@ -89,6 +100,24 @@ local function make(what, o, dims, f0, f1, opts, default)
     return finish(made, opts)
 end
 create.make = make
+
+--- How the bytes of a tensor lie: a number of runtime/base/layout.h; 0: row by row.
+function create.layout(t)
+    return tensor.info(t).type.layout
+end
+
+--- The layout of an nn.Linear weight of these dims, {outputs, inputs}, on a device (a number; nil: the current one).
+function create.weight_layout(dims, device)
+    return C.wn_weight_layout(device or current_device(), dims[1], dims[2])
+end
+
+--- t, or a copy of it that lies so.
+function create.laid(t, layout)
+    if create.layout(t) == layout then return t end
+    local at = op.attrs()
+    at.layout = layout
+    return op.unary(id.relayout, t, at)
+end
 
 --- wane.zeros(2, 3, {dtype =, device =, requires_grad =}), wane.ones(...): constant tensors.
 function create.zeros(a, b, c, d, e, f, g, h, i, j)
@@ -217,8 +246,7 @@ end
 
 --- A held value from bytes of the caller (nil on meta).
 function create.data(dims, dtype, device, bytes)
-    local number = device or C.wn_device_set(0)
-    if device == nil then C.wn_device_set(number) end
+    local number = device or current_device()
     local made = tensor.wrap(binding.id(C.wn_data(fill_type(dims, dtype), number, bytes)))
     upkeep.made(number)
     return made

@@ -23,6 +23,9 @@ end
 
 -- Another cell for a parameter: whoever holds the tensor sees the new one.
 local function renew(p, init)
+    if create.layout(p) ~= 0 then
+        init = create.laid(init, create.weight_layout(p.shape, tensor.typed(init)._device))
+    end
     local cell = binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, 'parameter'))
     local trains = tensor.info(p).needs_grad ~= 0
     binding.check(C.wn_cell_need_grad(cell, trains and 1 or 0))

@@ -206,13 +206,14 @@ local function set_attrs(t)
         for k, v in ipairs(t.f) do at.f[k - 1] = v end
     end
     if t.dtype then at.dtype = type(t.dtype) == 'string' and tensor.dtype_id[t.dtype] or t.dtype end
+    at.layout = t.layout or 0
     return at
 end
 
 --- Records any op.
 -- @param name op name or number
 -- @param list inputs: tensors, or numbers (constants of the dtype of the first tensor)
--- @param attributes nil, an attribute block, or a table {i = {...}, n =, f = {...}, dtype =}; dims 0-based
+-- @param attributes nil, an attribute block, or a table {i = {...}, n =, f = {...}, dtype =, layout =}; dims 0-based
 -- @return tensor
 function op.record(name, list, attributes)
     local o = type(name) == 'string' and op.id[name] or name

@@ -276,7 +276,7 @@ end
 
 local ELEMENTWISE = {}
 for name in ([[add sub mul div pow maximum minimum eq ne lt gt le ge where neg abs exp log sqrt rsqrt relu gelu silu
-    tanh sigmoid clamp cast]]):gmatch '%S+' do ELEMENTWISE[name] = true end
+    tanh sigmoid clamp cast relayout]]):gmatch '%S+' do ELEMENTWISE[name] = true end
 
 local RULES = {
     matmul = matmul, linear = rows, sum = reduction, mean = reduction, max = reduction, min = reduction,

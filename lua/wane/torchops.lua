@@ -133,6 +133,7 @@ op('max min', { saves = { { 1 }, { 'o' } }, back = function(c, n, k)
 end })
 op('expand', { view = expanded, back = fresh })
 op('reshape', { view = reshaped, back = reshape_back })
+op('relayout', { view = reshaped, back = reshape_back }) -- of one shape: nothing in PyTorch
 op('permute', { view = permuted, back = permute_back })
 op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, with dy copied in
 op('cat', { back = part })

@@ -53,7 +53,17 @@ int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b)
 
 int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b)
 {
+    return a->layout == b->layout && wn__type_agrees(a, b);
+}
+
+int32_t wn__type_agrees(const struct wn_type *a, const struct wn_type *b)
+{
     return a->dtype == b->dtype && wn__shape_equal(a, b);
+}
+
+int32_t wn__layout_fits(int32_t layout, const struct wn_type *t)
+{
+    return layout == WN_PLAIN || (layout == WN_PANEL48 && t->ndim == 2 && t->dim[0] % WN_PANEL_UNIT == 0);
 }
 
 int32_t wn__mul(int64_t a, int64_t b, int64_t *out)
@@ -89,7 +99,11 @@ int32_t wn__type_check(const struct wn_type *t, const char *what)
     }
     if (size > INT64_MAX - WN_GRANULE)
         return wn__fail(WN_VALUE, "%s: the bytes of %s do not fit 64 bits; use smaller dims", what, wn__type_text(t));
-    return WN_OK;
+    if (t->layout < 0 || t->layout >= WN_LAYOUT_COUNT)
+        return wn__fail(WN_VALUE, "%s: layout %d is unknown", what, (int)t->layout);
+    if (wn__layout_fits(t->layout, t)) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %s cannot lie in panels; that is for matrices with a multiple of %d rows", what,
+                    wn__shape_text(t), WN_PANEL_UNIT);
 }
 
 static char *next_text(void)
@@ -99,8 +113,8 @@ static char *next_text(void)
     return texts[turn++ % TEXTS];
 }
 
-/* The text needs at most 2 + 8 x (20 + 2) bytes and a dtype's name: it always fits. */
-_Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 10, "a shape's text fits");
+/* The text needs at most 2 + 8 x (20 + 2) bytes, a dtype's name and a layout's: it always fits. */
+_Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 20, "a shape's text fits");
 static char *put_shape(char *text, const struct wn_type *t)
 {
     char *p = text;
@@ -123,6 +137,7 @@ const char *wn__type_text(const struct wn_type *t)
     char *text = next_text(), *p = put_shape(text, t);
     *p++ = ' ';
     strcpy(p, wn__dtype_name(t->dtype));
+    if (t->layout != WN_PLAIN) strcat(p, " in panels");
     return text;
 }
 

@@ -3,6 +3,7 @@
 #ifndef WN_BASE_TYPE_H
 #define WN_BASE_TYPE_H
 #include <stdint.h>
+#include "layout.h"
 
 #define WN_MAX_DIMS 8
 #define WN_GRANULE 256 /* every buffer starts on and is rounded up to this many bytes */
@@ -12,14 +13,16 @@ enum wn_dtype { WN_F32, WN_F64, WN_I32, WN_U8, WN_I8, WN_BF16, WN_F16, WN_DTYPE_
 
 struct wn_type {
     int32_t dtype;
-    int32_t ndim;
+    int16_t ndim;
+    int16_t layout; /* layout.h: how the elements lie */
     int64_t dim[WN_MAX_DIMS];
 };
 
 /* Structural attributes of an op application; part of a plan's key. What i and f mean: op.def. */
 struct wn_attrs {
-    int32_t n;     /* how many of i are used */
-    int32_t dtype; /* creation and cast; else 0 */
+    int32_t n;      /* how many of i are used */
+    int16_t dtype;  /* creation and cast; else 0 */
+    int16_t layout; /* of the result: creation, relayout, and the product that is a weight's gradient; else 0 */
     int64_t i[WN_MAX_DIMS];
     double f[2];
 };
@@ -56,9 +59,14 @@ static inline int64_t wn__paged(int64_t bytes) /* up to WN_PAGE */
     return (bytes + WN_PAGE - 1) / WN_PAGE * WN_PAGE;
 }
 int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b);
+int32_t wn__type_agrees(const struct wn_type *a, const struct wn_type *b); /* equal but for the layout */
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);
 
-/* WN_VALUE when a dim is negative or the byte count would not fit. `what` opens the message. */
+/* Whether a value of this shape can have the layout. */
+int32_t wn__layout_fits(int32_t layout, const struct wn_type *t);
+
+/* WN_VALUE when a dim is negative, the byte count would not fit or the layout is not for this shape. `what` opens the
+ * message. */
 int32_t wn__type_check(const struct wn_type *t, const char *what);
 
 /* One number in and out of an element of that dtype; f16 is no number of the host yet. */

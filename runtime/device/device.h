@@ -14,6 +14,7 @@ enum wn__onednn { WN_ONEDNN_AUTO, WN_ONEDNN_OFF, WN_ONEDNN_ON };
 struct wn_device {
     const char *name;
     struct wn__target target;                                         /* what workspace rules are asked for */
+    int32_t weight_layout;                                            /* of nn.Linear's weights (base/layout.h) */
     int32_t threads;                                                  /* part of a plan's key: sums may depend on it */
     const char *kernels;                                              /* which ones this processor gets, in words */
     int32_t real;                                                     /* 0: shapes and bytes only (meta) */

@@ -2,6 +2,7 @@
  * the version that stood when it was recorded. Storage is taken late (first run, read or write) and a
  * gradient's bytes lie in the slab of its parameter set. */
 #include "../base/alloc.h"
+#include "../memory/edge.h"
 #include "graph.h"
 
 int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out)
@@ -139,7 +140,7 @@ int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t 
         return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
                         c->name ? c->name : "the state");
     WN_TRY(d->sync(d));
-    return d->get(d, bytes, (const char *)wn__cell_data(c) + at, n);
+    return wn__edge_get(d, &c->type, wn__cell_data(c), at, bytes, n);
 }
 
 int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t n)
@@ -149,7 +150,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
     if (c->kind == WN_KIND_GRADIENT && !c->born)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
     WN_TRY(wn__cell_materialise(c));
-    return d->put(d, (char *)wn__cell_data(c) + at, bytes, n);
+    return wn__edge_put(d, &c->type, wn__cell_data(c), at, bytes, n);
 }
 
 void wn__cell_written(struct wn_cell *c)

@@ -160,7 +160,7 @@ static void template_settle(struct wn__template *t, int32_t n_inputs)
 static int32_t custom_check(struct wn_node *const *x, struct wn_node *const *r, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
-        if (r[i] == NULL || wn__type_equal(&r[i]->type, &x[i]->type)) continue;
+        if (r[i] == NULL || wn__type_agrees(&r[i]->type, &x[i]->type)) continue;
         char want[128];
         snprintf(want, sizeof want, "%s", wn__type_text(&x[i]->type));
         return wn__fail(WN_SHAPE, "custom: the backward returned %s as the gradient of tensor %d, which is %s",

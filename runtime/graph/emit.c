@@ -1,6 +1,7 @@
 /* What gradient rules may call (declared in ops/op.h). A node emitted here is an ordinary node: it carries the
  * scope, region and line of the forward node it serves, and takes no random number of its own. */
 #include "emit.h"
+#include <string.h>
 #include "../base/alloc.h"
 
 int32_t wn__wants(const struct wn__grad *g, int32_t i)
@@ -32,9 +33,17 @@ static struct wn_node *emit_keep(struct wn__emit *e, struct wn_node *node)
 struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
                          const struct wn_attrs *attrs)
 {
+    struct wn_node *plain[WN_GRAD_MAX];
     if (e->code != WN_OK) return NULL;
     for (int32_t i = 0; i < n; i++)
         if (in[i] == NULL) return NULL;
+    for (int32_t i = 0; i < n; i++) {
+        if (!wn__must_be_plain(op, n, in, attrs, i)) continue;
+        struct wn_node *made = wn__emit_layout(e, in[i], WN_PLAIN);
+        if (made == NULL) return NULL;
+        if (in != plain) in = memcpy(plain, in, (size_t)n * sizeof *in);
+        plain[i] = made;
+    }
     struct wn__context before = wn__here;
     struct wn_node *node = NULL;
     wn__here.scope = e->forward->scope;
@@ -43,6 +52,13 @@ struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_no
     e->code = wn__record(op, n, in, attrs, e->forward->line, &node);
     wn__here = before;
     return e->code == WN_OK ? emit_keep(e, node) : NULL;
+}
+
+struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout)
+{
+    struct wn_attrs attrs = {.layout = (int16_t)layout};
+    if (v == NULL || v->type.layout == layout) return v;
+    return wn__emit(e, WN_OP_RELAYOUT, 1, &v, &attrs);
 }
 
 struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a)

@@ -1,4 +1,5 @@
-/* See encode.h. */
+/* See encode.h. All that differs between two programs that may not share a plan is written: types with their layouts,
+ * attributes, regions by local numbers. */
 #include "encode.h"
 #include <string.h>
 #include "../base/alloc.h"
@@ -28,6 +29,7 @@ void wn__bytes_type(struct wn__bytes *b, const struct wn_type *t)
 {
     wn__bytes_int(b, t->dtype);
     wn__bytes_int(b, t->ndim);
+    wn__bytes_int(b, t->layout);
     for (int32_t i = 0; i < t->ndim; i++) wn__bytes_int(b, t->dim[i]);
 }
 
@@ -41,6 +43,7 @@ void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a)
     wn__bytes_int(b, 1);
     wn__bytes_int(b, a->n);
     wn__bytes_int(b, a->dtype);
+    wn__bytes_int(b, a->layout);
     for (int32_t i = 0; i < WN_MAX_DIMS; i++) wn__bytes_int(b, a->i[i]);
     wn__bytes_put(b, a->f, sizeof a->f);
 }

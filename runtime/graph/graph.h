@@ -113,6 +113,10 @@ struct wn__context { /* where recording stands */
 extern struct wn__context wn__here;
 int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t line,
                    struct wn_node **out); /* counted */
+/* Whether input i must be made plain (WN_OP_RELAYOUT) before it is recorded as one. */
+int32_t wn__must_be_plain(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i);
+/* The value in another layout: itself, or a RELAYOUT of it. Counted. */
+int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out);
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 

@@ -29,6 +29,29 @@ static int32_t record_count(int32_t op, int32_t n)
                     most > least ? " or more" : "");
 }
 
+/* What the inputs are, for questions of layout: those of ops of many inputs are plain (no such op takes another). */
+static void list_types(int32_t n, struct wn_node *const *in, const struct wn_type *type[WN_GRAD_MAX])
+{
+    for (int32_t i = 0; i < n && i < WN_GRAD_MAX; i++) type[i] = &in[i]->type;
+}
+
+int32_t wn__must_be_plain(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i)
+{
+    static const struct wn_attrs none;
+    const struct wn_type *type[WN_GRAD_MAX];
+    if (in[i]->type.layout == WN_PLAIN) return 0;
+    list_types(n, in, type);
+    return n > WN_GRAD_MAX || !wn__op_takes(op, n, type, attrs != NULL ? attrs : &none, i);
+}
+
+static int32_t record_layout(const struct wn_node *node, int32_t n, struct wn_node *const *in)
+{
+    const struct wn_type *type[WN_GRAD_MAX];
+    if (n > WN_GRAD_MAX) return WN_PLAIN;
+    list_types(n, in, type);
+    return wn__op_layout(node->op, n, type, &node->attrs);
+}
+
 /* Fills what follows from the inputs: type, device, depth, whether a gradient flows. */
 static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *const *in)
 {
@@ -38,9 +61,10 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
         type = wn__alloc(n * (int64_t)sizeof *type);
         if (type == NULL) return WN_OOM;
     }
-    int32_t needs = 0;
+    int32_t needs = 0, layouts = node->attrs.layout;
     for (int32_t i = 0; i < n; i++) {
         type[i] = in[i]->type;
+        layouts |= type[i].layout;
         needs |= in[i]->needs_grad;
         node->over_spent |= (uint8_t)(in[i]->over_spent && !wn__here.grad_off && rules->grad != NULL);
         if (in[i]->depth >= node->depth) node->depth = in[i]->depth + 1;
@@ -50,6 +74,7 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
     if (type != types) wn__free(type);
     if (code != WN_OK) return code;
     node->type = d.out;
+    if (layouts != WN_PLAIN) node->type.layout = (int16_t)record_layout(node, n, in);
     WN_TRY(wn__type_check(&node->type, wn__op_name(node->op)));
     WN_TRY(record_device(node->op, n, in, &node->device));
     if (node->depth > WN_DEEPEST)
@@ -90,6 +115,15 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
         node->counter = wn__here.counter++;
     }
     *out = node;
+    return WN_OK;
+}
+
+int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out)
+{
+    struct wn_attrs attrs = {.layout = (int16_t)layout};
+    if (v->type.layout != layout) return wn__record(WN_OP_RELAYOUT, 1, &v, &attrs, line, out);
+    wn__node_ref(v);
+    *out = v;
     return WN_OK;
 }
 

@@ -63,10 +63,12 @@ static void cost_matmul(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-static struct wn_node *product(struct wn__grad *g, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb)
+/* layout: of the result, a weight's gradient. */
+static struct wn_node *product(struct wn__grad *g, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb,
+                               int32_t layout)
 {
     struct wn_node *in[2] = {a, b};
-    struct wn_attrs attrs = {.n = 2, .i = {ta, tb}};
+    struct wn_attrs attrs = {.n = 2, .layout = (int16_t)layout, .i = {ta, tb}};
     return wn__emit(g->e, WN_OP_MATMUL, 2, in, &attrs);
 }
 
@@ -86,7 +88,7 @@ static void grad_matmul(struct wn__grad *g)
     int32_t ta = g->d->attrs.i[0] != 0, tb = g->d->attrs.i[1] != 0;
     struct wn_node *a = g->in[0], *b = g->in[1], *dy = g->dy;
     if (wn__wants(g, 0)) {
-        struct wn_node *da = ta ? product(g, b, dy, tb, 1) : product(g, dy, b, 0, !tb);
+        struct wn_node *da = ta ? product(g, b, dy, tb, 1, WN_PLAIN) : product(g, dy, b, 0, !tb, WN_PLAIN);
         g->dx[0] = wn__emit_sum_to(g->e, da, ta_type);
     }
     if (!wn__wants(g, 1)) return;
@@ -94,7 +96,8 @@ static void grad_matmul(struct wn__grad *g)
         a = flat(g, a, ta_type);
         dy = flat(g, dy, &g->d->out);
     }
-    struct wn_node *db = tb ? product(g, dy, a, 1, ta) : product(g, a, dy, !ta, 0);
+    int32_t layout = ta_type->ndim > 2 && ta ? WN_PLAIN : tb_type->layout; /* a matrix of b's shape */
+    struct wn_node *db = tb ? product(g, dy, a, 1, ta, layout) : product(g, a, dy, !ta, 0, layout);
     g->dx[1] = wn__emit_sum_to(g->e, db, tb_type);
 }
 
@@ -134,10 +137,10 @@ static void grad_linear(struct wn__grad *g)
     const struct wn_type *x = &g->d->in[0];
     struct wn_node *dy = flat(g, g->dy, &g->d->out);
     if (wn__wants(g, 0)) {
-        g->dx[0] = product(g, dy, g->in[1], 0, 0);
+        g->dx[0] = product(g, dy, g->in[1], 0, 0, WN_PLAIN);
         if (x->ndim != 2) g->dx[0] = wn__emit_reshape(g, g->dx[0], x);
     }
-    if (wn__wants(g, 1)) g->dx[1] = product(g, dy, flat(g, g->in[0], x), 1, 0);
+    if (wn__wants(g, 1)) g->dx[1] = product(g, dy, flat(g, g->in[0], x), 1, 0, g->d->in[1].layout);
     if (wn__wants(g, 2)) {
         struct wn_attrs rows = {.n = 1, .i = {0}};
         g->dx[2] = wn__emit_op(g, WN_OP_SUM, dy, &rows);
@@ -180,6 +183,7 @@ int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t)
     struct product p;
     double batch = 1;
     if ((t->library >> d->out.dtype & 1) == 0 || d->in[0].dtype != d->out.dtype) return 0;
+    if (d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return 0; /* panels are our own */
     switch (d->op) {
     case WN_OP_LINEAR:
     case WN_OP_LINEAR_MAP:

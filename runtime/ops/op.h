@@ -42,7 +42,7 @@ struct wn__target {
 typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
 
 /* One application being differentiated. The rule fills dx[i] for every i that wants(g, i); a dx left NULL
- * there counts as zero. dx[i] must have the type of in[i]. */
+ * there counts as zero. dx[i] must have the type of in[i], but for the layout, which it is given afterwards. */
 struct wn_node; /* a value of the graph: opaque here */
 struct wn__emit;
 #define WN_GRAD_MAX 8 /* inputs of a differentiable op with a fixed arity; CAT writes dx one by one */
@@ -72,6 +72,12 @@ int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs);
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
+
+/* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
+/* Whether input i, which is not plain, is taken as it lies; if not, it is made plain before. */
+int32_t wn__op_takes(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i);
+/* The result's, once no input is left that is not taken so. */
+int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs);
 
 /* ---- elementwise steps inside one node --------------------------------------------------------------- */
 /* A chain is up to WN_CHAIN_STEPS elementwise ops, each over inputs and steps before it; the last one's value is the
@@ -138,6 +144,8 @@ struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype)
 /* A random node that draws the very numbers `like` drew (dropout's gradient). */
 struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
                                 const struct wn_attrs *attrs, struct wn_node *like);
+/* v as `layout` has it. */
+struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout);
 /* Sums g over the dims that broadcasting added, so that it gets the shape of `target`. */
 struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
 /* What a value is. */

@@ -52,9 +52,12 @@ static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
         if (p->mode != WN_RUN_ASSIGN) continue;
         struct wn_cell *c = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
         if (c == NULL) return WN_VALUE;
-        if (!wn__type_equal(&c->type, &p->root[i]->type))
+        if (!wn__type_agrees(&c->type, &p->root[i]->type))
             return wn__fail(WN_SHAPE, "assign: a value of %s cannot go into a state of %s",
                             wn__type_text(&p->root[i]->type), wn__type_text(&c->type));
+        struct wn_node *value = p->root[i];
+        WN_TRY(wn__record_layout(value, c->type.layout, value->line, &p->root[i]));
+        wn__node_unref(value);
         p->target[i] = c;
         wn__cell_ref(c);
     }

@@ -1,7 +1,11 @@
---- nn.Linear(i, o, {bias = true, dtype =, device =}): y = x W^T + b, x (..., i) -> (..., o).
+--- nn.Linear(i, o, {bias = true, dtype =, device =, layout =}): y = x W^T + b, x (..., i) -> (..., o).
 --
 -- With bias it is one node and one rounding; without, a product with the transpose flag. weight (o, i) and bias
 -- (o) start uniform in +-1/sqrt(i), as PyTorch's do.
+-- The weight's bytes lie as the products of its device like them: on the CPU in panels of 48 outputs where o is a
+-- multiple of 16 (runtime/base/layout.h), its gradient and the optimizer's states too. That is seen nowhere: what is
+-- printed, read, saved and loaded is row by row. layout = 'plain' is for a weight that other ops read at every step,
+-- which would each get a plain copy.
 -- @module wane.nn.linear
 
 local arith = require 'wane.arith'
@@ -13,16 +17,27 @@ local op = require 'wane.op'
 local linear, matmul_nt = arith.linear, arith.matmul_nt
 local Linear
 
-local function uniform(dims, bound, opts)
-    return create.make('nn.Linear', op.id.uniform, dims, -bound, bound, { dtype = opts.dtype, device = opts.device })
+local function uniform(dims, bound, opts, layout)
+    return create.make('nn.Linear', op.id.uniform, dims, -bound, bound, { dtype = opts.dtype, device = opts.device },
+        nil, layout)
+end
+
+local function layout_of(dims, opts)
+    if opts.layout == 'plain' then return 0 end
+    if opts.layout ~= nil then
+        errors.raise(nil, 'value', "nn.Linear: layout must be 'plain' or nil (the device's own), got %s",
+            errors.describe(opts.layout))
+    end
+    return create.weight_layout(dims, opts.device ~= nil and op.device(opts.device, 'nn.Linear') or nil)
 end
 
 Linear = module.new('Linear', function(self, n_in, n_out, opts)
-    opts = errors.check_options(opts, { 'bias', 'dtype', 'device' }, 'nn.Linear')
+    opts = errors.check_options(opts, { 'bias', 'dtype', 'device', 'layout' }, 'nn.Linear')
     self.n_in = op.size(n_in, 'nn.Linear: inputs', 1)
     self.n_out = op.size(n_out, 'nn.Linear: outputs', 1)
     local bound = 1 / math.sqrt(n_in)
-    self.weight = module.parameter(uniform({ n_out, n_in }, bound, opts), 'weight')
+    local dims = { n_out, n_in }
+    self.weight = module.parameter(uniform(dims, bound, opts, layout_of(dims, opts)), 'weight')
     if opts.bias ~= false then
         self.bias = module.parameter(uniform({ n_out }, bound, opts), 'bias')
     end

@@ -20,7 +20,7 @@ local function set(p, what, name, f0, f1)
     op.finite(f0, what)
     op.finite(f1, what)
     local init = create.make(what, op.id[name], tensor.typed(p)._dims, f0, f1,
-        { dtype = p.dtype, device = p.device })
+        { dtype = p.dtype, device = p.device }, nil, create.layout(p))
     if op.held(p) then
         p:assign(init)
     else

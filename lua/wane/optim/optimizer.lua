@@ -9,6 +9,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.create'
 local errors = require 'wane.errors'
+local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 local upkeep = require 'wane.upkeep'
 
@@ -59,7 +60,8 @@ end
 local function make_state(self, class, p, k)
     local cells = {}
     for _, name in ipairs(class.states) do
-        local init = create.zeros(p._dims, { dtype = tensor.dtype_name[p._dtype], device = p.device })
+        local init = create.make(class.name, op.id.full, p._dims, 0, 0,
+            { dtype = tensor.dtype_name[p._dtype], device = p.device }, nil, create.layout(p))
         cells[name] = create.cell(create.KIND_OPTIMIZER, init, ('%s.%d'):format(name, k))
     end
     self._cells[k] = cells
