@@ -145,6 +145,7 @@ static void put_type(struct text *t, const struct wn_type *type)
         snprintf(number, sizeof number, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
         put(t, number);
     }
+    if (type->layout != WN_PLAIN) put(t, " panels");
 }
 
 const char *wn__cost_key(const struct wn_desc *d)

@@ -3,6 +3,8 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local create = require 'wane.create'
+local op = require 'wane.op'
 local programs = require 'spec.support.programs'
 local shares = require 'spec.bench.shares'
 local probe = common.probe()
@@ -11,29 +13,32 @@ local threads = C.wn_threads()
 
 local REPETITIONS = 40
 
-local function nn(a, b) return a:matmul(b) end
-local function nt(a, b) return a:matmul(b, { transpose_b = true }) end
-local function tn(a, b) return a:matmul(b, { transpose_a = true }) end
+local PLAIN, PANELS = 0, 1
 
-local shapes = {} -- name, a, b, product, FLOPs
-local function add(name, a, b, product, m, n, k)
-    shapes[#shapes + 1] = { ('%s, %d x %d x %d'):format(name, m, n, k), a, b, product, 2 * m * n * k }
+local function product(a, b, turn_a, turn_b, layout)
+    return op.record('matmul', { a, b }, { i = { turn_a, turn_b }, layout = layout })
 end
 
--- A layer of `rows` rows, n outputs, k inputs: its forward and its two gradients.
-local function layer(rows, n, k)
-    add('y = x W^T', { rows, k }, { n, k }, nt, rows, n, k)
-    add('dX = dY W', { rows, n }, { n, k }, nn, rows, k, n)
-    add('dW = dY^T X', { rows, n }, { rows, k }, tn, n, k, rows)
+local shapes = {} -- { name, a =, b =, call =, flops =, layout = of b }
+local function add(name, a, b, call, m, n, k, layout)
+    shapes[#shapes + 1] = { ('%s, %d x %d x %d'):format(name, m, n, k), a = a, b = b, call = call,
+        flops = 2 * m * n * k, layout = layout or PLAIN }
 end
 
-layer(32, 4096, 4096)
-layer(32, 1024, 1024)
-add('a b', { 1024, 1024 }, { 1024, 1024 }, nn, 1024, 1024, 1024)
-layer(1024, 2304, 768)
-layer(2048, 1536, 384)
-layer(2048, 384, 1536)
-layer(2048, 1152, 384)
+-- A layer of `rows` rows, n outputs, k inputs: its forward and its two gradients; W and dW in panels, as nn.Linear has
+-- them, or plain.
+local function layer(rows, n, k, layout, mark)
+    add('y = x W^T' .. mark, { rows, k }, { n, k }, function(a, b) return product(a, b, 0, 1) end, rows, n, k, layout)
+    add('dX = dY W' .. mark, { rows, n }, { n, k }, function(a, b) return product(a, b, 0, 0) end, rows, k, n, layout)
+    add('dW = dY^T X' .. mark, { rows, n }, { rows, k }, function(a, b) return product(a, b, 1, 0, layout) end, n, k,
+        rows)
+end
+
+local LAYERS = { { 32, 4096, 4096 }, { 32, 1024, 1024 }, { 1024, 2304, 768 }, { 2048, 1536, 384 },
+    { 2048, 384, 1536 }, { 2048, 1152, 384 } }
+for _, l in ipairs(LAYERS) do layer(l[1], l[2], l[3], PANELS, '') end
+for i = 1, 3 do layer(LAYERS[i][1], LAYERS[i][2], LAYERS[i][3], PLAIN, ', plain') end
+add('a b', { 1024, 1024 }, { 1024, 1024 }, function(a, b) return product(a, b, 0, 0) end, 1024, 1024, 1024)
 
 local function operand(dtype, shape)
     if dtype == 'f32' then return wane.randn(unpack(shape)):retain() end
@@ -48,8 +53,8 @@ end
 
 -- Seconds of the product alone. One row is the result, so that the product itself lies in the arena: its pages were
 -- touched before.
-local function seconds_of(product, a, b)
-    local p = programs.run { mode = 'eval', roots = { product(a, b):narrow(1, 1, 1) } }
+local function seconds_of(call, a, b)
+    local p = programs.run { mode = 'eval', roots = { call(a, b):narrow(1, 1, 1) } }
     for i, step in ipairs(programs.schedule(p)) do
         if step.op == 'matmul' then return C.wn_step_seconds(p.handle, i - 1) end
     end
@@ -57,12 +62,12 @@ local function seconds_of(product, a, b)
 end
 
 local function row_of(shape, dtype, watch)
-    local a, b = operand(dtype, shape[2]), operand(dtype, shape[3])
+    local a, b = operand(dtype, shape.a), create.laid(operand(dtype, shape.b), shape.layout):retain()
     wane.eval(a, b)
-    seconds_of(shape[4], a, b)
+    seconds_of(shape.call, a, b)
     local repetitions = {}
     for i = 1, REPETITIONS do
-        repetitions[i] = watch:repetition(shape[5], function() return seconds_of(shape[4], a, b) end)
+        repetitions[i] = watch:repetition(shape.flops, function() return seconds_of(shape.call, a, b) end)
     end
     local m = watch:summary(repetitions)
     return { shape[1], ('%.0f'):format(m.rate), ('%.0f'):format(m.peak), m.share, m.own }

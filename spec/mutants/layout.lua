@@ -1,0 +1,51 @@
+-- Ways to break layouts, one row each: see mutants.lua, where the form of a row is told.
+return {
+    {
+        name = 'a sum of rows takes panels as if they were rows',
+        file = 'runtime/ops/layout.c',
+        old = 'case WN_OP_MEAN: return reduces_all(attrs, in[0]);',
+        new = 'case WN_OP_MEAN: return reduces_all(attrs, in[0]) || i == 0;',
+        spec = 'spec/layout_spec.lua',
+        filter = 'row sums',
+    },
+    {
+        name = 'equal shapes are taken to lie alike',
+        file = 'runtime/ops/layout.c',
+        old = 'if (wn__numel(in[i]) != 1 && (in[i]->layout != like->layout || !wn__shape_equal(in[i], like))) return 0;',
+        new = 'if (wn__numel(in[i]) != 1 && !wn__shape_equal(in[i], like)) return 0;',
+        spec = 'spec/layout_spec.lua',
+        filter = 'with a plain one',
+    },
+    {
+        name = 'a gradient stays as it came, whatever its value lies like',
+        file = 'runtime/graph/grad.c',
+        old = 'return pass_add(e, v->grad, wn__emit_layout(e, dx, v->type.layout));',
+        new = 'return pass_add(e, v->grad, dx);',
+        spec = 'spec/layout_spec.lua',
+        filter = 'transposed',
+    },
+    {
+        name = 'a block of a panel is written without what it held',
+        file = 'runtime/memory/edge.c',
+        old = 'if (!s->is_put || count < n * s->width) WN_TRY',
+        new = 'if (!s->is_put) WN_TRY',
+        spec = 'spec/layout_spec.lua',
+        filter = 'by parts',
+    },
+    {
+        name = 'random numbers are drawn in the order of memory',
+        file = 'kernels/cpu/creation.c',
+        old = 'if (d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {',
+        new = 'if (0 && d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {',
+        spec = 'spec/layout_spec.lua',
+        filter = 'same numbers',
+    },
+    {
+        name = 'a plan is found without asking for the layout',
+        file = 'runtime/graph/encode.c',
+        old = '    wn__bytes_int(b, t->layout);\n',
+        new = '',
+        spec = 'spec/layout_spec.lua',
+        filter = 'whatever the optimizer: f64',
+    },
+}
