@@ -9,6 +9,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local create = require 'wane.create'
 local within = require 'wane.within'
 local programs = require 'spec.support.programs'
 local record = require('wane.op').record
@@ -21,6 +22,8 @@ local chosen = common.options({ seconds = 3, rows = tostring }, '--rows PATTERN,
 local PROBED, ROUNDS = 2 ^ 28, 2e5
 
 local function noise(...) return wane.eval((wane.rand(...) - 0.5):retain()) end
+-- As nn.Linear has it.
+local function weight(n, k) return wane.eval(create.laid(noise(n, k), create.weight_layout { n, k }):retain()) end
 
 -- ---- programs: function(fused) -> seconds of the ops in question ---------------------------------------------------
 local function seconds_of(p, ops)
@@ -70,12 +73,12 @@ end
 
 local function layer(act, m, n, k)
     add(('%s(x W^T + b), %d x %d x %d'):format(act, m, n, k), function()
-        local x, w, b = noise(m, k), noise(n, k), noise(n)
+        local x, w, b = noise(m, k), weight(n, k), noise(n)
         return value(function() return record(act, { record('linear', { x, w, b }) }) end)
     end, { fused = 'linear+' .. act, apart = 'linear ' .. act, flops = 2 * m * n * k, mix = { 1, 0, 0 },
         bytes = 4 * (m * k + n * k + m * n), bound = act == 'gelu' })
     add(('(dY W) %s, %d x %d x %d'):format(act .. "'", m, k, n), function()
-        local dy, w, y = noise(m, n), noise(n, k), noise(m, k)
+        local dy, w, y = noise(m, n), weight(n, k), noise(m, k)
         return value(function() return record(act .. '_grad', { dy:matmul(w), y }) end)
     end, { fused = 'matmul+' .. act .. '_grad', apart = 'matmul ' .. act .. '_grad', flops = 2 * m * n * k,
         mix = { 1, 0, 0 }, bytes = 4 * (m * n + n * k + 2 * m * k), bound = act == 'gelu' })
@@ -87,7 +90,7 @@ layer('gelu', 2048, 1536, 384)
 -- The gradient of w (n, k) is g' x over 32 rows, and is used up where it is made.
 local function update(name, op, cells, n, k, make)
     add(('%s of dY^T X, %d x %d x 32'):format(name, n, k), function()
-        local x, g, w = noise(32, k), noise(32, n), nn.Parameter(noise(n, k))
+        local x, g, w = noise(32, k), noise(32, n), nn.Parameter(weight(n, k))
         local opt = make { w }
         return function() opt:step((x:matmul(w, { transpose_b = true }) * g):sum()) end
     end, { fused = 'matmul+' .. op, apart = 'matmul ' .. op, flops = 2 * n * k * 32, mix = { cells, cells, 1 },
