@@ -16,8 +16,8 @@
 #include "gemm.h"
 #include "stream.h"
 
-#define LINE 16      /* columns are cut at multiples: whole strips, 48, left parts of 1024 columns unequal by 6 % */
-#define SWAP_ROWS 64 /* rows of A up to which swapping pays */
+#define LINE 16 /* floats; columns are cut at multiples: whole strips, 48, left parts of 1024 columns unequal by 6 % */
+#define SWAP_ROWS 64           /* rows of A up to which swapping pays */
 #define SWAP_PACKED 65536      /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192         /* 32768: the same */
 #define DIRECT_ROWS 192        /* rows of A from which it is read in place */
@@ -81,6 +81,32 @@ static void pack_swapped(const struct job *w, const struct block *q, int64_t k, 
     }
 }
 
+/* Steps [k, k + t.kc), which are one run in a column of b, of columns [column, column + n). t: a' in strips of t.n
+ * columns, the next one `strip` floats on; the sums. */
+static void swap_steps(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t n, int64_t strip,
+                       struct wn__gemm_tile t)
+{
+    const struct wn__gemm *p = w->p;
+    int32_t last = k + t.kc == p->k;
+    int64_t mr = w->kernel->mr;
+    const float *a = q->b + wn__gemm_b_at(p, 0, k, column, &t.ai), *packed = t.b;
+    const float *after = last ? a + n * t.ai : q->b + wn__gemm_b_at(p, 0, k + t.kc, column, &(int64_t){0});
+    float *sums = t.c;
+    t.ak = 1;
+    t.first = k == 0;
+    for (int64_t i = 0; i < n; i += mr, sums += mr * t.ldc) {
+        t.m = least(n - i, mr);
+        t.a = a + i * t.ai;
+        t.row_bias = p->bias && last ? (const float *)p->bias + column + i : NULL;
+        wn__gemm_along(&t, i + mr < n ? t.a + mr * t.ai : after);
+        for (int64_t j = 0; j < t.ldc; j += t.n) {
+            t.b = packed + j / t.n * strip;
+            t.c = sums + j;
+            w->kernel->tile(&t);
+        }
+    }
+}
+
 /* Columns [column, column + n) of c, all rows of the block: (n, rows) sums, turned into c. */
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
@@ -88,24 +114,15 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
     float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0, wide = (rows + width - 1) / width * width;
-    int64_t step = SWAP_PACKED / wide / 16 * 16, mr = w->kernel->mr;
+    int64_t step = SWAP_PACKED / wide / WN_PANEL * WN_PANEL;
     for (int64_t k = 0; k < p->k; k += step) {
         int64_t kc = least(p->k - k, step);
         pack_swapped(w, q, k, kc, width, packed);
-        struct wn__gemm_tile t = {.kc = kc, .ai = p->bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
-        for (int64_t i = 0; i < n; i += mr) {
-            t.m = least(n - i, mr);
-            t.a = q->b + (column + i) * p->bj + k;
-            const float *next = t.a + mr * p->bj;
-            if (i + mr >= n) next = k + kc < p->k ? q->b + column * p->bj + k + kc : q->b + (column + n) * p->bj;
-            wn__gemm_along(&t, next);
-            t.row_bias = p->bias && k + kc == p->k ? (const float *)p->bias + column + i : NULL;
-            for (int64_t row = 0; row < rows; row += width) {
-                t.b = packed + row * kc;
-                t.c = sums + i * wide + row;
-                t.n = width; /* zeros beyond the rows */
-                w->kernel->tile(&t);
-            }
+        struct wn__gemm_tile t = {.bk = width, .c = sums, .ldc = wide, .n = width}; /* zeros beyond the rows */
+        for (int64_t at = 0; at < kc; at += t.kc) {
+            t.kc = p->b_panels ? wn__gemm_in_panel(k + at, kc - at) : kc;
+            t.b = packed + at * width;
+            swap_steps(w, q, k + at, column, n, kc * width, t);
         }
     }
     w->kernel->transpose(sums, wide, n, rows, q->c + q->row0 * p->n + column, p->n);
@@ -159,16 +176,28 @@ WN_CLONES static void pack_whole(const float *b, int64_t bk, int64_t kc, float *
     for (int64_t k = 0; k < kc; k++, b += bk, to += STRIP) memcpy(to, b, STRIP * sizeof *to);
 }
 
-/* A strip: n columns of B, (kc, nr), zeros beyond n. */
-static void pack_strip(const struct job *w, const float *b, int64_t n, int64_t kc, float *to)
+/* A strip: n columns of B, (kc, nr), zeros beyond n. ld: b's stride that is not 1. */
+static void pack_strip(const struct job *w, const float *b, int64_t ld, int64_t n, int64_t kc, float *to)
 {
     const struct wn__gemm *p = w->p;
     int64_t nr = w->kernel->nr;
     if (n < nr) memset(to, 0, (size_t)(kc * nr) * sizeof *to);
-    if (p->bk == 1) w->kernel->transpose(b, p->bj, n, kc, to, nr);
-    else if (n == STRIP && nr == STRIP) pack_whole(b, p->bk, kc, to);
+    if (p->bk == 1) w->kernel->transpose(b, ld, n, kc, to, nr);
+    else if (n == STRIP && nr == STRIP) pack_whole(b, ld, kc, to);
     else
-        for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * p->bk, (size_t)n * sizeof *to);
+        for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * ld, (size_t)n * sizeof *to);
+}
+
+/* The strip of columns [column, column + n), steps [k, k + kc), of b whose rows lie along k: in pieces of one panel. */
+static void pack_turned(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t n, int64_t kc,
+                        float *to)
+{
+    const struct wn__gemm *p = w->p;
+    for (int64_t at = 0, part, ld; at < kc; at += part) {
+        part = p->b_panels ? wn__gemm_in_panel(k + at, kc - at) : kc;
+        const float *b = q->b + wn__gemm_b_at(p, 0, k + at, column, &ld);
+        pack_strip(w, b, ld, n, part, to + at * w->kernel->nr);
+    }
 }
 
 /* ---- few rows, short k: gemm_few.c, gemm_short.c -------------------------------------------------------------- */
@@ -183,9 +212,9 @@ static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part 
     pack_a(w, a, rows, kc, to);
 }
 
-static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t n, int64_t kc, float *to)
+static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t ld, int64_t n, int64_t kc, float *to)
 {
-    pack_strip(f->job, b, n, kc, to);
+    pack_strip(f->job, b, ld, n, kc, to);
 }
 
 static void store_way(const float *sums, const void *bias, int64_t n, void *c)
@@ -206,8 +235,10 @@ static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
 
 /* What a stretch's tiles touch while they compute. */
 struct ahead {
-    const float *strip, *rows; /* the next strip of B; the next stretch of A when it is to be packed, else NULL */
-    int64_t parts, given;      /* of rows: quarters of its steps, four lines of each; given: touched already */
+    const float *b; /* the matrix; its next strip: */
+    int64_t k, column;
+    const float *rows;    /* the next stretch of A when it is to be packed, else NULL */
+    int64_t parts, given; /* of rows: quarters of its steps, four lines of each; given: touched already */
 };
 
 /* Four cache lines together, as memory likes it, of each row from `from` on; rows `row` floats apart. */
@@ -219,17 +250,31 @@ static void touch_rows(const float *from, int64_t row, struct wn__gemm_tile *t)
     t->ahead_near = 0;
 }
 
+/* Part i (0..3) of the next strip of B. */
+static void touch_strip(const struct wn__gemm *p, const struct ahead *to, int64_t i, struct wn__gemm_tile *t)
+{
+    int64_t quarter = t->kc / 4, ld;
+    const float *b = to->b + wn__gemm_b_at(p, 0, to->k, to->column, &ld);
+    if (p->b_panels && p->bk == 1) { /* a run of each panel */
+        int64_t k = least(to->k + i * WN_PANEL, p->k - 1);
+        touch_rows(to->b + wn__gemm_b_at(p, 0, k, to->column, &ld), 4 * LINE, t);
+    } else if (p->b_panels) { /* one run */
+        touch_rows(b + i * t->kc * LINE, 4 * LINE, t);
+    } else if (p->bk == 1) { /* half of what a row has, of some of its rows */
+        touch_rows(b + (i >> 1) * quarter * ld + (i & 1) * 2 * quarter, ld, t);
+    } else {
+        touch_rows(b + i * quarter * ld, ld, t);
+    }
+}
+
 /* Tile number i of a strip: first the next strip of B, then the next stretch of A, then the next tile's rows of A. */
 static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct wn__gemm_tile *t)
 {
     const struct wn__gemm *p = w->p;
-    int64_t quarter = t->kc / 4;
-    if (p->bk == 1 && i < 4) { /* half of what a row has, of some of its rows */
-        touch_rows(to->strip + (i >> 1) * quarter * p->bj + (i & 1) * 2 * quarter, p->bj, t);
-    } else if (p->bk != 1 && i < 4) {
-        touch_rows(to->strip + i * quarter * p->bk, p->bk, t);
+    if (i < 4) {
+        touch_strip(p, to, i, t);
     } else if (to->rows && to->given < to->parts) {
-        touch_rows(to->rows + (to->given >> 2) * 64 + (to->given & 3) * quarter * p->ak, p->ak, t);
+        touch_rows(to->rows + (to->given >> 2) * 64 + (to->given & 3) * (t->kc / 4) * p->ak, p->ak, t);
         to->given++;
     } else {
         t->ahead = (const char *)(t->a + w->kernel->mr * t->ai);
@@ -244,25 +289,28 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, st
 {
     float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
+    const int32_t turned = p->bk == 1, in_panels = p->b_panels && !turned; /* then a strip is packed where it lies */
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, rows = q->row1 - q->row0, kc = t.kc, last = k + kc == p->k;
     int64_t after = last ? 0 : k + kc, group = mr * (t.ak == 1 ? t.ai : kc);
     const float *a = t.a;
-    float *sums = t.c, *c = q->c + q->row0 * p->n;
-    struct ahead ahead = {.parts = (rows + 63) / 64 * 4};
+    float *sums = t.c;
+    struct ahead ahead = {.b = q->b, .k = k, .parts = (rows + 63) / 64 * 4};
     if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + after * p->ak;
     for (int64_t column = q->column0; column < q->column1; column += nr) {
-        const float *b = q->b + column * p->bj + k * p->bk;
+        int64_t ld;
+        const float *b = q->b + wn__gemm_b_at(p, 0, k, column, &ld);
+        float *c = q->c + wn__gemm_c_at(p, 0, q->row0, column, &t.out_ld);
         t.n = least(q->column1 - column, nr);
-        if (p->bk == 1) pack_strip(w, b, t.n, kc, packed_b);
+        if (turned) pack_turned(w, q, k, column, t.n, kc, packed_b);
         t.bias = p->bias && last ? (const float *)p->bias + column : NULL;
-        ahead.strip = b + nr * p->bj;
-        if (column + nr >= q->column1) ahead.strip = q->b + (last ? q->column1 : q->column0) * p->bj + after * p->bk;
+        ahead.column = column + nr;
+        if (column + nr >= q->column1) ahead.column = last ? q->column1 : q->column0, ahead.k = after;
         for (int64_t i = 0; i < rows; i += mr) {
-            t.copy = i == 0 && p->bk != 1 ? packed_b : NULL;
-            t.b = t.copy ? b : packed_b;
-            t.bk = t.copy ? p->bk : nr;
+            t.copy = i == 0 && !turned && !in_panels ? packed_b : NULL;
+            t.b = t.copy || in_panels ? b : packed_b;
+            t.bk = t.copy || in_panels ? ld : nr;
             t.a = a + i / mr * group;
-            t.out = last ? c + i * p->n + column : NULL;
+            t.out = last ? c + i * t.out_ld : NULL;
             t.c = last && t.first ? t.out : sums + i * t.ldc + column - q->column0; /* one stretch: no sums */
             t.m = least(rows - i, mr);
             look_ahead(w, &ahead, i / mr, &t);
@@ -280,7 +328,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     float packed_a[A_FLOATS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0, k = 0;
-    struct wn__gemm_tile t = {.c = sums, .ldc = (q->column1 - q->column0 + 15) / 16 * 16, .out_ld = p->n};
+    struct wn__gemm_tile t = {.c = sums, .ldc = (q->column1 - q->column0 + 15) / 16 * 16};
     t.ai = direct ? p->ai : 1;
     t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */

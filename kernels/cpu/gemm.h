@@ -35,6 +35,35 @@ struct wn__gemm {
     struct wn__walk walk;       /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
+/* Where c(row, column) of matrix `batch` stands, in elements, and *ld from row to row. */
+static inline int64_t wn__gemm_c_at(const struct wn__gemm *p, int64_t batch, int64_t row, int64_t column, int64_t *ld)
+{
+    *ld = p->n;
+    int64_t at = p->c_panels ? wn__panel_row(p->n, p->m, column, ld) : batch * p->m * p->n + column;
+    return at + row * *ld;
+}
+
+/* Where b(k, column) of the matrix `matrix` matrices behind b stands, in elements, and *ld from one k to the next, or where
+ * bk is 1 from one column to the next. In panels that holds as far as the panel goes. */
+static inline int64_t wn__gemm_b_at(const struct wn__gemm *p, int64_t matrix, int64_t k, int64_t column, int64_t *ld)
+{
+    if (p->bk == 1) {
+        *ld = p->bj;
+        int64_t at = p->b_panels ? wn__panel_row(p->k, p->n, k, ld) : matrix * p->n * p->k + k;
+        return at + column * *ld;
+    }
+    *ld = p->bk;
+    int64_t at = p->b_panels ? wn__panel_row(p->n, p->k, column, ld) : matrix * p->n * p->k + column;
+    return at + k * *ld;
+}
+
+/* How many of the n columns (or steps) from `at` on lie in its panel. */
+static inline int64_t wn__gemm_in_panel(int64_t at, int64_t n)
+{
+    int64_t left = WN_PANEL - at % WN_PANEL;
+    return n < left ? n : left;
+}
+
 int32_t wn__gemm_f32(const struct wn__gemm *p);
 
 /* ---- what the f32 and the bf16 driver share (gemm_cut.c) --------------------------------------------- */
@@ -43,7 +72,8 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
 
 #define WN_GEMM_SMALL 16384 /* multiply-adds not worth a thread */
 
-/* A batch cut into tasks: each matrix into row_parts x column_parts, at multiples of the two units. */
+/* A batch cut into tasks: each matrix into row_parts x column_parts, at multiples of the two units; columns that lie in
+ * panels are cut at panels. */
 struct wn__gemm_cut {
     int64_t row_unit, column_unit, row_parts, column_parts;
     int64_t tasks, grain; /* of parallel_for */
@@ -120,13 +150,15 @@ struct wn__gemm_carry {
     const float *ahead; /* rows that are to be packed later: touched */
 };
 
-/* c (mr, strips * width) = a (kc, mr)^T b (strips, kc, width), a and b dense and packed. */
+/* c (mr, n) = a (kc, mr)^T b (kc, n), dense and packed, for so many tiles: along a row of strips, or down a strip. */
 struct wn__gemm_sweep {
-    int64_t kc, strips;
+    int64_t kc, n, tiles; /* n: 48; of bf16 32 too */
     const float *a, *b;
     void *c;
-    int64_t ldc;    /* elements from row to row of c */
-    int32_t stream; /* as a tile's */
+    int64_t a_step, b_step, c_step; /* words, words, elements from one tile to the next */
+    int64_t ldc;                    /* elements from row to row of c */
+    const void *then;               /* c of the tile that is made after the last */
+    int32_t stream;                 /* as a tile's */
 };
 
 struct wn__gemm_kernel {
@@ -135,12 +167,13 @@ struct wn__gemm_kernel {
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL */
-    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL; strips of nr columns */
+    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
 };
 
 /* ---- ways that are the same for every element ------------------------------------------------------------- */
 
-/* What such a way needs to know of the element. Steps are words. */
+/* What such a way needs to know of the element. Steps are words. nr divides WN_PANEL where b's columns or c's are in
+ * panels; sweep takes strips of nr columns. */
 struct wn__gemm_way {
     const struct wn__gemm *p;
     const void *job;           /* of whoever asks */
@@ -150,8 +183,8 @@ struct wn__gemm_way {
     void (*tile)(const struct wn__gemm_tile *t);
     /* Rows of A in groups: (group, steps, mr), from step k on. */
     void (*pack_a)(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int64_t k, int64_t steps, float *to);
-    /* n columns of B: (steps, nr), zeros beyond n. */
-    void (*pack_b)(const struct wn__gemm_way *w, const float *b, int64_t n, int64_t steps, float *to);
+    /* n columns of B: (steps, nr), zeros beyond n. ld: b's stride that is not 1, as it is there. */
+    void (*pack_b)(const struct wn__gemm_way *w, const float *b, int64_t ld, int64_t n, int64_t steps, float *to);
     void (*store)(const float *sums, const void *bias, int64_t n, void *c); /* bias: (n) or NULL */
     void (*aim)(struct wn__gemm_tile *t, void *c, const void *bias);        /* where a tile's outputs go */
 };
@@ -179,7 +212,7 @@ struct wn__gemm_bf16_kernel {
      * step s; zeros for i beyond rows and beyond k. One of xi, xk is 1. */
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
-    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL; strips of 32 columns */
+    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */

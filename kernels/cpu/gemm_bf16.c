@@ -153,11 +153,12 @@ static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part 
     w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, n, f->mr, to);
 }
 
-static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t n, int64_t steps, float *to)
+static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t ld, int64_t n, int64_t steps, float *to)
 {
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
-    w->kernel->pack((const uint16_t *)(const void *)b, p->bj, p->bk, n, least(p->k, steps * f->per), f->nr, to);
+    int64_t bj = p->bk == 1 ? ld : 1, bk = p->bk == 1 ? 1 : ld;
+    w->kernel->pack((const uint16_t *)(const void *)b, bj, bk, n, least(p->k, steps * f->per), f->nr, to);
 }
 
 static void store_way(const float *sums, const void *bias, int64_t n, void *c)

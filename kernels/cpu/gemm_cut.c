@@ -39,6 +39,7 @@ static void cut_finer(const struct wn__gemm *p, struct wn__gemm_cut *cut)
 
 struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit, int64_t row_weight)
 {
+    if (p->c_panels || (p->b_panels && p->bk != 1)) column_unit = WN_PANEL;
     struct wn__gemm_cut cut = {row_unit, column_unit, 1, 1, p->batch, 1};
     int64_t threads = wn_cpu_threads(), work = p->m * p->n * p->k;
     int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
@@ -89,11 +90,15 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
 void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
 {
     if (p->map == NULL) return;
-    int64_t size = wn__dtype_size(p->map->dtype);
-    for (int64_t i = row0; i < row1; i++) {
-        int64_t at = ((batch * p->m + i) * p->n + column) * size;
-        char *c = (char *)p->c + at;
-        wn__step_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, n, 1, 1, 0);
+    const int64_t end = column + n, size = wn__dtype_size(p->map->dtype);
+    for (int64_t part, ld; column < end; column += part) {
+        int64_t at = wn__gemm_c_at(p, batch, row0, column, &ld) * size, rows = row1 - row0;
+        part = p->c_panels ? wn__gemm_in_panel(column, end - column) : n;
+        int64_t run = part == ld ? rows * ld : part; /* whole rows are one run */
+        for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
+            char *c = (char *)p->c + at;
+            wn__step_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, run, 1, 1, 0);
+        }
     }
 }
 

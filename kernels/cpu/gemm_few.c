@@ -42,12 +42,11 @@ static int64_t columns_at(const struct few *f, struct place at)
     return least(f->column1 - at.column, f->w->nr);
 }
 
-/* Row `step` of a strip; rows are bk words apart, whatever the element. */
-static const float *row_at(const struct few *f, struct place at, int64_t step)
+/* Row `step` of a strip; rows are *ld words apart, whatever the element. */
+static const float *row_at(const struct few *f, struct place at, int64_t step, int64_t *ld)
 {
-    const struct wn__gemm *p = f->w->p;
-    int64_t matrix = f->part->offset[1] * p->n * p->k, row = (at.k + step) * f->w->per * p->bk;
-    return (const float *)(const void *)((const char *)p->b + (matrix + row + at.column) * f->w->size);
+    int64_t row = wn__gemm_b_at(f->w->p, f->part->offset[1], (at.k + step) * f->w->per, at.column, ld);
+    return (const float *)(const void *)((const char *)f->w->p->b + row * f->w->size);
 }
 
 /* The strip after this one; there is none where k is f->steps. */
@@ -63,11 +62,10 @@ static struct place after(const struct few *f, struct place at)
  * such. */
 static void run_strip(const struct few *f, struct place at, const float *a, const float *b, float *packed, float *sums)
 {
-    const struct wn__gemm *p = f->w->p;
-    int64_t mr = f->w->mr, nr = f->w->nr, kc = steps_at(f, at), done = 0;
+    int64_t mr = f->w->mr, nr = f->w->nr, kc = steps_at(f, at), done = 0, ld;
     struct place next = after(f, at), later = after(f, next);
     int64_t rows = next.k < f->steps ? steps_at(f, next) : 0;
-    struct wn__gemm_carry t = {.kc = kc, .b = b, .first = at.k == 0, .bk = p->bk, .next_n = columns_at(f, next)};
+    struct wn__gemm_carry t = {.kc = kc, .b = b, .first = at.k == 0, .next_n = columns_at(f, next)};
     t.n = columns_at(f, at);
     t.every = f->groups >= 4 ? 4 : f->groups >= 2 ? 2 : 1;
     for (int64_t g = 0; g < f->groups; g++) {
@@ -75,13 +73,14 @@ static void run_strip(const struct few *f, struct place at, const float *a, cons
         t.a = a + g * mr * kc;
         t.sums = sums + g * mr * nr;
         t.rows = least(rows - done, kc / t.every);
-        t.from = row_at(f, next, done);
+        t.ahead = touch < rows ? row_at(f, next, touch, &ld) : row_at(f, later, touch - rows, &ld);
+        t.from = row_at(f, next, done, &t.bk);
         t.next = packed + done * nr;
-        t.ahead = touch < rows ? row_at(f, next, touch) : row_at(f, later, touch - rows);
         f->w->carry(&t);
         done += t.rows;
     }
-    if (done < rows) f->w->pack_b(f->w, row_at(f, next, done), t.next_n, rows - done, packed + done * nr);
+    const float *from = row_at(f, next, done, &ld);
+    if (done < rows) f->w->pack_b(f->w, from, ld, t.next_n, rows - done, packed + done * nr);
 }
 
 static void store(const struct few *f, const float *sums)
@@ -90,12 +89,13 @@ static void store(const struct few *f, const float *sums)
     const struct wn__gemm_part *q = f->part;
     int64_t nr = f->w->nr, size = f->w->size;
     for (int64_t i = 0; i < q->row1 - q->row0; i++) {
-        char *c = (char *)p->c + ((q->batch * p->m + q->row0 + i) * p->n) * size;
         struct place at = {0, f->column0};
         for (const float *from = sums + i * nr; at.column < f->column1;
-             at.column += nr, from += f->groups * f->w->mr * nr)
+             at.column += nr, from += f->groups * f->w->mr * nr) {
+            int64_t ld, to = wn__gemm_c_at(p, q->batch, q->row0 + i, at.column, &ld);
             f->w->store(from, p->bias ? (const char *)p->bias + at.column * size : NULL, columns_at(f, at),
-                        c + at.column * size);
+                        (char *)p->c + to * size);
+        }
     }
     wn__gemm_map(p, q->batch, q->row0, q->row1, f->column0, f->column1 - f->column0);
 }
@@ -107,7 +107,9 @@ static void run_columns(const struct few *f, float *sums)
     const struct wn__gemm_way *w = f->w;
     struct place at = {0, f->column0};
     int32_t odd = 0;
-    w->pack_b(w, row_at(f, at, 0), columns_at(f, at), steps_at(f, at), b[0]);
+    int64_t ld;
+    const float *from = row_at(f, at, 0, &ld);
+    w->pack_b(w, from, ld, columns_at(f, at), steps_at(f, at), b[0]);
     for (; at.k < f->steps; at = after(f, at), odd = !odd) {
         if (at.column == f->column0) w->pack_a(w, f->part, at.k, steps_at(f, at), a);
         run_strip(f, at, a, b[odd], b[!odd], sums + (at.column - f->column0) * f->groups * w->mr);

@@ -1,7 +1,8 @@
 /* Products of few steps of k and many outputs (a layer's dW at a small batch): what counts is that outputs are written
  * in long runs, and that the start and the end of a tile cost little. All of k is one stretch. A group of mr rows goes
  * over all columns that are packed before the next group does, in one call where the kernel has one for it (sweep): so
- * the lines of a row are written one after the other, and a call makes more than a few steps.
+ * the lines of a row are written one after the other, and a call makes more than a few steps. Where c lies in panels it
+ * is the other way round: a strip of one panel goes down all groups, and writes one run of memory.
  * An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <stddef.h>
 #include "gemm.h"
@@ -19,9 +20,10 @@ static void pack_strips(const struct wn__gemm_way *w, const struct wn__gemm_part
                         int64_t steps, float *to)
 {
     const struct wn__gemm *p = w->p;
-    const char *b = (const char *)p->b + (part->offset[1] * p->n * p->k + column * p->bj) * w->size;
-    for (int64_t j = 0; j < n; j += w->nr, b += w->nr * p->bj * w->size, to += steps * w->nr)
-        w->pack_b(w, (const float *)(const void *)b, least(n - j, w->nr), steps, to);
+    for (int64_t j = 0, ld; j < n; j += w->nr, to += steps * w->nr) {
+        const char *b = (const char *)p->b + wn__gemm_b_at(p, part->offset[1], 0, column + j, &ld) * w->size;
+        w->pack_b(w, (const float *)(const void *)b, ld, least(n - j, w->nr), steps, to);
+    }
 }
 
 /* Columns [column, column + n), packed in b, of the rows of a part, packed in a. */
@@ -35,9 +37,20 @@ static void run_columns(const struct wn__gemm_way *w, const struct wn__gemm_part
     for (int64_t i = 0; i < rows; i += w->mr, a += w->mr * t->kc, c += w->mr * p->n * w->size) {
         int64_t j = 0;
         if (w->sweep && rows - i >= w->mr && !bias) {
-            const struct wn__gemm_sweep s = {t->kc, n / w->nr, a, b, c, p->n, t->stream};
+            /* After the last strip the lines below the first are asked for: beyond it another thread writes. */
+            const struct wn__gemm_sweep s = {.kc = t->kc,
+                                             .n = w->nr,
+                                             .tiles = n / w->nr,
+                                             .a = a,
+                                             .b = b,
+                                             .c = c,
+                                             .b_step = strip,
+                                             .c_step = w->nr,
+                                             .ldc = p->n,
+                                             .then = c + w->mr * p->n * w->size,
+                                             .stream = t->stream};
             w->sweep(&s);
-            j = s.strips * w->nr;
+            j = s.tiles * w->nr;
         }
         t->a = a;
         t->m = least(rows - i, w->mr);
@@ -51,12 +64,48 @@ static void run_columns(const struct wn__gemm_way *w, const struct wn__gemm_part
     }
 }
 
+/* Columns [column, column + n) of one panel of c, packed in b: down all rows of a part, which is one run of memory. */
+static void run_down(const struct wn__gemm_way *w, const struct wn__gemm_part *part, const float *a, const float *b,
+                     int64_t column, int64_t n, const struct wn__gemm_tile *like)
+{
+    int64_t rows = part->row1 - part->row0, i = 0, ld;
+    char *c = (char *)w->p->c + wn__gemm_c_at(w->p, 0, part->row0, column, &ld) * w->size;
+    struct wn__gemm_tile t = *like;
+    if (w->sweep && n == w->nr) {
+        const struct wn__gemm_sweep s = {.kc = t.kc,
+                                         .n = n,
+                                         .tiles = rows / w->mr,
+                                         .a = a,
+                                         .b = b,
+                                         .c = c,
+                                         .a_step = w->mr * t.kc,
+                                         .c_step = w->mr * ld,
+                                         .ldc = ld,
+                                         .then = c,
+                                         .stream = t.stream};
+        w->sweep(&s);
+        i = s.tiles * w->mr;
+    }
+    t.b = b;
+    t.n = n;
+    t.ldc = t.half_ld = ld;
+    t.stream = 0; /* edges; a narrow panel of bf16 need not begin on a line */
+    for (; i < rows; i += w->mr) {
+        t.a = a + i * t.kc;
+        t.m = least(rows - i, w->mr);
+        t.ahead = (const char *)(t.a + w->mr * t.kc);
+        w->aim(&t, c + i * ld * w->size, NULL);
+        w->tile(&t);
+    }
+}
+
 void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int32_t stream)
 {
     float a[A_WORDS] __attribute__((aligned(64)));
     float b[B_WORDS] __attribute__((aligned(64)));
     const int64_t steps = (w->p->k + w->per - 1) / w->per;
-    const int64_t tall = A_WORDS / steps / w->mr * w->mr, wide = B_WORDS / steps / w->nr * w->nr;
+    const int64_t tall = A_WORDS / steps / w->mr * w->mr;
+    const int64_t wide = w->p->c_panels ? w->nr : B_WORDS / steps / w->nr * w->nr;
     struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = w->mr, .bk = w->nr, .first = 1, .stream = stream};
     t.ldc = t.half_ld = w->p->n;
     t.ahead_near = 1;
@@ -69,7 +118,8 @@ void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *pa
         for (int64_t column = part->column0; column < part->column1; column += wide) {
             int64_t n = least(part->column1 - column, wide);
             pack_strips(w, part, column, n, steps, b);
-            run_columns(w, &block, a, b, column, n, &t);
+            if (w->p->c_panels) run_down(w, &block, a, b, column, n, &t);
+            else run_columns(w, &block, a, b, column, n, &t);
         }
     }
 }

@@ -345,58 +345,84 @@ static void carry(const struct wn__gemm_carry *t)
     of[t->n > 32][t->every / 2](t);
 }
 
-/* ---- a tile's rows over many strips ------------------------------------------------------------------------------ */
+/* ---- many tiles of few steps ------------------------------------------------------------------------------------- */
 
 #if defined(TILE_HALF)
-#define SWEEP 2       /* vectors of a strip */
-#define SWEEP_LINES 1 /* lines of c they make */
-#define SWEEP_SIZE 2  /* bytes of an element of c */
+#define SWEEP_SIZE 2 /* bytes of an element of c */
 #else
-#define SWEEP 3
-#define SWEEP_LINES 3
 #define SWEEP_SIZE 4
 #endif
 
-/* One call for all strips: with few steps of k the next strip's begin while the lines of this one are on their way. */
-ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t stream)
+/* A row of a tile, from registers to c. */
+ISA_INLINE void sweep_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
+{
+#if defined(TILE_HALF)
+    if (vectors == 2) {
+        __m512i line = (__m512i)_mm512_cvtne2ps_pbh(acc[1], acc[0]);
+        if (stream) _mm512_stream_si512((__m512i *)(void *)c, line);
+        else _mm512_storeu_si512(c, line);
+        return;
+    }
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) {
+        __m256i half = (__m256i)_mm512_cvtneps_pbh(acc[v]);
+        if (stream) _mm256_stream_si256((__m256i *)(void *)(c + 32 * v), half);
+        else _mm256_storeu_si256((__m256i *)(void *)(c + 32 * v), half);
+    }
+#else
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++)
+        if (stream) _mm512_stream_ps((void *)(c + 64 * v), acc[v]);
+        else _mm512_storeu_ps(c + 64 * v, acc[v]);
+#endif
+}
+
+/* One call for all tiles: with few steps of k the next tile's begin while the lines of this one are on their way. */
+ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t vectors, const int32_t stream)
 {
     const struct wn__gemm_sweep t = *given;
-    const int64_t row = t.ldc * SWEEP_SIZE;
-    const float *b = t.b;
+    const int64_t row = t.ldc * SWEEP_SIZE, step = t.c_step * SWEEP_SIZE;
+    const float *from_a = t.a, *from_b = t.b;
     char *c = t.c;
-    for (int64_t s = 0; s < t.strips; s++, c += 64 * SWEEP_LINES) {
+    for (int64_t s = 0; s < t.tiles; s++, from_a += t.a_step, from_b += t.b_step, c += step) {
         __m512 acc[MR][3];
-        const float *a = t.a;
-        /* Its own lines next, or those below the first: beyond the last strip another thread writes. */
-        const char *next = s + 1 < t.strips ? c + 64 * SWEEP_LINES : (char *)t.c + MR * row;
+        const float *a = from_a, *b = from_b;
+        const char *next = s + 1 < t.tiles ? c + step : t.then;
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++) {
 #pragma GCC unroll 3
-            for (int32_t v = 0; v < SWEEP; v++) acc[i][v] = _mm512_setzero_ps();
+            for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
 #pragma GCC unroll 3
-            for (int32_t v = 0; v < SWEEP_LINES; v++)
+            for (int32_t v = 0; v < vectors * SWEEP_SIZE / 4; v++)
                 if (!stream) __builtin_prefetch(next + i * row + 64 * v, 1);
         }
-        for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * SWEEP) dense_step(SWEEP, a, b, acc);
+        for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * vectors) dense_step(vectors, a, b, acc);
 #pragma GCC unroll 8
-        for (int32_t i = 0; i < MR; i++) {
-#if defined(TILE_HALF)
-            __m512 line[1] = {(__m512)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0])};
-#else
-            __m512 *line = acc[i];
-#endif
-#pragma GCC unroll 3
-            for (int32_t v = 0; v < SWEEP_LINES; v++)
-                if (stream) _mm512_stream_ps((void *)(c + i * row + 64 * v), line[v]);
-                else _mm512_storeu_ps(c + i * row + 64 * v, line[v]);
-        }
+        for (int32_t i = 0; i < MR; i++) sweep_row(vectors, stream, acc[i], c + i * row);
     }
 }
 
-ISA static void sweep(const struct wn__gemm_sweep *t)
+#define SWEEP(NAME, VECTORS, STREAM)                                                                                   \
+    ISA static void NAME(const struct wn__gemm_sweep *t)                                                               \
+    {                                                                                                                  \
+        sweep_of(t, VECTORS, STREAM);                                                                                  \
+    }
+SWEEP(sweep_3, 3, 0)
+SWEEP(stream_3, 3, 1)
+#if defined(TILE_HALF)
+SWEEP(sweep_2, 2, 0)
+SWEEP(stream_2, 2, 1)
+#endif
+
+static void sweep(const struct wn__gemm_sweep *t)
 {
-    if (t->stream) sweep_of(t, 1);
-    else sweep_of(t, 0);
+#if defined(TILE_HALF)
+    if (t->n == 32) {
+        (t->stream ? stream_2 : sweep_2)(t);
+        return;
+    }
+#endif
+    (t->stream ? stream_3 : sweep_3)(t);
 }
 
 /* 8 rows of 16 in registers: r[i] is then steps 2 i and 2 i + 1 of all rows. Lanes of four steps turn, then go where
