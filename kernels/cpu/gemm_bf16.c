@@ -54,6 +54,31 @@ static int64_t up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* ---- panels ------------------------------------------------------------------------------------------- */
+
+/* Element (k, column) of the block's b; *ld as wn__gemm_b_at says. */
+static const uint16_t *b_at(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t *ld)
+{
+    return q->b + wn__gemm_b_at(w->p, 0, k, column, ld);
+}
+
+static uint16_t *c_at(const struct job *w, const struct block *q, int64_t row, int64_t column, int64_t *ld)
+{
+    return q->c + wn__gemm_c_at(w->p, 0, row, column, ld);
+}
+
+/* Columns stand in panels: the forward's of b, dW's of c. A strip is a panel or a part of one. */
+static int32_t column_panels(const struct wn__gemm *p)
+{
+    return (p->b_panels && p->bj == 1) || p->c_panels;
+}
+
+/* Words of k that a stretch is a multiple of: whole panels where k stands in them, as dX's does. */
+static int64_t k_unit(const struct job *w)
+{
+    return w->p->b_panels && w->p->bk == 1 ? WN_PANEL / w->kernel->per : 16;
+}
+
 /* ---- the portable kernel ---------------------------------------------------------------------------- */
 
 static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
@@ -104,30 +129,45 @@ static void finish_swapped(const struct job *w, const struct block *q, const flo
     wn__gemm_map(p, q->batch, q->row0, q->row1, column, n);
 }
 
+/* A piece of a stretch of k, steps [k, k + kc), along which rows of b run unbroken: sums += for n columns from `column`
+ * on. packed: a' from step k on, strips `apart` words apart. next: where b is read after this. */
+static void run_swapped_piece(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t k,
+                              int64_t apart, const float *packed, const uint16_t *next, struct wn__gemm_tile t)
+{
+    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, ld;
+    const float *b = (const float *)(const void *)b_at(w, q, k * w->kernel->per, column, &ld);
+    float *sums = t.c;
+    t.ai = ld / w->kernel->per;
+    t.first = k == 0;
+    for (int64_t i = 0; i < n; i += mr) {
+        t.m = least(n - i, mr);
+        t.a = b + i * t.ai;
+        wn__gemm_along(&t, i + mr < n ? t.a + mr * t.ai : (const float *)(const void *)next);
+        for (int64_t row = 0, strip = 0; row < rows; row += t.n, strip += apart) {
+            t.b = packed + strip;
+            t.c = sums + i * t.ldc + row;
+            w->kernel->tile(&t);
+        }
+    }
+}
+
+/* Columns [column, column + n) of c, all rows of the block. */
 static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
     float packed[SWAP_PACKED] __attribute__((aligned(64)));
     float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t rows = q->row1 - q->row0, wide = up(rows, width), words = p->k / w->kernel->per;
-    int64_t step = SWAP_PACKED / wide / 16 * 16, mr = w->kernel->mr, bj = p->bj / w->kernel->per;
-    const float *b = (const float *)(const void *)(q->b + column * p->bj);
+    int64_t per = w->kernel->per, wide = up(q->row1 - q->row0, width), words = p->k / per;
+    int64_t step = SWAP_PACKED / wide / k_unit(w) * k_unit(w), whole = p->b_panels ? k_unit(w) : step;
+    struct wn__gemm_tile t = {.ak = 1, .bk = width, .n = width, .c = sums, .ldc = wide}; /* zeros beyond the rows */
     for (int64_t k = 0; k < words; k += step) {
         int64_t kc = least(words - k, step);
         pack_swapped(w, q, k, kc, width, packed);
-        struct wn__gemm_tile t = {.kc = kc, .ai = bj, .ak = 1, .bk = width, .ldc = wide, .first = k == 0};
-        for (int64_t i = 0; i < n; i += mr) {
-            t.m = least(n - i, mr);
-            t.a = b + i * bj + k;
-            const float *next = t.a + mr * bj;
-            if (i + mr >= n) next = k + kc < words ? b + k + kc : b + n * bj;
-            wn__gemm_along(&t, next);
-            for (int64_t row = 0; row < rows; row += width) {
-                t.b = packed + row * kc;
-                t.c = sums + i * wide + row;
-                t.n = width; /* zeros beyond the rows */
-                w->kernel->tile(&t);
-            }
+        for (int64_t s = 0; s < kc; s += whole) {
+            t.kc = least(kc - s, whole);
+            int64_t after = k + s + t.kc, last = after == words, ld;
+            const uint16_t *next = b_at(w, q, last ? 0 : after * per, last ? column + n : column, &ld);
+            run_swapped_piece(w, q, column, n, k + s, kc * width, packed + s * width, next, t);
         }
     }
     finish_swapped(w, q, sums, wide, column, n);
@@ -177,6 +217,7 @@ static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
 /* What a stretch's tiles touch while they compute. */
 struct ahead {
     const uint16_t *strip, *rows; /* the next strip of B; the next stretch of A when it is to be packed, else NULL */
+    int64_t tiles;                /* that share the strip */
     int64_t parts, given;         /* of rows: quarters of its steps, two lines of each; given: touched already */
 };
 
@@ -189,14 +230,21 @@ static void touch_rows(const struct job *w, const uint16_t *from, int64_t row, i
     t->ahead_near = 0;
 }
 
+/* Tile number i's share of the next strip: a quarter of it, or of what lies dense a line a step, or a panel. */
+static void touch_strip(const struct job *w, const uint16_t *strip, int64_t i, struct wn__gemm_tile *t)
+{
+    const struct wn__gemm *p = w->p;
+    if (p->b_panels) touch_rows(w, strip + i * (p->bj == 1 ? t->kc * 32 : p->n * WN_PANEL), 64, 0, t);
+    else if (p->bk == 1) touch_rows(w, strip + i * (t->kc * w->kernel->per / 4), p->bj, 0, t);
+    else touch_rows(w, strip, p->bk, i, t);
+}
+
 /* Tile number i of a strip: first the next strip of B, then the next stretch of A, then the next tile's rows of A. */
 static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct wn__gemm_tile *t)
 {
     const struct wn__gemm *p = w->p;
-    if (p->bk == 1 && i < 4) {
-        touch_rows(w, to->strip + i * (t->kc * w->kernel->per / 4), p->bj, 0, t);
-    } else if (p->bk != 1 && i < 4) {
-        touch_rows(w, to->strip, p->bk, i, t);
+    if (i < to->tiles) {
+        touch_strip(w, to->strip, i, t);
     } else if (to->rows && to->given < to->parts) {
         touch_rows(w, to->rows + (to->given >> 2) * 64, p->ak, to->given & 3, t);
         to->given++;
@@ -208,39 +256,85 @@ static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct 
     }
 }
 
-/* One stretch of k of a block: every strip of B in turn. t says where A and the sums are. */
-static void run_strips(const struct job *w, const struct block *q, int64_t k, int32_t last, struct wn__gemm_tile t)
+/* n columns of a stretch of k, packed: words [k, k + kc). */
+static void pack_strip(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t column, int64_t n,
+                       int64_t width, float *to)
+{
+    const int32_t turned = w->p->bk == 1;
+    int64_t per = w->kernel->per, whole = w->p->b_panels && turned ? k_unit(w) : kc, ld;
+    for (int64_t end = k + kc; k < end; k += whole, to += whole * width) {
+        const uint16_t *b = b_at(w, q, k * per, column, &ld);
+        w->kernel->pack(b, turned ? ld : 1, turned ? 1 : ld, n, least(w->p->k - k * per, whole * per), width, to);
+    }
+}
+
+/* All rows of a block by one strip of B, words [k, k + t.kc) of n columns: t says where A and the sums are. */
+static void run_strip(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t width,
+                      int64_t group, struct ahead *ahead, float *packed, struct wn__gemm_tile t)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, ld;
+    int32_t copy = w->in_place && p->bk != 1, half = per > 1 && k + t.kc == (p->k + per - 1) / per;
+    const float *b = (const float *)(const void *)b_at(w, q, k * per, column, &ld);
+    uint16_t *c = c_at(w, q, q->row0, column, &t.half_ld);
+    const float *a = t.a;
+    float *sums = t.c;
+    t.first = k == 0;
+    t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
+    if (!copy) pack_strip(w, q, k, t.kc, column, t.n, width, packed);
+    for (int64_t i = 0; i < rows; i += mr) {
+        t.copy = copy && i == 0 ? packed : NULL; /* the first tile packs it */
+        t.b = t.copy ? b : packed;
+        t.bk = t.copy ? ld : copy ? nr : width;
+        t.a = a + i / mr * group;
+        t.c = sums + i * t.ldc;
+        t.half = half ? c + i * t.half_ld : NULL;
+        t.m = least(rows - i, mr);
+        look_ahead(w, ahead, i / mr, &t);
+        w->kernel->tile(&t);
+    }
+}
+
+/* One stretch of k of a block, words [k, k + kc): every strip of B in turn, in pieces of t.kc words. */
+static void run_strips(const struct job *w, const struct block *q, int64_t k, int64_t kc, struct wn__gemm_tile t)
 {
     float packed_b[B_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t strips = (columns + w->kernel->nr - 1) / w->kernel->nr, width = up((columns + strips - 1) / strips, 16);
-    int64_t k0 = k * w->kernel->per, steps = least(p->k - k0, t.kc * w->kernel->per), after = last ? 0 : k0 + steps;
-    int64_t group = mr * (t.ak == 1 ? t.ai : t.kc); /* words from one tile's rows of A to the next one's */
+    int64_t nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
+    int64_t strips = (columns + nr - 1) / nr, width = column_panels(p) ? nr : up((columns + strips - 1) / strips, 16);
+    int64_t group = w->kernel->mr * (t.ak == 1 ? t.ai : kc); /* words from one tile's rows of A to the next one's */
+    int64_t end = k + kc, piece = t.kc, ld;
+    const int32_t last = end * per >= p->k;
     const float *a = t.a;
     float *sums = t.c;
-    uint16_t *c = w->kernel->per > 1 && last ? q->c + q->row0 * p->n : NULL;
-    struct ahead ahead = {.parts = 4 * (rows / 64 + 1)};
-    if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + after * p->ak;
-    int32_t copy = w->in_place && p->bk != 1; /* the first tile of a strip packs it */
+    struct ahead ahead = {.tiles = 4, .parts = 4 * (rows / 64 + 1)};
+    if (p->b_panels) ahead.tiles = p->bj == 1 ? 3 : t.kc / k_unit(w);
+    if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + (last ? 0 : end * per) * p->ak;
     for (int64_t column = q->column0; column < q->column1; column += width) {
-        const uint16_t *b = q->b + column * p->bj + k0 * p->bk;
         t.n = least(q->column1 - column, width);
-        t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
-        if (!copy) w->kernel->pack(b, p->bj, p->bk, t.n, steps, width, packed_b);
-        ahead.strip = b + width * p->bj;
-        if (column + width >= q->column1) ahead.strip = q->b + (last ? q->column1 : q->column0) * p->bj + after * p->bk;
-        for (int64_t i = 0; i < rows; i += mr) {
-            t.copy = copy && i == 0 ? packed_b : NULL;
-            t.b = t.copy ? (const float *)(const void *)b : packed_b;
-            t.bk = t.copy ? p->bk : copy ? w->kernel->nr : width;
-            t.a = a + i / mr * group;
-            t.c = sums + i * t.ldc + column - q->column0;
-            t.half = c ? c + i * p->n + column : NULL;
-            t.m = least(rows - i, mr);
-            look_ahead(w, &ahead, i / mr, &t);
-            w->kernel->tile(&t);
+        for (int64_t at = k; at < end || at == k; at += piece) {
+            t.kc = least(end - at, piece);
+            ahead.strip = b_at(w, q, (at + piece) * per, column, &ld);
+            if (at + t.kc == end) ahead.strip = b_at(w, q, k * per, column + width, &ld);
+            if (at + t.kc == end && column + width >= q->column1)
+                ahead.strip = b_at(w, q, last ? 0 : end * per, last ? q->column1 : q->column0, &ld);
+            t.a = a + (at - k) * t.ak;
+            t.c = sums + column - q->column0;
+            run_strip(w, q, at, column, width, group, &ahead, packed_b, t);
         }
+    }
+}
+
+/* The sums of a block, rounded where the tiles do not: c's rows go on for `width` columns. */
+static void round_block(const struct job *w, const struct block *q, const float *sums, int64_t ldc)
+{
+    const struct wn__gemm *p = w->p;
+    int64_t rows = q->row1 - q->row0, width = p->c_panels ? WN_PANEL : q->column1 - q->column0, ld;
+    for (int64_t column = q->column0; column < q->column1; column += width, sums += width) {
+        uint16_t *c = c_at(w, q, q->row0, column, &ld);
+        const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
+        for (int64_t i = 0; i < rows; i++)
+            round_row(sums + i * ldc, bias, least(q->column1 - column, width), c + i * ld);
     }
 }
 
@@ -249,25 +343,24 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     float sums[SUMS] __attribute__((aligned(64)));
     float packed_a[A_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0;
+    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w), most = STEPS / unit * unit;
     int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t stretches = (words + STEPS - 1) / STEPS, step = stretches ? up((words + stretches - 1) / stretches, 16) : 0;
-    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .half_ld = p->n};
+    int64_t stretches = (words + most - 1) / most,
+            piece = stretches ? up((words + stretches - 1) / stretches, unit) : 1;
+    int64_t step = piece; /* a panel is read on and on while what is packed of A lasts */
+    if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / up(rows, w->kernel->mr) / piece * piece;
+    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .kc = piece};
     t.ai = direct ? p->ai / per : 1;
     t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */
         const uint16_t *a = q->a + q->row0 * p->ai + k * per * p->ak;
-        t.first = k == 0;
-        t.kc = least(words - k, step);
+        int64_t kc = least(words - k, step);
         t.a = direct ? (const float *)(const void *)a : packed_a;
-        if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, least(p->k - k * per, t.kc * per), w->kernel->mr, packed_a);
-        run_strips(w, q, k, k + t.kc == words, t);
-        k += t.kc;
+        if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, least(p->k - k * per, kc * per), w->kernel->mr, packed_a);
+        run_strips(w, q, k, kc, t);
+        k += kc;
     } while (k < words);
-    if (per > 1) return; /* the tiles rounded */
-    const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + q->column0 : NULL;
-    for (int64_t i = 0; i < rows; i++)
-        round_row(sums + i * t.ldc, bias, columns, q->c + (q->row0 + i) * p->n + q->column0);
+    if (per == 1) round_block(w, q, sums, t.ldc); /* else the tiles did */
 }
 
 static void run_general(const struct job *w, const struct block *q)
@@ -316,7 +409,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                                      .store = store_way,
                                      .aim = aim};
     struct wn__gemm_way brief = few;
-    brief.nr = SHORT_WIDTH;
+    brief.nr = column_panels(p) ? WN_PANEL : SHORT_WIDTH;
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -329,7 +422,8 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (w->in_place && p->bk != 1 && p->k > 0 && is_few(q.row1 - q.row0)) wn__gemm_few(&few, &t);
+        else if (w->in_place && p->bk != 1 && !p->c_panels && p->k > 0 && is_few(q.row1 - q.row0))
+            wn__gemm_few(&few, &t);
         else if (w->brief) wn__gemm_short(&brief, &t, w->stream);
         else run_general(w, &q);
     }
@@ -345,7 +439,8 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     w.brief = kernel.per == 2 && !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
     w.cut = wn__gemm_cut(p, kernel.mr, LINE, w.brief ? WN_GEMM_SHORT_TALL : 1);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = w.brief && p->n % SHORT_WIDTH == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
+    w.stream = w.brief && (p->c_panels || (!column_panels(p) && p->n % SHORT_WIDTH == 0)) && numel >= STREAM_LEAST &&
+               (uintptr_t)p->c % 64 == 0;
     wn__parallel_tasks(w.cut.tasks, w.cut.grain, run_tasks, &w);
     return WN_OK;
 }
