@@ -12,8 +12,8 @@
 #define WN_API __attribute__((visibility("default")))
 #else
 #define WN_API
-struct wn_type { int32_t dtype; int32_t ndim; int64_t dim[8]; };
-struct wn_attrs { int32_t n; int32_t dtype; int64_t i[8]; double f[2]; };
+struct wn_type { int32_t dtype; int16_t ndim, layout; int64_t dim[8]; };
+struct wn_attrs { int32_t n; int16_t dtype, layout; int64_t i[8]; double f[2]; };
 #endif
 
 /* ---- the library ------------------------------------------------------------------------------------ */

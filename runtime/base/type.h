@@ -12,14 +12,14 @@ enum wn_dtype { WN_F32, WN_F64, WN_I32, WN_U8, WN_I8, WN_BF16, WN_F16, WN_DTYPE_
 
 struct wn_type {
     int32_t dtype;
-    int32_t ndim;
+    int16_t ndim, layout; /* layout: layout.h */
     int64_t dim[WN_MAX_DIMS];
 };
 
 /* Structural attributes of an op application; part of a plan's key. What i and f mean: op.def. */
 struct wn_attrs {
-    int32_t n;     /* how many of i are used */
-    int32_t dtype; /* creation and cast; else 0 */
+    int32_t n;             /* how many of i are used */
+    int16_t dtype, layout; /* creation and cast; else 0 */
     int64_t i[WN_MAX_DIMS];
     double f[2];
 };
