@@ -1,6 +1,7 @@
 /* Ops that rewrites make of several recorded ones (plan/rewrite.c). Each is the composition of the rules of what it
  * replaces, has no gradient (graphs are differentiated before they are rewritten), and an element of its result has
  * the bits the separate ops give. */
+#include "../base/layout.h"
 #include "helper.h"
 
 static const int32_t operands[WN_OP_COUNT] = {
@@ -205,12 +206,14 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
 }
 
-/* Room for b, packed once for all threads: (strips, k, columns of a strip) f32. */
+/* Room for b, packed once for all threads. Plain: (strips, k, columns of a strip) f32; in panels the columns of the result
+ * go in groups of what a tile takes, with nothing between them. */
 static int64_t workspace_product_update(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
     int64_t strips = (n + WN_PRODUCT_UPDATE_STRIP - 1) / WN_PRODUCT_UPDATE_STRIP;
-    return t->kind == WN_TARGET_CPU ? strips * WN_PRODUCT_UPDATE_STRIP * k * (int64_t)sizeof(float) : 0;
+    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_PRODUCT_UPDATE_STRIP;
+    return t->kind == WN_TARGET_CPU ? columns * k * (int64_t)sizeof(float) : 0;
 }
 
 const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL,

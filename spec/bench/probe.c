@@ -186,7 +186,7 @@ static double sweep_of(lanes *const *in, lanes *const *out, int reads, int write
     if (reads == R && writes == W)                                                                                     \
         return past_caches ? sweep(in, out, R, W, 1, begin, end) : sweep(in, out, R, W, 0, begin, end);
     MIX(0, 1) MIX(1, 0) MIX(1, 1) MIX(2, 0) MIX(2, 1) MIX(3, 0) MIX(3, 1) MIX(3, 2) MIX(3, 3) MIX(4, 1) MIX(4, 3)
-    MIX(1, 2) MIX(1, 4)
+    MIX(1, 2) MIX(1, 4) MIX(2, 2)
 #undef MIX
     return 0;
 }

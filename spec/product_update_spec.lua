@@ -1,0 +1,66 @@
+-- PRODUCT_UPDATE beyond its records in spec/cases: by every tile, also those that a newer one hides on this machine, with
+-- the cells plain and in panels, against a product and an update one after the other, bit for bit.
+local helper = require 'spec.helper'
+local ffi = require 'ffi'
+local id = require('wane.op').id
+
+ffi.cdef [[
+int products_level(int wanted);
+int64_t product_updates_wrong(int threads, int layout, int op, int n_cells, int64_t m, int64_t n, int64_t k, int flip_a,
+                              int flip_b);
+]]
+
+local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512' }
+local LAYOUT = { [0] = 'plain', 'panels' }
+local UPDATES = { { 'accumulate', 1 }, { 'sgd', 1 }, { 'momentum', 2 }, { 'adam', 3 } }
+
+local function build()
+    local path = os.tmpname()
+    local files = 'spec/support/product_updates.c spec/support/products.c kernels/cpu/product_update.c '
+        .. 'kernels/cpu/update.c kernels/cpu/gemm*.c kernels/cpu/walk.c kernels/cpu/stream.c '
+        .. 'kernels/cpu/parallel.c runtime/base/type.c runtime/base/status.c'
+    local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
+        .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
+        .. '-Wl,-z,defs -o %s %s -lm')
+        :format(path, files))
+    assert(code == 0, text)
+    local library = ffi.load(path)
+    os.remove(path)
+    return library
+end
+
+describe('a product that goes straight into an update', function()
+    local C
+    setup(function() C = build() end)
+
+    local function check(level, layout, update, m, n, k)
+        for case = 0, 7 do
+            local threads, flip_a, flip_b = case < 4 and 1 or 3, case % 2, math.floor(case / 2) % 2
+            local wrong = tonumber(C.product_updates_wrong(threads, layout, id[update[1]], update[2], m, n, k, flip_a,
+                flip_b))
+            assert(wrong == 0, ('%s, %s of (%d, %d) over %d rows, %s, flags %d %d, %d threads: %d wrong')
+                :format(LEVEL[level], update[1], m, n, k, LAYOUT[layout], flip_a, flip_b, threads, wrong))
+        end
+    end
+
+    for level = 0, 2 do
+        it('has the bits of both: ' .. LEVEL[level], function()
+            if C.products_level(level) ~= level then
+                pending(LEVEL[level] .. ' is not on this machine')
+                return
+            end
+            for layout = 0, 1 do
+                for u, update in ipairs(UPDATES) do
+                    for _, m in ipairs { 16, 48, 80, 112 } do
+                        for _, n in ipairs { 1, 7, 48, 131 } do
+                            for _, k in ipairs { 1, 32, 128 } do
+                                if (m / 16 + n + k) % 2 == u % 2 then check(level, layout, update, m, n, k) end
+                            end
+                        end
+                    end
+                    check(level, layout, update, 400, 531, 33)
+                end
+            end
+        end)
+    end
+end)
