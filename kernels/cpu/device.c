@@ -91,7 +91,6 @@ static int32_t cpu_sync(struct wn_device *d)
 
 struct wn_device wn__device_cpu = {.name = "cpu",
                                    .real = 1,
-                                   .weight_layout = WN_PANEL48,
                                    .alloc = cpu_alloc,
                                    .release = cpu_release,
                                    .put = cpu_put,
@@ -128,8 +127,10 @@ static void start_onednn(int32_t wish)
     struct wn__target *t = &wn__device_cpu.target;
     onednn_wish = wish;
     t->library = 0;
+    wn__device_cpu.weight_layout = WN_PANEL48;
     if (wish == WN_ONEDNN_OFF || (wish == WN_ONEDNN_AUTO && !has_amx()) || !wn__onednn_open(NULL)) return;
     t->library = 1 << WN_BF16 | (wish == WN_ONEDNN_ON ? 1 << WN_F32 : 0);
+    wn__device_cpu.weight_layout = WN_PLAIN; /* it reads no panels of ours */
     t->library_scratch = (int64_t)SCRATCH_A_THREAD * wn_cpu_threads();
 }
 

@@ -97,7 +97,6 @@ static int32_t meta_depot_wait(struct wn_device *d, struct wn_depot *depot, int3
 }
 
 struct wn_device wn__device_meta = {.name = "meta",
-                                    .weight_layout = WN_PANEL48,
                                     .alloc = meta_alloc,
                                     .release = meta_release,
                                     .put = meta_put,

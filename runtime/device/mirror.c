@@ -112,7 +112,6 @@ static void mirror_depot_stop(struct wn_device *d, struct wn_depot *depot)
 struct wn_device wn__device_mirror = {.name = "mirror",
                                       .real = 1,
                                       .hidden = 1,
-                                      .weight_layout = WN_PANEL48,
                                       .alloc = mirror_alloc,
                                       .release = mirror_release,
                                       .put = mirror_put,

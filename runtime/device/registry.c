@@ -9,6 +9,7 @@ int32_t wn__device_start(int32_t onednn)
     wn__cpu_start(onednn);
     wn__device_mirror.threads = wn__device_meta.threads = wn__device_cpu.threads;
     wn__device_mirror.target = wn__device_meta.target = wn__device_cpu.target;
+    wn__device_mirror.weight_layout = wn__device_meta.weight_layout = wn__device_cpu.weight_layout;
     return WN_OK;
 }
 
