@@ -191,7 +191,7 @@ static struct wn_desc plain_product(const struct wn_desc *d)
 {
     struct wn_desc p = *d;
     if (d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP || d->in[0].ndim > 2 || d->in[1].ndim > 2) return p;
-    p.out = (struct wn_type){.dtype = d->out.dtype, .ndim = 2};
+    p.out = (struct wn_type){.dtype = d->out.dtype, .ndim = 2, .layout = d->out.layout};
     p.out.dim[0] = d->in[0].dim[d->attrs.i[0] != 0];
     p.out.dim[1] = d->in[1].dim[d->attrs.i[1] == 0];
     return p;
