@@ -189,6 +189,15 @@ describe('a weight in panels', function()
         assert.is_true(count(p, 'relayout') >= 2) -- the copy, and its gradient back
     end)
 
+    it('is never kept as a plain copy: the copy is made again where the backward reads it', function()
+        local m, v = nn.Linear(64, 96), nn.Parameter(wane.randn(64, 8))
+        local p = wane.plan(function() return m.weight:matmul(v):relu():sum():backward() end)
+        for _, r in ipairs(p:residuals()) do assert.are_not.equal('relayout', r.op) end
+        local n = 0
+        for _, step in ipairs(p:schedule()) do n = n + (step.what == 'run' and step.op == 'relayout' and 1 or 0) end
+        assert.equal(3, n) -- forward, for the gradient of v, and the gradient of W back
+    end)
+
     -- Every way an op can meet it: the value and the gradient of what it gives are those of a plain weight.
     local READERS = {
         transposed = function(w) return w:t() end,

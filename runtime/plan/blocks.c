@@ -1,6 +1,6 @@
 /* Blocks and residuals, found in the graph and nowhere declared.
  *
- * A residual is a forward value that a backward node reads - but for a state cast to another type, which is as near as
+ * A residual is a forward value that a backward node reads - but for a state in another type or layout, which is as near as
  * the state itself: it is issued again wherever a stretch reads it, so no policy is asked about it. A cut is a place in
  * record order that at most one computed value crosses. A block starts at a cut where a stretch with a state of its own
  * begins, and at every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut
@@ -19,12 +19,13 @@ int32_t wn__form_storage(const struct wn__form *f, int32_t node)
     return node;
 }
 
-/* A cast that was asked for, or is there already, is a value like any other. */
+/* A cast or a relayout that was asked for, or is there already, is a value like any other. */
 static void find_reissued(struct wn__form *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
         struct wn__pnode *p = &f->node[i];
-        if (!wn__pnode_is_forward(p) || p->op != WN_OP_CAST || p->result >= 0 || p->is_given) continue;
+        if (!wn__pnode_is_forward(p) || p->result >= 0 || p->is_given) continue;
+        if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;
         p->is_reissued = f->node[wn__form_storage(f, wn__form_in(f, i, 0))].leaf == WN_LEAF_CELL;
     }
 }

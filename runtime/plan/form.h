@@ -29,7 +29,7 @@ struct wn__pnode {
     uint8_t is_given;    /* held already, though it has inputs */
     uint8_t is_residual, is_boundary, needs_grad;
     uint8_t is_read_whole; /* some backward node reads more of it than whether its elements are above 0 */
-    uint8_t is_reissued;   /* a state cast to another type: issued again where it is read, never kept */
+    uint8_t is_reissued;   /* a state in another type or layout: issued again where it is read, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;

@@ -48,4 +48,12 @@ return {
         spec = 'spec/layout_spec.lua',
         filter = 'whatever the optimizer: f64',
     },
+    {
+        name = 'plain copies of a weight are kept for the backward',
+        file = 'runtime/plan/blocks.c',
+        old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;',
+        new = 'if (p->op != WN_OP_CAST) continue;',
+        spec = 'spec/layout_spec.lua',
+        filter = 'never kept',
+    },
 }
