@@ -16,6 +16,21 @@ struct stretch {
     int32_t is_put;
 };
 
+#define COPY(SIZE)                                                                                                     \
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, SIZE);                              \
+    return
+
+/* n elements, steps of bytes apart; those of known sizes without a call each. */
+static void copy_elements(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, int64_t size)
+{
+    switch (size) {
+    case 2: COPY(2);
+    case 4: COPY(4);
+    case 8: COPY(8);
+    default: COPY((size_t)size);
+    }
+}
+
 /* Between a block, (n, width) from column `column` on, and the host. Returns how many elements the stretch has there. */
 static int64_t move_elements(const struct stretch *s, char *block, int64_t column, int64_t n, int32_t only_count)
 {
@@ -23,11 +38,13 @@ static int64_t move_elements(const struct stretch *s, char *block, int64_t colum
     for (int64_t i = 0; i < s->width; i++) {
         int64_t row = (s->row + i) * columns + column;
         int64_t from = row > s->begin ? row : s->begin, to = row + n < s->end ? row + n : s->end;
-        if (to > from) count += to - from;
-        for (int64_t e = from; e < to && !only_count; e++) {
-            char *inside = block + ((e - row) * s->width + i) * s->size, *outside = s->host + (e - s->begin) * s->size;
-            memcpy(s->is_put ? inside : outside, s->is_put ? outside : inside, (size_t)s->size);
-        }
+        if (to <= from) continue;
+        count += to - from;
+        if (only_count) continue;
+        char *inside = block + ((from - row) * s->width + i) * s->size,
+             *outside = s->host + (from - s->begin) * s->size;
+        if (s->is_put) copy_elements(inside, s->width * s->size, outside, s->size, to - from, s->size);
+        else copy_elements(outside, s->size, inside, s->width * s->size, to - from, s->size);
     }
     return count;
 }

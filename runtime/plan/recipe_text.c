@@ -200,7 +200,8 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
                               : refuse(c, "keep", "h%d is a view of what is there anyway", h);
         }
         if (c->f->node[v].is_reissued)
-            return refuse(c, "keep", "h%d is a copy of a state, cast or laid out, which is issued again where it is read", h);
+            return refuse(c, "keep",
+                          "h%d is a copy of a state, cast or laid out, which is issued again where it is read", h);
         if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->f, v))
             return refuse(c, "held", "h%d is not there: no step before it has kept it", h);
         WN_TRY(check_action(c, h, v, c->g->action[s->keep_at + k]));
