@@ -17,9 +17,9 @@
  * columns it was 1.05 and 1.4. */
 #define WIDE 4128
 
-/* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for. Three
- * and three: SGD took 0.98-0.99 of the time, momentum 1.07, Adam 1.0-1.03; four groups: momentum 1.11; one: SGD 1.03-1.05.
- * Further ahead nothing was faster (up to 16). */
+/* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for.
+ * Three and three: SGD took 0.98-0.99 of the time, momentum 1.07, Adam 1.0-1.03; four groups: momentum 1.11; one: SGD
+ * 1.03-1.05. Further ahead (up to 16) nothing was faster. */
 #define GROUPS 2
 #define AHEAD 2
 #define LINE 16 /* floats */
@@ -181,8 +181,8 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     }
 }
 
-/* Pieces of mr inputs and 16 outputs, in the order of memory, so that threads get the same of panels that are not equally
- * wide: the groups of inputs whose first piece is one of [begin, end). */
+/* Pieces of mr inputs and 16 outputs, in the order of memory, so that threads get the same of panels of unequal widths:
+ * the groups of inputs whose first piece is one of [begin, end). */
 static void run_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
