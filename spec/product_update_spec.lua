@@ -1,5 +1,5 @@
--- PRODUCT_UPDATE beyond its records in spec/cases: by every tile, also those that a newer one hides on this machine, with
--- the cells plain and in panels, against a product and an update one after the other, bit for bit.
+-- PRODUCT_UPDATE beyond its records in spec/cases: by every tile, also those that a newer one hides on this machine,
+-- with the cells plain and in panels, against a product and an update one after the other, bit for bit.
 local helper = require 'spec.helper'
 local ffi = require 'ffi'
 local id = require('wane.op').id

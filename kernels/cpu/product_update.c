@@ -17,9 +17,9 @@
  * columns it was 1.05 and 1.4. */
 #define WIDE 4128
 
-/* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for. Of 1 to
- * 16 and 1 to 16 two and two are best or within 1 % of it with SGD, momentum and Adam at 1024 and 4096; with four groups
- * momentum took 1.1 times as long. */
+/* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for.
+ * Three and three: SGD took 0.98-0.99 of the time, momentum 1.07, Adam 1.0-1.03; four groups: momentum 1.11; one: SGD
+ * 1.03-1.05. Further ahead (up to 16) nothing was faster. */
 #define GROUPS 2
 #define AHEAD 2
 #define LINE 16 /* floats */
@@ -87,9 +87,12 @@ static void pack_strips(int64_t begin, int64_t end, void *ctx)
 /* Asks for one part of what `use` will need: rows one after the other, as memory likes it. */
 static void fetch(const struct job *w, int64_t row, int64_t m, int64_t column, int64_t n, int64_t part, int64_t parts)
 {
-    for (int64_t at = m * n * part / parts / 16 * 16, end = m * n * (part + 1) / parts; at < end; at += 16)
+    int64_t at = m * n * part / parts / LINE * LINE, left = m * n * (part + 1) / parts - at;
+    for (int64_t i = at / n, j = at % n; left > 0; left -= LINE, j += LINE) {
+        if (j >= n) i++, j -= n;
         for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++)
-            wn__fetch_far((const float *)w->update.cell[c] + (row + at / n) * w->n + column + at % n, 0);
+            wn__fetch_far(w->update.cell[c], ((row + i) * w->n + column + j) * SIZE);
+    }
 }
 
 /* Groups [begin, end) of mr rows. */
@@ -100,6 +103,10 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     if (wide > WIDE) wide = WIDE;
     float sums[WN_GEMM_MR_MAX * WIDE] __attribute__((aligned(64)));
     float rows[WN_GEMM_KC * WN_GEMM_MR_MAX] __attribute__((aligned(64)));
+    struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = wide, .first = 1};
+    t.ahead_step = 64;
+    t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
+    t.ahead_near = 1;
     struct hand hand;
     take_up(w, &hand);
     for (int64_t group = begin; group < end; group++) {
@@ -110,15 +117,11 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
         for (int64_t column = 0; column < w->n; column += wide) {
             int64_t n = least(w->n - column, wide);
             for (int64_t j = 0; j < n; j += nr) {
-                struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = wide, .first = 1};
                 t.b = w->packed + (column + j) * w->k;
                 t.c = sums + j;
                 t.m = m;
                 t.n = least(n - j, nr);
                 t.ahead = (const char *)(t.b + w->k * nr); /* the next strip */
-                t.ahead_step = 64;
-                t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
-                t.ahead_near = 1;
                 fetch(w, row, m, column, n, j / nr, (n + nr - 1) / nr);
                 w->kernel->tile(&t);
             }
@@ -178,8 +181,8 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     }
 }
 
-/* Pieces of mr inputs and 16 outputs, in the order of memory, so that threads get the same of panels that are not equally
- * wide: the groups of inputs whose first piece is one of [begin, end). */
+/* Pieces of mr inputs and 16 outputs, in the order of memory, so that threads get the same of panels of unequal widths:
+ * the groups of inputs whose first piece is one of [begin, end). */
 static void run_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;

@@ -260,4 +260,18 @@ return {
         spec = 'spec/op_spec.lua',
         filter = 'pack_sign',
     },
+    {
+        name = 'the last group of a panel is read as if it were whole',
+        file = 'kernels/cpu/product_update.c',
+        old = 't.m = t.ak = least(rows - i, mr);',
+        new = 't.m = least(rows - i, t.ak = mr);',
+        spec = 'spec/product_update_spec.lua',
+    },
+    {
+        name = 'two threads take a group of a panel',
+        file = 'kernels/cpu/product_update.c',
+        old = '(begin - panel * whole + per - 1) / per : 0;',
+        new = '(begin - panel * whole) / per : 0;',
+        spec = 'spec/product_update_spec.lua',
+    },
 }
