@@ -82,8 +82,8 @@ describe('README.md', function()
         end
     end
 
-    it('has differences, offloading, packing, budgets, recipes, bf16, a resumed run, PyTorch, reports and a sweep',
-        function() assert.equal(17, count) end)
+    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, a resumed run, PyTorch, reports, a sweep',
+        function() assert.equal(18, count) end)
 
     local examples = 0
     for _, block in ipairs(blocks) do
