@@ -7,6 +7,10 @@
  *             the end;
  *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm_few.c;
  *   short k   many outputs of few steps (a layer's dW at a small batch): gemm_short.c.
+ * A weight in panels comes in where a strip of b or c is placed (wn__gemm_b_at, wn__gemm_c_at). A forward's panel is a packed
+ * strip already, so it is read where it lies; general turns a dX's strip in pieces that end at panels, and swapped (its few
+ * rows) walks all panels of a stretch side by side: one after the other, 48 steps each, the sums came and went too often, and
+ * 32 x 4096 x 4096 took 1.3 times as long.
  * The first two go block by block: all of k for as many outputs as the second cache holds, then the next ones. (k
  * outside instead, over all outputs, writes and reads c once a stretch: 1.2 to 1.5 times slower where k is 384 to 3072
  * and the caches are shared with others.)
@@ -16,7 +20,7 @@
 #include "gemm.h"
 #include "stream.h"
 
-#define LINE 16 /* floats; columns are cut at multiples: whole strips, 48, left parts of 1024 columns unequal by 6 % */
+#define LINE 16                /* floats; columns are cut at multiples: 48 left parts of 1024 columns unequal by 6 % */
 #define SWAP_ROWS 64           /* rows of A up to which swapping pays */
 #define SWAP_PACKED 65536      /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192         /* 32768: the same */
@@ -81,28 +85,54 @@ static void pack_swapped(const struct job *w, const struct block *q, int64_t k, 
     }
 }
 
-/* Steps [k, k + t.kc), which are one run in a column of b, of columns [column, column + n). t: a' in strips of t.n
- * columns, the next one `strip` floats on; the sums. */
-static void swap_steps(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t n, int64_t strip,
-                       struct wn__gemm_tile t)
+/* Steps of k from `k` on: so many panels of `steps` each, `apart` floats from one to the next; plain: one. */
+struct stretch {
+    int64_t k, steps, panels, apart;
+};
+
+/* The stretch from step k on, of at most n steps. */
+static struct stretch stretch_at(const struct wn__gemm *p, int64_t k, int64_t n)
+{
+    struct stretch s = {k, p->b_panels ? wn__gemm_in_panel(k, n) : n, 1, p->n * WN_PANEL};
+    if (p->b_panels && s.steps == WN_PANEL) s.panels = n / WN_PANEL;
+    return s;
+}
+
+/* A tile over a stretch; t->a: in its first panel. */
+static void swap_tile(const struct job *w, const struct stretch *s, struct wn__gemm_tile t)
+{
+    const float *row_bias = t.row_bias;
+    if (w->kernel->across && w->p->b_panels && t.m == w->kernel->mr && s->steps == WN_PANEL) {
+        w->kernel->across(&t, s->panels, s->apart);
+        return;
+    }
+    for (int64_t i = 0; i < s->panels; i++, t.a += s->apart, t.b += t.kc * t.bk, t.first = 0) {
+        t.row_bias = i == s->panels - 1 ? row_bias : NULL;
+        w->kernel->tile(&t);
+    }
+}
+
+/* Columns [column, column + n) over a stretch. t: a' in strips of t.n columns, the next one `strip` floats on; the sums. */
+static void swap_steps(const struct job *w, const struct block *q, const struct stretch *s, int64_t column, int64_t n,
+                       int64_t strip, struct wn__gemm_tile t)
 {
     const struct wn__gemm *p = w->p;
-    int32_t last = k + t.kc == p->k;
-    int64_t mr = w->kernel->mr;
-    const float *a = q->b + wn__gemm_b_at(p, 0, k, column, &t.ai), *packed = t.b;
-    const float *after = last ? a + n * t.ai : q->b + wn__gemm_b_at(p, 0, k + t.kc, column, &(int64_t){0});
+    const int64_t mr = w->kernel->mr, end = s->k + s->panels * s->steps;
+    const float *packed = t.b, *a = q->b + wn__gemm_b_at(p, 0, s->k, column, &t.ai), *after = a + n * t.ai;
     float *sums = t.c;
+    if (end < p->k) after = q->b + wn__gemm_b_at(p, 0, end, column, &(int64_t){0});
+    t.kc = s->steps;
     t.ak = 1;
-    t.first = k == 0;
+    t.first = s->k == 0;
     for (int64_t i = 0; i < n; i += mr, sums += mr * t.ldc) {
         t.m = least(n - i, mr);
         t.a = a + i * t.ai;
-        t.row_bias = p->bias && last ? (const float *)p->bias + column + i : NULL;
+        t.row_bias = p->bias && end == p->k ? (const float *)p->bias + column + i : NULL;
         wn__gemm_along(&t, i + mr < n ? t.a + mr * t.ai : after);
         for (int64_t j = 0; j < t.ldc; j += t.n) {
             t.b = packed + j / t.n * strip;
             t.c = sums + j;
-            w->kernel->tile(&t);
+            swap_tile(w, s, t);
         }
     }
 }
@@ -119,10 +149,11 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
         int64_t kc = least(p->k - k, step);
         pack_swapped(w, q, k, kc, width, packed);
         struct wn__gemm_tile t = {.bk = width, .c = sums, .ldc = wide, .n = width}; /* zeros beyond the rows */
-        for (int64_t at = 0; at < kc; at += t.kc) {
-            t.kc = p->b_panels ? wn__gemm_in_panel(k + at, kc - at) : kc;
+        struct stretch s;
+        for (int64_t at = 0; at < kc; at += s.panels * s.steps) {
+            s = stretch_at(p, k + at, kc - at);
             t.b = packed + at * width;
-            swap_steps(w, q, k + at, column, n, kc * width, t);
+            swap_steps(w, q, &s, column, n, kc * width, t);
         }
     }
     w->kernel->transpose(sums, wide, n, rows, q->c + q->row0 * p->n + column, p->n);
@@ -257,9 +288,9 @@ static void touch_strip(const struct wn__gemm *p, const struct ahead *to, int64_
     const float *b = to->b + wn__gemm_b_at(p, 0, to->k, to->column, &ld);
     if (p->b_panels && p->bk == 1) { /* a run of each panel */
         int64_t k = least(to->k + i * WN_PANEL, p->k - 1);
-        touch_rows(to->b + wn__gemm_b_at(p, 0, k, to->column, &ld), 4 * LINE, t);
+        touch_rows(to->b + wn__gemm_b_at(p, 0, k, to->column, &ld), WN_GEMM_FAR_STEPS * LINE, t);
     } else if (p->b_panels) { /* one run */
-        touch_rows(b + i * t->kc * LINE, 4 * LINE, t);
+        touch_rows(b + i * t->kc * LINE, WN_GEMM_FAR_STEPS * LINE, t);
     } else if (p->bk == 1) { /* half of what a row has, of some of its rows */
         touch_rows(b + (i >> 1) * quarter * ld + (i & 1) * 2 * quarter, ld, t);
     } else {
@@ -373,6 +404,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                                      .nr = w->kernel->nr,
                                      .per = 1,
                                      .size = sizeof(float),
+                                     .direct = 1,
                                      .carry = w->kernel->carry,
                                      .sweep = w->kernel->sweep,
                                      .tile = w->kernel->tile,
@@ -380,6 +412,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                                      .pack_b = pack_way_b,
                                      .store = store_way,
                                      .aim = aim};
+    const int32_t few = p->bk != 1 && p->k > 0 && (p->b_panels || w->kernel->carry);
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -392,7 +425,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (p->bk != 1 && w->kernel->carry && p->k > 0 && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&way, &t);
+        else if (few && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&way, &t);
         else if (w->brief) wn__gemm_short(&way, &t, w->stream);
         else run_general(w, &q);
     }

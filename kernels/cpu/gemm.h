@@ -164,6 +164,9 @@ struct wn__gemm_sweep {
 struct wn__gemm_kernel {
     int32_t mr, nr; /* nr: a multiple of 16 */
     void (*tile)(const struct wn__gemm_tile *t);
+    /* A tile whose rows of a (mr of them, along memory) go on in `panels` panels of 48 rows, `apart` words from one to the
+     * next; kc: steps in one of them. t->n is a multiple of 16. Touched: as much as it reads, from `ahead` on. Or NULL. */
+    void (*across)(const struct wn__gemm_tile *t, int64_t panels, int64_t apart);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL */
@@ -178,6 +181,7 @@ struct wn__gemm_way {
     const struct wn__gemm *p;
     const void *job;           /* of whoever asks */
     int64_t mr, nr, per, size; /* columns of a strip; steps of k in a word; bytes of an element */
+    int32_t direct;            /* tiles read b's panels where they lie */
     void (*carry)(const struct wn__gemm_carry *t);
     void (*sweep)(const struct wn__gemm_sweep *t);
     void (*tile)(const struct wn__gemm_tile *t);
@@ -190,7 +194,8 @@ struct wn__gemm_way {
 };
 
 #define WN_GEMM_FEW 64 /* rows of A up to which it pays to read B once, as it lies */
-/* gemm_few.c. part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0. */
+/* gemm_few.c. part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0; carry, or b in
+ * panels and direct. */
 void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part);
 /* gemm_short.c. p->k: at most WN_GEMM_SHORT steps, and not 0; no map. stream: as a tile's. */
 #define WN_GEMM_SHORT 64

@@ -131,7 +131,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx2(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, NULL, transpose, NULL, NULL};
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
 }
 #else

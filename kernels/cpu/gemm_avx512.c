@@ -47,7 +47,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx512(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, carry, sweep};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, across, transpose, carry, sweep};
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("fma"))
         return NULL;

@@ -52,6 +52,6 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
 
 const struct wn__gemm_kernel *wn__gemm_plain(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, transpose, NULL, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, tile, NULL, transpose, NULL, NULL};
     return &kernel;
 }

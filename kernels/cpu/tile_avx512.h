@@ -16,6 +16,11 @@
 #define MR 8
 #define NR 48
 _Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
+#if defined(TILE_HALF)
+#define PANEL_STEPS (WN_PANEL / 2)
+#else
+#define PANEL_STEPS WN_PANEL
+#endif
 #define ISA __attribute__((target(TILE_ISA)))
 #define ISA_INLINE static inline __attribute__((always_inline, target(TILE_ISA)))
 
@@ -229,6 +234,28 @@ ISA_INLINE void along_of(const struct wn__gemm_tile *t, const int32_t vectors)
     store_tile(t, vectors, 1, acc);
 }
 
+/* A whole tile whose rows of a lie side by side in each of some panels: one pointer walks a panel. */
+ISA_INLINE void across_of(const struct wn__gemm_tile *t, const int32_t vectors, int64_t panels, int64_t apart)
+{
+    __m512 acc[MR][3];
+    load_tile(t, vectors, 1, acc);
+    const float *b = t->b, *panel = t->a;
+    const char *ahead = t->ahead;
+    const int64_t bk = t->bk;
+    for (; panels > 0; panels--, panel += apart, ahead += 4 * apart)
+        for (int64_t k = 0; k < PANEL_STEPS; k += 8) {
+            const float *row[MR];
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) row[i] = panel + i * PANEL_STEPS + k;
+#pragma GCC unroll 8
+            for (int32_t q = 0; q < 8; q++, b += bk) { /* as many lines as they take, two steps each */
+                if (q % 2 == 0) _mm_prefetch(ahead + 32 * (k + q), _MM_HINT_T0);
+                step_of(vectors, row, q, b, acc);
+            }
+        }
+    store_tile(t, vectors, 1, acc);
+}
+
 #define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
     ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
     {                                                                                                                  \
@@ -255,6 +282,21 @@ TILE(copy_3, 3, 1, 0)
 ALONG(along_1, 1)
 ALONG(along_2, 2)
 ALONG(along_3, 3)
+
+#define ACROSS(NAME, VECTORS)                                                                                          \
+    ISA static void NAME(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)                                 \
+    {                                                                                                                  \
+        across_of(t, VECTORS, panels, apart);                                                                          \
+    }
+ACROSS(across_1, 1)
+ACROSS(across_2, 2)
+ACROSS(across_3, 3)
+
+static inline void across(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)
+{
+    static void (*const of[3])(const struct wn__gemm_tile *, int64_t, int64_t) = {across_1, across_2, across_3};
+    of[t->n / 16 - 1](t, panels, apart);
+}
 
 static void tile(const struct wn__gemm_tile *t)
 {
@@ -425,74 +467,5 @@ static void sweep(const struct wn__gemm_sweep *t)
     (t->stream ? stream_3 : sweep_3)(t);
 }
 
-/* 8 rows of 16 in registers: r[i] is then steps 2 i and 2 i + 1 of all rows. Lanes of four steps turn, then go where
- * they belong. */
-ISA_INLINE void transpose8(__m512 r[8])
-{
-    __m512 t[8];
-#pragma GCC unroll 2
-    for (int32_t i = 0; i < 2; i++) {
-        __m512d p = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * i], r[4 * i + 1]));
-        __m512d q = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * i + 2], r[4 * i + 3]));
-        __m512d u = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * i], r[4 * i + 1]));
-        __m512d v = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * i + 2], r[4 * i + 3]));
-        t[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q));
-        t[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
-        t[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(u, v));
-        t[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u, v));
-    }
-#pragma GCC unroll 2
-    for (int32_t i = 0; i < 2; i++) {
-        __m512 p = _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 4], 0x44);
-        __m512 q = _mm512_shuffle_f32x4(t[2 * i + 1], t[2 * i + 5], 0x44);
-        __m512 u = _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 4], 0xee);
-        __m512 v = _mm512_shuffle_f32x4(t[2 * i + 1], t[2 * i + 5], 0xee);
-        r[i] = _mm512_shuffle_f32x4(p, q, 0x88);
-        r[i + 2] = _mm512_shuffle_f32x4(p, q, 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(u, v, 0x88);
-        r[i + 6] = _mm512_shuffle_f32x4(u, v, 0xdd);
-    }
-}
-
-/* Up to 16 steps of what transpose8 made, (n, 8) at `to`. */
-ISA_INLINE void store_turned8(const __m512 r[8], int64_t n, float *to)
-{
-#pragma GCC unroll 8
-    for (int32_t q = 0; q < 8; q++)
-        if (2 * q < n) _mm512_mask_storeu_ps(to + 16 * q, 2 * q + 1 < n ? 0xffff : 0xff, r[q]);
-}
-
-/* 16 x 16 in registers: pairs, quads, then halves of rows change places. */
-ISA_INLINE void transpose16(__m512 r[16])
-{
-    __m512 t[16];
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < 4; i++) {
-        __m512d p = _mm512_castps_pd(t[4 * i]), q = _mm512_castps_pd(t[4 * i + 1]);
-        __m512d u = _mm512_castps_pd(t[4 * i + 2]), v = _mm512_castps_pd(t[4 * i + 3]);
-        r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, u));
-        r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, u));
-        r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, v));
-        r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, v));
-    }
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
+#include "square_avx512.h"
 #endif
