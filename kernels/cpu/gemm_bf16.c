@@ -19,14 +19,17 @@
 
 #define STEPS WN_GEMM_KC /* words of k a packed strip holds */
 #define SUMS 49152       /* f32 sums of a block */
-#define A_WORDS 16384    /* packed rows of A */
-#define B_WORDS WN_GEMM_B_FLOATS
+#define PANEL_STEPS 144  /* of dX's panels, whole ones; with 120 it took up to 1.03 times as long */
+#define FLAT 128         /* rows of a block when A is packed */
+#define A_WORDS (FLAT * PANEL_STEPS)
+_Static_assert(PANEL_STEPS >= STEPS && PANEL_STEPS % WN_PANEL == 0, "buffers hold a stretch; it is of whole panels");
+#define B_WORDS (PANEL_STEPS * WN_GEMM_NR_MAX)
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192    /* 32768: the same */
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
 #define FEW_LEAST 16      /* rows of A from which gemm_few.c's way pays; at 8 it takes 1.1-1.5 times as long */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
-#define TALL 512          /* rows of a block when A is read in place */
+#define TALL 512          /* ... of a block then */
 #define LINE 32           /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
 #define BLOCK_UNIT 96     /* columns of a block, at multiples: two strips, three cache lines of c */
 #define SHORT_K 32        /* k up to which a row of tiles is made in one go; at 64 its narrower strips cost 10 % ... */
@@ -388,7 +391,8 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     float sums[SUMS] __attribute__((aligned(64)));
     float packed_a[A_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w), most = STEPS / unit * unit;
+    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w);
+    int64_t most = p->b_panels && p->bk == 1 ? PANEL_STEPS : STEPS;
     int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0, pieces = (words + most - 1) / most;
     int64_t piece = words ? up((words + pieces - 1) / pieces, unit) : 1, step = piece;
     /* A panel is read on and on along k while what is packed of A lasts. */
@@ -412,7 +416,7 @@ static void run_general(const struct job *w, const struct block *q)
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
     int32_t direct = w->in_place && p->ak == 1 && rows >= DIRECT_ROWS;
-    int64_t most = direct ? TALL : A_WORDS / STEPS, parts = (rows + most - 1) / most;
+    int64_t most = direct ? TALL : FLAT, parts = (rows + most - 1) / most;
     int64_t tall = up((rows + parts - 1) / parts, mr);
     if (tall > most) tall = most / mr * mr;
     int64_t wide = SUMS / tall / BLOCK_UNIT * BLOCK_UNIT;
