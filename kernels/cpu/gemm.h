@@ -210,6 +210,16 @@ const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine h
 
 /* Operands are packed into words of 32 bits, `per` steps of k each: a pair of bf16, or one of them as a float. The
  * tile is asked as for floats, in words; c is f32 sums, `half` only where per is 2. */
+/* sums (mr, width) += b' a': b is mr columns of dX's panels, in each panel mr rows of WN_PANEL halves, dense. */
+struct wn__gemm_leap {
+    int64_t panels, apart, width; /* words from panel to panel; width: 16, 32 or 48 */
+    const float *b, *a;           /* a: (panels * WN_PANEL / 2, width), dense and packed */
+    float *sums;
+    int64_t ldc;
+    int32_t first;      /* start at zero instead of sums */
+    const float *ahead; /* what is needed next: touched, as much of each panel, as far apart */
+};
+
 struct wn__gemm_bf16_kernel {
     int32_t mr, nr, per;
     void (*tile)(const struct wn__gemm_tile *t);
@@ -218,6 +228,10 @@ struct wn__gemm_bf16_kernel {
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
     void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
+    void (*leap)(const struct wn__gemm_leap *t);   /* or NULL */
+    /* As tile, of a whole panel where it lies: b's rows dense, 48 columns, a packed; line k at ahead is touched in step k.
+     * Or NULL. */
+    void (*panel)(const struct wn__gemm_tile *t);
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */

@@ -5,7 +5,13 @@
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
  * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
  * `swapped` is gemm.c's way, `few` and `short k` have rooms of their own. An output's chain over k depends on k
- * alone; bits depend on neither cut nor thread count. */
+ * alone; bits depend on neither cut nor thread count.
+ *
+ * A weight in panels (gemm.h) goes the same ways. Its panels are not in pairs of k, since their order is that of f32.
+ * Forward: general, whatever the rows; where A is packed a tile makes the pairs itself from a whole panel (kernel.panel):
+ * with 1 to 128 rows that took 0.85-1.08 of the time of the plain layout, packed in its first tile 1.0-2.1, by `few`
+ * 1.04-1.2. dX: k lies 48 to a panel. Few rows are swapped and a tile goes on from panel to panel (kernel.leap): 0.85-0.99
+ * of the plain layout's time, where a tile of one panel took 1.6; else strips are packed a panel at a time. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
@@ -13,14 +19,17 @@
 
 #define STEPS WN_GEMM_KC /* words of k a packed strip holds */
 #define SUMS 49152       /* f32 sums of a block */
-#define A_WORDS 16384    /* packed rows of A */
-#define B_WORDS WN_GEMM_B_FLOATS
+#define PANEL_STEPS 144  /* of dX's panels, whole ones; with 120 it took up to 1.03 times as long */
+#define FLAT 128         /* rows of a block when A is packed */
+#define A_WORDS (FLAT * PANEL_STEPS)
+_Static_assert(PANEL_STEPS >= STEPS && PANEL_STEPS % WN_PANEL == 0, "buffers hold a stretch; it is of whole panels");
+#define B_WORDS (PANEL_STEPS * WN_GEMM_NR_MAX)
 #define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
 #define SWAP_SUMS 8192    /* 32768: the same */
 #define SWAP_ROWS 64      /* rows of A up to which swapping pays */
 #define FEW_LEAST 16      /* rows of A from which gemm_few.c's way pays; at 8 it takes 1.1-1.5 times as long */
 #define DIRECT_ROWS 192   /* rows of A from which it is read in place */
-#define TALL 512          /* rows of a block when A is read in place */
+#define TALL 512          /* ... of a block then */
 #define LINE 32           /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
 #define BLOCK_UNIT 96     /* columns of a block, at multiples: two strips, three cache lines of c */
 #define SHORT_K 32        /* k up to which a row of tiles is made in one go; at 64 its narrower strips cost 10 % ... */
@@ -102,7 +111,7 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
     if (own) return *own;
     const struct wn__gemm_kernel *f32 = wn__gemm_best();
-    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL, NULL};
+    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL, NULL, NULL, NULL};
 }
 
 /* ---- swapped --------------------------------------------------------------------------------------- */
@@ -129,25 +138,65 @@ static void finish_swapped(const struct job *w, const struct block *q, const flo
     wn__gemm_map(p, q->batch, q->row0, q->row1, column, n);
 }
 
-/* A piece of a stretch of k, steps [k, k + kc), along which rows of b run unbroken: sums += for n columns from `column`
- * on. packed: a' from step k on, strips `apart` words apart. next: where b is read after this. */
-static void run_swapped_piece(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t k,
-                              int64_t apart, const float *packed, const uint16_t *next, struct wn__gemm_tile t)
+/* Columns [column, column + n) by a stretch of k from word k on: sums (n, ldc) += b' a'; a' in strips of `width`, `apart`
+ * words from one to the next. next: where b is read after that. */
+struct swap {
+    const struct job *w;
+    const struct block *q;
+    int64_t column, n, k, width, apart, ldc;
+    const float *packed;
+    float *sums;
+    const uint16_t *next;
+};
+
+/* Words [k, k + kc), along which rows of b run unbroken, of columns `from` on. */
+static void run_swapped_piece(const struct swap *o, int64_t k, int64_t kc, int64_t from)
 {
-    int64_t mr = w->kernel->mr, rows = q->row1 - q->row0, ld;
-    const float *b = (const float *)(const void *)b_at(w, q, k * w->kernel->per, column, &ld);
-    float *sums = t.c;
+    const struct job *w = o->w;
+    int64_t mr = w->kernel->mr, ld;
+    const float *b = (const float *)(const void *)b_at(w, o->q, k * w->kernel->per, o->column, &ld);
+    struct wn__gemm_tile t = {.kc = kc, .ak = 1, .bk = o->width, .n = o->width, .ldc = o->ldc, .first = k == 0};
     t.ai = ld / w->kernel->per;
-    t.first = k == 0;
-    for (int64_t i = 0; i < n; i += mr) {
-        t.m = least(n - i, mr);
+    for (int64_t i = from; i < o->n; i += mr) {
+        t.m = least(o->n - i, mr);
         t.a = b + i * t.ai;
-        wn__gemm_along(&t, i + mr < n ? t.a + mr * t.ai : (const float *)(const void *)next);
-        for (int64_t row = 0, strip = 0; row < rows; row += t.n, strip += apart) {
-            t.b = packed + strip;
-            t.c = sums + i * t.ldc + row;
+        wn__gemm_along(&t, i + mr < o->n ? t.a + mr * t.ai : (const float *)(const void *)o->next);
+        for (int64_t row = 0; row < o->ldc; row += o->width) {
+            t.b = o->packed + row / o->width * o->apart + (k - o->k) * o->width;
+            t.c = o->sums + i * o->ldc + row;
             w->kernel->tile(&t);
         }
+    }
+}
+
+/* Whole panels of k, one tile over all of them; returns how many columns: whole tiles. */
+static int64_t run_leaps(const struct swap *o, int64_t panels)
+{
+    const struct job *w = o->w;
+    int64_t mr = w->kernel->mr, ld, n = o->n / mr * mr;
+    const float *b = (const float *)(const void *)b_at(w, o->q, o->k * w->kernel->per, o->column, &ld);
+    struct wn__gemm_leap t = {.panels = panels, .width = o->width, .ldc = o->ldc, .first = o->k == 0};
+    ld /= w->kernel->per;
+    t.apart = w->p->n * ld;
+    for (int64_t i = 0; i < n; i += mr) {
+        t.b = b + i * ld;
+        t.ahead = i + mr < n ? t.b + mr * ld : (const float *)(const void *)o->next;
+        for (int64_t row = 0; row < o->ldc; row += o->width) {
+            t.a = o->packed + row / o->width * o->apart;
+            t.sums = o->sums + i * o->ldc + row;
+            w->kernel->leap(&t);
+        }
+    }
+    return n;
+}
+
+/* kc words in panels: the whole ones together, then what is left of columns and panels. */
+static void run_swapped_panels(const struct swap *o, int64_t kc)
+{
+    int64_t run = k_unit(o->w), whole = o->w->kernel->leap ? kc / run : 0, done = whole ? run_leaps(o, whole) : 0;
+    for (int64_t at = 0; at < kc; at += run) {
+        int64_t from = at < whole * run ? done : 0;
+        run_swapped_piece(o, o->k + at, least(kc - at, run), from);
     }
 }
 
@@ -157,18 +206,16 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
     float packed[SWAP_PACKED] __attribute__((aligned(64)));
     float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t per = w->kernel->per, wide = up(q->row1 - q->row0, width), words = p->k / per;
-    int64_t step = SWAP_PACKED / wide / k_unit(w) * k_unit(w), whole = p->b_panels ? k_unit(w) : step;
-    struct wn__gemm_tile t = {.ak = 1, .bk = width, .n = width, .c = sums, .ldc = wide}; /* zeros beyond the rows */
-    for (int64_t k = 0; k < words; k += step) {
-        int64_t kc = least(words - k, step);
-        pack_swapped(w, q, k, kc, width, packed);
-        for (int64_t s = 0; s < kc; s += whole) {
-            t.kc = least(kc - s, whole);
-            int64_t after = k + s + t.kc, last = after == words, ld;
-            const uint16_t *next = b_at(w, q, last ? 0 : after * per, last ? column + n : column, &ld);
-            run_swapped_piece(w, q, column, n, k + s, kc * width, packed + s * width, next, t);
-        }
+    int64_t per = w->kernel->per, words = p->k / per, wide = up(q->row1 - q->row0, width), ld;
+    int64_t step = SWAP_PACKED / wide / k_unit(w) * k_unit(w);
+    struct swap o = {w, q, column, n, 0, width, 0, wide, packed, sums, NULL}; /* zeros beyond the rows */
+    for (; o.k < words; o.k += step) {
+        int64_t kc = least(words - o.k, step), last = o.k + kc == words;
+        pack_swapped(w, q, o.k, kc, width, packed);
+        o.apart = kc * width;
+        o.next = b_at(w, q, last ? 0 : (o.k + kc) * per, last ? column + n : column, &ld);
+        if (p->b_panels) run_swapped_panels(&o, kc);
+        else run_swapped_piece(&o, o.k, kc, 0);
     }
     finish_swapped(w, q, sums, wide, column, n);
 }
@@ -275,6 +322,7 @@ static void run_strip(const struct job *w, const struct block *q, int64_t k, int
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, ld;
     int32_t copy = w->in_place && p->bk != 1, half = per > 1 && k + t.kc == (p->k + per - 1) / per;
+    int32_t lies = copy && p->b_panels && w->kernel->panel && t.n == WN_PANEL && t.ak != 1;
     const float *b = (const float *)(const void *)b_at(w, q, k * per, column, &ld);
     uint16_t *c = c_at(w, q, q->row0, column, &t.half_ld);
     const float *a = t.a;
@@ -283,15 +331,15 @@ static void run_strip(const struct job *w, const struct block *q, int64_t k, int
     t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
     if (!copy) pack_strip(w, q, k, t.kc, column, t.n, width, packed);
     for (int64_t i = 0; i < rows; i += mr) {
-        t.copy = copy && i == 0 ? packed : NULL; /* the first tile packs it */
-        t.b = t.copy ? b : packed;
+        t.copy = copy && !lies && i == 0 ? packed : NULL; /* the first tile packs it */
+        t.b = t.copy || lies ? b : packed;
         t.bk = t.copy ? ld : copy ? nr : width;
         t.a = a + i / mr * group;
         t.c = sums + i * t.ldc;
         t.half = half ? c + i * t.half_ld : NULL;
         t.m = least(rows - i, mr);
         look_ahead(w, ahead, i / mr, &t);
-        w->kernel->tile(&t);
+        (lies ? w->kernel->panel : w->kernel->tile)(&t);
     }
 }
 
@@ -343,11 +391,11 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     float sums[SUMS] __attribute__((aligned(64)));
     float packed_a[A_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w), most = STEPS / unit * unit;
-    int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t stretches = (words + most - 1) / most,
-            piece = stretches ? up((words + stretches - 1) / stretches, unit) : 1;
-    int64_t step = piece; /* a panel is read on and on while what is packed of A lasts */
+    int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w);
+    int64_t most = p->b_panels && p->bk == 1 ? PANEL_STEPS : STEPS;
+    int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0, pieces = (words + most - 1) / most;
+    int64_t piece = words ? up((words + pieces - 1) / pieces, unit) : 1, step = piece;
+    /* A panel is read on and on along k while what is packed of A lasts. */
     if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / up(rows, w->kernel->mr) / piece * piece;
     struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .kc = piece};
     t.ai = direct ? p->ai / per : 1;
@@ -368,7 +416,7 @@ static void run_general(const struct job *w, const struct block *q)
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
     int32_t direct = w->in_place && p->ak == 1 && rows >= DIRECT_ROWS;
-    int64_t most = direct ? TALL : A_WORDS / STEPS, parts = (rows + most - 1) / most;
+    int64_t most = direct ? TALL : FLAT, parts = (rows + most - 1) / most;
     int64_t tall = up((rows + parts - 1) / parts, mr);
     if (tall > most) tall = most / mr * mr;
     int64_t wide = SUMS / tall / BLOCK_UNIT * BLOCK_UNIT;
@@ -422,7 +470,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .column0 = t.column0,
                           .column1 = t.column1};
         if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (w->in_place && p->bk != 1 && !p->c_panels && p->k > 0 && is_few(q.row1 - q.row0))
+        else if (w->in_place && p->bk != 1 && !p->c_panels && !p->b_panels && p->k > 0 && is_few(q.row1 - q.row0))
             wn__gemm_few(&few, &t);
         else if (w->brief) wn__gemm_short(&brief, &t, w->stream);
         else run_general(w, &q);

@@ -111,9 +111,99 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
     }
 }
 
+/* ---- a tile over many panels ----------------------------------------------------------------------------------- */
+
+#define RUN (WN_PANEL / 2) /* words of a row of a panel */
+
+ISA_INLINE void leap_of(const struct wn__gemm_leap *t, const int32_t vectors)
+{
+    __m512 acc[MR][3];
+    const int64_t apart = t->apart - RUN;
+    const float *a = t->a, *b = t->b, *ahead = t->ahead;
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * t->ldc + 16 * v);
+    for (int64_t panels = t->panels; panels > 0; panels--, b += apart, ahead += t->apart) {
+        for (int32_t k = 0; k < RUN; k += 8, b += 8) {
+#pragma GCC unroll 8
+            for (int32_t q = 0; q < 8; q++, a += 16 * vectors) {
+                __m512 x[3];
+                if (q % 2 == 0) _mm_prefetch((const char *)(ahead + 8 * (k + q)), _MM_HINT_T0);
+#pragma GCC unroll 3
+                for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(a + 16 * v);
+#pragma GCC unroll 8
+                for (int32_t i = 0; i < MR; i++) {
+                    __m512 y = _mm512_set1_ps(b[i * RUN + q]);
+                    __asm__("" : "+v"(y)); /* as in tile_of */
+#pragma GCC unroll 3
+                    for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) _mm512_store_ps(t->sums + i * t->ldc + 16 * v, acc[i][v]);
+}
+
+#define LEAP(NAME, VECTORS)                                                                                            \
+    ISA static void NAME(const struct wn__gemm_leap *t)                                                                \
+    {                                                                                                                  \
+        leap_of(t, VECTORS);                                                                                           \
+    }
+LEAP(leap_1, 1)
+LEAP(leap_2, 2)
+LEAP(leap_3, 3)
+
+static void leap(const struct wn__gemm_leap *t)
+{
+    static void (*const of[3])(const struct wn__gemm_leap *) = {leap_1, leap_2, leap_3};
+    of[t->width / 16 - 1](t);
+}
+
+/* ---- a tile of a panel in place ---------------------------------------------------------------------------------- */
+
+/* Three lines hold two rows of 48; two permutations of two of them each make pairs. */
+ISA_INLINE void panel_of(const struct wn__gemm_tile *t, const int32_t whole)
+{
+    __m512 acc[MR][3];
+    const __m512i outer = _mm512_set_epi16(63, 15, 62, 14, 61, 13, 60, 12, 59, 11, 58, 10, 57, 9, 56, 8, 55, 7, 54, 6,
+                                           53, 5, 52, 4, 51, 3, 50, 2, 49, 1, 48, 0);
+    const __m512i inner = _mm512_set_epi16(47, 31, 46, 30, 45, 29, 44, 28, 43, 27, 42, 26, 41, 25, 40, 24, 39, 23, 38,
+                                           22, 37, 21, 36, 20, 35, 19, 34, 18, 33, 17, 32, 16);
+    const float *a = t->a, *b = t->b;
+    const char *ahead = t->ahead;
+    load_tile(t, 3, whole, acc);
+    for (int64_t k = t->kc; k > 0; k--, a += MR, b += WN_PANEL, ahead += 64) {
+        __m512i z0 = _mm512_loadu_si512(b), z1 = _mm512_loadu_si512(b + 16), z2 = _mm512_loadu_si512(b + 32);
+        __m512 x[3] = {(__m512)_mm512_permutex2var_epi16(z0, outer, z1),
+                       (__m512)_mm512_permutex2var_epi16(z0, inner, z2),
+                       (__m512)_mm512_permutex2var_epi16(z1, outer, z2)};
+        _mm_prefetch(ahead, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+            __m512 y = _mm512_set1_ps(a[i]);
+            __asm__("" : "+v"(y)); /* as in tile_of */
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < 3; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+        }
+    }
+    if (t->half) store_half(t, 3, whole, acc);
+    else store_tile(t, 3, whole, acc);
+}
+
+ISA static void panel(const struct wn__gemm_tile *t)
+{
+    if (t->m == MR) panel_of(t, 1);
+    else panel_of(t, 0);
+}
+
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
 {
-    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep};
+    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep, leap, panel};
     return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
 }
 #else

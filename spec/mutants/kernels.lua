@@ -154,8 +154,22 @@ return {
     {
         name = 'bf16 sums begin anew at every stretch of k',
         file = 'kernels/cpu/gemm_bf16.c',
-        old = '        t.first = k == 0;',
-        new = '        t.first = 1;',
+        old = '    t.first = k == 0;',
+        new = '    t.first = 1;',
+        spec = 'spec/product_spec.lua',
+    },
+    {
+        name = 'columns beside whole tiles lose the whole panels of k',
+        file = 'kernels/cpu/gemm_bf16.c',
+        old = 'at < whole * run ? done : 0',
+        new = 'at < whole * run ? o->n : 0',
+        spec = 'spec/product_spec.lua',
+    },
+    {
+        name = 'pairs of a panel in place take a column of the other third',
+        file = 'kernels/cpu/gemm_bf16_avx512.c',
+        old = '_mm512_permutex2var_epi16(z1, outer, z2)',
+        new = '_mm512_permutex2var_epi16(z0, outer, z2)',
         spec = 'spec/product_spec.lua',
     },
     {
