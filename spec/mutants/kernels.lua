@@ -175,9 +175,17 @@ return {
     {
         name = 'sums of few rows begin anew at every stretch of k',
         file = 'kernels/cpu/gemm_few.c',
-        old = '.first = at.k == 0',
-        new = '.first = 1',
+        old = '.b = b, .first = at.k == 0',
+        new = '.b = b, .first = 1',
         spec = 'spec/product_spec.lua',
+    },
+    {
+        name = 'sums of few rows begin anew at every piece of a panel',
+        file = 'kernels/cpu/gemm_few.c',
+        old = '        t.first = at.k == 0;',
+        new = '        t.first = 1;',
+        spec = 'spec/product_spec.lua',
+        filter = 'in panels',
     },
     {
         name = 'few rows multiply a strip before its last rows are packed',
