@@ -82,7 +82,7 @@ describe('README.md', function()
         end
     end
 
-    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, a resumed run, PyTorch, reports, a sweep',
+    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, a resumed run, PyTorch and a sweep',
         function() assert.equal(18, count) end)
 
     local examples = 0
