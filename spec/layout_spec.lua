@@ -219,6 +219,15 @@ describe('a weight in panels', function()
         ['a left factor'] = function(w) return w:matmul(wane.arange(48):reshape(24, 2)) end,
         ['a right factor'] = function(w) return (wane.arange(192):reshape(2, 96) * 0.01):matmul(w) end,
         ['a right factor of many'] = function(w) return (wane.arange(384):reshape(2, 2, 96) * 0.01):matmul(w) end,
+        ['under a turned one'] = function(w)
+            return (wane.arange(480):reshape(96, 5) * 0.01):matmul(w, { transpose_a = true })
+        end,
+        ['both turned'] = function(w)
+            return (wane.arange(120):reshape(24, 5) * 0.01):matmul(w, { transpose_a = true, transpose_b = true })
+        end,
+        ['under many turned ones'] = function(w)
+            return (wane.arange(960):reshape(2, 96, 5) * 0.01):matmul(w, { transpose_a = true })
+        end,
         ['both factors'] = function(w) return w:matmul(w:t()) end,
         ['a table'] = function(w) return w:gather(1, wane.randint(0, 96, { 3, 24 })) end,
         detached = function(w) return w:detach() + w end,

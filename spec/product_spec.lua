@@ -11,7 +11,8 @@ const char *wn__gemm_name(void);
 int products_level(int wanted);
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias);
-int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int with_bias);
+int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
+                              int with_bias);
 ]]
 
 local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
@@ -80,14 +81,14 @@ describe('the tiles of products', function()
         for _, m in ipairs(rows) do
             for _, i in ipairs(inputs) do
                 for _, o in ipairs(outputs) do
-                    for case = 0, 5 do
-                        local which, threads = case % 3, case < 3 and 1 or 3
+                    for case = 0, 11 do
+                        local which, threads, turned = case % 3, case % 6 < 3 and 1 or 3, case < 6 and 0 or 1
                         local sizes = ({ [0] = { m, o, i }, { m, i, o }, { i, o, m } })[which]
                         local wrong = tonumber(C.products_panels_wrong(threads, bf16, which, sizes[1], sizes[2],
-                            sizes[3], (m + i + o) % 2))
-                        assert(wrong == 0, ('%s, bf16 %d, %s of %d rows, %d inputs, %d outputs, %d threads: %d wrong')
-                            :format(LEVEL[level], bf16, ({ [0] = 'forward', 'dX', 'dW' })[which], m, i, o, threads,
-                                wrong))
+                            sizes[3], turned, (m + i + o) % 2))
+                        assert(wrong == 0, ('%s, bf16 %d, %s of %d rows, %d inputs, %d outputs, turned %d, '
+                            .. '%d threads: %d wrong'):format(LEVEL[level], bf16,
+                            ({ [0] = 'forward', 'dX', 'dW' })[which], m, i, o, turned, threads, wrong))
                     end
                 end
             end
@@ -103,6 +104,7 @@ describe('the tiles of products', function()
             for bf16 = level == 3 and 1 or 0, 1 do
                 try_panels(level, bf16, { 1, 8, 17, 65 }, { 1, 5, 48, 131 }, { 16, 48, 80, 112 })
                 try_panels(level, bf16, { 2, 32, 130, 531 }, { 64, 260 }, { 144, 400 })
+                try_panels(level, bf16, { 120 }, { 264 }, { 576 }) -- all that is packed of A at a time
                 try_panels(level, bf16, { 33, 64 }, { 1040, 1301 }, { 48, 1072 })
                 try_panels(level, bf16, { 5 }, { 2059 }, { 2080 })
             end

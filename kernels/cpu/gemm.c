@@ -413,6 +413,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                                      .store = store_way,
                                      .aim = aim};
     const int32_t few = p->bk != 1 && p->k > 0 && (p->b_panels || w->kernel->carry);
+    const int32_t swaps = p->bk == 1 && p->k > 0 && !p->c_panels; /* it turns its sums into rows */
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
@@ -424,7 +425,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .row1 = t.row1,
                           .column0 = t.column0,
                           .column1 = t.column1};
-        if (p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        if (swaps && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else if (few && q.row1 - q.row0 <= WN_GEMM_FEW) wn__gemm_few(&way, &t);
         else if (w->brief) wn__gemm_short(&way, &t, w->stream);
         else run_general(w, &q);

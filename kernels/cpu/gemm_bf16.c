@@ -469,7 +469,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                           .row1 = t.row1,
                           .column0 = t.column0,
                           .column1 = t.column1};
-        if (w->in_place && p->bk == 1 && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
+        if (w->in_place && p->bk == 1 && !p->c_panels && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
         else if (w->in_place && p->bk != 1 && !p->c_panels && !p->b_panels && p->k > 0 && is_few(q.row1 - q.row0))
             wn__gemm_few(&few, &t);
         else if (w->brief) wn__gemm_short(&brief, &t, w->stream);

@@ -141,13 +141,14 @@ int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t 
 }
 
 /* A layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k: outputs); 2: its dW, turned (n:
- * outputs). */
-int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int with_bias)
+ * outputs). turned: a, and dW's b, have their other stride 1 than in a layer. */
+int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
+                              int with_bias)
 {
     struct wn__gemm p = {.m = m, .n = n, .k = k, .batch = 1, .b_panels = which < 2, .c_panels = which == 2};
-    p.ai = which == 2 ? 1 : k;
-    p.ak = which == 2 ? m : 1;
-    p.bj = which == 1 ? WN_PANEL : 1;
-    p.bk = which == 1 ? 1 : which == 0 ? WN_PANEL : n;
+    p.ai = (which == 2) != turned ? 1 : k;
+    p.ak = (which == 2) != turned ? m : 1;
+    p.bj = which == 1 ? WN_PANEL : which == 2 && turned ? k : 1;
+    p.bk = which == 0 ? WN_PANEL : which == 1 || turned ? 1 : n;
     return try_product(p, threads, bf16, with_bias && which != 2);
 }
