@@ -5,11 +5,12 @@
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local create = require 'wane.create'
 local programs = require 'spec.support.programs'
 
 local nn = wane.nn
 local C = binding.C
-local N, D = 6, 8
+local N, D = 6, 16
 
 -- A small generator of our own, so that a network is the same whatever else draws numbers.
 local function dice(seed)
@@ -22,7 +23,9 @@ end
 
 local function new_parameters()
     local p = {}
-    for i = 1, 4 do p[i] = nn.Parameter(wane.randn(D, D) * 0.3, 'w' .. i) end
+    for i = 1, 4 do -- the first two lie in panels
+        p[i] = nn.Parameter(create.laid(wane.randn(D, D) * 0.2, i < 3 and 1 or 0), 'w' .. i)
+    end
     for i = 5, 6 do p[i] = nn.Parameter(wane.randn(D) * 0.3, 'b' .. i) end
     p[7], p[8] = nn.Parameter(wane.ones(D), 'gain'), nn.Parameter(wane.zeros(D), 'shift')
     p[9] = nn.Parameter(wane.randn(D, { dtype = 'f64' }), 'wide')
@@ -54,6 +57,8 @@ local steps = {
     function(a) return a - a:max(1, { keepdim = true }) end,
     function(a) return a:sigmoid() * a end,
     function(a, _, p) return a * p.cast end,
+    function(a, _, p, roll) return a * p[roll(2)]:sum(1) end, -- reads a plain copy
+    function(a, _, p, roll) return a:matmul((p[roll(2)] * 0.5):tanh()) end,
 }
 
 -- Appends `n` steps to the pool of values; now and then a stretch of them becomes a region, with regions inside.
