@@ -5,7 +5,9 @@
  * was asked for when the plan was loaded). Where a library computes, what it made of the node then comes along.
  * It yields the same bits for the same description, inputs, seed, counter and thread count, whatever else
  * ran before. `out` may be the same address as an input for ops flagged INPLACE, never overlapping
- * otherwise. All buffers are dense, row-major, 256-byte aligned. */
+ * otherwise. All buffers are dense and 256-byte aligned; row-major, where a type names no other layout (base/layout.h):
+ * elementwise kernels of equal operands, updates, casts and sums of everything get those too, and go over elements as they
+ * lie; products and RELAYOUT know them. */
 #ifndef WN_KERNEL_H
 #define WN_KERNEL_H
 #include <stdint.h>
