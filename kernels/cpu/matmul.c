@@ -90,50 +90,46 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
 
 /* ---- f64 ----------------------------------------------------------------------------------------- */
 
-/* One output where b or c lies in panels: in the order of k, as below. */
-static void cell_f64(const struct wn__gemm *p, int64_t i, int64_t j)
+/* c(i, j) where b's rows lie along k: in pieces of one panel. */
+static double dot_f64(const struct wn__gemm *p, const double *a, const double *b, int64_t matrix, int64_t j)
 {
-    const double *a = (const double *)p->a + i * p->ai, *b = p->b, *bias = p->bias;
     double sum = 0;
-    int64_t width, at;
-    for (int64_t k = 0; k < p->k; k++) {
-        if (!p->b_panels) at = j * p->bj + k * p->bk;
-        else if (p->bj == 1) at = wn__panel_row(p->n, p->k, j, &width), at += k * width;
-        else at = wn__panel_row(p->k, p->n, k, &width), at += j * width;
-        sum += a[k * p->ak] * b[at];
+    for (int64_t k = 0, part, ld; k < p->k; k += part) {
+        const double *row = b + wn__gemm_b_at(p, matrix, k, j, &ld);
+        part = p->b_panels ? wn__gemm_in_panel(k, p->k - k) : p->k;
+        for (int64_t s = 0; s < part; s++) sum += a[(k + s) * p->ak] * row[s];
     }
-    at = i * p->n + j;
-    if (p->c_panels) at = wn__panel_row(p->n, p->m, j, &width), at += i * width;
-    ((double *)p->c)[at] = bias ? sum + bias[j] : sum;
+    return sum;
+}
+
+/* Row i, n columns from `column` on, which lie side by side in b and in c. */
+static void stretch_f64(const struct wn__gemm *p, const double *a, int64_t matrix, int64_t column, int64_t n, double *c)
+{
+    const double *bias = p->bias;
+    int64_t ld;
+    if (p->bk == 1) {
+        for (int64_t j = 0; j < n; j++) c[j] = dot_f64(p, a, p->b, matrix, column + j);
+    } else {
+        const double *b = (const double *)p->b + wn__gemm_b_at(p, matrix, 0, column, &ld);
+        for (int64_t j = 0; j < n; j++) c[j] = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            for (int64_t j = 0; j < n; j++) c[j] += a[k * p->ak] * b[k * ld + j];
+    }
+    for (int64_t j = 0; bias && j < n; j++) c[j] += bias[column + j];
 }
 
 static void rows_f64(int64_t begin, int64_t end, void *ctx)
 {
     const struct wn__gemm *p = ctx;
-    const double *bias = p->bias;
+    const int32_t in_panels = p->c_panels || (p->b_panels && p->bk != 1);
     for (int64_t r = begin; r < end; r++) {
-        int64_t batch = r / p->m, i = r % p->m, offset[2];
+        int64_t batch = r / p->m, i = r % p->m, offset[2], ld;
         wn__gemm_offsets(p, batch, offset);
         const double *a = (const double *)p->a + offset[0] * p->m * p->k + i * p->ai;
-        const double *b = (const double *)p->b + offset[1] * p->n * p->k;
-        double *c = (double *)p->c + r * p->n;
-        if (p->b_panels || p->c_panels) {
-            for (int64_t j = 0; j < p->n; j++) cell_f64(p, i, j);
-            wn__gemm_map(p, batch, i, i + 1, 0, p->n);
-            continue;
+        for (int64_t column = 0, n; column < p->n; column += n) {
+            n = in_panels ? wn__gemm_in_panel(column, p->n - column) : p->n;
+            stretch_f64(p, a, offset[1], column, n, (double *)p->c + wn__gemm_c_at(p, batch, i, column, &ld));
         }
-        if (p->bk == 1) {
-            for (int64_t j = 0; j < p->n; j++) {
-                double sum = 0;
-                for (int64_t k = 0; k < p->k; k++) sum += a[k * p->ak] * b[j * p->bj + k];
-                c[j] = sum;
-            }
-        } else {
-            for (int64_t j = 0; j < p->n; j++) c[j] = 0;
-            for (int64_t k = 0; k < p->k; k++)
-                for (int64_t j = 0; j < p->n; j++) c[j] += a[k * p->ak] * b[k * p->bk + j];
-        }
-        for (int64_t j = 0; bias && j < p->n; j++) c[j] += bias[j];
         wn__gemm_map(p, batch, i, i + 1, 0, p->n);
     }
 }
