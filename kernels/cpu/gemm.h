@@ -164,8 +164,8 @@ struct wn__gemm_sweep {
 struct wn__gemm_kernel {
     int32_t mr, nr; /* nr: a multiple of 16 */
     void (*tile)(const struct wn__gemm_tile *t);
-    /* A tile whose rows of a (mr of them, along memory) go on in `panels` panels of 48 rows, `apart` words from one to the
-     * next; kc: steps in one of them. t->n is a multiple of 16. Touched: as much as it reads, from `ahead` on. Or NULL. */
+    /* A tile whose rows of a (mr of them, along memory) go on in `panels` whole panels, `apart` words from one to the
+     * next; kc is not asked. t->n is a multiple of 16. Touched: as much as it reads, from `ahead` on. Or NULL. */
     void (*across)(const struct wn__gemm_tile *t, int64_t panels, int64_t apart);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
@@ -210,16 +210,6 @@ const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine h
 
 /* Operands are packed into words of 32 bits, `per` steps of k each: a pair of bf16, or one of them as a float. The
  * tile is asked as for floats, in words; c is f32 sums, `half` only where per is 2. */
-/* sums (mr, width) += b' a': b is mr columns of dX's panels, in each panel mr rows of WN_PANEL halves, dense. */
-struct wn__gemm_leap {
-    int64_t panels, apart, width; /* words from panel to panel; width: 16, 32 or 48 */
-    const float *b, *a;           /* a: (panels * WN_PANEL / 2, width), dense and packed */
-    float *sums;
-    int64_t ldc;
-    int32_t first;      /* start at zero instead of sums */
-    const float *ahead; /* what is needed next: touched, as much of each panel, as far apart */
-};
-
 struct wn__gemm_bf16_kernel {
     int32_t mr, nr, per;
     void (*tile)(const struct wn__gemm_tile *t);
@@ -228,7 +218,7 @@ struct wn__gemm_bf16_kernel {
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
     void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
     void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
-    void (*leap)(const struct wn__gemm_leap *t);   /* or NULL */
+    void (*across)(const struct wn__gemm_tile *t, int64_t panels, int64_t apart); /* as that of f32; or NULL */
     /* As tile, of a whole panel where it lies: b's rows dense, 48 columns, a packed; line k at ahead is touched in step k.
      * Or NULL. */
     void (*panel)(const struct wn__gemm_tile *t);

@@ -10,7 +10,7 @@
  * A weight in panels (gemm.h) goes the same ways. Its panels are not in pairs of k, since their order is that of f32.
  * Forward: general, whatever the rows; where A is packed a tile makes the pairs itself from a whole panel (kernel.panel):
  * with 1 to 128 rows that took 0.85-1.08 of the time of the plain layout, packed in its first tile 1.0-2.1, by `few`
- * 1.04-1.2. dX: k lies 48 to a panel. Few rows are swapped and a tile goes on from panel to panel (kernel.leap): 0.85-0.99
+ * 1.04-1.2. dX: k lies 48 to a panel. Few rows are swapped and a tile goes on from panel to panel (kernel.across): 0.85-0.99
  * of the plain layout's time, where a tile of one panel took 1.6; else strips are packed a panel at a time. */
 #include <stddef.h>
 #include <string.h>
@@ -170,21 +170,20 @@ static void run_swapped_piece(const struct swap *o, int64_t k, int64_t kc, int64
 }
 
 /* Whole panels of k, one tile over all of them; returns how many columns: whole tiles. */
-static int64_t run_leaps(const struct swap *o, int64_t panels)
+static int64_t run_across(const struct swap *o, int64_t panels)
 {
     const struct job *w = o->w;
     int64_t mr = w->kernel->mr, ld, n = o->n / mr * mr;
     const float *b = (const float *)(const void *)b_at(w, o->q, o->k * w->kernel->per, o->column, &ld);
-    struct wn__gemm_leap t = {.panels = panels, .width = o->width, .ldc = o->ldc, .first = o->k == 0};
+    struct wn__gemm_tile t = {.m = mr, .n = o->width, .bk = o->width, .ldc = o->ldc, .first = o->k == 0};
     ld /= w->kernel->per;
-    t.apart = w->p->n * ld;
     for (int64_t i = 0; i < n; i += mr) {
-        t.b = b + i * ld;
-        t.ahead = i + mr < n ? t.b + mr * ld : (const float *)(const void *)o->next;
+        t.a = b + i * ld;
+        t.ahead = (const char *)(i + mr < n ? t.a + mr * ld : (const float *)(const void *)o->next);
         for (int64_t row = 0; row < o->ldc; row += o->width) {
-            t.a = o->packed + row / o->width * o->apart;
-            t.sums = o->sums + i * o->ldc + row;
-            w->kernel->leap(&t);
+            t.b = o->packed + row / o->width * o->apart;
+            t.c = o->sums + i * o->ldc + row;
+            w->kernel->across(&t, panels, w->p->n * ld);
         }
     }
     return n;
@@ -193,7 +192,7 @@ static int64_t run_leaps(const struct swap *o, int64_t panels)
 /* kc words in panels: the whole ones together, then what is left of columns and panels. */
 static void run_swapped_panels(const struct swap *o, int64_t kc)
 {
-    int64_t run = k_unit(o->w), whole = o->w->kernel->leap ? kc / run : 0, done = whole ? run_leaps(o, whole) : 0;
+    int64_t run = k_unit(o->w), whole = o->w->kernel->across ? kc / run : 0, done = whole ? run_across(o, whole) : 0;
     for (int64_t at = 0; at < kc; at += run) {
         int64_t from = at < whole * run ? done : 0;
         run_swapped_piece(o, o->k + at, least(kc - at, run), from);

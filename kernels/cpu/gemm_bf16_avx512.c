@@ -111,59 +111,6 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
     }
 }
 
-/* ---- a tile over many panels ----------------------------------------------------------------------------------- */
-
-#define RUN (WN_PANEL / 2) /* words of a row of a panel */
-
-ISA_INLINE void leap_of(const struct wn__gemm_leap *t, const int32_t vectors)
-{
-    __m512 acc[MR][3];
-    const int64_t apart = t->apart - RUN;
-    const float *a = t->a, *b = t->b, *ahead = t->ahead;
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++)
-#pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++)
-            acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * t->ldc + 16 * v);
-    for (int64_t panels = t->panels; panels > 0; panels--, b += apart, ahead += t->apart) {
-        for (int32_t k = 0; k < RUN; k += 8, b += 8) {
-#pragma GCC unroll 8
-            for (int32_t q = 0; q < 8; q++, a += 16 * vectors) {
-                __m512 x[3];
-                if (q % 2 == 0) _mm_prefetch((const char *)(ahead + 8 * (k + q)), _MM_HINT_T0);
-#pragma GCC unroll 3
-                for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(a + 16 * v);
-#pragma GCC unroll 8
-                for (int32_t i = 0; i < MR; i++) {
-                    __m512 y = _mm512_set1_ps(b[i * RUN + q]);
-                    __asm__("" : "+v"(y)); /* as in tile_of */
-#pragma GCC unroll 3
-                    for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
-                }
-            }
-        }
-    }
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++)
-#pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++) _mm512_store_ps(t->sums + i * t->ldc + 16 * v, acc[i][v]);
-}
-
-#define LEAP(NAME, VECTORS)                                                                                            \
-    ISA static void NAME(const struct wn__gemm_leap *t)                                                                \
-    {                                                                                                                  \
-        leap_of(t, VECTORS);                                                                                           \
-    }
-LEAP(leap_1, 1)
-LEAP(leap_2, 2)
-LEAP(leap_3, 3)
-
-static void leap(const struct wn__gemm_leap *t)
-{
-    static void (*const of[3])(const struct wn__gemm_leap *) = {leap_1, leap_2, leap_3};
-    of[t->width / 16 - 1](t);
-}
-
 /* ---- a tile of a panel in place ---------------------------------------------------------------------------------- */
 
 /* Three lines hold two rows of 48; two permutations of two of them each make pairs. */
@@ -203,7 +150,7 @@ ISA static void panel(const struct wn__gemm_tile *t)
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
 {
-    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep, leap, panel};
+    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep, across, panel};
     return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
 }
 #else
