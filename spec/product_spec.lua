@@ -103,10 +103,12 @@ describe('the tiles of products', function()
             end
             for bf16 = level == 3 and 1 or 0, 1 do
                 try_panels(level, bf16, { 1, 8, 17, 65 }, { 1, 5, 48, 131 }, { 16, 48, 80, 112 })
-                try_panels(level, bf16, { 2, 32, 130, 531 }, { 64, 260 }, { 144, 400 })
+                try_panels(level, bf16, { 32, 202 }, { 260 }, { 144 })
                 try_panels(level, bf16, { 120 }, { 264 }, { 576 }) -- all that is packed of A at a time
-                try_panels(level, bf16, { 33, 64 }, { 1040, 1301 }, { 48, 1072 })
-                try_panels(level, bf16, { 5 }, { 2059 }, { 2080 })
+                try_panels(level, bf16, { 33 }, { 1301 }, { 48, 112 }) -- several stretches of inputs, of outputs
+                try_panels(level, bf16, { 5 }, { 150 }, { 2080 })
+                local long = level == 3 and { 2059, 2080 } or { 1040, 1072 } -- dW past the caches
+                try_panels(level, bf16, { 3 }, { long[1] }, { long[2] })
             end
         end)
     end

@@ -73,10 +73,14 @@ local function finish(made, opts)
     return made
 end
 
---- Records creation op `o` of this shape.
--- @param f0 number
--- @param f1 number: the two numbers of the op
--- @param default dtype where opts has none
+--- Records a creation op.
+-- @param what opens messages
+-- @param o number of the op
+-- @param dims list of dims
+-- @param f0 first number of the op
+-- @param f1 second number of the op
+-- @param opts {dtype =, device =, requires_grad =, name =} or nil
+-- @param default dtype where opts has none; nil: f32
 -- @param layout number of runtime/base/layout.h; nil: plain
 local function make(what, o, dims, f0, f1, opts, default, layout)
     opts = errors.check_options(opts, OPTIONS, what)
