@@ -50,8 +50,8 @@
 --   --------------------------------  --------------------  --------------  -------------  -------  ----  -----------
 --   off: backward                            2,706,244,608   2,686,582,784  2,686,582,784        0  0.25  (reference)
 --   on: backward, regions of 4               2,706,244,608   2,686,582,784  2,686,582,784        0  0.32  equal
---   off: opt:step(loss)                      2,706,244,608   1,354,567,936  1,354,567,936        0  0.37  equal
---   on: opt:step(loss), regions of 4         2,706,244,608   1,348,276,480  1,348,276,480        0  0.31  equal
+--   off: opt:step(loss)                      2,706,244,608   1,354,563,840  1,354,563,840        0  0.37  equal
+--   on: opt:step(loss), regions of 4         2,706,244,608   1,348,272,384  1,348,272,384        0  0.31  equal
 --
 --   gradients: bits of all gradients (where kept) and of all parameters after two SGD steps.
 --   Loss of the second step 537.409424
