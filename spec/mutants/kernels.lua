@@ -162,7 +162,7 @@ return {
         name = 'columns beside whole tiles lose the whole panels of k',
         file = 'kernels/cpu/gemm_bf16.c',
         old = 'at < whole * run ? done : 0',
-        new = 'at < whole * run ? o->n : 0',
+        new = 'at < whole * run ? done + o->n : 0',
         spec = 'spec/product_spec.lua',
     },
     {
