@@ -246,6 +246,30 @@ describe('a weight in panels', function()
         end)
     end
 
+    -- Gradients of the caller's own are recorded for a plain dy, and arrive as the weight lies.
+    local CUSTOM = {
+        ['passes dy on'] = function(dy) return dy end,
+        ['reads a plain row'] = function(dy, w) return dy * 2 + w:narrow(1, 1, 1) end,
+        ['joins many'] = function(dy, w)
+            local parts = {}
+            for k = 1, 12 do parts[k] = k % 2 == 0 and dy * k or w end
+            return wane.cat(parts, 1):narrow(1, 97, 96)
+        end,
+    }
+    for name, backward in pairs(CUSTOM) do
+        it('has a gradient of the caller\'s own that ' .. name, function()
+            local double = wane.custom(function(_, w) return w * 2 end, function(_, dy, w) return backward(dy, w) end)
+            local a, b = both(function(way)
+                local w = linear(way, 24, 96).weight
+                local y = double(w)
+                local loss = (y * y):reshape(-1)
+                ;(loss * wane.arange(loss:numel()):to('f32')):sum():backward()
+                return bytes_of { w.grad }
+            end)
+            same(a, b)
+        end)
+    end
+
     it('sums as it lies, which rounds otherwise, the same every time', function()
         local m = nn.Linear(300, 96)
         local first, again = gradcheck.bytes(m.weight:sum()), gradcheck.bytes(m.weight:sum())

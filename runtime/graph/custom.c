@@ -223,12 +223,12 @@ int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
     const struct wn__template *t = n->custom;
     struct wn_node **made = wn__alloc((t->n_steps + t->n_operands + 1) * (int64_t)sizeof *made);
     if (made == NULL) return WN_OOM;
-    struct wn_node **in = made + t->n_steps;
+    struct wn_node **in = made + t->n_steps, *dy = wn__emit_layout(e, n->grad, WN_PLAIN); /* as the placeholder is */
     for (int32_t s = 0; s < t->n_steps && e->code == WN_OK; s++) {
         const struct template_step *step = &t->step[s];
         for (int32_t k = 0; k < step->n_in; k++) {
             int32_t ref = t->in[step->first + k];
-            in[k] = ref == OF_DY ? n->grad : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
+            in[k] = ref == OF_DY ? dy : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
         }
         made[s] = wn__emit(e, step->op, step->n_in, in, &step->attrs);
     }
@@ -236,8 +236,7 @@ int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
         struct wn_node *x = n->in[1 + i];
         int32_t ref = t->out[i];
         if (ref == OF_NONE || x->wanted != e->stamp) continue;
-        struct wn_node *dx = ref == OF_DY ? n->grad : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
-        x->grad = x->grad == NULL ? dx : wn__emit2(e, WN_OP_ADD, x->grad, dx);
+        wn__emit_gradient(e, x, ref == OF_DY ? dy : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs]);
     }
     wn__free(made);
     return e->code;

@@ -39,6 +39,11 @@ struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_no
         if (in[i] == NULL) return NULL;
     for (int32_t i = 0; i < n; i++) {
         if (!wn__must_be_plain(op, n, in, attrs, i)) continue;
+        if (n > WN_GRAD_MAX) {
+            e->code =
+                wn__fail(WN_INTERNAL, "%s: a gradient of %d inputs, one of them in panels", wn__op_name(op), (int)n);
+            return NULL;
+        }
         struct wn_node *made = wn__emit_layout(e, in[i], WN_PLAIN);
         if (made == NULL) return NULL;
         if (in != plain) in = memcpy(plain, in, (size_t)n * sizeof *in);

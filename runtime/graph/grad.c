@@ -26,10 +26,9 @@ static struct wn_node *pass_add(struct wn__emit *e, struct wn_node *so_far, stru
     return so_far == NULL || more == NULL ? more : wn__emit2(e, WN_OP_ADD, so_far, more);
 }
 
-/* A gradient lies as its value does. */
-static struct wn_node *pass_give(struct wn__emit *e, struct wn_node *v, struct wn_node *dx)
+void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx)
 {
-    return pass_add(e, v->grad, wn__emit_layout(e, dx, v->type.layout));
+    v->grad = pass_add(e, v->grad, wn__emit_layout(e, dx, v->type.layout));
 }
 
 /* The gradient of a cell is complete: hand it out, added to what an earlier pass or reader gave. */
@@ -64,7 +63,7 @@ static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
         struct wn__grad g = {.e = e, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
         wn__op_rules(n->op)->grad(&g);
         for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++)
-            if (dx[i] != NULL && wn__wants(&g, i)) n->in[i]->grad = pass_give(e, n->in[i], dx[i]);
+            if (dx[i] != NULL && wn__wants(&g, i)) wn__emit_gradient(e, n->in[i], dx[i]);
         code = e->code;
     }
     if (n->n_in > WN_GRAD_MAX) {
