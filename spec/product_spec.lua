@@ -2,40 +2,24 @@
 -- one hides on this machine; and bf16 products through the library, against exact sums rounded once.
 local helper = require 'spec.helper'
 local array = require 'spec.cases.array'
+local tiles = require 'spec.support.tiles'
 local ffi = require 'ffi'
 local binding = require 'wane.ffi'
 local wane = helper.wane or require 'wane'
 
 ffi.cdef [[
 const char *wn__gemm_name(void);
-int products_level(int wanted);
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias);
 int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
                               int with_bias);
 ]]
 
-local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
-
-local function build()
-    local path = os.tmpname()
-    local files = 'spec/support/products.c kernels/cpu/gemm*.c kernels/cpu/walk.c '
-        .. 'kernels/cpu/stream.c kernels/cpu/parallel.c '
-        .. 'runtime/base/type.c runtime/base/status.c'
-    local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
-        .. '-DWN_GEMM_TASK=65536 '
-        .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
-        .. '-Wl,-z,defs -o %s %s -lm')
-        :format(path, files))
-    assert(code == 0, text)
-    local library = ffi.load(path)
-    os.remove(path)
-    return library
-end
+local LEVEL = tiles.LEVEL
 
 describe('the tiles of products', function()
     local C
-    setup(function() C = build() end)
+    setup(function() C = tiles.build '-DWN_GEMM_TASK=65536' end)
 
     local function check(level, bf16, batch, m, n, k)
         for flags = 0, 3 do

@@ -1,37 +1,23 @@
 -- PRODUCT_UPDATE beyond its records in spec/cases: by every tile, also those that a newer one hides on this machine,
 -- with the cells plain and in panels, against a product and an update one after the other, bit for bit.
-local helper = require 'spec.helper'
+local tiles = require 'spec.support.tiles'
 local ffi = require 'ffi'
 local id = require('wane.op').id
 
 ffi.cdef [[
-int products_level(int wanted);
 int64_t product_updates_wrong(int threads, int layout, int op, int n_cells, int64_t m, int64_t n, int64_t k, int flip_a,
                               int flip_b);
 ]]
 
-local LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512' }
+local LEVEL = tiles.LEVEL
 local LAYOUT = { [0] = 'plain', 'panels' }
 local UPDATES = { { 'accumulate', 1 }, { 'sgd', 1 }, { 'momentum', 2 }, { 'adam', 3 } }
 
-local function build()
-    local path = os.tmpname()
-    local files = 'spec/support/product_updates.c spec/support/products.c kernels/cpu/product_update.c '
-        .. 'kernels/cpu/update.c kernels/cpu/gemm*.c kernels/cpu/walk.c kernels/cpu/stream.c '
-        .. 'kernels/cpu/parallel.c runtime/base/type.c runtime/base/status.c'
-    local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
-        .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h "
-        .. '-Wl,-z,defs -o %s %s -lm')
-        :format(path, files))
-    assert(code == 0, text)
-    local library = ffi.load(path)
-    os.remove(path)
-    return library
-end
-
 describe('a product that goes straight into an update', function()
     local C
-    setup(function() C = build() end)
+    setup(function()
+        C = tiles.build('spec/support/product_updates.c kernels/cpu/product_update.c kernels/cpu/update.c')
+    end)
 
     local function check(level, layout, update, m, n, k)
         for case = 0, 7 do
