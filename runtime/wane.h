@@ -146,7 +146,8 @@ WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before */
 WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
 WN_API int32_t wn_region_set(int32_t region); /* returns the one before */
 WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
-/* The layout (base/layout.h) of an nn.Linear weight (outputs, inputs) on this device. */
+/* The layout (base/layout.h) of an nn.Linear weight (outputs, inputs) on this device; WN_PLAIN where it has none for that
+ * shape, or there is no such device. */
 WN_API int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs);
 WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
 

@@ -31,22 +31,33 @@ static void copy_elements(char *to, int64_t to_step, const char *from, int64_t f
     }
 }
 
-/* Between a block, (n, width) from column `column` on, and the host. Returns how many elements the stretch has there. */
-static int64_t move_elements(const struct stretch *s, char *block, int64_t column, int64_t n, int32_t only_count)
+/* Of row i of the panel, columns [column, column + n): how many elements the stretch has, from element *from on. */
+static int64_t overlap(const struct stretch *s, int64_t i, int64_t column, int64_t n, int64_t *from)
 {
-    int64_t columns = s->t->dim[1], count = 0;
-    for (int64_t i = 0; i < s->width; i++) {
-        int64_t row = (s->row + i) * columns + column;
-        int64_t from = row > s->begin ? row : s->begin, to = row + n < s->end ? row + n : s->end;
-        if (to <= from) continue;
-        count += to - from;
-        if (only_count) continue;
-        char *inside = block + ((from - row) * s->width + i) * s->size,
-             *outside = s->host + (from - s->begin) * s->size;
-        if (s->is_put) copy_elements(inside, s->width * s->size, outside, s->size, to - from, s->size);
-        else copy_elements(outside, s->size, inside, s->width * s->size, to - from, s->size);
-    }
+    int64_t row = (s->row + i) * s->t->dim[1] + column, to = row + n < s->end ? row + n : s->end;
+    *from = row > s->begin ? row : s->begin;
+    return to > *from ? to - *from : 0;
+}
+
+static int64_t count_elements(const struct stretch *s, int64_t column, int64_t n)
+{
+    int64_t count = 0, from;
+    for (int64_t i = 0; i < s->width; i++) count += overlap(s, i, column, n, &from);
     return count;
+}
+
+/* Between a block, (n, width) from column `column` on, and the host. */
+static void move_elements(const struct stretch *s, char *block, int64_t column, int64_t n)
+{
+    int64_t apart = s->width * s->size, from;
+    for (int64_t i = 0; i < s->width; i++) {
+        int64_t count = overlap(s, i, column, n, &from);
+        if (count == 0) continue;
+        int64_t first = (s->row + i) * s->t->dim[1] + column;
+        char *inside = block + (from - first) * apart + i * s->size, *outside = s->host + (from - s->begin) * s->size;
+        if (s->is_put) copy_elements(inside, apart, outside, s->size, count, s->size);
+        else copy_elements(outside, s->size, inside, apart, count, s->size);
+    }
 }
 
 static int32_t move_panel(const struct stretch *s)
@@ -55,11 +66,11 @@ static int32_t move_panel(const struct stretch *s)
     int64_t columns = s->t->dim[1], step = BLOCK / (s->width * s->size);
     for (int64_t column = 0; column < columns; column += step) {
         int64_t n = columns - column < step ? columns - column : step, bytes = n * s->width * s->size;
-        int64_t count = move_elements(s, block, column, n, 1);
+        int64_t count = count_elements(s, column, n);
         char *at = s->device + (s->first + column * s->width) * s->size;
         if (count == 0) continue;
         if (!s->is_put || count < n * s->width) WN_TRY(s->d->get(s->d, block, at, bytes));
-        move_elements(s, block, column, n, 0);
+        move_elements(s, block, column, n);
         if (s->is_put) WN_TRY(s->d->put(s->d, at, block, bytes));
     }
     return WN_OK;
