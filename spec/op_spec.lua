@@ -73,10 +73,24 @@ local function make_array(input, dtype, u)
     return out
 end
 
+-- Returns what `make` made for a case under a key, making it once an op: large arrays take longer to make than all that
+-- is done with them.
+local made = {}
+local function once(case, key, make)
+    local of_case = made[case] or {}
+    made[case] = of_case
+    of_case[key] = of_case[key] or make()
+    return of_case[key]
+end
+
+-- Lists share arrays, so nobody writes to one; a caller may change its list.
 local function arrays_of(case, float, name)
-    local u, out = stream(name .. case.name), {}
-    for i, input in ipairs(case.inputs) do out[i] = make_array(input, input.dtype or float, u) end
-    return out
+    local list = once(case, float, function()
+        local u, out = stream(name .. case.name), {}
+        for i, input in ipairs(case.inputs) do out[i] = make_array(input, input.dtype or float, u) end
+        return out
+    end)
+    return { unpack(list) }
 end
 
 local function to_tensor(a, device, options)
@@ -133,7 +147,9 @@ end
 -- A fixed weight for each element of the result, so that no two of them can be mixed up.
 local function loss_of(case, tensors, device, name)
     local y = call(case, tensors)
-    local weights = make_array(y.shape, y.dtype, stream(name .. ' weights'))
+    local weights = once(case, 'weights ' .. y.dtype, function()
+        return make_array(y.shape, y.dtype, stream(name .. ' weights'))
+    end)
     return (y * to_tensor(weights, device)):sum()
 end
 
@@ -212,8 +228,11 @@ end
 local function wrong_bf16(case, name)
     local arrays = arrays_of(case, 'bf16', name)
     local have = call(case, tensors_of(arrays))
-    for _, a in ipairs(arrays) do
-        if a.dtype == 'bf16' then a.dtype = 'f32' end
+    for i, a in ipairs(arrays) do
+        if a.dtype == 'bf16' then
+            arrays[i] = array.build(a.shape, function(_, k) return a[k] end)
+            arrays[i].dtype = 'f32'
+        end
     end
     local want = call(case, tensors_of(arrays))
     if want.dtype == 'f32' and have.dtype ~= 'bf16' then return 'dtype ' .. have.dtype .. ', expected bf16' end
@@ -297,6 +316,8 @@ end)
 for _, name in ipairs(names) do
     if cases.records[name] then
         describe(name, function()
+            teardown(function() made = {} end)
+
             it('computes what the reference does', function()
                 each_case(name, function(case, float) return wrong_value(case, float, name) end)
             end)
