@@ -2,6 +2,7 @@
 -- and dropout: values, gradients and masks of both forms of nn.Attention; memory; bits under policies, threads and
 -- devices; and what says which form it needs.
 local helper = require 'spec.helper'
+local native = require 'spec.support.native'
 local ffi = require 'ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
@@ -266,15 +267,11 @@ describe('what tiles are worked with', function()
     local library
     setup(function()
         ffi.cdef 'int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p);'
-        local path = os.tmpname()
         local files = 'spec/support/attention.c kernels/cpu/attention_tile.c kernels/cpu/attention_avx512.c '
             .. 'kernels/cpu/gemm*.c kernels/cpu/walk.c kernels/cpu/stream.c kernels/cpu/parallel.c '
             .. 'runtime/base/type.c runtime/base/status.c'
-        local text, code = helper.shell(('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared -ffp-contract=off '
-            .. '-fno-math-errno -fno-trapping-math -Wl,-z,defs -o %s %s -lm'):format(path, files))
-        assert(code == 0, text)
-        library = ffi.load(path)
-        os.remove(path)
+        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared '
+            .. '-ffp-contract=off -fno-math-errno -fno-trapping-math -Wl,-z,defs -o %%s %s -lm'):format(files))
     end)
 
     it('gives the same bits with AVX-512 and in portable C', function()

@@ -2,6 +2,7 @@
 -- peak is the predicted one, and the pictures lie in the folder that was given. The bench against PyTorch runs
 -- without PyTorch, and says which columns are absent.
 local helper = require 'spec.helper'
+local native = require 'spec.support.native'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
@@ -120,10 +121,7 @@ describe('examples/chargpt.lua', function()
     end)
 
     it('saves at ^C, says how to go on, and goes on as if nothing had been', function()
-        local driver = os.tmpname()
-        finally(function() os.remove(driver) end)
-        assert.equal(0, (select(2, helper.lines('cc -std=c11 -D_GNU_SOURCE -O1 -o ' .. driver
-            .. ' spec/support/pty.c'))))
+        local driver = native.terminal()
         local to, whole = folder(), folder()
         local command = ('TERM=xterm %s %s examples/chargpt.lua --out %s --sample 0 '):format(driver, LUAJIT, to)
         local shown = helper.shell(command .. '--size tiny --steps 2000', table.concat({ 'expect left  loss',

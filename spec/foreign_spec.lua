@@ -1,17 +1,14 @@
 -- Invariant 1 (c): what a run takes was planned. Nothing asks the system for memory while a program runs, and the
 -- process grows by no more than the planned bytes and 32 MB.
 local helper = require 'spec.helper'
-
-local library = os.tmpname()
+local native = require 'spec.support.native'
 
 describe('a run', function()
-    local out
+    local library, out
     setup(function()
-        local _, code = helper.lines(('cc -shared -fPIC -O1 -o %s spec/support/foreign.c -ldl'):format(library))
-        assert.equal(0, code)
+        library = native.foreign()
         out = helper.shell(('LD_PRELOAD=%s luajit spec/support/foreign.lua 512'):format(library))
     end)
-    teardown(function() os.remove(library) end)
 
     it('asks nobody for memory', function()
         assert.equal('0', out:match 'foreign (%d+)', out)

@@ -22,6 +22,9 @@ end
 -- the library that needs it does not load, so commands get the ordinary one.
 local PLAIN = '[ -z "$LD_PRELOAD" ] || unset LD_PRELOAD WANE_LIB; '
 
+--- Whether specs that have a long form (more random networks, every index of a fault) run it: WANE_SPEC_LONG=1.
+helper.is_long = os.getenv 'WANE_SPEC_LONG' == '1'
+
 --- The non-empty lines a shell command prints, run in the root folder; then its exit code.
 function helper.lines(command)
     local pipe = assert(io.popen(PLAIN .. 'cd "' .. helper.root .. '" && { ' .. command .. '\n}; echo "rc $?"', 'r'))

@@ -19,7 +19,7 @@ local LEVEL = tiles.LEVEL
 
 describe('the tiles of products', function()
     local C
-    setup(function() C = tiles.build '-DWN_GEMM_TASK=65536' end)
+    setup(function() C = tiles.build() end)
 
     local function check(level, bf16, batch, m, n, k)
         for flags = 0, 3 do

@@ -16,7 +16,7 @@ local UPDATES = { { 'accumulate', 1 }, { 'sgd', 1 }, { 'momentum', 2 }, { 'adam'
 describe('a product that goes straight into an update', function()
     local C
     setup(function()
-        C = tiles.build('spec/support/product_updates.c kernels/cpu/product_update.c kernels/cpu/update.c')
+        C = tiles.build()
     end)
 
     local function check(level, layout, update, m, n, k)

@@ -1,8 +1,9 @@
 -- The prompt at a terminal: a pseudo-terminal is typed into and read (spec/support/pty.c), once for each line editor
 -- there is, and without one. What a pipe must not show is looked for there too.
 local helper = require 'spec.helper'
+local native = require 'spec.support.native'
 
-local driver = os.tmpname()
+local driver = native.terminal()
 local state = os.tmpname()
 
 -- Asked in a process of its own: a line editor once opened stays, with what it took.
@@ -52,11 +53,8 @@ local completion = { 'send wane.zer', 'pause 100', 'send \\t(2)\\r', 'expect [0.
 describe('the prompt at a terminal', function()
     setup(function()
         os.remove(state)
-        local _, code = helper.lines(('cc -std=c11 -D_GNU_SOURCE -O1 -o %s spec/support/pty.c'):format(driver))
-        assert.equal(0, code)
     end)
     teardown(function()
-        os.remove(driver)
         helper.lines('rm -r ' .. state)
     end)
 

@@ -1,6 +1,7 @@
 -- wane.sweep: the order of points, what a row holds, that a point's end is its own, that rows outlive whoever wrote
 -- them, and that what must be equal is compared. Points in processes of their own are tried through scripts.
 local helper = require 'spec.helper'
+local native = require 'spec.support.native'
 local wane = helper.wane
 local json = require 'wane.json'
 local nn = wane.nn
@@ -444,9 +445,7 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
     end)
 
     it('rewrites one line at a terminal, and prints plain ones at a dumb one', function()
-        local driver = folder .. '/pty'
-        local _, made = helper.lines(('cc -std=c11 -D_GNU_SOURCE -O1 -o %s spec/support/pty.c'):format(driver))
-        assert.equal(0, made)
+        local driver = native.terminal()
         local path = script('seen.lua', '', 'grid = { depth = { 1, 2 } }', "print 'over'")
         local text = helper.shell(('TERM=xterm %s build/wane run %s'):format(driver, path), 'expect over\n')
         assert.matches('\r\27%[K0/2  depth=1', text)
