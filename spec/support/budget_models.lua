@@ -1,13 +1,16 @@
 --- The models on which budgets are specified: small enough to run under fifty budgets each.
--- Each entry: { name, build = function() -> fn, model }; fn records and returns the loss.
+-- Each entry: { name, build = function() -> fn, model; is_slow = whether its plans take seconds }; fn records and returns the
+-- loss.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local nn = wane.nn
 
 local models = {}
 
+local SLOW = { ['LLaMA-style'] = true, ['GPT-2, small'] = true }
+
 local function add(name, build)
-    models[#models + 1] = { name = name, build = build }
+    models[#models + 1] = { name = name, build = build, is_slow = SLOW[name] or false }
 end
 
 add('E2, small', function()

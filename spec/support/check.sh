@@ -1,6 +1,7 @@
 #!/bin/sh
 # All that is checked before a change lands, each stage whatever became of the ones before: lint, the reference
-# pages, then the specs without the JIT, under collector stress, under sanitizers, and as users run them.
+# pages, then the specs without the JIT, under collector stress, under sanitizers, and as users run them. Specs that have
+# a long form (random networks, every index of a fault) run it once, in the last stage.
 # The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
 cd "$(dirname "$0")/../.." || exit 1
 make=${MAKE:-make}
@@ -20,10 +21,12 @@ stage doc $make --no-print-directory doc
 stage nojit sh spec/support/suite.sh nojit
 stage stress sh spec/support/suite.sh stress
 stage asan $make --no-print-directory asan
-sh spec/support/suite.sh plain
-plain=$?
+start=$(date +%s)
+{ WANE_SPEC_LONG=1 sh spec/support/suite.sh plain; echo $? >build/suite/plain.code; } | tee build/suite/plain.out
+plain=$(cat build/suite/plain.code)
+echo "   plain, long form: $(($(date +%s) - start)) s"
 
-closing=$(tail -n 1 build/suite.plain.log)
+closing=$(tail -n 1 build/suite/plain.out)
 if ! echo "$closing" | grep -Eq '^[0-9]+ passed, [0-9]+ failed'; then
     closing='0 passed, 1 failed'
 fi

@@ -1,11 +1,20 @@
 -- How busted's result is printed: a dot a spec (a letter for the rest), then every failure with its place, then
 -- the counts. The very last line is always `N passed, N failed`, with `, N skipped` when some are pending;
 -- scripts look for it, so nothing may be printed after it. An error counts as a failure.
+-- Where the environment names a file in WANE_SPEC_RESULT, the same is written there as a Lua table:
+-- { passed =, failed =, skipped =, seconds =, specs = { { seconds, name }, ... }, text = the failures in words }.
 return function(options)
     local busted = require 'busted'
     local handler = require 'busted.outputHandlers.base'()
     local quiet = options.deferPrint
     local column = 0
+    local specs, said = {}, {}
+    local suite_began, test_began = busted.monotime(), nil
+
+    local function say(text)
+        io.write(text)
+        said[#said + 1] = text
+    end
 
     local function mark(letter)
         if quiet then return end
@@ -17,8 +26,14 @@ return function(options)
 
     local letters = { success = '.', failure = 'F', error = 'E', pending = 'P' }
 
-    handler.testEnd = function(_, _, status)
+    handler.testStart = function()
+        test_began = busted.monotime()
+        return nil, true
+    end
+
+    handler.testEnd = function(element, _, status)
         mark(letters[status] or '?')
+        specs[#specs + 1] = { busted.monotime() - test_began, handler.getFullName(element) }
         return nil, true
     end
 
@@ -41,10 +56,10 @@ return function(options)
 
     local function report(title, list, verbose)
         for _, entry in ipairs(list) do
-            io.write('\n', title, ' ', place(entry), '  ', entry.name or '', '\n')
-            if entry.message then io.write((text(entry.message):gsub('[^\n]+', '    %0')), '\n') end
+            say(('\n%s %s  %s\n'):format(title, place(entry), entry.name or ''))
+            if entry.message then say(text(entry.message):gsub('[^\n]+', '    %0') .. '\n') end
             local trace = entry.trace and entry.trace.traceback
-            if verbose and trace then io.write(trace, '\n') end
+            if verbose and trace then say(trace .. '\n') end
         end
     end
 
@@ -56,8 +71,20 @@ return function(options)
         return nil, true
     end
 
+    -- Writes the result for the process that counts over all files.
+    local function keep(path, failed)
+        local file = assert(io.open(path, 'wb'))
+        file:write(('return { passed = %d, failed = %d, skipped = %d, seconds = %.3f, text = %q, specs = {\n'):format(
+            handler.successesCount, failed, #handler.pendings, busted.monotime() - suite_began, table.concat(said)))
+        for _, spec in ipairs(specs) do file:write(('{ %.3f, %q },\n'):format(spec[1], spec[2])) end
+        file:write('} }\n')
+        file:close()
+    end
+
     handler.exit = function()
         local failed = #handler.failures + #handler.errors
+        local path = os.getenv 'WANE_SPEC_RESULT'
+        if path then keep(path, failed) end
         io.write(('\n%d passed, %d failed'):format(handler.successesCount, failed))
         if #handler.pendings > 0 then io.write((', %d skipped'):format(#handler.pendings)) end
         io.write('\n')
@@ -65,6 +92,7 @@ return function(options)
         return nil, true
     end
 
+    busted.subscribe({ 'test', 'start' }, handler.testStart)
     busted.subscribe({ 'test', 'end' }, handler.testEnd, { predicate = handler.cancelOnPending })
     busted.subscribe({ 'error' }, handler.errorOutsideTest)
     busted.subscribe({ 'suite', 'end' }, handler.suiteEnd)

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Runs one spec file in one of the four ways (suite.sh), and leaves NAME.log, NAME.result (spec/support/output.lua) and
+# NAME.code in build/suite/WAY. Prints one line when the file has ended.
+# usage: spec/support/one.sh plain|nojit|stress|asan spec/name_spec.lua
+way=$1
+file=$2
+name=$(basename "$file" .lua)
+folder=build/suite/$way
+# Specs are thousands of tiny kernels: threads that spin between them take ten times as long on a busy machine.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+# Plans must not depend on what was measured on this machine, nor layouts of weights on whether its processor has AMX.
+export WANE_COSTS=off WANE_ONEDNN="${WANE_ONEDNN:-off}"
+export WANE_SPEC_RESULT="$folder/$name.result"
+jit=
+preload=
+case $way in
+    nojit) jit=-joff ;;
+    stress) export WANE_SPEC_STRESS=1 ;;
+    asan)
+        preload=$(${CC:-gcc} -print-file-name=libasan.so)
+        export WANE_LIB="$PWD/build/asan" ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=99"
+        export LSAN_OPTIONS="print_suppressions=0${WANE_LSAN:+:suppressions=$WANE_LSAN}"
+        ;;
+esac
+# shellcheck disable=SC2086
+env ${preload:+LD_PRELOAD="$preload"} "$LUAJIT" $jit spec/run.lua "$file" $WANE_SPEC_OPTIONS \
+    >"$folder/$name.log" 2>&1 </dev/null
+echo $? >"$folder/$name.code"
+exec "$LUAJIT" spec/support/tally.lua line "$way" "$file"

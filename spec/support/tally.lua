@@ -1,0 +1,99 @@
+-- Counts what spec files gave that ran in processes of their own (spec/support/suite.sh).
+--
+--   tally.lua order WAY FILES...   prints the files, the slowest of the last run first
+--   tally.lua line WAY FILE        prints one line about a file that has ended
+--   tally.lua report WAY FILES...  prints failures, the slowest 20 specs, `N passed, N failed`; status 1 on a failure
+--
+-- build/suite/WAY/NAME.result is a Lua table written by spec/support/output.lua; NAME.code the exit status.
+-- build/suite/WAY.times keeps the seconds of each file for the order of the next run.
+local what, way = arg[1], arg[2]
+local SLOWEST = 20
+-- Files that take longest on a machine where nothing was run yet.
+local FIRST = { 'spec/examples_spec.lua', 'spec/readme_spec.lua', 'spec/sweep_spec.lua', 'spec/oom_spec.lua',
+    'spec/fuzz_spec.lua', 'spec/random_spec.lua' }
+
+local function path(file, ending)
+    return ('build/suite/%s/%s.%s'):format(way, file:match('([^/]+)%.lua$'), ending)
+end
+
+local function text_of(name)
+    local file = io.open(name, 'rb')
+    if not file then return nil end
+    local text = file:read('*a')
+    file:close()
+    return text
+end
+
+-- Loads the table that a file holds; nil when there is none, or it was cut off.
+local function table_of(name)
+    local chunk = loadfile(name)
+    local ok, value = pcall(chunk or error)
+    return ok and type(value) == 'table' and value or nil
+end
+
+local function times() return table_of('build/suite/' .. way .. '.times') or {} end
+
+-- Result of a file: its own table, or one failure that says how its process ended.
+local function result_of(file)
+    local result = table_of(path(file, 'result'))
+    local code = tonumber(text_of(path(file, 'code')) or '')
+    local wrong
+    if not result then
+        result = { passed = 0, failed = 0, skipped = 0, seconds = 0, specs = {}, text = '' }
+        wrong = 'did not come to its end: no count'
+    elseif code ~= 0 and result.failed == 0 then
+        wrong = 'counted no failure, but ended badly'
+    end
+    if wrong then
+        result.failed = result.failed + 1
+        local log = text_of(path(file, 'log')) or ''
+        result.text = ('\nfailed %s  %s, exit code %s\n%s\n'):format(file, wrong, tostring(code), log:sub(-4000))
+    end
+    return result
+end
+
+local function order()
+    local known, files = times(), {}
+    for k, file in ipairs(FIRST) do known[file] = known[file] or 1000 - k end
+    for k = 3, #arg do files[#files + 1] = arg[k] end
+    table.sort(files, function(a, b)
+        local x, y = known[a] or 0, known[b] or 0
+        if x ~= y then return x > y end
+        return a < b
+    end)
+    for _, file in ipairs(files) do print(file) end
+end
+
+local function line()
+    local file = arg[3]
+    local result = result_of(file)
+    print(('  %-5s %4d %7.1f s  %s'):format(result.failed == 0 and 'ok' or 'FAIL', result.passed, result.seconds, file))
+end
+
+local function report()
+    local passed, failed, skipped, all, seconds = 0, 0, 0, {}, times()
+    for k = 3, #arg do
+        local result = result_of(arg[k])
+        passed, failed, skipped = passed + result.passed, failed + result.failed, skipped + result.skipped
+        seconds[arg[k]] = result.seconds
+        for _, spec in ipairs(result.specs) do all[#all + 1] = { seconds = spec[1], name = spec[2], file = arg[k] } end
+        io.write(result.text)
+    end
+    table.sort(all, function(a, b) return a.seconds > b.seconds end)
+    print(('\nslowest %d of %d specs'):format(math.min(SLOWEST, #all), #all))
+    for k = 1, math.min(SLOWEST, #all) do
+        print(('%7.2f s  %s  %s'):format(all[k].seconds, all[k].file:match('([^/]+)_spec%.lua$'), all[k].name))
+    end
+    local file = io.open('build/suite/' .. way .. '.times', 'wb')
+    if file then
+        file:write('return {\n')
+        for name, value in pairs(seconds) do file:write(('[%q] = %.3f,\n'):format(name, value)) end
+        file:write('}\n')
+        file:close()
+    end
+    io.write(('\n%d passed, %d failed'):format(passed, failed))
+    print(skipped > 0 and (', %d skipped'):format(skipped) or '')
+    os.exit(failed == 0 and passed > 0)
+end
+
+({ order = order, line = line, report = report })[what]()
