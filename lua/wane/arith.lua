@@ -5,13 +5,14 @@
 -- ones count from the end. Errors: shape, dtype or value, at the line of the call.
 -- @module wane.arith
 
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 
 local Tensor, methods = tensor.Tensor, tensor.methods
 local unary, binary, id = op.unary, op.binary, op.id
-local raise = errors.raise
+local fill_dims, raise = binding.fill_dims, errors.raise
 local getmetatable, ipairs, type = getmetatable, ipairs, type
 
 local arith = {}
@@ -170,8 +171,7 @@ local function reduce_attrs(t, name, dim, opts)
         list[1] = op.dim(t, dim, name)
     end
     local at = op.attrs()
-    at.n = #list
-    for k = 1, #list do at.i[k - 1] = list[k] end
+    at.n = fill_dims(at.i, list, name)
     at.i[KEEPDIM] = keepdim and 1 or 0
     return at
 end

@@ -99,8 +99,8 @@ local function encode(t, what)
         options[i] = options_of(stage, where)
         count = count + #options[i]
     end
-    local self = { stage = binding.new('struct wn_chain_stage[?]', #stages),
-        option = binding.new('struct wn_chain_option[?]', count) }
+    local self = { stage = binding.list('struct wn_chain_stage', #stages),
+        option = binding.list('struct wn_chain_option', count) }
     local first = 0
     for i, stage in ipairs(stages) do
         local where, target = ('%s: stage %d'):format(what, i), self.stage[i - 1]
@@ -126,7 +126,7 @@ local word_names, numbers = { 'F', 'Fe', 'B', 'Free', 'Shrink' }, {}
 for number, word in pairs(words) do numbers[word] = number end
 
 local function encode_schedule(schedule, what)
-    local op = binding.new('struct wn_chain_op[?]', #list_of(schedule, what .. ': the schedule', 'operation'))
+    local op = binding.list('struct wn_chain_op', #list_of(schedule, what .. ': the schedule', 'operation'))
     for i, item in ipairs(schedule) do
         local where = ('%s: operation %d'):format(what, i)
         check_table(item, where, "a table such as { 'F', 1 }")
@@ -204,7 +204,7 @@ function chain.plan_chain(t, budget)
         if code ~= 0 or limit < tonumber(least[0]) then return -code, nil, tonumber(least[0]) end
         local count = C.wn_chain_schedule(handle, limit, 0, nil)
         if count < 0 then return count end
-        local list = binding.new('struct wn_chain_op[?]', count)
+        local list = binding.list('struct wn_chain_op', count)
         return C.wn_chain_schedule(handle, limit, count, list), list, count
     end)
     if not op then return nil, n end
@@ -231,7 +231,7 @@ function chain.chain_frontier(t)
     local points, n = with_open(encoded, function(handle)
         local count = C.wn_chain_frontier(handle, 0, nil, slack)
         if count < 0 then return count end
-        local list = binding.new('struct wn_chain_cost[?]', count)
+        local list = binding.list('struct wn_chain_cost', count)
         return C.wn_chain_frontier(handle, count, list, slack), list, count
     end)
     local out = { slack = tonumber(slack[0]) }
@@ -260,7 +260,7 @@ function chain.chain_binomial(n, slots)
     n = math.min(whole(n, what, 'the number of stages'), 2 ^ 31 - 1)
     slots = math.min(whole(slots, what, 'the number of slots'), 2 ^ 31 - 1)
     local count = binding.id(C.wn_chain_binomial(n, slots, 0, nil))
-    local op = binding.new('struct wn_chain_op[?]', count)
+    local op = binding.list('struct wn_chain_op', count)
     binding.id(C.wn_chain_binomial(n, slots, count, op))
     return decode_schedule(op, count)
 end

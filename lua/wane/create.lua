@@ -19,7 +19,7 @@ local create = {}
 
 local OPTIONS = { 'dtype', 'device', 'requires_grad', 'name' }
 local KIND_INPUT = 4
-local MOST_DIMS = 8
+local MOST_DIMS = binding.most_dims
 
 create.KIND_PARAMETER, create.KIND_OPTIMIZER, create.KIND_BUFFER, create.KIND_INPUT = 0, 2, 3, KIND_INPUT
 
@@ -87,8 +87,7 @@ local function make(what, o, dims, f0, f1, opts, default, layout)
     local dtype = op.dtype(opts.dtype or default or 'f32', what)
     local device = opts.device ~= nil and op.device(opts.device, what) or nil
     local at = op.attrs()
-    at.n = #dims
-    for k = 1, #dims do at.i[k - 1] = dims[k] end
+    at.n = binding.fill_dims(at.i, dims, what)
     at.f[0], at.f[1] = f0, f1
     at.dtype = dtype
     at.layout = layout or 0
@@ -238,20 +237,11 @@ local function check_range(out, n, dtype, what)
     end
 end
 
-local type_block = binding.new('struct wn_type')
-
-local function fill_type(dims, dtype)
-    binding.fill(type_block, binding.sizeof('struct wn_type'))
-    type_block.dtype = tensor.dtype_id[dtype]
-    type_block.ndim = #dims
-    for k, d in ipairs(dims) do type_block.dim[k - 1] = d end
-    return type_block
-end
-
 --- A held value from bytes of the caller (nil on meta).
 function create.data(dims, dtype, device, bytes)
     local number = device or current_device()
-    local made = tensor.wrap(binding.id(C.wn_data(fill_type(dims, dtype), number, bytes)))
+    local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
+    local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
     upkeep.made(number)
     return made
 end

@@ -1,5 +1,7 @@
 --- The door to the library: the only file that requires LuaJIT's ffi.
 --
+-- Arrays of the ffi check no index, so every array of a length found at run time is made here, and every array inside a
+-- struct is filled here (`fill_dims`), each after its length was compared: spec/door_spec.lua looks for others.
 -- The declarations are read back from the library itself, so binding and library cannot drift. The library
 -- is loaded once and anchored in this table: a finalizer must never run after it is gone. Handles are
 -- int32 numbers; whoever keeps one keeps a `Ref`, whose finalizer only enqueues the handle in C.
@@ -153,11 +155,82 @@ local element = {
 local array = {}
 for name, text in pairs(element) do array[name] = ffi.typeof(text) end
 
---- An array of n elements of a dtype, zeroed. Half types are raw 16-bit words.
+local MOST_BYTES = 2 ^ 31 -- LuaJIT makes no array of this many bytes
+
+-- Refuses a length that no array of the ffi can have.
+local function check_length(n, size)
+    if type(n) ~= 'number' or n % 1 ~= 0 or n < 0 or n * size >= MOST_BYTES then
+        errors.raise(nil, 'value', 'an array of %s elements of %d bytes cannot be made; Lua holds below 2 GiB in one',
+            errors.describe(n), size)
+    end
+end
+
+--- Bytes of one element of a dtype.
+binding.element_bytes = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
+
+--- Makes an array of n elements of a dtype, zeroed. Half types are raw 16-bit words.
 -- @param dtype 'f32', 'f64', 'i32', 'u8', 'i8', 'bf16', 'f16'
 -- @param n elements
+-- Errors: 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
 function binding.array(dtype, n)
+    check_length(n, binding.element_bytes[dtype])
     return array[dtype](n)
+end
+
+local lists, list_sizes = {}, {}
+
+--- Makes an array of n elements of a C type, zeroed.
+-- @param name a C type, 'struct wn_step' or 'int64_t'
+-- @param n elements
+-- Errors: 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
+function binding.list(name, n)
+    if lists[name] == nil then lists[name], list_sizes[name] = ffi.typeof(name .. '[?]'), ffi.sizeof(name) end
+    check_length(n, list_sizes[name])
+    return lists[name](n)
+end
+
+local MOST_DIMS = 8 -- of `dim` in wn_type and `i` in wn_attrs
+binding.most_dims = MOST_DIMS
+
+local function refuse_dims(list, what)
+    if #list > MOST_DIMS then
+        errors.raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, #list, MOST_DIMS)
+    end
+    for k = 1, #list do
+        local d = list[k]
+        if type(d) ~= 'number' or d % 1 ~= 0 or d < -2 ^ 53 or d > 2 ^ 53 then
+            errors.raise(nil, 'value', '%s: dim %d must be an integer, got %s', what, k, errors.describe(d))
+        end
+    end
+end
+
+--- Fills the dims of a wn_type or the integers of a wn_attrs: the only writer of either by a length found at run time.
+-- @param target the array of 8 integers
+-- @param list at most 8 integers
+-- @param what opens the message of an error
+-- @return how many there are
+-- Errors: 'shape' for more than 8; 'value' for an entry that is no integer. Nothing is written then.
+function binding.fill_dims(target, list, what)
+    local n = #list
+    if n > MOST_DIMS then refuse_dims(list, what) end
+    for k = 1, n do
+        local d = list[k]
+        if type(d) ~= 'number' or d % 1 ~= 0 or d < -2 ^ 53 or d > 2 ^ 53 then refuse_dims(list, what) end
+    end
+    for k = 1, n do target[k - 1] = list[k] end
+    return n
+end
+
+--- Makes a wn_type.
+-- @param dims list of at most 8 sizes
+-- @param dtype number of a dtype
+-- @param what opens the message of an error
+-- @return a new struct wn_type
+-- Errors: those of fill_dims.
+function binding.type_of(dims, dtype, what)
+    local made = ffi.new('struct wn_type')
+    made.dtype, made.ndim = dtype, binding.fill_dims(made.dim, dims, what)
+    return made
 end
 
 --- n bf16 words as an array of f32: exact.
@@ -209,9 +282,6 @@ function binding.round(wide, n)
     return halves
 end
 
---- Bytes of one element of a dtype.
-binding.element_bytes = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
-
 --- Bytes of an array cdata; nil for a pointer, whose extent is not known.
 function binding.array_bytes(x)
     local text = tostring(x):match '^cdata<(.*)>' or '' -- busted makes ffi.typeof remember whatever it is given
@@ -219,12 +289,11 @@ function binding.array_bytes(x)
     return ffi.sizeof(x)
 end
 
-local handles = ffi.typeof('int32_t[?]')
 --- An int32 array for handles, filled from a list of numbers when given.
 -- @param n elements
 -- @param list numbers (optional)
 function binding.handles(n, list)
-    local a = handles(math.max(n, 1))
+    local a = binding.array('i32', math.max(n, 1))
     if list then
         for i = 1, n do a[i - 1] = list[i] end
     end

@@ -199,12 +199,10 @@ end
 local function set_attrs(t)
     local at = op.attrs()
     if t.i then
-        for k, v in ipairs(t.i) do at.i[k - 1] = v end
-        at.n = t.n or #t.i
+        local n = binding.fill_dims(at.i, t.i, 'op.record')
+        at.n = t.n or n
     end
-    if t.f then
-        for k, v in ipairs(t.f) do at.f[k - 1] = v end
-    end
+    if t.f then at.f[0], at.f[1] = t.f[1] or 0, t.f[2] or 0 end
     if t.dtype then at.dtype = type(t.dtype) == 'string' and tensor.dtype_id[t.dtype] or t.dtype end
     at.layout = t.layout or 0
     return at

@@ -165,7 +165,7 @@ end
 -- @return list of { live = bytes, name of a kind = bytes, ... }
 function Plan:kinds_over_time()
     local n, count = C.wn_step_count(self.program.handle), #program.kinds + 1
-    local rows, out = binding.new('int64_t[?]', (n + 1) * count), {}
+    local rows, out = binding.list('int64_t', (n + 1) * count), {}
     check(C.wn_step_kinds(self.program.handle, rows))
     for i = 0, n do
         local row, live = {}, 0

@@ -76,7 +76,7 @@ end })
 
 -- updates: list of { op = name, cells = { handles }, hyper = handle }, one a parameter and step: kept lean.
 local function fill_updates(updates)
-    local list = binding.new('struct wn_update[?]', math.max(#updates, 1))
+    local list = binding.list('struct wn_update', math.max(#updates, 1))
     for i = 1, #updates do
         local update, u = updates[i], list[i - 1]
         local cells = update.cells

@@ -96,8 +96,7 @@ end
 
 local function reshape_same(t)
     local at = op.attrs()
-    at.n = t._ndim
-    for k, d in ipairs(t._dims) do at.i[k - 1] = d end
+    at.n = binding.fill_dims(at.i, t._dims, 'reshape')
     return op.unary(op.id.reshape, t, at)
 end
 

@@ -106,6 +106,15 @@ local function fail(line, fmt, ...)
     raise(nil, 'value', 'recipe, line %d: %s', line, fmt:format(...))
 end
 
+local MOST_PLACE = 2 ^ 31 - 1
+
+-- The number of a block, a value or a loss. Errors: 'value' for one that the library cannot hold.
+local function number_of(digits, line)
+    local number = tonumber(digits)
+    if number and number > MOST_PLACE then fail(line, 'the number %s is above %d', digits:sub(1, 24), MOST_PLACE) end
+    return number
+end
+
 local function read_ops(blocks, words, line)
     local like = words:match '^as%s+(%d+)%s*$'
     if like then
@@ -124,7 +133,7 @@ local function read_block(self, rest, line)
     local before = self.blocks[#self.blocks]
     local want, from = #self.blocks + 1, before and before.last + 1 or 1
     if tonumber(number) ~= want then fail(line, 'block %s comes where block %d is next', number, want) end
-    if tonumber(first) ~= from or tonumber(last) < from then
+    if tonumber(first) ~= from or number_of(last, line) < from then
         fail(line, 'block %s is h%s to h%s; it must begin at h%d, behind the block before, and not be empty', number,
             first, last, from)
     end
@@ -136,7 +145,7 @@ end
 
 local function read_values(step, list, line)
     for word in list:gmatch '[^%s,]+' do
-        local place = tonumber(word:match '^h(%d+)$')
+        local place = number_of(word:match '^h(%d+)$', line)
         if place then
             step.keep[#step.keep + 1] = place
         elseif not step.keep[1] or step.action and step.action[step.keep[#step.keep]] then
@@ -158,7 +167,7 @@ local function read_step(self, what, rest, line)
     local block, root, tail = rest:match '^(%d+)/?(%d*)%s*(.*)$'
     local list = tail and (tail == '' and '' or tail:match '^:%s*(.-)%s*$')
     if not list then fail(line, "expected a step such as 'F 3' or 'Fe 3: h7 h9', got '%s %s'", what, rest) end
-    local step = { what = what, block = tonumber(block), root = tonumber(root), keep = {} }
+    local step = { what = what, block = number_of(block, line), root = number_of(root, line), keep = {} }
     if list ~= '' and (what == 'B' or what == 'Shrink') then fail(line, '%s takes no values', what) end
     read_values(step, list, line)
     self.steps[#self.steps + 1] = step
@@ -195,6 +204,29 @@ function recipe.parse(text)
     return self
 end
 
+local field_kinds = { ops = 'table', keep = 'table', action = 'table', path = 'string' }
+
+-- Refuses entries that are no table, and fields that would not read as text.
+local function check_entries(list, what)
+    for k, entry in ipairs(list) do
+        if type(entry) ~= 'table' then
+            raise(nil, 'value', 'policy.recipe: %s %d must be a table, got %s', what, k, errors.describe(entry))
+        end
+        for name, kind in pairs(field_kinds) do
+            if entry[name] ~= nil and type(entry[name]) ~= kind then
+                raise(nil, 'value', 'policy.recipe: %s %d: %s must be a %s, got %s', what, k, name, kind,
+                    errors.describe(entry[name]))
+            end
+        end
+        for i, op in ipairs(entry.ops or {}) do
+            if type(op) ~= 'string' then
+                raise(nil, 'value', 'policy.recipe: %s %d: entry %d of ops must be the name of an op, got %s', what, k,
+                    i, errors.describe(op))
+            end
+        end
+    end
+end
+
 --- A recipe from a recipe, its text, a table of its fields, or a plan. What is given is read as text would be, so it
 -- may be changed afterwards.
 function recipe.of(x)
@@ -204,6 +236,8 @@ function recipe.of(x)
         raise(nil, 'value', 'policy.recipe: expected a recipe as plan:recipe() gives it, its text or a plan, got %s',
             errors.describe(x))
     end
+    check_entries(x.blocks, 'block')
+    check_entries(x.steps, 'step')
     return recipe.parse(text_of(x, false))
 end
 
@@ -326,10 +360,10 @@ function recipe.give(p, self, graph)
     compare(self, nodes)
     local n_keep = 0
     for _, step in ipairs(self.steps) do n_keep = n_keep + #step.keep end
-    local steps = binding.new('struct wn_recipe_step[?]', #self.steps)
-    local keep = binding.new('int32_t[?]', n_keep + 1)
-    local action = binding.new('int32_t[?]', n_keep + 1)
-    local limit = binding.new('int32_t[?]', #self.blocks)
+    local steps = binding.list('struct wn_recipe_step', #self.steps)
+    local keep = binding.array('i32', n_keep + 1)
+    local action = binding.array('i32', n_keep + 1)
+    local limit = binding.array('i32', #self.blocks)
     for i, block in ipairs(self.blocks) do limit[i - 1] = block.last end
     local at = 0
     for i, step in ipairs(self.steps) do

@@ -4,17 +4,18 @@
 -- and positions are 1-based, negative ones count from the end; the contents of index tensors are 0-based.
 -- @module wane.shape
 
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 
 local Tensor, methods = tensor.Tensor, tensor.methods
-local unary, id, raise = op.unary, op.id, errors.raise
+local unary, id, raise, fill_dims = op.unary, op.id, errors.raise, binding.fill_dims
 local getmetatable, ipairs, tostring, type, unpack = getmetatable, ipairs, tostring, type, unpack
 
 local shape = {}
 
-local MOST_DIMS = 8
+local MOST_DIMS = binding.most_dims
 local RESHAPE, PERMUTE, NARROW, CAT = id.reshape, id.permute, id.narrow, id.cat
 
 -- Arguments (2, 3) or ({2, 3}) as a list.
@@ -26,12 +27,7 @@ end
 
 local function record_reshape(t, dims)
     local at = op.attrs()
-    local n = #dims
-    if n > MOST_DIMS then
-        raise(nil, 'shape', 'reshape: %d dims given, a value has at most %d', n, MOST_DIMS)
-    end
-    at.n = n
-    for k = 1, n do at.i[k - 1] = dims[k] end
+    at.n = fill_dims(at.i, dims, 'reshape')
     return unary(RESHAPE, t, at)
 end
 
@@ -110,8 +106,7 @@ function methods.permute(t, ...)
         raise(nil, 'shape', 'permute: %d dims given for %s, all %d are needed', #list, tensor.describe(t), n)
     end
     local at = op.attrs()
-    at.n = n
-    for k = 1, n do at.i[k - 1] = list[k] end
+    at.n = fill_dims(at.i, list, 'permute')
     return unary(PERMUTE, t, at)
 end
 
@@ -119,11 +114,10 @@ end
 function methods.transpose(t, a, b)
     tensor.need_self(t, 'transpose')
     local i, j = op.dim(t, a, 'transpose'), op.dim(t, b, 'transpose')
-    local at = op.attrs()
-    local n = t._ndim
-    at.n = n
-    for k = 0, n - 1 do at.i[k] = k end
-    at.i[i], at.i[j] = j, i
+    local at, order = op.attrs(), {}
+    for k = 1, t._ndim do order[k] = k - 1 end
+    order[i + 1], order[j + 1] = j, i
+    at.n = fill_dims(at.i, order, 'transpose')
     return unary(PERMUTE, t, at)
 end
 
@@ -241,8 +235,7 @@ function methods.expand(t, ...)
         end
     end
     local at = op.attrs()
-    at.n = n
-    for k = 1, n do at.i[k - 1] = dims[k] end
+    at.n = fill_dims(at.i, dims, 'expand')
     return unary(id.expand, t, at)
 end
 

@@ -138,9 +138,12 @@ function Shape.__tostring(s)
 end
 Shape.__concat = function(a, b) return tostring(a) .. tostring(b) end
 
---- Text of a list of dims: '(32, 1024)'.
+--- Text of a list of dims: '(32, 1024)'. What is no number is described, for messages about what a caller gave.
 function tensor.shape_text(dims)
-    return '(' .. table.concat(dims, ', ') .. ')'
+    local words, n = {}, #dims
+    for k = 1, math.min(n, 16) do words[k] = type(dims[k]) == 'number' and dims[k] or errors.describe(dims[k]) end
+    if n > 16 then words[17] = ('... %d in all'):format(n) end
+    return '(' .. table.concat(words, ', ') .. ')'
 end
 
 --- '(32, 1024) f32' for messages.

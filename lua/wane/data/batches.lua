@@ -93,7 +93,7 @@ local function set_state(self, state, seed)
                 tostring(row[3]))
         end
     end
-    if tonumber(at) > self.count or tonumber(epoch) < 1 then
+    if tonumber(at) > self.count or tonumber(epoch) < 1 or tonumber(epoch) >= 2 ^ 53 or tonumber(s) >= 2 ^ 53 then
         raise(nil, 'value', "%s: '%s' is no place in %d batches", WHAT, state, self.count)
     end
     self.seed, self.epoch, self.at = tonumber(s), tonumber(epoch), tonumber(at)
@@ -175,7 +175,7 @@ return function(dataset, opts)
     local self = setmetatable({
         batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
         _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
-        _starts = binding.new('int64_t[?]', batch), _order = false, _epoch_of_order = false,
+        _starts = binding.list('int64_t', batch), _order = false, _epoch_of_order = false,
     }, Batches)
     if opts.state ~= nil then set_state(self, opts.state, opts.seed) end
     return self

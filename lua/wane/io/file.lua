@@ -81,9 +81,7 @@ end
 -- @param dims list
 -- @param is_turned the elements' bytes stand there in the other order
 function File:data(at, dtype, dims, is_turned)
-    local type_ = binding.new('struct wn_type')
-    type_.dtype, type_.ndim = tensor.dtype_id[dtype], #dims
-    for k, d in ipairs(dims) do type_.dim[k - 1] = d end
+    local type_ = binding.type_of(dims, tensor.dtype_id[dtype], self.path)
     local device = C.wn_device_set(0)
     C.wn_device_set(device)
     local swap = is_turned and binding.element_bytes[dtype] or 0
@@ -97,7 +95,7 @@ end
 -- @param places list of bytes, from 0
 function File:load(cells, places)
     local n = #cells
-    local ids, at = {}, binding.new('int64_t[?]', math.max(1, n))
+    local ids, at = {}, binding.list('int64_t', math.max(1, n))
     for k = 1, n do ids[k], at[k - 1] = cells[k].id, places[k] end
     check(C.wn_file_load(self.handle, n, binding.handles(n, ids), at))
 end

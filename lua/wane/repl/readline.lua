@@ -69,7 +69,7 @@ Reader.__index = Reader
 local function set_up_libedit(lib)
     lib.rl_initialize()
     local words = 'setty -d -isig'
-    local line = binding.new('char[?]', #words + 1)
+    local line = binding.list('char', #words + 1)
     binding.copy(line, words)
     lib.rl_parse_and_bind(line)
 end

@@ -44,7 +44,7 @@ end
 
 -- Strings as C wants them, up to a NULL; they live as long as `words` does.
 local function list_of(words)
-    local list = binding.new('const char *[?]', #words + 1)
+    local list = binding.list('const char *', #words + 1)
     for i, word in ipairs(words) do list[i - 1] = word end
     list[#words] = nil
     return list
