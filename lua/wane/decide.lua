@@ -398,7 +398,9 @@ end
 -- @return the budget that decides the rest: bytes, 'least', or nil
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then
-        return explicit and budget_of(program, { { policy = explicit } }) or nil
+        local layers = {}
+        if explicit then add_layer(layers, explicit, 0, 0) end
+        return budget_of(program, layers)
     end
     local graph, budget = program:graph(), nil
     within('asking', true, function()

@@ -89,7 +89,8 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
     struct wn__frontier_point p = {.recipe = *r};
     char *text = NULL;
     snprintf(p.name, sizeof p.name, "%s", name);
-    int32_t code = wn__recipe_text(b->f, r, &b->pool, &text);
+    int32_t code = wn__recipe_obey(b->f, &p.recipe);
+    if (code == WN_OK) code = wn__recipe_text(b->f, &p.recipe, &b->pool, &text);
     int32_t known = code == WN_OK && is_known(b, text);
     if (code == WN_OK && !known) code = wn__grow(&b->text, &b->text_capacity, b->n_texts + 1, sizeof *b->text);
     if (code == WN_OK && !known) code = judge(b, &p);

@@ -1,7 +1,9 @@
 /* Blocks to plan by. Where the graph has cuts that one value crosses, they are the form's own blocks. Where it has few
  * of them - long skips, values read again much later - a block that is too large is cut further, in front of
  * nodes that read a state, wherever no more than one value made since the last cut crosses: older ones go by on their
- * way from an earlier block to a later one. Too many blocks are joined in pairs. */
+ * way from an earlier block to a later one. A value whose word is 'recompute' is not kept, so no cut lies where one
+ * crosses: such a cut moves to the nearest place that another single value crosses, or goes. Too many blocks are joined
+ * in pairs. */
 #include <string.h>
 #include "planner.h"
 
@@ -54,6 +56,56 @@ static void find_cuts(const struct wn__form *f, const int32_t *last, uint8_t *cu
     }
 }
 
+/* ---- cuts that no word forbids ----------------------------------------------------------------------------------- */
+
+struct crossing {
+    int32_t *all;   /* (f->n + 1) computed values made before node i and read at or after it by the forward */
+    int32_t *words; /* (f->n + 1) of those, the ones whose word is 'recompute' */
+};
+
+static void count_crossing(const struct wn__form *f, const int32_t *last, struct crossing *x)
+{
+    for (int32_t v = 0; v < f->n; v++) {
+        if (!wn__form_is_forward(f, v) || wn__form_is_alias(f, v) || f->node[v].is_reissued || last[v] == v) continue;
+        int32_t must_go = f->node[v].word == WN_WORD_RECOMPUTE && !wn__recipe_always_keeps(f, v);
+        x->all[v + 1]++;
+        x->all[last[v] + 1]--;
+        x->words[v + 1] += must_go;
+        x->words[last[v] + 1] -= must_go;
+    }
+    for (int32_t i = 1; i <= f->n; i++) {
+        x->all[i] += x->all[i - 1];
+        x->words[i] += x->words[i - 1];
+    }
+}
+
+/* The nearest place before or after cut i that at most one value crosses, none with the word, up to the next cut; -1. */
+static int32_t nearest_free(const struct wn__form *f, const struct crossing *x, const uint8_t *cut, int32_t i,
+                            int32_t by)
+{
+    for (int32_t j = i + by; j > 0 && j < f->n; j += by) {
+        if (!wn__form_is_forward(f, j)) continue;
+        if (f->node[j].root != f->node[i].root || cut[j]) return -1;
+        if (x->all[j] <= 1 && x->words[j] == 0 && !f->node[j].is_reissued) return j;
+    }
+    return -1;
+}
+
+static void move_cuts(const struct wn__form *f, const struct crossing *x, uint8_t *cut)
+{
+    int32_t before = -1;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!wn__form_is_forward(f, i)) continue;
+        int32_t starts_root = before < 0 || f->node[before].root != f->node[i].root;
+        before = i;
+        if (!cut[i] || starts_root || x->words[i] == 0) continue;
+        int32_t to = nearest_free(f, x, cut, i, -1);
+        if (to < 0) to = nearest_free(f, x, cut, i, 1);
+        cut[i] = 0;
+        if (to >= 0) cut[to] = 1;
+    }
+}
+
 /* One cut of two goes, as often as it takes; those between roots stay. */
 static void join(const struct wn__form *f, uint8_t *cut)
 {
@@ -82,10 +134,13 @@ int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
     r->limit = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
     uint8_t *cut = wn__pool_get(&scratch, f->n + 1);
-    int32_t code = r->block_of && r->first && r->limit && r->last && cut ? WN_OK : WN_OOM;
+    struct crossing x = {wn__pool_get(&scratch, size + 4), wn__pool_get(&scratch, size + 4)};
+    int32_t code = r->block_of && r->first && r->limit && r->last && cut && x.all && x.words ? WN_OK : WN_OOM;
     if (code == WN_OK) {
         wn__form_last_readers(f, r->last);
         find_cuts(f, r->last, cut);
+        count_crossing(f, r->last, &x);
+        move_cuts(f, &x, cut);
         join(f, cut);
         for (int32_t i = 0; i < f->n; i++) {
             r->block_of[i] = -1;

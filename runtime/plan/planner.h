@@ -4,6 +4,7 @@
  *   excerpt.c     one block cut out as a form of its own, so that an option is lowered by the real lowering
  *   options.c     what a block may keep, and what each choice costs
  *   emit.c        the chain solver's block operations as a recipe
+ *   obey.c        what a word 'recompute' asks of a recipe, whoever proposed it
  *   portfolio.c   what people write by hand, so that a budget is never worse
  *   evict.c       value by value over the whole graph, for graphs without cuts
  *   search.c      small edits of good recipes

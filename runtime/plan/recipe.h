@@ -55,6 +55,10 @@ void wn__recipe_release(struct wn__recipe *r);
 /* Backward nodes belong to the block of the forward node they serve. */
 void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r);
 
+/* obey.c: values whose word is 'recompute' are let go before the backward, whoever proposed the recipe; to be released on
+ * failure too. Its blocks stay, its steps and keep sets become new ones. */
+int32_t wn__recipe_obey(const struct wn__form *f, struct wn__recipe *r);
+
 /* recipe_text.c: as lines, for people and for the key; into the pool given. */
 int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out);
 /* From a script. WN_ILLEGAL names the step and the rule; to be released on failure too. */

@@ -1,0 +1,204 @@
+-- Words beside a budget bind every plan it may choose: random graphs under random words of every kind of policy, and
+-- the plans of the whole frontier looked at instruction by instruction. 'recompute': the value's bytes are let go after
+-- its last forward reader, and it is computed again. 'save': it is computed once. An action: as under the words alone.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
+local chains = require 'spec.support.chains'
+local graphs = require 'spec.support.planned_graphs'
+local models = require 'spec.support.budget_models'
+local nn, policy = wane.nn, wane.policy
+
+local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+local target = graphs.target()
+
+-- ---- what a schedule does with a value ----------------------------------------------------------------------------
+
+-- Which values an instruction reads: reads[node][value]. Through views, and through what another node computes inside.
+local function readers_of(graph, steps)
+    local runs, reads = {}, {}
+    for _, s in ipairs(steps) do
+        if s.what == 'run' then runs[s.node] = true end
+    end
+    local function add(set, node)
+        for _, input in ipairs(node.inputs) do
+            set[input.index] = true
+            if not runs[input.index] then add(set, input) end
+        end
+    end
+    for _, node in ipairs(graph) do
+        reads[node.index] = {}
+        if runs[node.index] then add(reads[node.index], node) end
+    end
+    return reads
+end
+
+-- What happens to a value until it is made for the second time: made (issues in all), waited (whether its bytes are
+-- still taken at an instruction after its last forward reader).
+local function life_of(steps, reads, node)
+    local life, store, read, ended = { made = 0 }, nil, nil, nil
+    for at, s in ipairs(steps) do
+        if s.what == 'run' and s.node == node then
+            life.made = life.made + 1
+            if life.made == 1 then store, read = s.store, at end
+        elseif store and not ended and life.made == 1 then
+            if s.what == 'run' and s.phase == 'forward' and reads[s.node][node] then read = at end
+            if s.store == store then ended = at end -- let go, or taken over in place
+        end
+    end
+    for at = (read or 0) + 1, ended and ended - 1 or #steps do
+        life.waited = life.waited or steps[at].what == 'run'
+    end
+    return life
+end
+
+-- Raises what breaks a word in a plan; -> how many words there were. by_hand: the plan of the words alone.
+local function check_words(plan, by_hand, what)
+    local C, steps, graph, n = binding.C, plan:schedule(), plan.program:graph(), 0
+    local theirs, reads = by_hand.program:graph(), readers_of(graph, steps)
+    for i, node in ipairs(graph) do
+        if node.is_residual and node.word > 0 then
+            local life = life_of(steps, reads, node.index)
+            local where = ('%s: node %d, %s %s, word %d, made %d times'):format(what, node.index, node.op,
+                node.path or '', node.word, life.made)
+            if node.word == C.WN_WORD_RECOMPUTE then
+                -- A result, or an integer, stays.
+                assert(theirs[i].copies == 1 or life.made >= 2 and not life.waited, where)
+            else
+                assert(node.away == theirs[i].away, where)
+                assert(life.made == 1 or node.away == C.WN_WORD_BITS, where)
+            end
+            n = n + 1
+        end
+    end
+    return n
+end
+
+-- ---- random words ------------------------------------------------------------------------------------------------
+local words = { 'save', 'recompute', 'recompute', 'recompute', 'offload', 'compress:bf16' }
+
+local function pick(random, list) return list[random(1, #list)] end
+
+-- Some of the things of a plan's residuals, by one field, each with a word.
+local function rules(random, residuals, field, few)
+    local out, keys = { optional = true }, {}
+    for _, r in ipairs(residuals) do
+        local key = r[field]
+        if key and key ~= '' and not out[key] then
+            out[key] = pick(random, few)
+            keys[#keys + 1] = key
+        end
+    end
+    for k = 2, #keys do
+        if random(1, 2) == 1 then out[keys[k]] = nil end
+    end
+    return out, keys
+end
+
+local ways = {}
+function ways.op(random, residuals, few) return policy.by_op((rules(random, residuals, 'op', few))) end
+function ways.name(random, residuals, few) return policy.by_name((rules(random, residuals, 'name', few))) end
+function ways.type(random, residuals, few) return policy.by_type((rules(random, residuals, 'module', few))) end
+function ways.path(random, residuals, few)
+    local by, keys = rules(random, residuals, 'path', few)
+    local list = { optional = true }
+    for _, key in ipairs(keys) do
+        if by[key] then list[#list + 1] = { key:gsub('%.', '%%.') .. '$', by[key] } end
+    end
+    return #list > 0 and policy.by_path(list) or policy.by_op { linear = 'recompute', optional = true }
+end
+function ways.place(random, _, few)
+    local of, share = {}, random(1, 4)
+    return policy.of(function(r)
+        of[r.place] = of[r.place] or (random(1, 4) <= share and pick(random, few) or 'none')
+        return of[r.place] ~= 'none' and of[r.place] or nil
+    end)
+end
+
+-- The plans of the frontier under the words: each keeps them, and one byte less than the least is refused with the least.
+local function check_frontier(record, p, what)
+    local by_hand = wane.plan(record, { policy = p, target = target })
+    local all, n = wane.frontier(record, { policy = p, target = target, points = 2 }).all, 0
+    for k = 1, #all, LONG and 1 or math.max(1, math.floor(#all / 4)) do
+        local plan = assert(wane.plan(record, { policy = p, budget = all[k].reserved, target = target }))
+        assert.equal(all[k].reserved, plan.reserved)
+        n = n + check_words(plan, by_hand, ('%s, %s'):format(what, all[k].name))
+    end
+    assert(all[#all].reserved <= by_hand.reserved, what)
+    local none, why = wane.plan(record, { policy = p, budget = all[#all].reserved - 1, target = target })
+    assert.is_nil(none)
+    assert.equal(all[#all].reserved, why.min_budget)
+    return n
+end
+
+describe('words beside a budget bind every plan', function()
+    for _, kind in ipairs(graphs.kinds) do
+        it('of random graphs, ' .. kind, function()
+            local n = 0
+            for seed = 1, LONG and 40 or 2 do
+                local random = chains.random(seed * 31)
+                local record = graphs.make(kind, seed, 12)
+                local residuals = wane.plan(record, { policy = 'save_all', target = target }):residuals()
+                for name, way in pairs(ways) do
+                    local few = random(1, 2) == 1 and { 'recompute' } or words
+                    local what = ('%s %d by %s'):format(kind, seed, name)
+                    n = n + check_frontier(record, way(random, residuals, few), what)
+                end
+            end
+            assert(n > 20, n)
+        end)
+    end
+
+    it('of small models', function()
+        for i, model in ipairs(models) do
+            wane.manual_seed(i)
+            local record = model.build()
+            check_frontier(record, policy.by_op { gelu = 'recompute', relu = 'recompute', tanh = 'recompute',
+                silu = 'recompute', optional = true }, model.name)
+            if LONG then
+                check_frontier(record, policy.by_op { linear = 'recompute', optional = true }, model.name)
+                check_frontier(record, function() return 'recompute' end, model.name)
+            end
+        end
+    end)
+
+    it('of modules inside a model that has a budget, and of several losses', function()
+        local list = {}
+        for i = 1, 6 do list[i] = nn.Sequential { nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 24), nn.Tanh() } end
+        local m, x = nn.Sequential(list), wane.eval(wane.randn(64, 24))
+        local function record() return m(x):sum() end
+        m[2]:checkpoint(policy.by_op { gelu = 'recompute' })
+        m[3]:checkpoint(function() return 'save' end)
+        m[5]:checkpoint(function() return 'recompute' end)
+        local by_hand = wane.plan(record, { target = target })
+        for _, q in ipairs(wane.frontier(record, { target = target, points = 2 }).all) do
+            m:checkpoint(policy.budget(q.reserved))
+            local n = check_words(wane.plan(record, { target = target }), by_hand, q.name)
+            assert(n >= 5, n)
+            m:checkpoint(false)
+        end
+        m[2]:checkpoint(false)
+        m[3]:checkpoint(false)
+        m[5]:checkpoint(false)
+        local opt = wane.optim.SGD(m:parameters(), { lr = 0.1 })
+        local function step() opt:step { record(), (m(x) * m(x)):mean() } end
+        assert(check_frontier(step, policy.by_op { gelu = 'recompute', tanh = 'save' }, 'two losses') >= 24)
+        local function trunk()
+            local y = m(x)
+            opt:step { y:sum(), (y * y):mean() }
+        end
+        assert(check_frontier(trunk, policy.by_op { gelu = 'recompute', tanh = 'save' }, 'a trunk') >= 12)
+    end)
+
+    it('where the backward reads nothing', function()
+        local x = wane.eval(wane.randn(64, 24))
+        local function record() return x:gelu():tanh():sum() end
+        local by_op = policy.by_op { gelu = 'recompute', optional = true }
+        local least = wane.min_budget(record)
+        for _, p in ipairs { policy.budget(least - 1), policy.compose(by_op, policy.budget(least - 1)) } do
+            local none, why = wane.plan(record, { policy = p })
+            assert.is_nil(none)
+            assert.equal(least, why.min_budget)
+        end
+    end)
+end)
