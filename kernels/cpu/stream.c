@@ -8,14 +8,14 @@
 
 #define LINE 64
 
-/* Bytes from `to` to the next line, at most `bytes`. */
+#if defined(__SSE2__)
+/* Returns the bytes from `to` to the next line, at most `bytes`. */
 static int64_t to_line(const void *to, int64_t bytes)
 {
     int64_t left = (int64_t)(-(uintptr_t)to & (LINE - 1));
     return left < bytes ? left : bytes;
 }
 
-#if defined(__SSE2__)
 /* Whole lines; out stands on one. A line read back from a block still on its way to the cache wants loads as wide as the
  * stores were: 16 bytes at a time a fill reached 23 GB/s, 64 at a time 35. */
 __attribute__((target("avx512f"))) static void lines_avx512(char *out, const char *in, int64_t n)
