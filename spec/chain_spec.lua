@@ -88,6 +88,18 @@ describe('a plan of a chain', function()
         assert.is_true(persistent_equal < 0.7 * hard, what)
     end)
 
+    it('is the optimum of the extended class at every corner, whatever option waits without its input', function()
+        for seed = 1, os.getenv 'WANE_SPEC_LONG' == '1' and 400 or 60 do
+            local size = chains.random(seed)(2, 6)
+            local c = chains.make(chains.random(seed), size, 5, { born = seed % 3 == 0 })
+            local frontier = wane.chain_frontier(c)
+            for _, point in ipairs(frontier) do
+                assert.equal(chains.extended(c, point.bytes), point.time)
+            end
+            assert.is_nil(chains.extended(c, frontier[1].bytes - 1))
+        end
+    end)
+
     it('fits from the least budget on, and not one byte below', function()
         for _, c in ipairs(small) do
             local least = best_frontier(c)[1].bytes

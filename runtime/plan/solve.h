@@ -6,8 +6,8 @@
 #include "chain.h"
 #include "steps.h"
 
-/* How the last block of a window stands at its start: 0 not run, 1 and 2 saved by one of its pending options. */
-enum { WN__SOLVE_PENDING = 2, WN__SOLVE_VARIANTS = 1 + WN__SOLVE_PENDING };
+/* How the last block of a window stands at its start: 0 not run, else saved by one of its pending options. */
+enum { WN__SOLVE_PENDING = 8, WN__SOLVE_VARIANTS = 1 + WN__SOLVE_PENDING };
 
 /* One of all windows that are the same but for where they lie. */
 struct wn__window {

@@ -287,4 +287,61 @@ function chains.persistent(c, budget)
     return time < math.huge and time or nil
 end
 
+-- ---- the oracle of the extended class ------------------------------------------------------------------------------
+--- The least time within a budget, or nil, of schedules that may also save a stage by any of its options and let its
+-- input go, which is made again before its backward (move D of runtime/plan/solve.c). One budget at a time.
+function chains.extended(c, budget)
+    local n, memo, none = #c.stages, {}, { saved = 0 }
+    local option = {}
+    for i, stage in ipairs(c.stages) do
+        option[i] = {}
+        for o = 0, chains.options(stage) - 1 do
+            option[i][o + 1] = { saved = field(stage, o, 'saved_bytes'), forward = field(stage, o, 'fwd_time'),
+                backward = field(stage, o, 'bwd_time'), forward_tmp = field(stage, o, 'fwd_tmp_bytes'),
+                backward_tmp = field(stage, o, 'bwd_tmp_bytes'), number = o + 1 }
+        end
+    end
+    local function born(i)
+        local sum = 0
+        for k = i + 1, n do sum = sum + (c.stages[k].wgrad_bytes or 0) end
+        return sum
+    end
+    local function backward_bytes(i, q)
+        return born(i - 1) + q.saved + grad(c, i) + grad(c, i - 1) + q.backward_tmp
+    end
+    local solve
+    -- Stages s..t, the input of s held elsewhere; p: how t is saved already, or none.
+    local function solve_anew(s, t, p, room)
+        local best, beside = math.huge, born(t) + (t < n and grad(c, t) or 0) + p.saved
+        if s == t and p ~= none then return backward_bytes(s, p) <= room and p.backward or best end
+        for _, q in ipairs(option[s]) do
+            if beside + q.saved + q.forward_tmp <= room and backward_bytes(s, q) <= room then
+                local rest = s < t and solve(s + 1, t, p, room - q.saved) or 0
+                best = math.min(best, q.forward + rest + q.backward)
+            end
+        end
+        local ran, input = 0, 0
+        for j = s + 1, t do
+            local before = c.stages[j - 1]
+            if beside + input + before.out_bytes + before.fwd_tmp_bytes > room then break end
+            ran, input = ran + before.fwd_time, before.out_bytes
+            best = math.min(best, ran + solve(j, t, p, room - input) + solve(s, j - 1, none, room))
+            for _, q in ipairs((j < t or p == none) and option[j] or {}) do
+                if beside + input + q.saved + q.forward_tmp <= room then
+                    local rest = j < t and solve(j + 1, t, p, room - q.saved) or 0
+                    best = math.min(best, ran + q.forward + rest + solve(s, j, q, room))
+                end
+            end
+        end
+        return best
+    end
+    function solve(s, t, p, room)
+        local key = ((s * (n + 1) + t) * 16 + (p.number or 0)) * 2 ^ 30 + room
+        if memo[key] == nil then memo[key] = solve_anew(s, t, p, room) end
+        return memo[key]
+    end
+    local time = solve(1, n, none, budget - c.input_bytes)
+    return time < math.huge and time or nil
+end
+
 return chains
