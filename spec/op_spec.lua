@@ -5,73 +5,16 @@ local helper = require 'spec.helper'
 local cases = require 'spec.cases'
 local gradcheck = require 'spec.support.gradcheck'
 local array = require 'spec.cases.array'
+local case_inputs = require 'spec.support.case_inputs'
 local wane = helper.wane
-local binding, within, create = require 'wane.ffi', require 'wane.within', require 'wane.create'
+local binding, within = require 'wane.ffi', require 'wane.within'
 local tensor = require 'wane.tensor'
 
 local C = binding.C
+local make_array, to_tensor, stream = case_inputs.array, case_inputs.tensor, case_inputs.stream
 local CPU, MIRROR = 0, 2
 local LEAF = 1
 local FLOATS = { 'f32', 'f64' }
-
--- ---- inputs ---------------------------------------------------------------------------------------------------
-
--- Numbers in [0, 1) that depend on the name only.
-local function stream(name)
-    local state = 1
-    for k = 1, #name do state = (state * 31 + name:byte(k)) % 2147483647 end
-    return function()
-        state = (state * 16807 + 11) % 2147483647
-        return state / 2147483647
-    end
-end
-
-local generators = {
-    normal = function(u)
-        local r = math.sqrt(-2 * math.log(u() * 0.999 + 0.001))
-        return r * math.cos(2 * math.pi * u())
-    end,
-    positive = function(u) return 0.5 + 1.5 * u() end,
-    away = function(u)
-        local v = 0.2 + 1.8 * u()
-        return u() < 0.5 and -v or v
-    end,
-    mask = function(u) return u() < 0.5 and 0 or 1 end,
-}
-
--- A shuffled ladder: no two closer than 0.1, none closer than 0.01 to -0.5 or 0.75 unless lifted.
-local function ladder(n, u, lift)
-    local out = {}
-    for k = 1, n do out[k] = (k - math.floor(n / 2)) * 0.13 + 0.037 + lift end
-    for k = n, 2, -1 do
-        local j = 1 + math.floor(u() * k)
-        out[k], out[j] = out[j], out[k]
-    end
-    return out
-end
-
--- A number as an element of a float type holds it.
-local single = binding.array('f32', 1) -- one for good: see cases/pack.lua
-local function held(v, dtype)
-    if dtype == 'f64' then return v end
-    single[0] = v
-    return tonumber((dtype == 'bf16' and binding.widen(binding.round(single, 1), 1) or single)[0])
-end
-
--- The array of one input of a case; its values are those of the dtype.
-local function make_array(input, dtype, u)
-    local shape = {}
-    for d, size in ipairs(input) do shape[d] = size end
-    local n, gen = array.count(shape), input.gen or 'normal'
-    local list = input.values or gen == 'distinct' and ladder(n, u, 0) or gen == 'between' and ladder(n, u, 0.065)
-    local limit = tonumber(gen:match('^int:(%d+)$'))
-    local out = array.build(shape, function(_, k)
-        local v = list and list[k] or limit and math.floor(u() * limit) or generators[gen](u)
-        return tensor.is_float[tensor.dtype_id[dtype]] and held(v, dtype) or v
-    end)
-    out.dtype = dtype
-    return out
-end
 
 -- Returns what `make` made for a case under a key, making it once an op: large arrays take longer to make than all that
 -- is done with them.
@@ -85,24 +28,7 @@ end
 
 -- Lists share arrays, so nobody writes to one; a caller may change its list.
 local function arrays_of(case, float, name)
-    local list = once(case, float, function()
-        local u, out = stream(name .. case.name), {}
-        for i, input in ipairs(case.inputs) do out[i] = make_array(input, input.dtype or float, u) end
-        return out
-    end)
-    return { unpack(list) }
-end
-
-local function to_tensor(a, device, options)
-    local n = array.count(a.shape)
-    local buffer = binding.array(a.dtype == 'bf16' and 'f32' or a.dtype, math.max(n, 1))
-    for k = 1, n do buffer[k - 1] = a[k] end
-    if a.dtype == 'bf16' then buffer = binding.round(buffer, n) end
-    local t = create.data(a.shape, a.dtype, device, buffer)
-    if not options then return t end
-    local cell = create.cell(create.KIND_INPUT, t, 'x')
-    binding.check(C.wn_cell_need_grad(cell.id, 1))
-    return cell
+    return { unpack(once(case, float, function() return case_inputs.arrays(case, float, name) end)) }
 end
 
 -- ---- running one case -----------------------------------------------------------------------------------------

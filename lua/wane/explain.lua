@@ -11,6 +11,7 @@ local bytes = require 'wane.bytes'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.table'
+local tensor = require 'wane.tensor'
 local within = require 'wane.within'
 
 local C = binding.C
@@ -295,7 +296,8 @@ local function flow(graph)
             end
             if is_stop then
                 binding.check(C.wn_op_get(C.wn_op_id(node.op), op_info))
-                local list = op_info.differentiable ~= 0 and cut or blocked
+                local is_cut = op_info.differentiable ~= 0 and tensor.is_float[tensor.dtype_id[node.dtype]]
+                local list = is_cut and cut or blocked
                 table.insert(list, 1, node)
             end
             if node.op == 'cell' and node.needs_grad and not reached[node] and is_read[node] then

@@ -9,6 +9,11 @@ int32_t wn__wants(const struct wn__grad *g, int32_t i)
     return g->in[i]->wanted == g->e->stamp;
 }
 
+void wn__give_zero(struct wn__grad *g, int32_t i)
+{
+    g->dx[i] = &wn__zero_gradient;
+}
+
 const struct wn_type *wn__value_type(const struct wn_node *v)
 {
     static const struct wn_type none;

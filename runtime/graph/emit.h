@@ -10,6 +10,8 @@ struct wn__emit {
     int64_t stamp;           /* of the pass: what is wanted carries it */
     int32_t root, code;
 };
+/* Stands in wn_node.grad for a gradient of zeros that no node computes. */
+extern struct wn_node wn__zero_gradient;
 /* grad.c: adds dx to the gradient of v so far, laid as v is. */
 void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx);
 /* custom.c: issues the gradient of a node that brought its own, added to those of its inputs. */

@@ -1,6 +1,7 @@
 /* Differentiation, graph to graph: reverse record order, each op's rule asked once, contributions to one value
  * summed in the order in which they arise (so the order of additions, and with it every bit, is fixed by the
  * forward alone). Nothing runs here. */
+#include <stdio.h>
 #include "../base/alloc.h"
 #include "emit.h"
 
@@ -21,14 +22,80 @@ static void pass_mark(const struct wn__pass *p, int64_t stamp)
     }
 }
 
+struct wn_node wn__zero_gradient;
+
 static struct wn_node *pass_add(struct wn__emit *e, struct wn_node *so_far, struct wn_node *more)
 {
+    if (so_far == &wn__zero_gradient) return more;
     return so_far == NULL || more == NULL ? more : wn__emit2(e, WN_OP_ADD, so_far, more);
 }
 
 void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx)
 {
     v->grad = pass_add(e, v->grad, wn__emit_layout(e, dx, v->type.layout));
+}
+
+/* ---- zeros ------------------------------------------------------------------------------------------- */
+
+static void pass_zero(struct wn_node *v)
+{
+    if (v->grad == NULL) v->grad = &wn__zero_gradient;
+}
+
+/* The gradient of n is zero: so is that of each input that a gradient is asked for. */
+static void pass_zeros_on(struct wn__emit *e, struct wn_node *n)
+{
+    for (int32_t i = 0; i < n->n_in; i++)
+        if (n->in[i]->wanted == e->stamp) pass_zero(n->in[i]);
+}
+
+/* Makes a node of the gradient of v where it is the mark for zeros. */
+static void pass_write_zeros(struct wn__emit *e, struct wn_node *v)
+{
+    struct wn_attrs zeros = {.n = v->type.ndim, .dtype = v->type.dtype, .layout = v->type.layout};
+    if (v->grad != &wn__zero_gradient) return;
+    for (int32_t k = 0; k < v->type.ndim; k++) zeros.i[k] = v->type.dim[k];
+    e->forward = v;
+    v->grad = wn__emit(e, WN_OP_FULL, 0, NULL, &zeros);
+}
+
+/* ---- rules ------------------------------------------------------------------------------------------- */
+
+/* Where a node was recorded, as messages add it to its op: its module's path, its line, or nothing. */
+static const char *pass_place(const struct wn_node *n)
+{
+    static char text[256];
+    const char *line = wn__line_text(n->line), *path = wn__scope_get(n->scope)->path;
+    if (line[0]) snprintf(text, sizeof text, " (recorded at %s)", line);
+    else if (path[0]) snprintf(text, sizeof text, " (recorded in %s; wane.lines(true) shows the line)", path);
+    else snprintf(text, sizeof text, " (wane.lines(true) shows where it was recorded)");
+    return text;
+}
+
+static int32_t pass_refuse(const struct wn_node *n)
+{
+    return wn__fail(
+        WN_UNSUPPORTED,
+        "backward: %s%s has no gradient rule, and a gradient flows into it; detach its result with :detach(), "
+        "or give it a gradient of your own with wane.custom",
+        wn__op_name(n->op), pass_place(n));
+}
+
+/* Hands out what a rule filled in. */
+static int32_t pass_take(struct wn__emit *e, const struct wn__grad *g, struct wn_node *n)
+{
+    for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++) {
+        if (!wn__wants(g, i)) continue;
+        if (g->dx[i] == NULL)
+            return wn__fail(
+                WN_UNSUPPORTED,
+                "backward: %s%s has no gradient rule for its input %d, and a gradient flows into it; detach "
+                "that input with :detach()",
+                wn__op_name(n->op), pass_place(n), (int)i + 1);
+        if (g->dx[i] == &wn__zero_gradient) pass_zero(n->in[i]);
+        else wn__emit_gradient(e, n->in[i], g->dx[i]);
+    }
+    return e->code;
 }
 
 /* The gradient of a cell is complete: hand it out, added to what an earlier pass or reader gave. */
@@ -52,6 +119,7 @@ static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
     struct wn_type types[WN_GRAD_MAX], *type = types;
     struct wn_node *outcome[WN_GRAD_MAX] = {0}, **dx = outcome;
     int32_t code = WN_OK;
+    if (wn__op_rules(n->op)->grad == NULL) return pass_refuse(n);
     if (n->n_in > WN_GRAD_MAX) {
         type = wn__alloc(n->n_in * (int64_t)sizeof *type);
         dx = wn__alloc(n->n_in * (int64_t)sizeof *dx);
@@ -62,9 +130,7 @@ static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
         struct wn_desc d = {.op = n->op, .n_in = n->n_in, .out = n->type, .in = type, .attrs = n->attrs};
         struct wn__grad g = {.e = e, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
         wn__op_rules(n->op)->grad(&g);
-        for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++)
-            if (dx[i] != NULL && wn__wants(&g, i)) wn__emit_gradient(e, n->in[i], dx[i]);
-        code = e->code;
+        code = e->code == WN_OK ? pass_take(e, &g, n) : e->code;
     }
     if (n->n_in > WN_GRAD_MAX) {
         wn__free(type);
@@ -93,11 +159,15 @@ static int32_t pass_walk(struct wn__emit *e, const struct wn__pass *p)
         struct wn_node *n = p->forward[i];
         if (n->grad == NULL || n->wanted != e->stamp) continue;
         e->forward = n;
+        if (n->op == WN_OP_CELL && p->wrt == NULL) pass_write_zeros(e, n);
+        if (e->code != WN_OK) return e->code;
         if (n->op == WN_OP_CELL && p->wrt == NULL) WN_TRY(pass_cell(e, n->cell, n->grad));
-        if (n->custom != NULL) WN_TRY(wn__template_emit(e, n));
+        if (n->grad == &wn__zero_gradient) pass_zeros_on(e, n);
+        else if (n->custom != NULL) WN_TRY(wn__template_emit(e, n));
         else if (n->n_in > 0) WN_TRY(pass_rule(e, n));
     }
-    return WN_OK;
+    for (int32_t i = 0; i < p->n_wrt && e->code == WN_OK; i++) pass_write_zeros(e, p->wrt[i]);
+    return e->code;
 }
 
 int32_t wn__grad_pass(const struct wn__pass *p, struct wn__grads *g)

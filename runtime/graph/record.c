@@ -61,12 +61,12 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
         type = wn__alloc(n * (int64_t)sizeof *type);
         if (type == NULL) return WN_OOM;
     }
-    int32_t needs = 0, layouts = node->attrs.layout;
+    int32_t needs = 0, spent = 0, layouts = node->attrs.layout;
     for (int32_t i = 0; i < n; i++) {
         type[i] = in[i]->type;
         layouts |= type[i].layout;
         needs |= in[i]->needs_grad;
-        node->over_spent |= (uint8_t)(in[i]->over_spent && !wn__here.grad_off && rules->grad != NULL);
+        spent |= in[i]->over_spent;
         if (in[i]->depth >= node->depth) node->depth = in[i]->depth + 1;
     }
     struct wn_desc d = {.op = node->op, .n_in = n, .in = type, .attrs = node->attrs};
@@ -82,7 +82,11 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
                         "%s: a chain of %d applications was recorded without a run point; "
                         "call wane.eval or :item() inside the loop",
                         wn__op_name(node->op), WN_DEEPEST);
-    node->needs_grad = (uint8_t)(needs && !wn__here.grad_off && rules->grad != NULL);
+    /* Every float result of what needs a gradient needs one, also of an op without a rule: differentiation refuses it by
+     * name. Whole numbers (comparisons, indices) are constants. */
+    int32_t flows = !wn__here.grad_off && wn__dtype_is_float(node->type.dtype);
+    node->needs_grad = (uint8_t)(needs && flows);
+    node->over_spent = (uint8_t)(spent && flows);
     return WN_OK;
 }
 

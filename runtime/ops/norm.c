@@ -82,6 +82,7 @@ static void grad_layernorm(struct wn__grad *g)
 {
     struct wn_node *dx_in[5] = {g->dy, g->in[0], g->in[1], g->in[2], g->in[3]};
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_LAYERNORM_DX, 5, dx_in, NULL);
+    for (int32_t i = 1; i < 3; i++) wn__give_zero(g, i); /* what flows through mean and rstd is in dx[0] */
     if (wn__wants(g, 3)) g->dx[3] = wn__emit(g->e, WN_OP_LAYERNORM_DW, 4, dx_in, NULL);
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }

@@ -41,8 +41,8 @@ struct wn__target {
 /* Scratch a kernel needs on the target, in bytes: pure. A library may turn out to need less (wn_device's prepare). */
 typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
 
-/* One application being differentiated. The rule fills dx[i] for every i that wants(g, i); a dx left NULL
- * there counts as zero. dx[i] must have the type of in[i], but for the layout, which it is given afterwards. */
+/* One application being differentiated. The rule fills dx[i] for every i that wn__wants(g, i), or calls wn__give_zero;
+ * one left NULL is refused. dx[i] must have the type of in[i], but for the layout, which it is given afterwards. */
 struct wn_node; /* a value of the graph: opaque here */
 struct wn__emit;
 #define WN_GRAD_MAX 8 /* inputs of a differentiable op with a fixed arity; CAT writes dx one by one */
@@ -59,7 +59,7 @@ typedef void (*wn__grad_rule)(struct wn__grad *g);
 struct wn__rules {
     wn__shape_rule shape;
     wn__cost_rule cost;
-    wn__grad_rule grad;           /* NULL: not differentiable (leaf, integer, effect, or a derivative) */
+    wn__grad_rule grad;           /* NULL: a float result of it cannot be differentiated, and a pass says so */
     wn__workspace_rule workspace; /* NULL: none */
 };
 
@@ -136,6 +136,9 @@ static inline void wn__chain_put(const struct wn__chain *c, struct wn_attrs *a)
 /* All return NULL after a failure and accept NULL operands, so rules need no checks of their own: the
  * first failure is kept by the emitter and reported once. */
 int32_t wn__wants(const struct wn__grad *g, int32_t i);
+/* Says that the gradient of input i is zero everywhere, without a node that computes it: what input i is made of gets zeros
+ * where nothing else reaches it. */
+void wn__give_zero(struct wn__grad *g, int32_t i);
 struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
                          const struct wn_attrs *attrs /* NULL: none */);
 struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a);

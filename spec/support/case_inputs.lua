@@ -1,0 +1,86 @@
+--- Inputs of the case records (spec/cases.lua) as arrays and as tensors, for the specs that go through all records.
+local array = require 'spec.cases.array'
+local binding, create, tensor = require 'wane.ffi', require 'wane.create', require 'wane.tensor'
+
+local C = binding.C
+
+local inputs = {}
+
+--- Returns a function that gives numbers in [0, 1); they depend on the name only.
+function inputs.stream(name)
+    local state = 1
+    for k = 1, #name do state = (state * 31 + name:byte(k)) % 2147483647 end
+    return function()
+        state = (state * 16807 + 11) % 2147483647
+        return state / 2147483647
+    end
+end
+
+local generators = {
+    normal = function(u)
+        local r = math.sqrt(-2 * math.log(u() * 0.999 + 0.001))
+        return r * math.cos(2 * math.pi * u())
+    end,
+    positive = function(u) return 0.5 + 1.5 * u() end,
+    away = function(u)
+        local v = 0.2 + 1.8 * u()
+        return u() < 0.5 and -v or v
+    end,
+    mask = function(u) return u() < 0.5 and 0 or 1 end,
+}
+
+-- A shuffled ladder: no two closer than 0.1, none closer than 0.01 to -0.5 or 0.75 unless lifted.
+local function ladder(n, u, lift)
+    local out = {}
+    for k = 1, n do out[k] = (k - math.floor(n / 2)) * 0.13 + 0.037 + lift end
+    for k = n, 2, -1 do
+        local j = 1 + math.floor(u() * k)
+        out[k], out[j] = out[j], out[k]
+    end
+    return out
+end
+
+-- A number as an element of a float type holds it.
+local single = binding.array('f32', 1) -- one for good: see cases/pack.lua
+local function held(v, dtype)
+    if dtype == 'f64' then return v end
+    single[0] = v
+    return tonumber((dtype == 'bf16' and binding.widen(binding.round(single, 1), 1) or single)[0])
+end
+
+--- Makes the array of one input of a case; its values are those of the dtype.
+function inputs.array(input, dtype, u)
+    local shape = {}
+    for d, size in ipairs(input) do shape[d] = size end
+    local n, gen = array.count(shape), input.gen or 'normal'
+    local list = input.values or gen == 'distinct' and ladder(n, u, 0) or gen == 'between' and ladder(n, u, 0.065)
+    local limit = tonumber(gen:match('^int:(%d+)$'))
+    local out = array.build(shape, function(_, k)
+        local v = list and list[k] or limit and math.floor(u() * limit) or generators[gen](u)
+        return tensor.is_float[tensor.dtype_id[dtype]] and held(v, dtype) or v
+    end)
+    out.dtype = dtype
+    return out
+end
+
+--- Makes the arrays of all inputs of a case for a float type; `name` is the op's.
+function inputs.arrays(case, float, name)
+    local u, out = inputs.stream(name .. case.name), {}
+    for i, input in ipairs(case.inputs) do out[i] = inputs.array(input, input.dtype or float, u) end
+    return out
+end
+
+--- Makes a tensor of an array: plain data, or with `differentiable` a state that needs a gradient.
+function inputs.tensor(a, device, differentiable)
+    local n = array.count(a.shape)
+    local buffer = binding.array(a.dtype == 'bf16' and 'f32' or a.dtype, math.max(n, 1))
+    for k = 1, n do buffer[k - 1] = a[k] end
+    if a.dtype == 'bf16' then buffer = binding.round(buffer, n) end
+    local t = create.data(a.shape, a.dtype, device, buffer)
+    if not differentiable then return t end
+    local cell = create.cell(create.KIND_INPUT, t, 'x')
+    binding.check(C.wn_cell_need_grad(cell.id, 1))
+    return cell
+end
+
+return inputs
