@@ -21,7 +21,8 @@ end
 
 --- Runs forward and backward of n micro-batches, one after the other. A run point.
 -- Gradients that the cells hold already are added to (opt:zero_grad() clears them). When fn or a run fails, those of
--- the micro-batches before it stay, and the error goes on.
+-- the micro-batches before it stay, and the error goes on; a run that fails while it adds to gradients (a disk that
+-- fails under an offloaded value) drops them, and the error says so.
 -- @param fn function(i), i from 1 to n, that records a micro-batch and returns its loss: a tensor of one element
 -- @param opts {micro = n, mean = true: losses and gradients are divided by n; policy =, budget =: of each micro-batch}
 -- @return the mean of the losses (their sum with mean = false): a tensor, computed when it is read

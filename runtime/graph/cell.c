@@ -110,14 +110,18 @@ void wn__cell_give_birth(struct wn_cell *grad)
     wn__ledger_move(grad->device, grad->kind, wn__padded(wn__bytes(&grad->type)));
 }
 
+void wn__cell_drop_own(struct wn_cell *grad)
+{
+    if (!grad->born) return;
+    grad->born = grad->invalid = 0;
+    grad->slab->born--;
+    wn__ledger_move(grad->device, grad->kind, -wn__padded(wn__bytes(&grad->type)));
+    wn__cell_changed(grad);
+}
+
 void wn__cell_drop_gradient(struct wn_cell *c)
 {
-    struct wn_cell *g = c->grad;
-    if (g == NULL || !g->born) return;
-    g->born = 0;
-    g->slab->born--;
-    wn__ledger_move(g->device, g->kind, -wn__padded(wn__bytes(&g->type)));
-    wn__cell_changed(g);
+    if (c->grad != NULL) wn__cell_drop_own(c->grad);
 }
 
 static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at, int64_t n)

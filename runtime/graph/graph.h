@@ -83,7 +83,8 @@ void *wn__cell_data(const struct wn_cell *c);
 void wn__cell_changed(struct wn_cell *c);                           /* a new version */
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the cell; not counted */
 void wn__cell_give_birth(struct wn_cell *grad);
-void wn__cell_drop_gradient(struct wn_cell *c);
+void wn__cell_drop_own(struct wn_cell *grad);   /* a gradient's value ends: its bytes are lent to activations again */
+void wn__cell_drop_gradient(struct wn_cell *c); /* the same of c's gradient, if it has one */
 /* The one pair through which a cell's bytes, plain and row-major, meet the host, whatever its layout; `n` of them from
  * `at`. Written bytes become the cell's value with wn__cell_written; after a failure wn__cell_unwritten puts a cell that
  * had not begun back to its beginning, and makes any other invalid: every use of it says so, until it is written. */

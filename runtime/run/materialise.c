@@ -206,10 +206,12 @@ int32_t wn__program_materialise(struct wn_program *p)
     return code;
 }
 
-void wn__program_settle(struct wn_program *p, int32_t keep)
+void wn__program_settle(struct wn_program *p, int32_t how)
 {
     for (int32_t i = 0; i < p->n_fresh; i++) {
         struct wn_cell *c = p->fresh[i];
+        int32_t keep = how == WN_SETTLE_KEEP || (how == WN_SETTLE_UNWRITTEN && !c->invalid);
+        c->invalid = 0;
         if (keep) {
             wn__node_unref(c->init);
             c->init = NULL;

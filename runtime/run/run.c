@@ -95,6 +95,12 @@ static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
     return WN_OK;
 }
 
+/* A cell that is assigned to and not read: writing it is what mends it. */
+static int32_t is_only_written(const struct wn_program *p, int32_t cell)
+{
+    return p->mode == WN_RUN_ASSIGN && cell >= p->n_read;
+}
+
 static int32_t take_all(struct wn_program *p, struct bases *b)
 {
     WN_TRY(wn__program_bind_slabs(p));
@@ -102,7 +108,7 @@ static int32_t take_all(struct wn_program *p, struct bases *b)
         if (p->given[i] != NULL && p->given[i]->held == NULL)
             return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
     for (int32_t i = 0; i < p->form->n_cells; i++)
-        if (p->cell[i]->invalid)
+        if (p->cell[i]->invalid && !is_only_written(p, i))
             return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
                             p->cell[i]->name ? p->cell[i]->name : "a state");
     WN_TRY(check_limit(p));
@@ -200,6 +206,17 @@ static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *
     return WN_OK;
 }
 
+/* Whether an effect changes what a later program can read: one on a gradient that is not born yet does not. */
+static int32_t changes_state(const struct wn__form *f, const struct wn__instr *n)
+{
+    const struct wn__pnode *q = &f->node[n->node];
+    if (n->out >= 0) return 0;
+    for (int32_t k = 0; k < 3; k++)
+        if (q->cell[k] >= 0 && !(f->cell[q->cell[k]].kind == WN_KIND_GRADIENT && f->cell[q->cell[k]].born_here))
+            return 1;
+    return 0;
+}
+
 static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, uint64_t shift,
                     int32_t *effects)
 {
@@ -223,7 +240,7 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
         }
         if (wn__interrupted && *effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
         wn__meter_run(m, p, n);
-        *effects += n->out < 0;
+        *effects += changes_state(p->form, n);
         WN_TRY(wn__check_before(check));
         double began = wn__timing_on ? wn_now() : 0;
         WN_TRY(issue(p, b, n, shift));
@@ -277,6 +294,7 @@ static void keep_effects(struct wn_program *p)
             if (f->node[i].cell[k] < 0) continue;
             struct wn_cell *c = p->cell[f->node[i].cell[k]];
             if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_give_birth(c);
+            c->invalid = 0;
             wn__cell_changed(c);
         }
 }
@@ -306,12 +324,28 @@ static void count_issues(struct wn_program *p)
     }
 }
 
-static void invalidate(struct wn_program *p)
+/* After a failure: gradients that were added to are dropped, so that the next backward makes them anew; other cells are
+ * invalid until they are written. Cells that had their first value from this run begin again, or keep it unwritten. */
+static void take_back_effects(struct wn_program *p, int32_t code)
 {
     const struct wn__form *f = p->form;
+    int32_t dropped = 0;
     for (int32_t i = f->n - f->n_effects; i < f->n; i++)
-        for (int32_t k = 0; k < 3; k++)
-            if (f->node[i].cell[k] >= 0) p->cell[f->node[i].cell[k]]->invalid = 1;
+        for (int32_t k = 0; k < 3; k++) {
+            struct wn_cell *c = f->node[i].cell[k] < 0 ? NULL : p->cell[f->node[i].cell[k]];
+            if (c == NULL) continue;
+            if (c->kind != WN_KIND_GRADIENT) {
+                c->invalid = 1;
+            } else if (c->born) {
+                wn__cell_drop_own(c);
+                dropped = 1;
+            }
+        }
+    if (dropped)
+        wn__fail(code,
+                 "%s; gradients this run had begun to change were dropped: run each backward since zero_grad again",
+                 wn__message());
+    wn__program_settle(p, WN_SETTLE_UNWRITTEN);
 }
 
 /* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
@@ -349,10 +383,7 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
     wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));
-    if (code != WN_OK && effects > 0) {
-        invalidate(p);
-        wn__program_settle(p, 1);
-    }
+    if (code != WN_OK && effects > 0) take_back_effects(p, code);
     p->measured.high_water = wn__check_stop(&check);
     wn__meter_stop(&meter, p);
     p->measured.seconds = wn_now() - started;
@@ -375,20 +406,18 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     WN_TRY_GOTO(rerun ? fresh_results(p) : WN_OK);
     WN_TRY_GOTO(wn__trace_room(p));
     WN_TRY_GOTO(take_all(p, &b));
-    if (rerun) {
-        shift = wn__here.counter - p->first_number;
-        wn__here.counter += p->taken;
-    }
+    if (rerun) shift = wn__here.counter - p->first_number;
     WN_TRY_GOTO(execute(p, &b, shift));
+    if (rerun) wn__here.counter += p->taken; /* a run that failed took none */
     keep_results(p, &b);
     keep_effects(p);
-    wn__program_settle(p, 1);
+    wn__program_settle(p, WN_SETTLE_KEEP);
     if (p->harvest == NULL) count_issues(p);
     spend_roots(p);
     let_walk_go(p);
     p->ran = 1;
 fail:
-    wn__program_settle(p, 0);
+    wn__program_settle(p, WN_SETTLE_GIVE_BACK);
     wn__free(b.in);
     wn__transfer_release(&b.transfer);
     for (int32_t r = 0; r < p->form->n_results; r++) wn__buffer_unref(b.result[r]);

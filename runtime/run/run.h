@@ -6,10 +6,12 @@
 extern volatile int32_t wn__interrupted;
 extern int32_t wn__trace_on, wn__sync_on, wn__timing_on;
 void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api.c: one pending line */
-/* materialise.c: every cell the program reads gets its first value, to be settled when the run is over: kept, or
- * given back. missing: bytes that will take. */
+/* materialise.c: every cell the program reads gets its first value, to be settled when the run is over. GIVE_BACK: the
+ * cells are as they were before; UNWRITTEN: those that are invalid by now are, the others keep it. missing: bytes that
+ * will take. */
+enum wn__settle { WN_SETTLE_GIVE_BACK, WN_SETTLE_KEEP, WN_SETTLE_UNWRITTEN };
 int32_t wn__program_materialise(struct wn_program *p);
-void wn__program_settle(struct wn_program *p, int32_t keep);
+void wn__program_settle(struct wn_program *p, int32_t how);
 int64_t wn__program_missing(const struct wn_program *p);
 int32_t wn__trace_room(struct wn_program *p);
 /* plan.c: recipe, lowering, placement, verifier, simulator, cache. */

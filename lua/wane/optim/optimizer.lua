@@ -205,17 +205,32 @@ local function run(self, request, who)
     commit(self, who)
 end
 
+-- The versions of all gradients, in words: those of gradients that were clipped by a step whose update then failed.
+local function gradient_versions(self)
+    local versions = {}
+    for k, p in ipairs(self._params) do versions[k] = p.grad and C.wn_cell_version(p.grad.id) or 0 end
+    return table.concat(versions, ' ')
+end
+
+-- Clips, unless these very gradients are clipped already.
+local function clip(self)
+    if rawget(self, '_clipped') == gradient_versions(self) then return end
+    require('wane.optim.clip')(self._params, self.clip_norm)
+    if not require('wane.program').is_planning() then rawset(self, '_clipped', gradient_versions(self)) end
+end
+
 local function update(self, opts)
     if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
-    if self.clip_norm then require('wane.optim.clip')(self._params, self.clip_norm) end
+    if self.clip_norm then clip(self) end
     local list, who = updates(self, true)
     if #list == 0 then
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
             self._class.name)
     end
     run(self, { mode = 'update', roots = {}, updates = list }, who)
+    rawset(self, '_clipped', nil)
 end
 
 local function fused(self, roots, opts)
