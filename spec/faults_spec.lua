@@ -204,7 +204,7 @@ local function meet(kind, p, fault, index, device, wanted)
 end
 
 local function every_index(kind, p, fault, device, wanted)
-    local n, step = 1, fault == 'fail_alloc' and (LONG and 11 or 37) or 1
+    local n, step = 1, fault == 'fail_alloc' and (LONG and 11 or 301) or 1
     while meet(kind, p, fault, n, device, wanted) do
         n = n + step
         if fault == 'disk_full' then break end
