@@ -147,6 +147,18 @@ int32_t wn_node_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->form->n;
 }
 
+/* Record order of a form's node; 0 where none of the walk is it. walk_node[] ascends. */
+static int64_t serial_of(const struct wn_program *p, int32_t node)
+{
+    int64_t low = 0, high = p->walk.count - 1;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (p->form->walk_node[middle] < node) low = middle + 1;
+        else high = middle;
+    }
+    return high >= 0 && p->form->walk_node[low] == node ? p->walk.nodes[low]->seq : 0;
+}
+
 int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
@@ -182,7 +194,10 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = cost.flops,
-                                 .attrs = said->attrs};
+                                 .attrs = said->attrs,
+                                 .is_held = q->leaf == WN_LEAF_GIVEN || q->leaf == WN_LEAF_SCALAR || q->is_given,
+                                 .is_result = q->result >= 0,
+                                 .serial = (double)serial_of(p, i)};
     if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
     if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
     return WN_OK;

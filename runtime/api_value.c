@@ -251,6 +251,11 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
     return WN_OK;
 }
 
+double wn_serial(void)
+{
+    return (double)wn__node_last();
+}
+
 int32_t wn_look(int32_t handle, struct wn_look *out)
 {
     struct wn_node *n;

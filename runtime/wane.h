@@ -110,6 +110,7 @@ WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
 /* How a value was recorded. serial: its place in record order, so what it is made of has lower ones. Inputs are values too:
  * wn_look_input makes a new handle to one of the n_in. */
 struct wn_look { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
+WN_API double wn_serial(void); /* the place in record order of what was recorded last */
 WN_API int32_t wn_look(int32_t handle, struct wn_look *out);
 WN_API int32_t wn_look_input(int32_t handle, int32_t i); /* i from 0 */
 /* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
@@ -249,7 +250,9 @@ WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
                       forward_of, cell_kind, word, away, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
-                      struct wn_attrs attrs; };
+                      struct wn_attrs attrs;
+                      int32_t is_held, is_result; /* computed by an earlier program; stays when this one has run */
+                      double serial; };           /* place in record order; 0: made by Wane, or the program has run */
 WN_API int32_t wn_node_count(int32_t program);
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */

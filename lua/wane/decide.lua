@@ -68,7 +68,7 @@ local function lists_under(forward, scope)
     local groups, order = {}, {}
     for _, node in ipairs(forward) do
         for i, link in ipairs(node.chain) do
-            if link.info.parent_scope == scope then
+            if link.info.parent_scope == scope and not link.info.is_function then
                 local name = link.info.path:match('([^.]*%.?%d+)$') and link.info.path or nil
                 local number = name and tonumber(name:match('(%d+)$'))
                 local prefix = number and name:sub(1, -1 - #tostring(number)) or nil

@@ -161,6 +161,20 @@ local function intern(parent, name, m)
     return id
 end
 
+--- The scope of what a function records that PyTorch has as one function: the path of the module being recorded, and
+-- the function's name as the type. For within('scope', ...).
+-- @param name of the function
+function module.function_scope(name)
+    local parent = scopes[depth]
+    local id = binding.id(C.wn_scope(parent, '', name))
+    if infos[id] == nil then
+        local above = infos[parent]
+        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent,
+            is_function = true }, weak_values)
+    end
+    return id
+end
+
 -- The path of m under the module being recorded; its type when it is no part of it.
 local function relative_name(owner, m)
     local names = rawget(owner, '_names')

@@ -300,6 +300,7 @@ local function torch_graph(self)
             #p.request.roots)
     end
     local graph = p:graph()
+    graph.since = p.request.since
     local covers, layers = covers_of(self, graph)
     for _, layer in ipairs(layers) do
         if layer.policy.budget or layer.policy.recipe then
@@ -336,7 +337,8 @@ end
 
 --- What PyTorch would have allocated for the same step: { before, after_forward, peak_forward, peak_backward,
 -- after_backward } in bytes. See torchmem.lua for the rules and the options.
--- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false }
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',
+-- reentrant = false }
 function Plan:pytorch(opts)
     return require('wane.torchmem').account(torch_graph(self), opts)
 end
@@ -411,11 +413,14 @@ function plan.check_options(opts, allowed, what)
 end
 
 --- The request a function comes down to: its first step or backward, else what it returned.
--- @return request, all requests
+-- @return request, all requests; request.since: the place in record order where fn was called
 function plan.request_of(fn, what, ...)
     if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
-    local requests = {}
-    local result = program.planning(fn, function(request) requests[#requests + 1] = request end, ...)
+    local requests, since = {}, C.wn_serial()
+    local result = program.planning(fn, function(request)
+        request.since = since
+        requests[#requests + 1] = request
+    end, ...)
     for _, request in ipairs(requests) do
         if request.mode == 'backward' or request.mode == 'step' then return request, requests end
     end
@@ -425,7 +430,7 @@ function plan.request_of(fn, what, ...)
             errors.describe(result))
     end
     local needs = tensor.info(result).needs_grad ~= 0
-    return { mode = needs and 'backward' or 'eval', roots = { result } }, requests
+    return { mode = needs and 'backward' or 'eval', roots = { result }, since = since }, requests
 end
 
 --- Plans what fn records.

@@ -297,13 +297,15 @@ local function read_node(handle, i)
         is_residual = info.is_residual ~= 0,
         needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.copies,
         bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
-        ints = ints_of(info.attrs), inputs = {},
+        ints = ints_of(info.attrs), inputs = {}, is_held = info.is_held ~= 0, is_result = info.is_result ~= 0,
+        serial = info.serial,
     }
 end
 
 --- The nodes of a program in record order: a list, with `by_index` (node number -> node) and `parents`
 -- (scope -> scope it lies in).
--- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, ... }
+-- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, is_held (computed
+-- by an earlier program), is_result (stays when this one has run), serial (place in record order), ... }
 function Program:graph()
     local graph = { by_index = {}, parents = {} }
     for i = 0, C.wn_node_count(self.handle) - 1 do

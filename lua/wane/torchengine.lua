@@ -26,7 +26,8 @@ function Context:view(strides)
     return grad
 end
 function Context:part(strides)
-    return { storage = self.machine.keep(self.dy.storage), dense = true, is_part = true, layout = strides }
+    local dy = self.dy
+    return { storage = self.machine.keep(dy.storage), dense = dy.dense, is_part = true, layout = strides }
 end
 function Context:expanded()
     return { storage = self.machine.keep(self.dy.storage), dense = false }
@@ -67,11 +68,12 @@ function engine:deliver(target, slot, grad, node_bytes)
     self:drop(grad.storage)
 end
 
--- AccumulateGrad: takes a row-major gradient it alone holds, copies another, adds to what is there.
+-- AccumulateGrad: takes a row-major gradient it alone holds, copies another, adds to what is there. A part of another
+-- tensor is one of its own, so it is taken with all the bytes it lies in.
 function engine:accumulate(g)
     local grad, t = g.buffers[1], g.leaf
     g.buffers[1] = nil
-    if not t.grad and grad.dense and not grad.is_part and not grad.layout and grad.storage.refs == 1 then
+    if not t.grad and grad.dense and not grad.layout and (grad.is_part or grad.storage.refs == 1) then
         t.grad = grad.storage
         return
     end
@@ -98,8 +100,11 @@ function engine:apply(g)
     self:enter(node)
     local row, context, grads = rows[node.op], setmetatable({ machine = self, node = node, dy = dy }, Context), {}
     if row.gemm then self:workspace('autograd', 'cublas') end
-    if row.flat and (dy.layout or not dy.dense) then context:flatten() end
-    for k in pairs(g.next) do grads[k] = row.back(context, node, k) end
+    if (row.flat or row.flat_back) and (dy.layout or not dy.dense) then context:flatten() end
+    for i = 1, #node.inputs do
+        local k = row.reversed and #node.inputs + 1 - i or i
+        if g.next[k] then grads[k] = row.back(context, node, k) end
+    end
     for _, storage in ipairs(taken) do self:drop(storage) end
     for k, grad in pairs(grads) do
         if grad.reduce then

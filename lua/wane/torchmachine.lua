@@ -41,6 +41,12 @@ function Machine:enter(node)
     if self.live > part[self.phase] then part[self.phase] = self.live end
 end
 
+--- From here on peaks are counted anew: what was alive until now is there before the step.
+function Machine:mark()
+    self.peak = self.live
+    for _, part in ipairs(self.parts) do part.peak_forward = 0 end
+end
+
 -- A storage is kept for the backward: noted once, where it is kept first. What was there before the forward is not.
 local function note(machine, storage)
     if storage.is_noted or storage.is_given then return end
@@ -140,7 +146,7 @@ function Machine:save(g, node, inputs, out, mode)
     local row = rows[node.op]
     for _, save in ipairs(row.saves or {}) do
         local what = save[1]
-        if not save.when or node.inputs[save.when].needs_grad then
+        if rows.is_saved(save, node.inputs, 'needs_grad') then
             if what == 'o' then
                 mode.save(g, out.storage)
             elseif node.inputs[what].op ~= 'const' then
@@ -227,7 +233,9 @@ function Machine:step(node, env, mode, skip_result)
     if is_view then
         out.storage, out.layout = keep(inputs[1].storage), strides
     else
-        out.storage, out.layout = self:alloc(node.bytes), row.like and layout_like(node, inputs) or nil
+        out.storage = self:alloc(row.result and row.result(node) or node.bytes)
+        out.layout = row.like and layout_like(node, inputs) or nil
+        if row.scratch then self:drop(self:alloc(row.scratch(node))) end
     end
     if g then
         out.grad_node = g
@@ -324,7 +332,7 @@ local function last_saver(region)
         if node.needs_grad then
             local saves, made = false, row.extra ~= nil or row.makes or false
             for _, save in ipairs(row.saves or {}) do
-                if not save.when or node.inputs[save.when].needs_grad then
+                if rows.is_saved(save, node.inputs, 'needs_grad') then
                     saves = saves or save[1] == 'o' or node.inputs[save[1]].op ~= 'const'
                     made = made or save[1] == 'o'
                 end

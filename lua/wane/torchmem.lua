@@ -13,162 +13,10 @@
 -- @module wane.torchmem
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local torchgraph = require 'wane.torchgraph'
 local torchmachine = require 'wane.torchmachine'
 
 local torchmem = {}
-
-local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
-
--- layer norm keeps its statistics in f32 whatever the dtype of x
-local is_statistic = { row_mean = true, row_rstd = true }
-
-local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
-
--- ---- the graph as PyTorch sees it ---------------------------------------------------------------------------
--- Fields the machine reads: numel, bytes (int64 for i32), inputs, needs_grad.
-local function prepare(graph)
-    local order = {}
-    for _, node in ipairs(graph) do
-        if node.phase == 'forward' then
-            node.is_leaf = node.op == 'cell' or node.op == 'data' or node.op == 'const' or creation[node.op]
-            node.ndim, node.numel = #node.shape, 1
-            for _, n in ipairs(node.shape) do node.numel = node.numel * n end
-            local element = element_bytes[node.dtype]
-            if is_statistic[node.op] then element = math.max(element, 4) end
-            node.bytes = node.numel * element
-            if not node.is_leaf then
-                order[#order + 1] = node
-                node.position = #order
-            end
-        end
-    end
-    return order
-end
-
-local function has_scope(graph, node, scope)
-    local s = node.scope
-    while s and s ~= 0 do
-        if s == scope then return true end
-        s = graph.parents[s]
-    end
-    return false
-end
-
--- The outermost module call that reads v from outside, seen from its reader: nil when there is none.
-local function call_of(graph, value, reader)
-    local found
-    local s = reader.scope
-    while s and s ~= 0 do
-        if value.is_leaf or not has_scope(graph, value, s) then found = s end
-        s = graph.parents[s]
-    end
-    return found
-end
-
-local function call_end(graph, order, reader, scope)
-    local last = reader.position
-    while order[last + 1] and has_scope(graph, order[last + 1], scope) do last = last + 1 end
-    return last
-end
-
--- The stretches to execute: single nodes, and regions (consecutive nodes of one region).
-local function split(order)
-    local stretches, seen = {}, {}
-    for _, node in ipairs(order) do
-        local last = stretches[#stretches]
-        if node.region ~= 0 then
-            if not (last and last.region == node.region) then
-                if seen[node.region] then
-                    errors.raise(nil, 'unsupported', 'pytorch: the accounting of a region inside a region is not '
-                        .. 'in this version')
-                end
-                seen[node.region] = true
-                last = { region = node.region, nodes = {}, inputs = {}, outputs = {}, dying = {}, after = {} }
-                stretches[#stretches + 1] = last
-            end
-            last.nodes[#last.nodes + 1] = node
-        else
-            last = { node = node, after = {} }
-            stretches[#stretches + 1] = last
-        end
-        node.stretch = last
-    end
-    return stretches
-end
-
-local function add_once(list, seen, item)
-    if not seen[item] then
-        seen[item] = true
-        list[#list + 1] = item
-    end
-end
-
--- Who reads what; inputs and outputs of regions.
-local function connect(order, kept)
-    local readers = {}
-    for _, node in ipairs(order) do
-        local stretch = node.stretch
-        for _, input in ipairs(node.inputs) do
-            readers[input] = readers[input] or {}
-            table.insert(readers[input], node)
-            if input.stretch ~= stretch then
-                local from = input.stretch
-                if from and from.region then from.outputs[input] = true end
-                local passed = not (input.op == 'const' or input.op == 'cell' and input.cell_kind ~= 'input')
-                if stretch.region and passed then
-                    stretch.seen = stretch.seen or {}
-                    add_once(stretch.inputs, stretch.seen, input)
-                end
-            end
-        end
-    end
-    for node in pairs(kept) do
-        if node.stretch and node.stretch.region then node.stretch.outputs[node] = true end
-    end
-    for _, node in ipairs(order) do
-        local stretch = node.stretch
-        if stretch.region and stretch.outputs[node] == true then
-            stretch.slots = (stretch.slots or 0) + 1
-            stretch.outputs[node] = stretch.slots
-        end
-    end
-    return readers
-end
-
---- Cuts a graph into what is executed, with the moments at which names let go.
--- @param graph from program.graph: nodes in record order with phase, op, shape, dtype, bytes, inputs, scope,
---   region, needs_grad, cell_kind; graph.parents: scope -> scope it lies in
--- @param kept set of nodes that something else holds
--- @return stretches, nodes in order
-function torchmem.stretches(graph, kept)
-    local order = prepare(graph)
-    local stretches = split(order)
-    local readers = connect(order, kept)
-    local function ends(value)
-        local last = value.position or 0
-        for _, reader in ipairs(readers[value] or {}) do
-            local scope = call_of(graph, value, reader)
-            last = math.max(last, scope and call_end(graph, order, reader, scope) or reader.position)
-        end
-        return last
-    end
-    for _, value in ipairs(graph) do
-        if value.phase == 'forward' and not kept[value] and value.op ~= 'const' and value.op ~= 'cell' then
-            local last = order[ends(value)]
-            if last then
-                local stretch = last.stretch
-                local inside = stretch.region and value.stretch == stretch and not stretch.outputs[value]
-                if inside then
-                    stretch.dying[last] = stretch.dying[last] or {}
-                    table.insert(stretch.dying[last], value)
-                else
-                    table.insert(stretch.after, value)
-                end
-            end
-        end
-    end
-    return stretches, order
-end
 
 -- The value the loss was computed from, as user code names it: the first one, going back from the loss, that
 -- a module call returned; without modules, what the loss op read.
@@ -196,16 +44,15 @@ local function refuse_custom(order)
 end
 
 -- ---- one forward and backward ---------------------------------------------------------------------------------
-local hold_words = { inputs = true, loss = true, output = true }
+local hold_words = { inputs = true, loss = true, output = true, retained = true }
 
 local function hold_set(hold)
     if hold == nil then return hold_words end
     local set = {}
     for _, word in ipairs(hold) do
         if not hold_words[word] then
-            errors.raise(nil, 'value', "pytorch: hold knows 'inputs', 'loss' and 'output', not '%s'; %s",
-                tostring(word),
-                errors.near(word, { 'inputs', 'loss', 'output' }))
+            errors.raise(nil, 'value', "pytorch: hold knows 'inputs', 'loss', 'output' and 'retained', not '%s'; %s",
+                tostring(word), errors.near(word, { 'inputs', 'loss', 'output', 'retained' }))
         end
         set[word] = true
     end
@@ -249,9 +96,20 @@ local function check_state(opts)
     end
 end
 
+-- The nodes that names of the script hold to the end.
+local function kept_of(graph, hold)
+    local kept, output = { [graph.loss] = true }, output_of(graph.loss)
+    if hold.output and not output.is_leaf then kept[output] = true end
+    for _, node in ipairs(graph) do
+        local word = node.is_leaf and 'inputs' or (node.is_held or node.is_result) and 'retained'
+        if node.phase == 'forward' and word and hold[word] then kept[node] = true end
+    end
+    return kept
+end
+
 --- Bytes PyTorch would have allocated on CUDA for the forward and backward of a graph.
 -- @param graph program.graph(...), with `loss` (its node) and `extra` (bytes of optimizer state)
--- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output'}, torch = '2', reentrant = false,
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2', reentrant = false,
 -- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
 -- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
 -- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; taken_forward and
@@ -262,32 +120,26 @@ end
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
     check_state(opts)
-    local hold, kept = hold_set(opts.hold), {}
-    refuse_custom(prepare(graph))
+    local hold, order = hold_set(opts.hold), torchgraph.prepare(graph)
+    refuse_custom(order)
     local loss = graph.loss
-    local output = output_of(loss)
-    kept[loss] = true
-    if hold.output and not output.is_leaf then kept[output] = true end
-    if hold.inputs then
-        for _, node in ipairs(graph) do
-            if node.is_leaf then kept[node] = true end
-        end
-    end
-    local stretches = torchmem.stretches(graph, kept)
+    local before, step = torchgraph.part(torchgraph.stretches(graph, order, kept_of(graph, hold)))
     local machine, env, at = torchmachine.new(opts), {}, {}
     start(machine, graph, env, opts)
-    at.before = machine.live
-    machine.peak = machine.live
     local reentrant = opts.reentrant
     if reentrant == nil then reentrant = is_old(opts.torch) end
-    machine:forward(stretches, env, reentrant)
+    machine:forward(before, env, reentrant)
+    at.before = machine.live
+    machine:mark()
+    local taken = machine.taken.peak_forward
+    machine:forward(step, env, reentrant)
     at.after_forward, at.peak_forward = machine.live, machine.peak
     machine.peak = machine.live
     machine:backward(env[loss])
     at.peak_backward = machine.peak
     if not hold.loss then machine:release(env[loss]) end
     at.after_backward, at.parts = machine.live, machine.parts
-    at.taken_forward, at.taken_backward = machine.taken.peak_forward - at.before, machine.taken.peak_backward
+    at.taken_forward, at.taken_backward = machine.taken.peak_forward - taken, machine.taken.peak_backward
     return at
 end
 
@@ -335,7 +187,7 @@ local function roots_of(events)
     for _, event in ipairs(events) do
         if event.what == 'let' and event.value ~= nil then
             event.tensors = tensors_of(event.value)
-            for _, tensor in ipairs(event.tensors) do add_once(roots, seen, tensor) end
+            for _, tensor in ipairs(event.tensors) do torchgraph.add_once(roots, seen, tensor) end
         end
     end
     return roots
@@ -416,7 +268,8 @@ end
 local function replay(script, graph, opts)
     local kept = {}
     for _, node in pairs(graph.node_of) do kept[node] = true end
-    local stretches = torchmem.stretches(graph, kept)
+    graph.since = -1 -- what no name holds is made where it is read
+    local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
     local values = setmetatable({}, { __mode = 'k' })
     local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,
         names = {},

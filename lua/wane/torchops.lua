@@ -5,14 +5,20 @@
 --   like    the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
 --   flat    the kernel wants row-major inputs, forward and backward: others are copied first
 --   operands  function(machine, n, inputs) -> tensors the kernel reads instead (torchproduct.lua)
+--   flat_back  its backward wants a row-major gradient
+--   reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
 --   saves   what the autograd node keeps: 'o' the result; a number k, input k, when any input that its gradient
---           serves needs one (`{k, when = j}`: only when input j needs a gradient)
+--           serves needs one (`{k, when = j}`: only when input j needs a gradient; `unless = j`: not
+--           when input j is a number)
 --   extra   function(n) -> bytes of a tensor made only to be saved (dropout's mask, nll's total weight)
+--   result  function(n) -> bytes of the result's storage where it has more than the result needs
+--   scratch function(n) -> bytes of a temporary of the forward
 --   makes   what it saves comes out of its kernel, although Wane records it elsewhere (layer norm's statistics)
 --   back    function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --   gemm    runs on cuBLAS;  bias: its forward runs on cuBLASLt, with a workspace of its own
--- Checked against live saved-tensor hooks: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua, one op at a
--- time, and spec/torchlayers_spec.lua with spec/fixtures/torch_layers.lua, layers in a Sequential.
+-- Checked against live PyTorch: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua, what one op saves;
+-- spec/torchoperands_spec.lua with torch_operands.lua, a step of one op for every kind of operand;
+-- spec/torchlayers_spec.lua with torch_layers.lua, layers in a Sequential.
 -- It never looks at a schedule, a policy or a device.
 -- @module wane.torchops
 local errors = require 'wane.errors'
@@ -37,25 +43,25 @@ local function product(c, n, k)
     return { storage = c:temp(n.bytes), dense = true, layout = not reduce and c:like() or nil, reduce = reduce }
 end
 
--- The same with one more temporary of the result's size alive meanwhile.
-local function product2(c, n, k)
-    local inner = c:temp(n.bytes)
-    local out = product(c, n, k)
-    c:drop(inner)
-    return out
+-- The last of `count` tensors of the result's size that one expression makes, all alive until it ends; beside them
+-- `masks` of a byte an element, and a number where the expression makes one of a literal.
+local function product_of(count, masks, number)
+    return function(c, n, k)
+        local temporaries = {}
+        for i = 1, count - 1 do temporaries[i] = c:temp(n.bytes) end
+        for _ = 1, masks or 0 do temporaries[#temporaries + 1] = c:temp(n.numel) end
+        if number then temporaries[#temporaries + 1] = c:temp(n.bytes / n.numel) end
+        local out = product(c, n, k)
+        for _, storage in ipairs(temporaries) do c:drop(storage) end
+        return out
+    end
 end
+
+local product2 = product_of(2)
 
 local function fresh(c, _, k) return c:new(k) end
 local function fresh_like(c, _, k) return c:new(k, c:like()) end
 local function part(c, n, k) return c:part(layout.normal(n.inputs[k].shape, c:strides())) end
-
--- A mask of one byte an element is alive beside the product.
-local function masked(c, n, k)
-    local mask = c:temp(n.inputs[k].numel)
-    local out = product(c, n, k)
-    c:drop(mask)
-    return out
-end
 
 -- ---- views -------------------------------------------------------------------------------------------------
 local function reshaped(n, t) return layout.view(t.node.shape, t.layout, n.shape) end
@@ -98,12 +104,23 @@ end
 op('add', { like = true, back = pass })
 op('sub', { like = true, back = function(c, n, k) return k == 1 and pass(c, n, 1) or product(c, n, 2) end })
 op('mul', { like = true, saves = other, back = product })
-op('div', { like = true, saves = { { 1, when = 2 }, { 2 } }, back = function(c, n, k)
-    return k == 1 and product(c, n, 1) or product2(c, n, 2)
+-- dy / b; -dy * ((a / b) / b)
+local quotient = { product, product_of(4) }
+op('div', { like = true, reversed = true, saves = { { 1, when = 2 }, { 2 } }, back = function(c, n, k)
+    return quotient[k](c, n, k)
 end })
-op('pow', { like = true, saves = { { 1 }, { 2 }, { 'o', when = 2 } }, back = product2 })
-op('maximum minimum', { like = true, saves = { { 1 }, { 2 } }, back = masked })
-op('where', { like = true, saves = { { 1 } }, back = function(c, n, k) return k > 1 and product(c, n, k) or nil end })
+-- where(b == 0, 0, dy * (b * a ^ (b - 1))); dy * where(a == 0 and b >= 0, 0, y * log a); of a number, what is left
+local power = { product_of(5, 1, true), product_of(4, 1, true) }
+local power_of_number = { product_of(3), product_of(2) }
+op('pow', { like = true, reversed = true, saves = { { 1 }, { 2 }, { 'o', unless = 2 } }, back = function(c, n, k)
+    return (n.inputs[3 - k].op == 'const' and power_of_number or power)[k](c, n, k)
+end })
+-- where(a == b, dy / 2, dy), then zeros where a < b
+op('maximum minimum', { like = true, saves = { { 1 }, { 2 } }, back = product_of(2, 2) })
+local chosen = product_of(1, 0, true)
+op('where', { like = true, reversed = true, saves = { { 1 } }, back = function(c, n, k)
+    return k > 1 and chosen(c, n, k) or nil
+end })
 op('eq ne lt gt le ge', { like = true })
 op('argmax', {})
 op('full arange eye uniform normal randint', {})
@@ -111,10 +128,11 @@ op('full arange eye uniform normal randint', {})
 op('neg cast', { like = true, back = fresh_like })
 op('abs', { like = true, saves = first, back = product2 })
 op('log', { like = true, saves = first, back = fresh_like })
-op('sqrt rsqrt', { like = true, saves = result, back = product2 })
+op('sqrt', { like = true, saves = result, back = product2 })
+op('rsqrt', { like = true, saves = result, back = product_of(3) }) -- -0.5 * dy * y ^ 3
 op('exp relu tanh sigmoid', { like = true, saves = result, back = fresh_like })
 op('gelu silu', { like = true, saves = first, back = fresh_like })
-op('clamp', { like = true, saves = first, back = masked })
+op('clamp', { like = true, saves = first, back = product_of(1, 2, true) })
 
 op('matmul', { gemm = true, saves = other, operands = products.matmul_operands, back = products.matmul_back })
 op('linear', { gemm = true, bias = true, saves = other, operands = products.linear_operands,
@@ -125,12 +143,18 @@ op('attention', { saves = { { 1 }, { 'o' } }, extra = products.logsumexp, back =
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
+-- (dy * mask) / how many elements of the mask there are in a row, which is int64
 op('max min', { saves = { { 1 }, { 'o' } }, back = function(c, n, k)
-    local mask = c:temp(n.inputs[k].numel)
+    local input = n.inputs[k]
+    local temporaries = { c:temp(input.numel), c:temp(input.bytes), c:temp(8 * n.numel) }
     local out = c:new(k)
-    c:drop(mask)
+    for _, storage in ipairs(temporaries) do c:drop(storage) end
     return out
 end })
+-- A number whose storage has the bytes of an operand: PyTorch allocates it with that shape first and resizes it. The
+-- squared differences are a temporary of the forward.
+local function bytes_of_operand(n) return n.inputs[1].bytes end
+op('mse_loss', { saves = { { 1 }, { 2 } }, back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
 op('expand', { view = expanded, back = fresh })
 op('reshape', { view = reshaped, back = reshape_back })
 op('relayout', { view = reshaped, back = reshape_back }) -- of one shape: nothing in PyTorch
@@ -138,7 +162,7 @@ op('permute', { view = permuted, back = permute_back })
 op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, with dy copied in
 op('cat', { back = part })
 
-op('embedding', { saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('embedding', { flat_back = true, saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 op('gather', { saves = { { 1 }, { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, saves = result, back = fresh })
@@ -157,6 +181,12 @@ function rows.of(name)
         name)
 end
 
+--- Whether an entry of `saves` holds for these inputs; `needs`: their field that says whether they need a gradient.
+function rows.is_saved(save, inputs, needs)
+    if save.when then return inputs[save.when][needs] end
+    return not (save.unless and inputs[save.unless].op == 'const')
+end
+
 --- Bytes an op's autograd node keeps beside parameters, as PyTorch would for one application alone.
 -- @param name op of Wane
 -- @param n { numel=, bytes=, inputs={ {bytes=, needs=, parameter=}, ... } }: result and inputs
@@ -165,7 +195,7 @@ function rows.saved_bytes(name, n)
     local row, total = rows[name], 0
     for _, save in ipairs(row.saves or {}) do
         local what = save[1]
-        if not save.when or n.inputs[save.when].needs then
+        if rows.is_saved(save, n.inputs, 'needs') then
             if what == 'o' then
                 total = total + n.bytes
             elseif not n.inputs[what].parameter then

@@ -67,6 +67,7 @@ struct wn_cell {
 /* ---- node.c */
 struct wn_node *wn__node_new(int32_t n_in); /* one reference; NULL: WN_OOM */
 void wn__node_ref(struct wn_node *n);
+int64_t wn__node_last(void);            /* seq of the last one made */
 void wn__node_unref(struct wn_node *n); /* any depth: not recursive */
 void wn__node_drop_inputs(struct wn_node *n);
 int64_t wn__node_stamp(void);                      /* a fresh walk number */

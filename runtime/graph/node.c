@@ -37,6 +37,11 @@ struct wn_node *wn__node_new(int32_t n_in)
     return n;
 }
 
+int64_t wn__node_last(void)
+{
+    return last_seq;
+}
+
 void wn__node_ref(struct wn_node *n)
 {
     n->refs++;

@@ -4,8 +4,10 @@
 -- @module wane.nn.losses
 
 local errors = require 'wane.errors'
+local module = require 'wane.module'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
+local within = require 'wane.within'
 
 local id, raise = op.id, errors.raise
 local methods = tensor.methods
@@ -51,6 +53,13 @@ local function nll(logp, labels, index)
     return op.binary(NLL, logp, labels, at)
 end
 
+local function log_softmax_nll(logits, labels, index)
+    local at = op.attrs()
+    at.n = 1
+    at.i[0] = logits._ndim - 1
+    return nll(op.unary(LOG_SOFTMAX, logits, at), labels, index)
+end
+
 --- nn.cross_entropy(logits, labels, {ignore_index = -100}): mean of -log softmax(logits)[label].
 -- @param logits (..., C)
 -- @param labels (...) i32, 0-based
@@ -58,10 +67,7 @@ end
 function losses.cross_entropy(logits, labels, opts)
     local index = ignore_index(opts, 'nn.cross_entropy')
     check(logits, labels, 'nn.cross_entropy')
-    local at = op.attrs()
-    at.n = 1
-    at.i[0] = logits._ndim - 1
-    return nll(op.unary(LOG_SOFTMAX, logits, at), labels, index)
+    return within('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, index)
 end
 
 --- nn.nll_loss(log_probabilities, labels, {ignore_index = -100}): mean of -log_probabilities[label].
@@ -69,6 +75,11 @@ function losses.nll_loss(logp, labels, opts)
     local index = ignore_index(opts, 'nn.nll_loss')
     check(logp, labels, 'nn.nll_loss')
     return nll(logp, labels, index)
+end
+
+local function mean_of_squares(a, b)
+    local d = a - b
+    return methods.mean(d * d)
 end
 
 --- nn.mse_loss(a, b): mean of (a - b)^2. The shapes must be equal.
@@ -81,8 +92,7 @@ function losses.mse_loss(a, b)
         raise(nil, 'shape', 'nn.mse_loss: %s and %s differ in shape; a loss does not broadcast',
             tensor.describe(a), tensor.describe(b))
     end
-    local d = op.wide(a) - op.wide(b)
-    return methods.mean(d * d)
+    return within('scope', module.function_scope 'mse_loss', mean_of_squares, op.wide(a), op.wide(b))
 end
 
 return losses
