@@ -231,6 +231,7 @@ _Static_assert(WN_GEMM_KC >= WN_PRODUCT_UPDATE_ROWS, "a tile takes all of k");
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d)
 {
     if (d->out.dtype != WN_F32 || d->in[0].dtype != WN_F32 || d->in[1].dtype != WN_F32) return NULL;
+    if (d->in[0].layout != WN_PLAIN || d->in[1].layout != WN_PLAIN) return NULL;
     if (d->in[0].ndim != 2 || d->in[1].ndim != 2 || d->in[0].dim[d->attrs.i[0] == 0] > WN_GEMM_KC) return NULL;
     return wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32) ? product_update : NULL;
 }

@@ -41,6 +41,72 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
     return WN_PLAIN;
 }
 
+/* ---- whether an application reads and writes what it is given --------------------------------------------- */
+
+static int32_t is_plain(const struct wn_type *t, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (t[i].layout != WN_PLAIN) return 0;
+    return 1;
+}
+
+static int32_t is_update(int32_t op)
+{
+    return (wn__op_flags(op) & WN_EFFECT) != 0 && op != WN_OP_PRODUCT_UPDATE;
+}
+
+/* A recorded op: what wn__op_takes and wn__op_layout say. */
+static int32_t reads_recorded(const struct wn_desc *d)
+{
+    const struct wn_type *in[WN_GRAD_MAX];
+    if (is_plain(d->in, d->n_in) && d->attrs.layout == WN_PLAIN) return d->out.layout == WN_PLAIN;
+    if (d->n_in > WN_GRAD_MAX) return 0;
+    for (int32_t i = 0; i < d->n_in; i++) in[i] = &d->in[i];
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (in[i]->layout != WN_PLAIN && !wn__op_takes(d->op, d->n_in, in, &d->attrs, i)) return 0;
+    return d->out.layout == wn__op_layout(d->op, d->n_in, in, &d->attrs);
+}
+
+/* The product inside: its own operands, then what the map reads, which has the type of the result. */
+static int32_t reads_map(const struct wn_desc *d)
+{
+    struct wn_desc p = *d;
+    p.op = d->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL;
+    p.n_in = d->op == WN_OP_LINEAR_MAP ? 3 : 2;
+    if (d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype || !reads_recorded(&p)) return 0;
+    return d->n_in == p.n_in || wn__type_equal(&d->in[p.n_in], &d->out);
+}
+
+/* Its kernels pack plain operands of f32, and write cells of either layout. */
+static int32_t reads_product_update(const struct wn_desc *d)
+{
+    if (d->in[0].dtype != WN_F32 || d->in[1].dtype != WN_F32 || d->out.dtype != WN_F32) return 0;
+    return is_plain(d->in, d->n_in);
+}
+
+static int32_t reads_chain(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return 0;
+    if (is_plain(d->in, d->n_in)) return d->out.layout == WN_PLAIN;
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (wn__numel(&d->in[i]) != 1 && !wn__type_equal(&d->in[i], &d->out)) return 0;
+    return 1;
+}
+
+int32_t wn__op_reads(const struct wn_desc *d)
+{
+    switch (d->op) {
+    case WN_OP_MATMUL_MAP:
+    case WN_OP_LINEAR_MAP: return reads_map(d);
+    case WN_OP_PRODUCT_UPDATE: return reads_product_update(d);
+    case WN_OP_CHAIN: return reads_chain(d);
+    default:
+        if (is_update(d->op)) return d->in[0].layout == d->out.layout && is_plain(d->in + 1, d->n_in - 1);
+        return reads_recorded(d);
+    }
+}
+
 /* ---- relayout: the same value, as attrs.layout has it ---------------------------------------------------- */
 static int32_t shape_relayout(struct wn_desc *d)
 {

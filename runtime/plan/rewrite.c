@@ -6,6 +6,9 @@
  * values inside; they are absorbed: nobody reads them, so they are never issued. It keeps its place, name, scope and
  * the op its user recorded (form->recorded), which is what policies and reports see.
  *
+ * Nothing is replaced unless the kernel of the new op reads every operand in the layout and dtype it has (wn__op_reads):
+ * `replace` is the one door through which a node becomes another op.
+ *
  * A value is absorbed only where that does not cost memory: it has one reader, and computing it there instead of where
  * it stood keeps no more bytes alive in between than it had itself, or hardly anything is made in between.
  *
@@ -29,6 +32,7 @@ struct rewriting {
     int32_t *at;           /* (n) its window, or -1: the recorded inputs stand */
     int32_t *cell_last;    /* (n_cells) the last backward node that reads it; NULL until an effect is looked at */
     int32_t *cell_forward; /* (n_cells) how many forward nodes do */
+    uint8_t *cell_written; /* (n_cells) an effect of this program writes it */
     struct window *window; /* (n_windows) */
     int64_t n_windows, capacity;
     int32_t code;
@@ -116,6 +120,26 @@ static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_a
     f->node[i].attrs = *attrs;
 }
 
+/* Whether node i may become `op` over these inputs: its kernel reads them as they are. */
+static int32_t fits(const struct rewriting *w, int32_t i, int32_t op, const struct wn_attrs *attrs,
+                    const struct window *in)
+{
+    struct wn_type type[MOST_INPUTS];
+    for (int32_t k = 0; k < in->n; k++) type[k] = w->f->node[in->node[k]].type;
+    struct wn_desc d = {.op = op, .n_in = in->n, .out = w->f->node[i].type, .in = type, .attrs = *attrs};
+    return wn__op_reads(&d);
+}
+
+/* Node i becomes `op` over these inputs and computes p, its input k, inside; 0: no kernel reads them, nothing changed. */
+static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, int32_t op, const struct wn_attrs *attrs,
+                       const struct window *in)
+{
+    if (!fits(w, i, op, attrs, in)) return 0;
+    absorb(w, i, k, p);
+    become(w, i, op, attrs, in);
+    return 1;
+}
+
 /* ---- a product, then one elementwise op over it (bias + activation; a gradient through one) --------------- */
 
 static int32_t map_product(struct rewriting *w, int32_t i)
@@ -135,9 +159,7 @@ static int32_t map_product(struct rewriting *w, int32_t i)
     struct window in = {.n = 0};
     for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = input(w, p, k);
     if (n == 2) in.node[in.n++] = input(w, i, 1);
-    absorb(w, i, 0, p);
-    become(w, i, q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP, &attrs, &in);
-    return 1;
+    return replace(w, i, 0, p, q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP, &attrs, &in);
 }
 
 /* ---- a layer norm's gradient, and the residual's beside it (residual + norm) -------------------------------- */
@@ -154,9 +176,7 @@ static int32_t add_to_norm(struct rewriting *w, int32_t i)
         struct window in = {.n = 6};
         for (int32_t j = 0; j < 5; j++) in.node[j] = input(w, p, j);
         in.node[5] = other;
-        absorb(w, i, k, p);
-        become(w, i, WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in);
-        return 1;
+        if (replace(w, i, k, p, WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in)) return 1;
     }
     return 0;
 }
@@ -186,11 +206,9 @@ static int32_t cross_entropy(struct rewriting *w, int32_t i)
     struct wn_attrs attrs = {.n = 1, .i = {f->node[g].attrs.i[0]}};
     struct window in = {.n = 2, .node = {input(w, v, 0), input(w, g, 1)}};
     struct window back = {.n = 3, .node = {input(w, g, 0), input(w, g, 1), input(w, v, 0)}};
-    absorb(w, i, 0, g);
-    absorb(w, loss, 0, v);
-    become(w, loss, WN_OP_CROSS_ENTROPY, &attrs, &in);
-    if (w->code == WN_OK) become(w, i, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back);
-    return 1;
+    if (!fits(w, i, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back)) return 0;
+    if (!replace(w, loss, 0, v, WN_OP_CROSS_ENTROPY, &attrs, &in) || w->code != WN_OK) return 0;
+    return replace(w, i, 0, g, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back);
 }
 
 /* ---- a product that only an update reads (optimizer into gradient; a second backward's sum) --------------- */
@@ -216,7 +234,11 @@ static int32_t find_cell_readers(struct rewriting *w)
     if (w->cell_last != NULL) return WN_OK;
     w->cell_last = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_last);
     w->cell_forward = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
-    if (w->cell_last == NULL || w->cell_forward == NULL) return WN_OOM;
+    w->cell_written = wn__pool_get(&w->scratch, f->n_cells + 1);
+    if (w->cell_last == NULL || w->cell_forward == NULL || w->cell_written == NULL) return WN_OOM;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        for (int32_t k = 0; k < 3; k++)
+            if (f->node[i].cell[k] >= 0) w->cell_written[f->node[i].cell[k]] = 1;
     for (int32_t i = 0; i < f->n - f->n_effects; i++) {
         if (f->node[i].absorbed_by >= 0 || wn__form_is_alias(f, i)) continue;
         for (int32_t k = 0; k < n_inputs(w, i); k++) {
@@ -229,14 +251,27 @@ static int32_t find_cell_readers(struct rewriting *w)
     return WN_OK;
 }
 
+/* Whether product p reads a state that this program writes. Merged into an update, it would read that state while its own
+ * cell is written, or after another update wrote it; and the updates of A and B that read each other's state have no
+ * order at all. */
+static int32_t reads_written(struct rewriting *w, int32_t p)
+{
+    const struct wn__form *f = w->f;
+    w->code = find_cell_readers(w);
+    for (int32_t k = 0; w->code == WN_OK && k < n_inputs(w, p); k++) {
+        const struct wn__pnode *v = &f->node[wn__form_storage(f, input(w, p, k))];
+        if (v->leaf == WN_LEAF_CELL && w->cell_written[v->slot]) return 1;
+    }
+    return w->code != WN_OK;
+}
+
 /* An update waits for the last reader of its cell. Whether gradient p's operands may wait with it: they take no more
  * bytes than the gradient, but for those that are there at that time anyway. Tied cells have readers elsewhere. */
 static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
 {
     const struct wn__form *f = w->f;
     int64_t kept = 0;
-    w->code = find_cell_readers(w);
-    if (w->code != WN_OK || w->cell_forward[slot] > 1) return 0;
+    if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;
     if (w->cell_last[slot] <= p) return 1;
     for (int32_t k = 0; k < n_inputs(w, p); k++) {
         int32_t v = wn__form_storage(f, input(w, p, k));
@@ -255,15 +290,13 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
     if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
     const struct wn_type *a = &f->node[input(w, p, 0)].type, *b = &f->node[input(w, p, 1)].type;
     if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > WN_PRODUCT_UPDATE_ROWS) return 0;
-    if (!wn__shape_equal(&q->type, &c->type) || !may_update(w, c->cell[0], p)) return 0;
+    if (!wn__type_equal(&q->type, &c->type) || !may_update(w, c->cell[0], p)) return 0;
     struct wn_attrs attrs = q->attrs;
     attrs.n = 3;
     attrs.i[2] = c->op;
     struct window in = {.n = 2, .node = {input(w, p, 0), input(w, p, 1)}};
     if (c->n_in > 1) in.node[in.n++] = input(w, i, 1);
-    absorb(w, i, 0, p);
-    become(w, i, WN_OP_PRODUCT_UPDATE, &attrs, &in);
-    return 1;
+    return replace(w, i, 0, p, WN_OP_PRODUCT_UPDATE, &attrs, &in);
 }
 
 /* ---- elementwise ops in a row -------------------------------------------------------------------------- */
@@ -327,9 +360,7 @@ static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
     struct wn_attrs attrs = {.n = 0};
     memcpy(attrs.f, numbers_of(&first) ? f->node[p].attrs.f : f->node[i].attrs.f, sizeof attrs.f);
     wn__chain_put(&all, &attrs);
-    absorb(w, i, k, p);
-    become(w, i, WN_OP_CHAIN, &attrs, &in);
-    return 1;
+    return replace(w, i, k, p, WN_OP_CHAIN, &attrs, &in);
 }
 
 static int32_t chain(struct rewriting *w, int32_t i)

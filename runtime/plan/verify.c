@@ -12,7 +12,9 @@
  *  8 what is kept in another form is made of the value, and only it becomes the value
  *    again; nothing else reads it                                                     (away)
  *  9 until a move is waited for, what moves out is neither written nor freed and what
- *    moves in not touched at all; each move is waited for once, and only once          (wait)              */
+ *    moves in not touched at all; each move is waited for once, and only once          (wait)
+ * 10 the kernel of an op reads its inputs, and writes its result, in the layouts and
+ *    dtypes they have                                                                  (layout)            */
 #include <string.h>
 #include "action.h"
 
@@ -139,6 +141,11 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
         WN_TRY(make_alive(m, n->cell[k]));
         m->written[p->cell[k]] = 1;
     }
+    for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
+        const struct wn__pnode *v = &m->f->node[m->s->copy[m->s->in[n->in_at + k]].node];
+        int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs found it unwritten */
+        if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
+    }
     return WN_OK;
 }
 
@@ -192,8 +199,15 @@ static int32_t step_wait(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
+{
+    struct wn_desc d = wn__form_desc(m->f, n->node);
+    return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
+}
+
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
 {
+    if (n->what == WN_DO_RUN) WN_TRY(check_layouts(m, n));
     if (n->what == WN_DO_RUN) WN_TRY(check_inputs(m, n));
     else WN_TRY(check_moved(m, n));
     if (n->work_bytes > 0) {

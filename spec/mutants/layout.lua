@@ -1,6 +1,22 @@
 -- Ways to break layouts, one row each: see mutants.lua, where the form of a row is told.
 return {
     {
+        name = 'a rewrite asks nobody whether a kernel reads the operands',
+        file = 'runtime/plan/rewrite.c',
+        old = '    if (!fits(w, i, op, attrs, in)) return 0;',
+        new = '    (void)fits;',
+        spec = 'spec/fused_step_spec.lua',
+        filter = 'prompt',
+    },
+    {
+        name = 'an update merges with a product that reads what another update writes',
+        file = 'runtime/plan/rewrite.c',
+        old = 'if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;',
+        new = 'if ((reads_written(w, p) && w->code != WN_OK) || w->cell_forward[slot] > 1) return 0;',
+        spec = 'spec/fused_step_spec.lua',
+        filter = 'two that read',
+    },
+    {
         name = 'a sum of rows takes panels as if they were rows',
         file = 'runtime/ops/layout.c',
         old = 'case WN_OP_MEAN: return reduces_all(attrs, in[0]);',

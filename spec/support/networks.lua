@@ -1,0 +1,204 @@
+--- Random networks for specs that compare ways to train one: parameters are inputs, products of parameters are weights,
+-- weights are computed, frozen and shared. Everything follows from the seed.
+local wane = require 'wane'
+local nn, optim = wane.nn, wane.optim
+
+local networks = {}
+
+-- A generator of its own: Lua's differs between machines.
+local function dice(seed)
+    local state = (seed * 2654435 + 12345) % 2147483647
+    return function(n)
+        state = (state * 16807) % 2147483647
+        return state % n + 1
+    end
+end
+
+local function pick(roll, list)
+    return list[roll(#list)]
+end
+
+-- Makers of one layer: each notes the parameters it makes and returns h -> h', both (rows, width).
+local LAYERS = {
+    linear = function(net, i, o)
+        local layer = nn.Linear(i, o, { dtype = net.dtype })
+        net:add(layer.weight)
+        net:add(layer.bias)
+        return function(h) return layer(h) end
+    end,
+    product = function(net, i, o)
+        local w = net:new(i, o)
+        return function(h) return h:matmul(w) end
+    end,
+    ['low rank'] = function(net, i, o)
+        local a, b = net:new(i, 8), net:new(8, o)
+        return function(h) return h:matmul(a:matmul(b)) end
+    end,
+    masked = function(net, i, o)
+        local w = net:add(nn.Linear(i, o, { dtype = net.dtype, bias = false }).weight)
+        local mask = wane.rand(o, i):lt(0.7):to(net.dtype):retain()
+        return function(h) return h:matmul(w * mask, { transpose_b = true }) end
+    end,
+    ['of a weight'] = function(net, i, o)
+        local w = net:add(nn.Linear(i, o, { dtype = net.dtype, bias = false }).weight)
+        return function(h) return h:matmul(w:relu() + w * 0.1, { transpose_b = true }) end
+    end,
+    ['weight as a factor'] = function(net, i, o)
+        local w = net:add(nn.Linear(o, i, { dtype = net.dtype, bias = false }).weight)
+        return function(h) return h:matmul(w) end
+    end,
+    ['there and back'] = function(net, i, o)
+        local w, v = net:new(o, i), net:new(o, o)
+        return function(h) return h:matmul(w, { transpose_b = true }):matmul(v):matmul(w):matmul(w:t()) end
+    end,
+    ['product of weights'] = function(net, i, o)
+        local a = net:add(nn.Linear(i, 32, { dtype = net.dtype, bias = false }).weight)
+        local b = net:add(nn.Linear(32, o, { dtype = net.dtype, bias = false }).weight)
+        return function(h) return h:matmul(b:matmul(a):t()) end
+    end,
+    mixing = function(net, i, o)
+        local rows, w = net:new(net.rows, net.rows), net:new(i, o)
+        return function(h) return rows:matmul(h):matmul(w) end
+    end,
+}
+local NAMES = { 'linear', 'linear', 'linear', 'product', 'low rank', 'masked', 'of a weight', 'weight as a factor',
+    'there and back', 'product of weights', 'mixing' }
+local ACTS = { 'relu', 'gelu', 'tanh', 'silu' }
+
+local Network = {}
+Network.__index = Network
+
+function Network:add(p)
+    self.all[#self.all + 1] = p
+    return p
+end
+
+function Network:new(rows, columns)
+    return self:add(nn.Parameter(wane.randn(rows, columns, { dtype = self.dtype }) * 0.2))
+end
+
+-- Losses of parameters alone: products of parameters, in circles too.
+local function penalty(net)
+    local a, b, c = net:new(16, 8), net:new(8, 16), net:new(16, 16)
+    local kind = net.roll(4)
+    return function()
+        if kind == 1 then return (a:matmul(b) ^ 2):mean() end
+        if kind == 2 then return (a:matmul(b):matmul(c) ^ 2):mean() end
+        if kind == 3 then return (a:matmul(b) ^ 2):mean() + (b:matmul(c) ^ 2):mean() + (c:matmul(a) ^ 2):mean() end
+        return (c:detach():matmul(c) ^ 2):mean() + (b:matmul(a):matmul(b) ^ 2):mean()
+    end
+end
+
+-- The input: data, a learnt matrix, or their sum.
+local function input(net, width)
+    local kind = net.roll(3)
+    local x = wane.randn(net.rows, width, { dtype = net.dtype }):retain()
+    if kind == 1 then return function() return x end end
+    local p = net:new(net.rows, width)
+    if kind == 2 then return function() return p end end
+    return function() return x + p end
+end
+
+local function stack(net, width)
+    local layers = {}
+    for _ = 1, 1 + net.roll(4) do
+        local o = pick(net.roll, { 16, 32, 64, 80, 10, 112 })
+        local name = pick(net.roll, NAMES)
+        net.kinds[#net.kinds + 1] = name
+        layers[#layers + 1] = LAYERS[name](net, width, o)
+        local act, is_normed = net.roll(5), net.roll(4) == 1
+        if ACTS[act] then layers[#layers + 1] = function(h) return h[ACTS[act]](h) end end
+        if is_normed then
+            local norm = nn.LayerNorm(o, { dtype = net.dtype })
+            net:add(norm.weight)
+            net:add(norm.bias)
+            layers[#layers + 1] = function(h) return norm(h) end
+        end
+        if net.roll(6) == 1 then
+            local drop = nn.Dropout(0.2)
+            layers[#layers + 1] = function(h) return drop(h) end
+        end
+        width = o
+    end
+    return layers, width
+end
+
+--- A random network: { loss = function() -> loss, parameters = list (frozen ones too), kinds = names of its layers }.
+-- @param seed whole number; the network, its first values and its data follow from it
+-- @param dtype 'f32' by default
+function networks.make(seed, dtype)
+    wane.manual_seed(seed)
+    local roll = dice(seed)
+    local net = setmetatable({ roll = roll, all = {}, kinds = {}, dtype = dtype or 'f32' }, Network)
+    net.rows = pick(roll, { 1, 3, 8, 16, 33, 100, 140 })
+    local width = pick(roll, { 16, 32, 48, 20 })
+    local x = input(net, width)
+    local layers, out = stack(net, width)
+    local extra = roll(3) == 1 and penalty(net)
+    local head = net:new(out, 10)
+    local labels = wane.randint(0, 10, { net.rows }):retain()
+    local n_frozen = 0
+    for _, p in ipairs(net.all) do
+        if p ~= head and roll(5) == 1 then
+            p.requires_grad = false
+            n_frozen = n_frozen + 1
+        end
+    end
+    local function loss()
+        local h = x()
+        for _, layer in ipairs(layers) do h = layer(h) end
+        local l = nn.cross_entropy(h:matmul(head), labels)
+        return extra and l + extra() * 0.5 or l
+    end
+    return { loss = loss, parameters = net.all, kinds = net.kinds, roll = roll, frozen = n_frozen }
+end
+
+local OPTIMIZERS = {
+    function(list, more) return optim.SGD(list, more { lr = 0.05 }) end,
+    function(list, more) return optim.SGD(list, more { lr = 0.05, momentum = 0.9 }) end,
+    function(list, more)
+        return optim.SGD(list, more { lr = 0.05, momentum = 0.8, nesterov = true, weight_decay = 0.1 })
+    end,
+    function(list, more) return optim.Adam(list, more { lr = 0.01 }) end,
+    function(list, more) return optim.AdamW(list, more { lr = 0.01, weight_decay = 0.1 }) end,
+}
+
+--- One or two optimizers of a network's parameters, which may share some.
+-- @param net of networks.make
+-- @param more options for each, or nil
+function networks.optimizers(net, more)
+    local function with(opts)
+        for key, value in pairs(more or {}) do opts[key] = value end
+        return opts
+    end
+    local roll, list = net.roll, net.parameters
+    if roll(3) > 1 then return { OPTIMIZERS[roll(#OPTIMIZERS)](list, with) } end
+    local first, second = {}, {}
+    for _, p in ipairs(list) do
+        local where = roll(3)
+        if where < 3 then first[#first + 1] = p end
+        if where > 1 then second[#second + 1] = p end
+    end
+    local out = {}
+    for _, some in ipairs { first, second } do
+        local trains = false
+        for _, p in ipairs(some) do trains = trains or p.requires_grad end
+        if trains then out[#out + 1] = OPTIMIZERS[roll(#OPTIMIZERS)](some, with) end
+    end
+    return out
+end
+
+--- Parameters and optimizer cells, in a fixed order.
+function networks.states(net, optimizers)
+    local list = {}
+    for _, p in ipairs(net.parameters) do list[#list + 1] = p end
+    for _, opt in ipairs(optimizers) do
+        local cells, names = opt:state_dict().cells, {}
+        for name in pairs(cells) do names[#names + 1] = name end
+        table.sort(names)
+        for _, name in ipairs(names) do list[#list + 1] = cells[name] end
+    end
+    return list
+end
+
+return networks
