@@ -292,14 +292,53 @@ static void put_targets(struct assembly *a)
     }
 }
 
+static int32_t is_written(const struct wn__form *f, int32_t first, int32_t end, int32_t slot)
+{
+    for (int32_t i = first; i < end; i++)
+        for (int32_t k = 0; k < 3; k++)
+            if (f->node[i].cell[k] == slot) return 1;
+    return 0;
+}
+
+/* Whether an effect uses up the state of a cell, as it is, that another effect writes: parameters that change places, a
+ * gradient of the caller's own that is another parameter. No order of two such effects is right. */
+static int32_t needs_copy(const struct wn__form *f, int32_t effect, int32_t first, int32_t end)
+{
+    int32_t v = wn__form_storage(f, wn__form_in(f, effect, 0));
+    if (f->node[v].leaf != WN_LEAF_CELL) return 0;
+    if (f->node[effect].op == WN_OP_ASSIGN && f->node[effect].cell[0] == f->node[v].slot) return 0;
+    return is_written(f, first, end, f->node[v].slot);
+}
+
+/* Puts a copy of such a state before all effects. The effects are the last nodes so far; nothing reads them. */
+static void copy_states(struct assembly *a, int32_t first)
+{
+    struct wn__form *f = a->f;
+    int32_t end = a->at, n = 0;
+    for (int32_t i = first; i < end; i++) n += needs_copy(f, i, first, end);
+    if (n == 0) return;
+    memmove(&f->node[first + n], &f->node[first], (size_t)(end - first) * sizeof *f->node);
+    a->at = first;
+    for (int32_t i = first + n; i < end + n; i++) {
+        if (!needs_copy(f, i, first + n, end + n)) continue;
+        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__form_in(f, i, 0);
+        struct wn__pnode *q = put_node(a, WN_OP_RELAYOUT, phase, &f->node[v].type);
+        q->attrs.layout = q->type.layout;
+        q->root = f->node[v].root;
+        put_input(a, q, v);
+        f->in[f->node[i].in_at] = a->at - 1;
+    }
+    a->at = end + n;
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
 static int32_t size_form(struct assembly *a)
 {
     struct wn_program *p = a->p;
     struct wn__form *f = a->f;
-    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells;
-    int64_t nodes = p->walk.count + a->grads.count + p->n_updates + effects, inputs = 2 * effects;
+    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each may want a copy of a state */
+    int64_t nodes = p->walk.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->walk.count; i++) inputs += p->walk.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
     f->node = pool(a, nodes, sizeof *f->node);
@@ -384,9 +423,10 @@ static int32_t build(struct assembly *a)
     }
     put_updates(a);
     put_targets(a);
+    a->f->n_effects = a->at - before_effects;
+    copy_states(a, before_effects);
     a->f->n = a->at;
     a->f->n_in = a->in_at;
-    a->f->n_effects = a->at - before_effects;
     WN_TRY(keep_regions(a));
     WN_TRY(wn__form_rewrite(a->f));
     for (int32_t i = 0; i < a->f->n; i++)
