@@ -112,7 +112,7 @@ static int32_t read_folder(void)
 int32_t wn_start(void)
 {
     static int32_t started;
-    if (started) return WN_OK;
+    if (started) return wn__thread_check();
     int64_t fail, poison, trace, sync;
     WN_TRY(read_switch("WANE_FAIL_ALLOC", &fail));
     WN_TRY(read_switch("WANE_POISON", &poison));
@@ -127,6 +127,7 @@ int32_t wn_start(void)
     wn__poison_on = poison != 0;
     wn__trace_on = trace != 0;
     wn__alloc_fail_nth(fail);
+    wn__thread_own();
     started = 1;
     return WN_OK;
 }
@@ -205,6 +206,7 @@ void wn_oom_last(struct wn_oom *out)
 
 int32_t wn__enter(void)
 {
+    WN_TRY(wn__thread_check());
     wn__handle_drain();
     if (!forked) return WN_OK;
     return wn__fail(WN_VALUE, "this process was forked from one that used Wane, which its threads do not survive; "
@@ -235,6 +237,7 @@ int32_t wn_op_id(const char *name)
 
 static int32_t check_device(int32_t device)
 {
+    WN_TRY(wn__thread_check());
     if (wn__device(device) != NULL) return WN_OK;
     return wn__fail(WN_DEVICE, "device: there is no device %d", device);
 }
@@ -333,6 +336,7 @@ static void forget_plans(void)
 
 int32_t wn_debug(const char *option, int64_t value)
 {
+    WN_TRY(wn__thread_check());
     if (strcmp(option, "poison") == 0) wn__poison_on = value != 0;
     else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
     else if (strcmp(option, "replay") == 0) wn__replay_on = value != 0;
@@ -377,11 +381,13 @@ int64_t wn_debug_get(const char *option)
 
 int32_t wn_scope(int32_t parent, const char *name, const char *type)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     return wn__scope_of(parent, name, type);
 }
 
 int32_t wn_scope_set(int32_t scope)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.scope;
     wn__here.scope = scope;
     return before;
@@ -389,11 +395,13 @@ int32_t wn_scope_set(int32_t scope)
 
 int32_t wn_region_new(int32_t parent, const char *name)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     return wn__region_new(parent, name);
 }
 
 int32_t wn_region_set(int32_t region)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.region;
     wn__here.region = region;
     return before;
@@ -401,6 +409,7 @@ int32_t wn_region_set(int32_t region)
 
 int32_t wn_grad_set(int32_t on)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = !wn__here.grad_off;
     wn__here.grad_off = !on;
     return before;
@@ -415,6 +424,7 @@ int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
 
 int32_t wn_device_set(int32_t device)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.device;
     if (wn__device(device) != NULL) wn__here.device = device;
     return before;
@@ -422,6 +432,7 @@ int32_t wn_device_set(int32_t device)
 
 int32_t wn_seed(uint64_t seed)
 {
+    WN_TRY(wn__thread_check());
     wn__here.seed = seed;
     wn__here.counter = 0;
     return WN_OK;
@@ -439,6 +450,7 @@ uint64_t wn_counter(void)
 
 void wn_counter_set(uint64_t next)
 {
+    if (wn__thread_check() != WN_OK) return;
     wn__here.counter = next;
 }
 
@@ -449,5 +461,6 @@ const char *wn_line_text(int32_t line)
 
 int32_t wn_line(const char *text)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     return wn__line_of(text);
 }

@@ -11,7 +11,7 @@
 #include "run/run.h"
 #include "wane.h"
 
-int32_t wn__enter(void); /* drains the queue of finalizers; refuses after a fork */
+int32_t wn__enter(void); /* drains the queue of finalizers; refuses other threads, and after a fork */
 /* A handle for a node just made (takes the reference over): id or -(status). */
 int32_t wn__api_value(int32_t code, struct wn_node *n);
 #endif

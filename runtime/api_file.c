@@ -67,6 +67,11 @@ int32_t wn_file_open(const char *path)
     return file_handle(code, f);
 }
 
+int32_t wn_file_check(const char *path, int32_t is_written)
+{
+    return wn__file_check(path, is_written ? "writing" : "reading");
+}
+
 double wn_file_size(int32_t file)
 {
     return wn__handle_kind(file) == WN_HANDLE_FILE ? (double)get_file(file)->size : -1;

@@ -55,6 +55,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
 
 int32_t wn_target_put(const char *name, const struct wn_profile *p)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     return wn__machine_put(name, p);
 }
 
@@ -65,6 +66,7 @@ const char *wn_target_name(int32_t target)
 
 int32_t wn_cost(const char *key, double seconds)
 {
+    WN_TRY(wn__thread_check());
     if (key != NULL) return wn__cost_put(key, seconds);
     wn__costs_clear();
     return WN_OK;

@@ -60,6 +60,7 @@ int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, c
 
 int32_t wn_const(const double *v, int32_t n, int32_t dtype)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     struct wn_node *out = NULL;
     int32_t code = wn__record_const(v, n, dtype, &out);
     return wn__api_value(code, out);
@@ -200,6 +201,7 @@ int32_t wn_rename(int32_t value, const char *name)
 
 int32_t wn_free(int32_t handle)
 {
+    WN_TRY(wn__thread_check());
     if (wn__handle_kind(handle) == WN_HANDLE_VALUE) {
         struct wn_node *n = get_node(handle);
         if (n->held != NULL) {
@@ -344,6 +346,7 @@ int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
 
 int32_t wn_hyper(void)
 {
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     struct wn__hyper *h = wn__alloc(sizeof *h);
     if (h == NULL) return -WN_OOM;
     h->refs = 1;

@@ -3,7 +3,8 @@
  *
  * Handles are int32_t ids of what the caller holds: a value, a state cell, a hyper block or a program.
  * Functions that make one return its id (>= 0) or -(status); the others return a status (0 is success). The
- * words of the last failure: wn_message(). Nothing here prints, exits or calls back. One thread. */
+ * words of the last failure: wn_message(). Nothing here prints, exits or calls back. One thread uses the library, the one
+ * that called wn_start: calls of others that would read or change anything are refused with WN_VALUE. */
 #ifndef WANE_H
 #define WANE_H
 #ifndef WANE_CDEF
@@ -139,6 +140,8 @@ WN_API int32_t wn_file_data(int32_t file, int64_t at, const struct wn_type *type
 /* Cell i from byte at[i]. All storage is taken before the first byte is read; until then a failure changes nothing. If
  * reading itself fails, cells that had a value are invalid until they are written, the others as they were. */
 WN_API int32_t wn_file_load(int32_t file, int32_t n, const int32_t *cells, const int64_t *at);
+/* WN_IO when a pipe, socket, device or folder has this name, which what writes and reads texts refuses too. */
+WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
 
 /* ---- where recording stands ------------------------------------------------------------------------------ */

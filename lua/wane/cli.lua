@@ -114,8 +114,8 @@ end
 
 local function load_script(path)
     if path == nil then misuse('a script is missing\n%s', usage) end
-    local file = io.open(path, 'rb')
-    if not file then misuse('%s: cannot be read', path) end
+    local file, why, number = require('wane.system').open(path, 'rb')
+    if not file then misuse('%s: cannot be read%s', path, number and '' or ' (' .. why .. ')') end
     file:close()
     local chunk, message = loadfile(path)
     if not chunk then error(message, 0) end
@@ -288,7 +288,7 @@ function commands.new(args)
         there:close()
         misuse('%s: there is such a file already', path)
     end
-    local file, why = io.open(path, 'wb')
+    local file, why = require('wane.system').open(path, 'wb')
     if not file then error(('%s: cannot be written (%s)'):format(path, why), 0) end
     file:write((require('wane.starter'):gsub('FILE', (path:gsub('%%', '%%%%')))))
     file:close()

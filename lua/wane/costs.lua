@@ -9,6 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
+local system = require 'wane.system'
 local table_ = require 'wane.table'
 local within = require 'wane.within'
 
@@ -39,13 +40,20 @@ local rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' }
 local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
 local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
--- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none.
+local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
+
+-- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none. Also why it cannot be
+-- read, if so.
 local function read(name)
     local found = { seconds = {} }
-    local file = name and io.open(name, 'r')
-    if not file then return found end
+    if not name then return found end
+    local file, why, number = system.open(name, 'r')
+    if not file then return found, number ~= NO_SUCH_FILE and why or nil end
+    local is_ours = file:seek 'end' == 0
+    file:seek 'set'
     for line in file:lines() do
         local number, key = line:match('^(%S+)\t(.+)$')
+        is_ours = is_ours or number == 'machine' or number == 'link' or tonumber(number) ~= nil or line == HEAD
         if number == 'machine' then
             local list, k = {}, 0
             for word in key:gmatch('%S+') do
@@ -65,7 +73,7 @@ local function read(name)
     for i, link in ipairs(links) do
         if found.machine and found.link then found.machine[link] = found.link[i] end
     end
-    return found
+    return found, not is_ours and "no line of it is one that wane.profile writes" or nil
 end
 
 local function write(name, found)
@@ -84,7 +92,7 @@ local function write(name, found)
     end
     for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
     os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
-    local file, why = io.open(name .. '.new', 'w')
+    local file, why = system.open(name .. '.new', 'w')
     if not file then raise(nil, 'io', 'wane.profile: %s', why) end
     file:write(table.concat(lines, '\n'), '\n')
     file:close()
@@ -166,7 +174,12 @@ end
 function costs.load()
     if loaded then return end
     loaded = true
-    take(read(costs.file()))
+    local found, why = read(costs.file())
+    if why then
+        io.stderr:write(('wane: the file of costs %s cannot be read (%s); plans take assumed rates\n'):format(
+            costs.file(), why))
+    end
+    take(found)
 end
 
 --- Forgets what was read and measured in this process; the file stays. The next plan reads it again.

@@ -20,13 +20,12 @@ local function exists(path)
     return f ~= nil
 end
 
--- $WANE_LIB (a folder or a file), the checkout this file lies in, then the loader's own search.
+-- $WANE_LIB (a folder or a file) where it is set, and nothing else then; the checkout this file lies in, then the
+-- loader's own search.
 local function candidates()
     local list = {}
     local env = os.getenv('WANE_LIB')
-    if env and env ~= '' then
-        list[#list + 1] = env:match('%.so$') and env or env .. '/libwane.so'
-    end
+    if env and env ~= '' then return { env:match('%.so$') and env or env .. '/libwane.so' }, env end
     local folder = debug.getinfo(1, 'S').source:match('^@(.*[/\\])') or './'
     list[#list + 1] = folder .. '../../build/libwane.so'
     list[#list + 1] = folder .. '../../lib/libwane.so'
@@ -38,7 +37,7 @@ local function candidates()
 end
 
 local function load_library()
-    local tried = candidates()
+    local tried, named = candidates()
     for _, path in ipairs(tried) do
         if exists(path) then
             local ok, clib = pcall(ffi.load, path)
@@ -47,6 +46,10 @@ local function load_library()
             end
             return clib, path
         end
+    end
+    if named then
+        error(errors.new('io', ('wane: WANE_LIB=%s: there is no %s; name the folder of libwane.so or the file, or '
+            .. 'unset WANE_LIB'):format(named, tried[1])), 0)
     end
     local ok, clib = pcall(ffi.load, 'wane')
     if ok then return clib, 'libwane.so' end

@@ -456,7 +456,7 @@ plot.parts = { palette = palette, words = words, open = open, range_of = range_o
 --- Writes text to a file and returns the file's name.
 -- Errors: code 'io' when the file cannot be written.
 function plot.write(path, text)
-    local file, why = io.open(path, 'w')
+    local file, why = require('wane.system').open(path, 'w')
     if not file then errors.raise(nil, 'io', "%s: cannot be written (%s)", path, why) end
     file:write(text)
     file:close()

@@ -40,9 +40,19 @@ function system.make_folders(path, mode)
     end
 end
 
+--- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
+-- @param path name of a file
+-- @param mode as for io.open
+-- @return the open file, or nil and why
+function system.open(path, mode)
+    local is_written = mode:find '[wa]' and 1 or 0
+    if binding.C.wn_file_check(path, is_written) ~= 0 then return nil, binding.text(binding.C.wn_message()) end
+    return io.open(path, mode)
+end
+
 --- The whole text of a file, or nil and why.
 function system.read(path)
-    local file, why = io.open(path, 'rb')
+    local file, why = system.open(path, 'rb')
     if not file then return nil, why end
     local text = file:read '*a'
     file:close()

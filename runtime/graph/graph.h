@@ -138,6 +138,8 @@ enum wn__handle_kind {
     WN_HANDLE_FILE,
     WN_HANDLE_CHAIN
 };
+void wn__thread_own(void);      /* the calling thread is the one that may use the library */
+int32_t wn__thread_check(void); /* WN_VALUE in any other */
 int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
 void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
 int32_t wn__handle_kind(int32_t id);

@@ -1,5 +1,8 @@
 /* Handles: small numbers by which the caller holds things. A finalizer may only enqueue a number here - the
- * list is threaded through the table, so it cannot fail - and the next call of the API does the releasing. */
+ * list is threaded through the table, so it cannot fail - and the next call of the API does the releasing. The table and
+ * all behind it belong to the thread that started the library: every call comes through wn__thread_check, here or in
+ * wn__enter, so that a call of another thread is refused before it changes anything. */
+#include <pthread.h>
 #include "../base/alloc.h"
 #include "graph.h"
 
@@ -11,6 +14,22 @@ struct handle {
 static struct handle *table;
 static int64_t capacity;
 static int32_t used, free_head = -1, queue_head = -1;
+
+static pthread_t owner;
+static int32_t has_owner;
+
+void wn__thread_own(void)
+{
+    owner = pthread_self();
+    has_owner = 1;
+}
+
+int32_t wn__thread_check(void)
+{
+    if (!has_owner || pthread_equal(owner, pthread_self())) return WN_OK;
+    return wn__fail(WN_VALUE, "Wane is used by one thread, the one that loaded it, and this call comes from another; "
+                              "make it there, or start a process for the other work");
+}
 
 int32_t wn__handle_new(int32_t kind, void *what)
 {
@@ -27,6 +46,7 @@ int32_t wn__handle_new(int32_t kind, void *what)
 
 int32_t wn__handle_kind(int32_t id)
 {
+    if (wn__thread_check() != WN_OK) return WN_HANDLE_FREE;
     return id >= 0 && id < used && !table[id].queued ? table[id].kind : WN_HANDLE_FREE;
 }
 
@@ -34,6 +54,7 @@ void *wn__handle_get(int32_t id, int32_t kind)
 {
     static const char *const names[] = {"nothing",   "a value", "a state", "a hyper block",
                                         "a program", "a file",  "a chain"};
+    if (wn__thread_check() != WN_OK) return NULL;
     int32_t found = wn__handle_kind(id);
     if (found == kind) return table[id].what;
     wn__fail(WN_VALUE, "handle %d is %s where %s was expected; was it freed?", id, names[found], names[kind]);
@@ -79,6 +100,7 @@ void wn__handle_drain(void)
 
 int32_t wn__handle_value(int32_t id, struct wn_node **out)
 {
+    WN_TRY(wn__thread_check());
     if (wn__handle_kind(id) == WN_HANDLE_CELL) return wn__cell_reader(table[id].what, out);
     struct wn_node *n = wn__handle_get(id, WN_HANDLE_VALUE);
     if (n == NULL) return WN_VALUE;

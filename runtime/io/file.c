@@ -1,11 +1,13 @@
 /* Files: see file.h. Every call of the system is looked at; a failure says which file, at which byte, and what the
  * system said. */
 #include "file.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "../base/alloc.h"
@@ -36,18 +38,63 @@ static struct wn__file *file_new(const char *path)
     return f;
 }
 
+static const char *kind_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR: return "a folder";
+    case S_IFIFO: return "a pipe (FIFO)";
+    case S_IFSOCK: return "a socket";
+    case S_IFCHR:
+    case S_IFBLK: return "a device";
+    default: return "of another kind";
+    }
+}
+
+static int32_t refuse_kind(const char *what, const char *path, mode_t mode)
+{
+    return wn__fail(WN_IO, "%s '%s': it is %s, not a regular file; give the name of a file", what, path, kind_of(mode));
+}
+
+int32_t wn__file_check(const char *path, const char *what)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return WN_OK;
+    return refuse_kind(what, path, st.st_mode);
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------------ */
 
-/* The file behind links, and what stands there now; `mode` is that of the file to be replaced. */
+/* Replaces the path by what its last link names, until it is no link: for links whose target is not there, which
+ * realpath does not resolve. */
+static int32_t follow_links(struct wn__file *f)
+{
+    char target[PATH_MAX];
+    for (int32_t hop = 0; hop < 40; hop++) {
+        ssize_t n = readlink(f->path, target, sizeof target - 1);
+        if (n < 0) return WN_OK;
+        target[n] = 0;
+        char *slash = strrchr(f->path, '/');
+        size_t folder = target[0] == '/' || slash == NULL ? 0 : (size_t)(slash - f->path) + 1;
+        if (folder + (size_t)n >= sizeof f->path) {
+            errno = ENAMETOOLONG;
+            return file_fail(f, "writing");
+        }
+        memcpy(f->path + folder, target, (size_t)n + 1);
+    }
+    errno = ELOOP;
+    return file_fail(f, "writing");
+}
+
+/* Finds the file behind links, and what stands there now; `mode` is that of the file to be replaced. */
 static int32_t find_target(struct wn__file *f, mode_t *mode)
 {
     char real[PATH_MAX];
     struct stat st;
     *mode = 0666;
     if (realpath(f->path, real) != NULL) memcpy(f->path, real, strlen(real) + 1);
+    else WN_TRY(follow_links(f));
     if (stat(f->path, &st) != 0) return WN_OK;
-    if (!S_ISREG(st.st_mode))
-        return wn__fail(WN_IO, "writing '%s': it is not a regular file; give the name of a file", f->path);
+    if (!S_ISREG(st.st_mode)) return refuse_kind("writing", f->path, st.st_mode);
     *mode = st.st_mode & 07777;
     return WN_OK;
 }
@@ -67,16 +114,66 @@ static int32_t open_folder(struct wn__file *f)
     return f->folder < 0 ? file_fail(f, "writing") : WN_OK;
 }
 
-static int32_t open_temporary(struct wn__file *f, mode_t mode)
+/* Removes a temporary whose writer ended before it was done. A writer holds a lock on its file until it ends, so a lock
+ * that can be had says that there is none; where the file system has no locks the file stays. */
+static void remove_leftover(int32_t folder, const char *name)
+{
+    struct stat st, now;
+    int32_t fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino && now.st_dev == st.st_dev)
+        unlinkat(folder, name, 0);
+    close(fd);
+}
+
+static int32_t is_temporary(const char *name)
+{
+    long pid;
+    long long serial;
+    int32_t end = 0;
+    return sscanf(name, ".wane-%ld-%lld.tmp%n", &pid, &serial, &end) == 2 && end > 0 && name[end] == 0;
+}
+
+static void remove_leftovers(int32_t folder)
+{
+    int32_t fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (list == NULL) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(list)) != NULL;)
+        if (is_temporary(entry->d_name)) remove_leftover(folder, entry->d_name);
+    closedir(list);
+}
+
+/* Opens a temporary with a name of its own and takes its lock; again when another process, which took it for a
+ * leftover, was faster with the lock. */
+static void open_named(struct wn__file *f)
 {
     static int64_t serial;
-    snprintf(f->temporary, sizeof f->temporary, ".wane-%ld-%lld.tmp", (long)getpid(), (long long)++serial);
-    if (wn__file_unnamed_on) f->fd = openat(f->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    if (f->fd < 0 && !must_fail()) {
-        unlinkat(f->folder, f->temporary, 0); /* left by a process of the same number */
+    for (int32_t round = 0; round < 100 && f->fd < 0; round++) {
+        struct stat st;
+        snprintf(f->temporary, sizeof f->temporary, ".wane-%ld-%lld.tmp", (long)getpid(), (long long)++serial);
         f->fd = openat(f->folder, f->temporary, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-        f->has_name = f->fd >= 0;
+        if (f->fd < 0 && errno != EEXIST) return;
+        if (f->fd < 0) continue;
+        int32_t is_taken = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (is_taken || (fstat(f->fd, &st) == 0 && st.st_nlink == 0)) {
+            close(f->fd);
+            f->fd = -1;
+        }
     }
+    f->has_name = f->fd >= 0;
+}
+
+static int32_t open_temporary(struct wn__file *f, mode_t mode)
+{
+    remove_leftovers(f->folder);
+    if (wn__file_unnamed_on) f->fd = openat(f->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (f->fd >= 0) flock(f->fd, LOCK_EX | LOCK_NB); /* of a file nobody else can name: it is had, or there are none */
+    if (f->fd < 0 && !must_fail()) open_named(f);
     if (f->fd < 0) return file_fail(f, "writing");
     if (mode != 0666) fchmod(f->fd, mode); /* what a file system without modes refuses is no loss */
     return WN_OK;
@@ -115,14 +212,17 @@ int32_t wn__file_write(struct wn__file *f, const void *bytes, int64_t n)
 /* Gives the file a name beside the old one: the system can rename over a file, but not link over one. */
 static int32_t name_temporary(struct wn__file *f)
 {
+    static int64_t serial;
     char self[64];
     if (f->has_name) return WN_OK;
     snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
-    unlinkat(f->folder, f->temporary, 0);
-    if (must_fail() || linkat(AT_FDCWD, self, f->folder, f->temporary, AT_SYMLINK_FOLLOW) != 0)
-        return file_fail(f, "writing");
-    f->has_name = 1;
-    return WN_OK;
+    for (int32_t round = 0; round < 100 && !f->has_name; round++) {
+        snprintf(f->temporary, sizeof f->temporary, ".wane-%ld-%lld.tmp", (long)getpid(), (long long)++serial);
+        if (must_fail()) break;
+        f->has_name = linkat(AT_FDCWD, self, f->folder, f->temporary, AT_SYMLINK_FOLLOW) == 0;
+        if (!f->has_name && errno != EEXIST) break;
+    }
+    return f->has_name ? WN_OK : file_fail(f, "writing");
 }
 
 int32_t wn__file_commit(struct wn__file *f)
@@ -154,9 +254,11 @@ int32_t wn__file_open(const char *path, struct wn__file **out)
     if (strlen(path) >= PATH_MAX) return wn__fail(WN_IO, "reading: the path of %zu bytes is too long", strlen(path));
     struct wn__file *f = file_new(path);
     if (f == NULL) return WN_OOM;
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0 || fstat(f->fd, &st) != 0) code = file_fail(f, "reading");
-    else if (!S_ISREG(st.st_mode)) code = wn__fail(WN_IO, "reading '%s': it is not a regular file", f->path);
+    /* Looked at before it is opened, for opening a device may do something; and after, for it may be another by then. */
+    code = wn__file_check(path, "reading");
+    if (code == WN_OK) f->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (code == WN_OK && (f->fd < 0 || fstat(f->fd, &st) != 0)) code = file_fail(f, "reading");
+    else if (code == WN_OK && !S_ISREG(st.st_mode)) code = refuse_kind("reading", f->path, st.st_mode);
     if (code != WN_OK) {
         wn__file_free(f);
         return code;

@@ -2,7 +2,9 @@
  *
  * What is written has no name until it is complete and on disk: it takes the place of the old file by one rename. So
  * whatever goes wrong before - a full disk, a kill, the power - leaves the old file whole; and nothing beside it, where
- * the file system has files without a name (else a file ".wane-PID.tmp", which a failure removes and a kill does not).
+ * the file system has files without a name (else a file ".wane-PID-N.tmp", which a failure removes, and after a kill the
+ * next file that is written to the folder).
+ * Only regular files are read and written: a pipe would be waited for, a device may do anything.
  * Bytes come through a small block of the caller's: nothing here holds a tensor. */
 #ifndef WN_IO_FILE_H
 #define WN_IO_FILE_H
@@ -17,6 +19,9 @@ struct wn__file {
     int64_t size;       /* bytes so far, or of the file */
     char path[PATH_MAX], base[NAME_MAX + 1], temporary[64];
 };
+
+/* WN_IO when something else than a regular file has this name; WN_OK too when nothing has. `what` opens the message. */
+int32_t wn__file_check(const char *path, const char *what);
 
 int32_t wn__file_create(const char *path, struct wn__file **out);
 int32_t wn__file_write(struct wn__file *f, const void *bytes, int64_t n);

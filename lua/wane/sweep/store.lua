@@ -16,7 +16,7 @@ local store = {}
 -- @param row table of plain values
 function store.append(path, row)
     local line = json.encode(row) .. '\n'
-    local file, why = io.open(path, 'ab')
+    local file, why = system.open(path, 'ab')
     if not file then raise(nil, 'io', 'wane.sweep: %s cannot be written (%s)', path, why) end
     file:setvbuf('full', #line + 1) -- room for all of it: one write
     local fine, more = file:write(line)
@@ -52,7 +52,7 @@ end
 -- @param count bytes
 function store.cut(path, count)
     local text = assert(system.read(path))
-    local file, why = io.open(path .. '.new', 'wb')
+    local file, why = system.open(path .. '.new', 'wb')
     if not file then raise(nil, 'io', 'wane.sweep: %s.new cannot be written (%s)', path, why) end
     file:write(text:sub(1, #text - count))
     file:close()
@@ -61,7 +61,7 @@ end
 
 --- Bytes of a file, 0 when there is none.
 function store.size(path)
-    local file = io.open(path, 'rb')
+    local file = system.open(path, 'rb')
     if not file then return 0 end
     local size = file:seek 'end'
     file:close()
