@@ -24,12 +24,29 @@ static void point_release(struct wn__frontier_point *p)
     wn__recipe_release(&p->recipe);
 }
 
-/* Lowered, placed, simulated: fills the point's numbers. */
-static int32_t judge(const struct wn__building *b, struct wn__frontier_point *p)
+/* a is at least as good as b everywhere. Equal ones: fewer recomputed nodes, then fewer instructions, then the first. */
+static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
+{
+    if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
+    if (a->reserved < b->reserved || a->seconds < b->seconds) return 1;
+    if (a->recomputed != b->recomputed) return a->recomputed < b->recomputed;
+    return a->instructions <= b->instructions;
+}
+
+static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (beats(&b->point[i], p)) return 1;
+    return 0;
+}
+
+/* Fills the point's numbers, or says that the list beats it. Simulated before it is placed, with the least it can
+ * reserve: most proposals are beaten even so, and placing costs more than everything else together. */
+static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32_t *beaten)
 {
     struct wn__schedule *s = NULL;
     WN_TRY(wn__lower(b->f, &p->recipe, &s));
-    int32_t code = wn__place(b->f, s);
+    int32_t code = wn__place_bound(b->f, s);
     if (code == WN_OK) code = wn__simulate(b->f, s);
     if (code == WN_OK) {
         p->reserved = s->summary.reserved;
@@ -37,6 +54,12 @@ static int32_t judge(const struct wn__building *b, struct wn__frontier_point *p)
         p->seconds = s->summary.seconds;
         p->recomputed = s->summary.recomputed;
         p->instructions = s->n;
+        *beaten = is_beaten(b, p);
+    }
+    if (code == WN_OK && !*beaten) {
+        code = wn__place(b->f, s);
+        p->reserved = wn__reserved(b->f, s);
+        b->placed++;
     }
     wn__schedule_unref(s);
     return code;
@@ -49,23 +72,13 @@ static int32_t is_known(const struct wn__building *b, const char *text)
     return 0;
 }
 
-/* a is at least as good as b everywhere. Equal ones: fewer recomputed nodes, then fewer instructions, then the first. */
-static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
-{
-    if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
-    if (a->reserved < b->reserved || a->seconds < b->seconds) return 1;
-    if (a->recomputed != b->recomputed) return a->recomputed < b->recomputed;
-    return a->instructions <= b->instructions;
-}
-
 /* Keeps the list free of beaten points, fastest first. Takes the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
-    for (int64_t i = 0; i < b->n; i++)
-        if (beats(&b->point[i], p)) {
-            point_release(p);
-            return WN_OK;
-        }
+    if (is_beaten(b, p)) {
+        point_release(p);
+        return WN_OK;
+    }
     int64_t n = 0;
     for (int64_t i = 0; i < b->n; i++) {
         if (beats(p, &b->point[i])) point_release(&b->point[i]);
@@ -89,18 +102,20 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
     struct wn__frontier_point p = {.recipe = *r};
     char *text = NULL;
     snprintf(p.name, sizeof p.name, "%s", name);
-    int32_t code = wn__recipe_obey(b->f, &p.recipe);
+    int32_t code = wn__recipe_obey(b->f, &p.recipe), beaten = 0;
     if (code == WN_OK) code = wn__recipe_text(b->f, &p.recipe, &b->pool, &text);
     int32_t known = code == WN_OK && is_known(b, text);
     if (code == WN_OK && !known) code = wn__grow(&b->text, &b->text_capacity, b->n_texts + 1, sizeof *b->text);
-    if (code == WN_OK && !known) code = judge(b, &p);
+    if (code == WN_OK && !known) code = judge(b, &p, &beaten);
     if (code != WN_OK || known) {
         point_release(&p);
         return code;
     }
     b->text[b->n_texts++] = text;
     b->tried++;
-    return insert(b, &p);
+    if (!beaten) return insert(b, &p);
+    point_release(&p);
+    return WN_OK;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */

@@ -32,7 +32,7 @@ struct wn__building {
     int64_t n, capacity;
     char **text; /* recipes met: none is judged twice */
     int64_t n_texts, text_capacity;
-    int32_t tried;
+    int32_t tried, placed; /* proposals judged, and those of them that were placed */
 };
 /* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);

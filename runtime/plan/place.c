@@ -7,6 +7,7 @@
  * the low end of a slab is lent longest. */
 #include <stdlib.h>
 #include <string.h>
+#include "occupied.h"
 #include "schedule.h"
 
 #define ROUNDS 12     /* of moving what reaches the top to the front; more never won on the models tried */
@@ -17,7 +18,6 @@ struct box {
     int64_t bytes, at, align; /* align: from the start of its region; what bytes are a multiple of */
     int32_t first, last;      /* instructions */
     int32_t store, instr;     /* whose: a store, or an instruction's workspace (store -1) */
-    int32_t lifted;
 };
 struct region { /* of the address space */
     int64_t base, end;
@@ -27,13 +27,16 @@ struct placing {
     const struct wn__form *f;
     struct wn__schedule *s;
     struct wn__pool scratch;
-    struct box *box, *best;  /* (n) to be placed, best heights' positions */
-    struct box *fixed;       /* (n_fixed) gradients, and slab bytes not lent */
-    int32_t *order, *placed; /* numbers of boxes; placed: by address, fixed ones as -1 - i */
-    int32_t n, n_fixed, n_placed, n_regions;
+    struct box *box;   /* (n) to be placed */
+    int64_t *best;     /* (n) where each lies in the best layout met */
+    struct box *fixed; /* (n_fixed) gradients, and slab bytes not lent */
+    int32_t *order;    /* (n) numbers of boxes; the orders of earlier rounds lie behind it, one after the other */
+    struct wn__occupied placed;
+    int32_t n, n_fixed, n_regions;
     struct region *region;
     int64_t arena_base, bound;
     int32_t space; /* ARENA, HOST or DISK */
+    int32_t code;
 };
 
 static void *get(struct placing *p, int64_t n, int64_t size)
@@ -41,30 +44,9 @@ static void *get(struct placing *p, int64_t n, int64_t size)
     return wn__pool_get(&p->scratch, (n + 1) * size);
 }
 
-static const struct box *placed_box(const struct placing *p, int32_t i)
-{
-    return p->placed[i] < 0 ? &p->fixed[-1 - p->placed[i]] : &p->box[p->placed[i]];
-}
-
-static int32_t overlaps(const struct box *a, const struct box *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
-
-static void insert_placed(struct placing *p, int32_t number, int64_t at)
-{
-    int32_t lo = 0, hi = p->n_placed++;
-    while (lo < hi) {
-        int32_t middle = (lo + hi) / 2;
-        if (placed_box(p, middle)->at > at) hi = middle;
-        else lo = middle + 1;
-    }
-    memmove(p->placed + lo + 1, p->placed + lo, (size_t)(p->n_placed - 1 - lo) * sizeof *p->placed);
-    p->placed[lo] = number;
-}
-
 static int64_t aligned(const struct placing *p, const struct box *b, int64_t at, int32_t r)
 {
+    if (b->align == 1) return at;
     int64_t in = at - p->region[r].base;
     return p->region[r].base + (in + b->align - 1) / b->align * b->align;
 }
@@ -81,29 +63,32 @@ static int64_t into_region(const struct placing *p, const struct box *b, int64_t
     return at;
 }
 
-/* Lowest address where b fits: a gap between what overlaps it in time, inside one region. What is placed is
- * sorted by address, so one pass does. */
-static int64_t lowest_fit(const struct placing *p, const struct box *b)
+/* Lowest address where b fits: a gap between what overlaps it in time, inside one region. */
+static int64_t lowest_fit(struct placing *p, const struct box *b)
 {
     int32_t r = 0;
-    int64_t at = into_region(p, b, 0, &r);
-    for (int32_t i = 0; i < p->n_placed; i++) {
-        const struct box *q = placed_box(p, i);
-        if (q->at >= at + b->bytes) break;
-        if (q->at + q->bytes > at && overlaps(q, b)) at = into_region(p, b, q->at + q->bytes, &r);
-    }
+    int64_t at = into_region(p, b, 0, &r), above;
+    wn__occupied_start(&p->placed, b->first, b->last);
+    while ((above = wn__occupied_above(&p->placed, at, at + b->bytes, b->first, b->last)) > at)
+        at = into_region(p, b, above, &r);
     return at;
+}
+
+static void put_placed(struct placing *p, const struct box *b)
+{
+    const struct wn__stretch s = {b->at, b->at + b->bytes, b->first, b->last};
+    if (p->code == WN_OK) p->code = wn__occupied_add(&p->placed, &s);
 }
 
 static int64_t place_all(struct placing *p)
 {
     int64_t height = p->arena_base;
-    p->n_placed = 0;
-    for (int32_t i = 0; i < p->n_fixed; i++) insert_placed(p, -1 - i, p->fixed[i].at);
+    wn__occupied_clear(&p->placed);
+    for (int32_t i = 0; i < p->n_fixed; i++) put_placed(p, &p->fixed[i]);
     for (int32_t i = 0; i < p->n; i++) {
         struct box *b = &p->box[p->order[i]];
         b->at = lowest_fit(p, b);
-        insert_placed(p, p->order[i], b->at);
+        put_placed(p, b);
         if (b->at + b->bytes > height) height = b->at + b->bytes;
     }
     return height - p->arena_base;
@@ -116,48 +101,67 @@ static struct box *sorted_boxes; /* qsort has no context; placement is not re-en
 static int by_size(const void *a, const void *b)
 {
     const struct box *x = &sorted_boxes[*(const int32_t *)a], *y = &sorted_boxes[*(const int32_t *)b];
-    if (x->lifted != y->lifted) return x->lifted > y->lifted ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : x->store - y->store;
+    if (x->first != y->first) return (x->first > y->first) - (x->first < y->first);
+    return x->store != y->store ? x->store - y->store : x->instr - y->instr;
 }
 
 static int by_span(const void *a, const void *b)
 {
     const struct box *x = &sorted_boxes[*(const int32_t *)a], *y = &sorted_boxes[*(const int32_t *)b];
     int32_t dx = x->last - x->first, dy = y->last - y->first;
-    if (x->lifted != y->lifted) return x->lifted > y->lifted ? -1 : 1;
     return dx != dy ? (dx > dy ? -1 : 1) : by_size(a, b);
 }
 
 static int by_start(const void *a, const void *b)
 {
     const struct box *x = &sorted_boxes[*(const int32_t *)a], *y = &sorted_boxes[*(const int32_t *)b];
-    if (x->lifted != y->lifted) return x->lifted > y->lifted ? -1 : 1;
     return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : by_size(a, b);
 }
 
-static int64_t try_order(struct placing *p, int (*compare)(const void *, const void *), int64_t best)
+static int64_t try_order(struct placing *p, int64_t best)
 {
-    sorted_boxes = p->box;
-    qsort(p->order, (size_t)p->n, sizeof *p->order, compare);
     int64_t height = place_all(p);
-    if (height < best) memcpy(p->best, p->box, (size_t)p->n * sizeof *p->box);
+    for (int32_t i = 0; i < p->n && height < best; i++) p->best[i] = p->box[i].at;
     return height;
 }
 
-static int64_t search(struct placing *p)
+/* Moves what reaches the top to the front, in the order it had first (`rank` of each box), and keeps the order before as
+ * the one of this round. Returns 0 when a round before had the new order: everything from there on has been tried. */
+static int32_t lift(struct placing *p, int32_t round, int64_t height, const int32_t *rank)
+{
+    int32_t *order = p->order, *old = order + (int64_t)(round + 1) * p->n, n = 0;
+    size_t bytes = (size_t)p->n * sizeof *order;
+    memcpy(old, order, bytes);
+    for (int32_t i = 0; i < p->n; i++) {
+        const struct box *b = &p->box[old[i]];
+        if (b->at + b->bytes - p->arena_base != height) continue;
+        int32_t k = n++;
+        for (; k > 0 && rank[order[k - 1]] > rank[old[i]]; k--) order[k] = order[k - 1];
+        order[k] = old[i];
+    }
+    for (int32_t i = 0; i < p->n; i++) {
+        const struct box *b = &p->box[old[i]];
+        if (b->at + b->bytes - p->arena_base != height) order[n++] = old[i];
+    }
+    for (int32_t k = 1; k <= round + 1; k++)
+        if (memcmp(order, order + (int64_t)k * p->n, bytes) == 0) return 0;
+    return 1;
+}
+
+static int64_t search(struct placing *p, int32_t *rank)
 {
     int (*const compares[])(const void *, const void *) = {by_size, by_span, by_start};
     int64_t best = INT64_MAX, good = p->bound + p->bound / NEAR, pairs = (int64_t)p->n * p->n / 2 + 1, work = 0;
     for (int32_t c = 0; c < 3 && best > good; c++) {
-        for (int32_t i = 0; i < p->n; i++) p->box[i].lifted = 0;
+        sorted_boxes = p->box;
+        qsort(p->order, (size_t)p->n, sizeof *p->order, compares[c]);
+        for (int32_t i = 0; i < p->n; i++) rank[p->order[i]] = i;
         for (int32_t round = 0; round < ROUNDS && best > good && (c == 0 || work < WORK); round++) {
-            int64_t height = try_order(p, compares[c], best);
+            int64_t height = try_order(p, best);
             if (height < best) best = height;
             work += pairs;
-            if (work >= WORK) break;
-            for (int32_t i = 0; i < p->n; i++)
-                if (p->box[i].at + p->box[i].bytes - p->arena_base == height) p->box[i].lifted = round + 1;
+            if (work >= WORK || best <= good || !lift(p, round, height, rank)) break;
         }
     }
     return best;
@@ -182,7 +186,6 @@ static void put_boxes(struct placing *p)
         p->box[p->n++] =
             (struct box){.bytes = n->work_bytes, .align = 1, .first = i, .last = i, .store = -1, .instr = i};
     }
-    for (int32_t i = 0; i < p->n; i++) p->order[i] = i;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -238,10 +241,10 @@ static void find_bound(struct placing *p)
 static void write_back(struct placing *p)
 {
     for (int32_t i = 0; i < p->n; i++) {
-        const struct box *b = &p->best[i];
+        const struct box *b = &p->box[i];
         int32_t r = 0;
-        while (r < p->n_regions - 1 && b->at >= p->region[r].end) r++;
-        int64_t offset = b->at - p->region[r].base;
+        while (r < p->n_regions - 1 && p->best[i] >= p->region[r].end) r++;
+        int64_t offset = p->best[i] - p->region[r].base;
         if (b->store < 0) {
             p->s->instr[b->instr].work_slab = p->region[r].slab;
             p->s->instr[b->instr].work_offset = offset;
@@ -255,32 +258,55 @@ static void write_back(struct placing *p)
     }
 }
 
-static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space, int64_t *height)
+static int32_t place_boxes(struct placing *p, int64_t *height)
+{
+    int32_t *rank = get(p, p->n, sizeof *rank);
+    p->order = get(p, (ROUNDS + 1) * (int64_t)p->n, sizeof *p->order);
+    if (rank == NULL || p->order == NULL) return WN_OOM;
+    for (int32_t i = 0; i < p->n; i++) p->order[i] = i;
+    p->code = wn__occupied_make(&p->placed, (int64_t)p->n + p->n_fixed, p->s->n + 1);
+    if (p->code == WN_OK) *height = search(p, rank);
+    wn__occupied_release(&p->placed);
+    if (p->code == WN_OK) write_back(p);
+    return p->code;
+}
+
+/* Sets the boxes of one space up and finds their lower bound; with `placing`, also places them. */
+static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space, int32_t placing,
+                           int64_t *height)
 {
     struct placing p = {.f = f, .s = s, .space = space};
     int64_t n = (int64_t)s->n_stores + s->n;
     p.box = get(&p, n, sizeof *p.box);
     p.best = get(&p, n, sizeof *p.best);
     p.fixed = get(&p, 2 * (int64_t)s->n_stores + f->n_slabs, sizeof *p.fixed);
-    p.order = get(&p, n, sizeof *p.order);
-    p.placed = get(&p, n + 2 * (int64_t)s->n_stores + f->n_slabs, sizeof *p.placed);
     p.region = get(&p, f->n_slabs + 1, sizeof *p.region);
-    int32_t code = p.box && p.best && p.fixed && p.order && p.placed && p.region ? WN_OK : WN_OOM;
-    if (code == WN_OK) {
+    p.code = p.box && p.best && p.fixed && p.region ? WN_OK : WN_OOM;
+    if (p.code == WN_OK) {
         put_boxes(&p);
         put_fixed(&p);
         find_bound(&p);
-        *height = p.n > 0 ? search(&p) : 0;
-        write_back(&p);
+        *height = p.n == 0 ? 0 : p.bound;
     }
+    if (p.code == WN_OK && placing && p.n > 0) p.code = place_boxes(&p, height);
     wn__pool_release(&p.scratch);
-    return code;
+    return p.code;
+}
+
+static int32_t place_spaces(const struct wn__form *f, struct wn__schedule *s, int32_t placing)
+{
+    WN_TRY(place_space(f, s, WN_SPACE_ARENA, placing, &s->arena));
+    if (s->n_moves == 0) return WN_OK;
+    WN_TRY(place_space(f, s, WN_SPACE_HOST, placing, &s->depot[WN_PLACE_HOST]));
+    return place_space(f, s, WN_SPACE_DISK, placing, &s->depot[WN_PLACE_DISK]);
 }
 
 int32_t wn__place(const struct wn__form *f, struct wn__schedule *s)
 {
-    WN_TRY(place_space(f, s, WN_SPACE_ARENA, &s->arena));
-    if (s->n_moves == 0) return WN_OK;
-    WN_TRY(place_space(f, s, WN_SPACE_HOST, &s->depot[WN_PLACE_HOST]));
-    return place_space(f, s, WN_SPACE_DISK, &s->depot[WN_PLACE_DISK]);
+    return place_spaces(f, s, 1);
+}
+
+int32_t wn__place_bound(const struct wn__form *f, struct wn__schedule *s)
+{
+    return place_spaces(f, s, 0);
 }

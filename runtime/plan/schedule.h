@@ -102,10 +102,14 @@ int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t);
 int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out);
 /* place.c: offsets for every store of the arena, borrowing unborn gradients' intervals. */
 int32_t wn__place(const struct wn__form *f, struct wn__schedule *s);
+/* Fills the heights that wn__place fills with lower bounds of them, the most bytes alive at once, and places nothing. */
+int32_t wn__place_bound(const struct wn__form *f, struct wn__schedule *s);
 /* verify.c: every rule of legality; WN_ILLEGAL names the rule and the instruction. */
 int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);
 /* simulate.c: fills the summary; calls no device. */
 int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s);
+/* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
+int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s);
 /* The same walk for who looks: bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs,
  * its workspace among them (what frees: after it). */
 int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s,

@@ -200,7 +200,7 @@ static int32_t walk(struct sim *m)
     return WN_OK;
 }
 
-static int64_t reserved(const struct wn__form *f, const struct wn__schedule *s)
+int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
     if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
@@ -226,7 +226,7 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
     if (s->live == NULL || s->seconds == NULL) return WN_OOM;
     struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds};
     WN_TRY(walk(&m));
-    sum->reserved = reserved(f, s);
+    sum->reserved = wn__reserved(f, s);
     sum->arena = s->arena;
     sum->host = s->depot[WN_PLACE_HOST];
     sum->disk = s->depot[WN_PLACE_DISK];

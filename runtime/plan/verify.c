@@ -21,8 +21,10 @@
 struct machine {
     const struct wn__form *f;
     const struct wn__schedule *s;
-    int32_t *content;  /* (n_stores) copy it holds, or -1 */
-    uint8_t *alive;    /* (n_stores) */
+    int32_t *content; /* (n_stores) copy it holds, or -1 */
+    uint8_t *alive;   /* (n_stores) */
+    int32_t *taken;   /* (n_taken) those that are alive and have bytes, by space, slot and offset: none overlap */
+    int32_t n_taken;
     int32_t *issued;   /* (nodes) */
     uint8_t *written;  /* (cells) by an effect of this program */
     uint8_t *read_out; /* (nodes) 0-d results taken to the host */
@@ -52,16 +54,56 @@ static int64_t space_size(const struct machine *m, const struct wn__store *t)
     }
 }
 
-static int32_t check_extent(const struct machine *m, int32_t space, int32_t slot, int64_t offset, int64_t bytes,
-                            int32_t self)
+/* Stores whose offsets count from one beginning have one number: the arena's, or their slot's of their space. */
+static int64_t origin_of(const struct wn__store *t)
 {
-    for (int32_t t = 0; t < m->s->n_stores; t++) {
-        const struct wn__store *o = &m->s->store[t];
-        if (t == self || !m->alive[t] || o->space != space || (space != WN_SPACE_ARENA && o->slot != slot)) continue;
-        if (o->offset < offset + bytes && offset < o->offset + wn__store_span(o))
-            return illegal(m, "overlap", "bytes are in use by store", t);
+    return ((int64_t)t->space << 32) + (t->space == WN_SPACE_ARENA ? 0 : t->slot);
+}
+
+/* The first of `taken` that begins above `offset` of the same origin, or is of a later one. */
+static int32_t first_above(const struct machine *m, int64_t origin, int64_t offset)
+{
+    int32_t lo = 0, hi = m->n_taken;
+    while (lo < hi) {
+        int32_t middle = (lo + hi) / 2;
+        const struct wn__store *t = &m->s->store[m->taken[middle]];
+        if (origin_of(t) > origin || (origin_of(t) == origin && t->offset > offset)) hi = middle;
+        else lo = middle + 1;
+    }
+    return lo;
+}
+
+/* Those that are alive overlap nowhere, so only the neighbours of [offset, offset + span) can be in its way. */
+static int32_t check_extent(const struct machine *m, const struct wn__store *t)
+{
+    int64_t origin = origin_of(t), end = t->offset + wn__store_span(t);
+    int32_t above = first_above(m, origin, t->offset);
+    for (int32_t k = above - 1; k <= above; k++) {
+        const struct wn__store *o = k >= 0 && k < m->n_taken ? &m->s->store[m->taken[k]] : NULL;
+        if (o == NULL || origin_of(o) != origin) continue;
+        if (o->offset < end && t->offset < o->offset + wn__store_span(o))
+            return illegal(m, "overlap", "bytes are in use by store", m->taken[k]);
     }
     return WN_OK;
+}
+
+static void take(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (wn__store_span(t) == 0) return;
+    int32_t k = first_above(m, origin_of(t), t->offset);
+    memmove(&m->taken[k + 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
+    m->taken[k] = store;
+    m->n_taken++;
+}
+
+static void give_back(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (wn__store_span(t) == 0) return;
+    int32_t k = first_above(m, origin_of(t), t->offset);
+    memmove(&m->taken[k - 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
+    m->n_taken--;
 }
 
 static int32_t make_alive(struct machine *m, int32_t store)
@@ -71,7 +113,8 @@ static int32_t make_alive(struct machine *m, int32_t store)
     int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
     if (t->offset < 0 || t->offset % granule != 0 || t->offset + wn__store_span(t) > space_size(m, t))
         return illegal(m, "bounds", "a store lies outside its space", store);
-    WN_TRY(check_extent(m, t->space, t->slot, t->offset, wn__store_span(t), store));
+    WN_TRY(check_extent(m, t));
+    take(m, store);
     m->alive[store] = 1;
     return WN_OK;
 }
@@ -219,7 +262,7 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
         if (w.offset < 0 || w.offset + w.bytes > space_size(m, &w))
             return illegal(m, "bounds", "a workspace lies outside its space", 0);
         if (n->out >= 0) WN_TRY(check_output(m, n));
-        WN_TRY(check_extent(m, w.space, w.slot, w.offset, w.bytes, -1));
+        WN_TRY(check_extent(m, &w));
     } else if (n->out >= 0) {
         WN_TRY(check_output(m, n));
     }
@@ -239,6 +282,7 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
         return illegal(m, "free", "this store cannot be freed here", n->out);
     if (m->leaving[n->out] || m->arriving[n->out])
         return illegal(m, "wait", "a store is freed while a move is under way, store", n->out);
+    give_back(m, n->out);
     m->alive[n->out] = 0;
     m->content[n->out] = -1;
     return WN_OK;
@@ -303,15 +347,17 @@ int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s)
     struct machine m = {.f = f, .s = s};
     m.content = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.content);
     m.alive = wn__pool_get(&scratch, s->n_stores + 1);
+    m.taken = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.taken);
     m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
     m.written = wn__pool_get(&scratch, f->n_cells + 1);
     m.read_out = wn__pool_get(&scratch, f->n + 1);
     m.leaving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.leaving);
     m.arriving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.arriving);
     m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);
-    int32_t code = m.content && m.alive && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move
-                       ? check_all(&m)
-                       : WN_OOM;
+    int32_t code =
+        m.content && m.alive && m.taken && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move
+            ? check_all(&m)
+            : WN_OOM;
     wn__pool_release(&scratch);
     return code;
 }

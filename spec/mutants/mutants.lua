@@ -124,9 +124,9 @@ return {
     },
     {
         name = 'stores that meet in time may overlap',
-        file = 'runtime/plan/place.c',
-        old = 'return a->first <= b->last && b->first <= a->last;',
-        new = 'return a->first + 3 <= b->last && b->first + 3 <= a->last;',
+        file = 'runtime/plan/occupied.c',
+        old = 'if (s->end > at && s->first <= last && s->last >= first) return s->end;',
+        new = 'if (s->end > at && s->first + 3 <= last && s->last >= first + 3) return s->end;',
         spec = 'spec/exact_spec.lua',
         filter = 'predicted',
     },
