@@ -12,6 +12,8 @@
 --   ref     function(x...) -> array, from arrays (spec/cases/array.lua): { shape = {...}, v1, v2, ... }
 --   check   instead of ref, where only a property is known: function(result, x...) -> true, or false and why
 --   grad    true: all float inputs are differentiable; a list of booleans: those; none: no gradient check
+--   kink    true: the point is one at which the second derivative does not exist, so it is not compared there
+--   composed  true: of several nodes, so in bf16 it is not the f32 value rounded once
 --   dtype   of the result, when it is not the float type under test
 --   only    'f32' or 'f64', when the case makes sense for one type; else it runs for both
 --   tol     { f32 =, f64 = } relative to 1 + |reference|; defaults below

@@ -256,7 +256,9 @@ for _, name in ipairs(names) do
 
             if not NOT_ONE_NODE[name] and has_bf16(name) then
                 it('is in bf16 the f32 value, rounded', function()
-                    each_case(name, function(case) return wrong_bf16(case, name) end, { 'bf16' })
+                    each_case(name, function(case)
+                        return not case.composed and wrong_bf16(case, name) or nil
+                    end, { 'bf16' })
                 end)
             end
 

@@ -4,8 +4,10 @@ local wane = helper.wane
 local binding, tensor = require 'wane.ffi', require 'wane.tensor'
 local cases = require 'spec.cases'
 local case_inputs = require 'spec.support.case_inputs'
+local gradcheck = require 'spec.support.gradcheck'
 
 local C = binding.C
+local LONG = os.getenv('WANE_SPEC_LONG') == '1'
 
 local function is_float(t) return tensor.is_float[tensor.dtype_id[t.dtype]] end
 
@@ -34,11 +36,11 @@ local function float_ops()
     return names
 end
 
--- The case's float inputs as states that need a gradient.
-local function states_of(case, float, name)
+-- The case's inputs, those of a float type as states that need a gradient: all, or those that `which` lists.
+local function states_of(case, float, name, which)
     local out = {}
     for i, a in ipairs(case_inputs.arrays(case, float, name)) do
-        out[i] = case_inputs.tensor(a, 0, tensor.is_float[tensor.dtype_id[a.dtype]])
+        out[i] = case_inputs.tensor(a, 0, is_float(a) and (which == true or which[i]))
     end
     return out
 end
@@ -52,7 +54,7 @@ describe('an op without a gradient rule', function()
         local refused, given = 0, 0
         for _, name in ipairs(float_ops()) do
             local case = cases.records[name].cases[1]
-            local states = states_of(case, case.only or 'f32', name)
+            local states = states_of(case, case.only or 'f32', name, true)
             local x
             for _, t in ipairs(states) do
                 if x == nil and is_float(t) then x = t end
@@ -62,11 +64,10 @@ describe('an op without a gradient rule', function()
                 assert(y.requires_grad, name .. ': its result needs no gradient, though its input does')
                 local loss = x:sum():to('f64') + y:sum():to('f64')
                 local fine, why = pcall(loss.backward, loss)
-                if info_of(name).differentiable ~= 0 then
-                    assert(fine, ('%s: %s'):format(name, tostring(why)))
+                if fine then
+                    assert(info_of(name).differentiable ~= 0, name .. ' has no rule, and passed for a constant')
                     given = given + 1
                 else
-                    assert(not fine, name .. ' has no rule, and its result passed for a constant')
                     assert(why.code == 'unsupported', ('%s: %s'):format(name, tostring(why)))
                     assert(tostring(why):find(name .. ' (recorded at ', 1, true), tostring(why))
                     assert(tostring(why):find(':%d+%) has no gradient rule'), tostring(why))
@@ -92,6 +93,38 @@ describe('an op without a gradient rule', function()
     end)
 end)
 
+describe('the ops that make a float', function()
+    local function text(path)
+        local file = assert(io.open(path))
+        local all = file:read '*a'
+        file:close()
+        return all
+    end
+
+    -- Ops of the family `fused` are made by rewrites of a differentiated graph, so no gradient flows into them.
+    it('have a gradient rule, all but those that no layer and no rule records', function()
+        local missing, fused = {}, {}
+        for name, family in text('runtime/op.def'):gmatch('OP%([%u%d_]+, +([%l%d_]+), +%d+, +%d+, +(%l+),') do
+            fused[name] = family == 'fused' or nil
+        end
+        for _, name in ipairs(float_ops()) do
+            if info_of(name).differentiable == 0 and not fused[name] then missing[#missing + 1] = name end
+        end
+        assert(#missing == 0, 'float ops without a gradient rule: ' .. table.concat(missing, ', '))
+        local names, files = {}, io.popen('ls runtime/ops/*.c runtime/graph/*.c lua/wane/*.lua lua/wane/*/*.lua')
+        for name in pairs(fused) do names[#names + 1] = name end
+        for path in files:lines() do
+            local source = path:find('ops/fused.c', 1, true) and '' or text(path)
+            for _, name in ipairs(names) do
+                local emitted = source:find('wn__emit[%w_]*%([^;]-WN_OP_' .. name:upper() .. '[,)]')
+                assert(not emitted and not source:find('op%.id%.' .. name .. '%f[^%w_]'), path .. ' records ' .. name)
+            end
+        end
+        files:close()
+        assert(#names >= 6, 'op.def could not be read')
+    end)
+end)
+
 describe('what has whole numbers as its result', function()
     it('is a constant, and needs no gradient', function()
         local w = wane.nn.Parameter(wane.tensor { 0.5, -0.25 })
@@ -101,4 +134,58 @@ describe('what has whole numbers as its result', function()
         (w * w:gt(0):to 'f32' + w:to('i32'):to 'f32'):sum():backward()
         assert.same({ 1, 0 }, w.grad:totable())
     end)
+end)
+
+-- ---- second derivatives of the case records -----------------------------------------------------------------------
+
+-- The sum of all gradients of `loss` with respect to `cells`, each element with a weight of its own.
+local function sum_of_gradients(loss, cells, weights)
+    local total
+    for i, g in ipairs(wane.grad(loss, cells, { allow_unused = true })) do
+        local part = (g * weights[i]):sum()
+        total = total and total + part or part
+    end
+    return total
+end
+
+local function numbers_like(t, name)
+    return case_inputs.tensor(case_inputs.array(t.shape, 'f64', case_inputs.stream(name)), 0)
+end
+
+-- nil, or how the gradients of the gradients differ from the slopes of the gradients. The gradient that arrives at the
+-- op is a state too, so that the derivative op is differentiated by each of its inputs.
+local function wrong_second(case, name)
+    local states, cells, weights = states_of(case, 'f64', name, case.grad), {}, {}
+    for _, t in ipairs(states) do
+        if t.requires_grad then cells[#cells + 1] = t end
+    end
+    local function call()
+        if case.seeded then wane.manual_seed(1) end
+        return case.call(wane, unpack(states))
+    end
+    local y = call()
+    local dy = case_inputs.array(y.shape, 'f64', case_inputs.stream(name .. ' dy'))
+    cells[#cells + 1] = case_inputs.tensor(dy, 0, true)
+    for i, t in ipairs(cells) do weights[i] = numbers_like(t, name .. i) end
+    return gradcheck.wrong(cells, function()
+        return sum_of_gradients((call() * cells[#cells]):sum(), cells, weights)
+    end, { most = LONG and 12 or 2, tol = 1e-6 })
+end
+
+describe('the second derivative of', function()
+    for _, name in ipairs(float_ops()) do
+        if info_of(name).differentiable ~= 0 then
+            it(name .. ' has the slope of the first', function()
+                local compared, ran = 0, 0
+                for k, case in ipairs(cases.records[name].cases) do
+                    if case.grad and not case.kink and case.only ~= 'f32' and (LONG or k <= 24) then
+                        local wrong, n = wrong_second(case, name)
+                        assert(not wrong, ('%s, %s: %s'):format(name, case.name, tostring(wrong)))
+                        compared, ran = compared + n, ran + 1
+                    end
+                end
+                assert(ran > 0 and compared > 0, name .. ': no case of a second derivative ran')
+            end)
+        end
+    end
 end)

@@ -14,6 +14,20 @@ void wn__give_zero(struct wn__grad *g, int32_t i)
     g->dx[i] = &wn__zero_gradient;
 }
 
+/* The value that casts and relayouts were made of. */
+static const struct wn_node *emit_origin(const struct wn_node *v)
+{
+    while ((v->op == WN_OP_CAST || v->op == WN_OP_RELAYOUT) && v->n_in > 0) v = v->in[0];
+    return v;
+}
+
+int32_t wn__is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x)
+{
+    if (v->op != op || v->n_in == 0) return 0;
+    const struct wn_node *a = emit_origin(v->in[0]), *b = emit_origin(x);
+    return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
+}
+
 const struct wn_type *wn__value_type(const struct wn_node *v)
 {
     static const struct wn_type none;

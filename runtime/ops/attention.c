@@ -108,5 +108,5 @@ static int64_t workspace_attention_grad(const struct wn_desc *d, const struct wn
            (int64_t)sizeof(float);
 }
 
-const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, NULL,
+const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, wn__grad_attention_grad,
                                                    workspace_attention_grad};

@@ -29,11 +29,6 @@ static void give(struct wn__grad *g, int32_t i, struct wn_node *v)
     g->dx[i] = wn__emit_sum_to(g->e, v, &g->d->in[i]);
 }
 
-static struct wn_node *number(struct wn__grad *g, double v)
-{
-    return wn__emit_scalar(g->e, v, g->d->out.dtype);
-}
-
 static struct wn_node *choose(struct wn__grad *g, struct wn_node *cond, struct wn_node *yes, struct wn_node *no)
 {
     struct wn_node *in[3] = {cond, yes, no};
@@ -96,8 +91,8 @@ static void cost_pow(const struct wn_desc *d, struct wn_cost *cost)
 /* Where b is 0 the exponent stays 0, so that a = 0 gives 0 and not 0 x infinity. */
 static struct wn_node *pow_base_grad(struct wn__grad *g)
 {
-    struct wn_node *a = g->in[0], *b = g->in[1], *zero = number(g, 0);
-    struct wn_node *less = wn__emit2(g->e, WN_OP_SUB, b, number(g, 1));
+    struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
+    struct wn_node *less = wn__emit2(g->e, WN_OP_SUB, b, wn__emit_number(g, 1));
     struct wn_node *exponent = choose(g, wn__emit2(g->e, WN_OP_EQ, b, zero), zero, less);
     struct wn_node *slope = wn__emit2(g->e, WN_OP_MUL, wn__emit2(g->e, WN_OP_POW, a, exponent), b);
     return wn__emit2(g->e, WN_OP_MUL, g->dy, slope);
@@ -106,8 +101,8 @@ static struct wn_node *pow_base_grad(struct wn__grad *g)
 /* Where a is 0 and b is not negative the slope is 0: the logarithm is taken of 1 there. */
 static struct wn_node *pow_exponent_grad(struct wn__grad *g)
 {
-    struct wn_node *a = g->in[0], *b = g->in[1], *zero = number(g, 0);
-    struct wn_node *at_zero = choose(g, wn__emit2(g->e, WN_OP_GE, b, zero), number(g, 1), a);
+    struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
+    struct wn_node *at_zero = choose(g, wn__emit2(g->e, WN_OP_GE, b, zero), wn__emit_number(g, 1), a);
     struct wn_node *safe = choose(g, wn__emit2(g->e, WN_OP_EQ, a, zero), at_zero, a);
     struct wn_node *slope = wn__emit2(g->e, WN_OP_MUL, wn__emit1(g->e, WN_OP_LOG, safe), g->out);
     return wn__emit2(g->e, WN_OP_MUL, g->dy, slope);
@@ -124,8 +119,8 @@ const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow, NULL};
 /* ---- maximum, minimum: the winner takes dy, a tie half each ---------------------------------------- */
 static void grad_extreme(struct wn__grad *g, int32_t first_wins, int32_t second_wins)
 {
-    struct wn_node *a = g->in[0], *b = g->in[1], *zero = number(g, 0);
-    struct wn_node *half = wn__emit2(g->e, WN_OP_MUL, g->dy, number(g, 0.5));
+    struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
+    struct wn_node *half = wn__emit2(g->e, WN_OP_MUL, g->dy, wn__emit_number(g, 0.5));
     struct wn_node *tie = choose(g, wn__emit2(g->e, WN_OP_EQ, a, b), half, zero);
     if (wn__wants(g, 0)) give(g, 0, choose(g, wn__emit2(g->e, first_wins, a, b), g->dy, tie));
     if (wn__wants(g, 1)) give(g, 1, choose(g, wn__emit2(g->e, second_wins, a, b), g->dy, tie));
@@ -174,7 +169,7 @@ static int32_t shape_where(struct wn_desc *d)
 
 static void grad_where(struct wn__grad *g)
 {
-    struct wn_node *zero = number(g, 0);
+    struct wn_node *zero = wn__emit_number(g, 0);
     if (wn__wants(g, 1)) give(g, 1, choose(g, g->in[0], g->dy, zero));
     if (wn__wants(g, 2)) give(g, 2, choose(g, g->in[0], zero, g->dy));
 }

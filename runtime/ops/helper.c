@@ -210,3 +210,36 @@ struct wn_node *wn__emit_reshape(struct wn__grad *g, struct wn_node *a, const st
     struct wn_attrs attrs = wn__attrs_shape(to);
     return wn__emit_op(g, WN_OP_RESHAPE, a, &attrs);
 }
+
+struct wn_node *wn__emit_number(struct wn__grad *g, double v)
+{
+    return wn__emit_scalar(g->e, v, g->d->out.dtype);
+}
+
+struct wn_node *wn__emit_full(struct wn__grad *g, const struct wn_type *like, double v)
+{
+    struct wn_attrs attrs = wn__attrs_shape(like);
+    attrs.dtype = like->dtype;
+    attrs.f[0] = v;
+    return wn__emit(g->e, WN_OP_FULL, 0, NULL, &attrs);
+}
+
+struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b)
+{
+    return wn__emit2(g->e, WN_OP_MUL, a, b);
+}
+
+struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t dim)
+{
+    struct wn_attrs attrs = {.n = 1, .i = {dim}};
+    attrs.i[WN_MAX_DIMS - 1] = 1;
+    return wn__emit_op(g, WN_OP_SUM, a, &attrs);
+}
+
+void wn__grad_linear_in_first(struct wn__grad *g)
+{
+    struct wn_node *in[WN_GRAD_MAX] = {g->dy};
+    if (!wn__wants(g, 0)) return;
+    for (int32_t i = 1; i < g->d->n_in; i++) in[i] = g->in[i];
+    g->dx[0] = wn__emit(g->e, g->d->op, g->d->n_in, in, &g->d->attrs);
+}

@@ -39,4 +39,14 @@ int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *
 struct wn_attrs wn__attrs_shape(const struct wn_type *t); /* attributes that say t's shape */
 struct wn_node *wn__emit_op(struct wn__grad *g, int32_t op, struct wn_node *a, const struct wn_attrs *attrs);
 struct wn_node *wn__emit_reshape(struct wn__grad *g, struct wn_node *a, const struct wn_type *to);
+struct wn_node *wn__emit_number(struct wn__grad *g, double v); /* 0-d, of the result's dtype */
+struct wn_node *wn__emit_full(struct wn__grad *g, const struct wn_type *like, double v);
+struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b);
+/* Sums over one dim, 0-based, which stays as a dim of 1. */
+struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t dim);
+/* Of a derivative op, which is linear in its input 0 and symmetric: dx[0] is the op itself, with the gradient that
+ * arrives in the place of input 0. */
+void wn__grad_linear_in_first(struct wn__grad *g);
+/* Of attention_grad (ops/attention_second.c). */
+void wn__grad_attention_grad(struct wn__grad *g);
 #endif

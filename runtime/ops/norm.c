@@ -1,8 +1,12 @@
 /* Layer norm over the last dim, D wide.
  *
- * The rows' mean and rstd are values of their own, so a policy may keep or drop them. Their gradient is inside
- * layernorm_dx: layernorm gives nothing back to its mean and rstd inputs, and row_mean and row_rstd, used
- * alone, are not differentiable. layernorm_dx needs no eps: rstd holds it. */
+ * The rows' mean and rstd are values of their own, so a policy may keep or drop them. layernorm and its derivatives are
+ * differentiated as functions of x alone: what flows through mean and rstd is part of x's gradient, and the two inputs
+ * get nothing. That is right where they are row_mean and row_rstd of the same x; a gradient through any other mean or
+ * rstd is refused. layernorm_dx needs no eps: rstd holds it.
+ *
+ * With h = (x - mean) rstd and m(v) the mean of v over D, layernorm_dx is rstd (g - m(g) - h m(g h)) of g = dy w: linear
+ * in g, by a symmetric matrix. */
 #include "helper.h"
 
 /* FLOPs an element of x */
@@ -29,6 +33,43 @@ static int32_t open_rows(const struct wn_desc *d, int32_t x, struct wn_type *row
     return split(d, x, rows, width);
 }
 
+/* ---- what gradients are made of ---------------------------------------------------------------------- */
+
+/* v (...) as (..., 1). */
+static struct wn_node *column(struct wn__grad *g, struct wn_node *v, const struct wn_type *rows)
+{
+    struct wn_type t = *rows;
+    t.dim[t.ndim++] = 1;
+    return wn__emit_reshape(g, v, &t);
+}
+
+static struct wn_node *row_mean(struct wn__grad *g, struct wn_node *v, const struct wn_type *rows)
+{
+    return column(g, wn__emit1(g->e, WN_OP_ROW_MEAN, v), rows);
+}
+
+/* Whether inputs x, x + 1 and x + 2 are a value, its row_mean and its row_rstd. */
+static int32_t is_of_rows(const struct wn__grad *g, int32_t x)
+{
+    return wn__is_made_by(g->in[x + 1], WN_OP_ROW_MEAN, g->in[x]) &&
+           wn__is_made_by(g->in[x + 2], WN_OP_ROW_RSTD, g->in[x]);
+}
+
+/* h = (x - mean) rstd of the inputs x, x + 1, x + 2. */
+static struct wn_node *normalised(struct wn__grad *g, int32_t x)
+{
+    const struct wn_type *rows = &g->d->in[x + 1];
+    struct wn_node *apart = wn__emit2(g->e, WN_OP_SUB, g->in[x], column(g, g->in[x + 1], rows));
+    return wn__emit_mul(g, apart, column(g, g->in[x + 2], rows));
+}
+
+/* layernorm_dx of dy and w over the inputs x, x + 1, x + 2. */
+static struct wn_node *through(struct wn__grad *g, struct wn_node *dy, int32_t x, struct wn_node *w)
+{
+    struct wn_node *in[5] = {dy, g->in[x], g->in[x + 1], g->in[x + 2], w};
+    return wn__emit(g->e, WN_OP_LAYERNORM_DX, 5, in, NULL);
+}
+
 /* ---- row_mean -------------------------------------------------------------------------------------- */
 static int32_t shape_row_mean(struct wn_desc *d)
 {
@@ -41,7 +82,21 @@ static void cost_row_mean(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, MEAN_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, NULL, wn__workspace_f32_copies};
+/* v (...), over D, to each of the D elements of its row. */
+static struct wn_node *spread(struct wn__grad *g, struct wn_node *v)
+{
+    const struct wn_type *x = &g->d->in[0];
+    struct wn_attrs shape = wn__attrs_shape(x);
+    struct wn_node *share = wn__emit_mul(g, v, wn__emit_number(g, 1.0 / (double)x->dim[x->ndim - 1]));
+    return wn__emit_op(g, WN_OP_EXPAND, column(g, share, &g->d->out), &shape);
+}
+
+static void grad_row_mean(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = spread(g, g->dy);
+}
+
+const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, grad_row_mean, wn__workspace_f32_copies};
 
 /* ---- row_rstd: 1 / sqrt(variance + eps), the variance over D --------------------------------------- */
 static int32_t shape_row_rstd(struct wn_desc *d)
@@ -59,7 +114,19 @@ static void cost_row_rstd(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, RSTD_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, NULL, wn__workspace_f32_copies};
+/* x gets -dy rstd^3 (x - mean) / D, the mean what is left of it over the row, with the sign changed. */
+static void grad_row_rstd(struct wn__grad *g)
+{
+    struct wn_node *r = g->out, *cube = wn__emit_mul(g, wn__emit_mul(g, r, r), r);
+    struct wn_node *apart = wn__emit2(g->e, WN_OP_SUB, g->in[0], column(g, g->in[1], &g->d->out));
+    struct wn_node *share = spread(g, wn__emit1(g->e, WN_OP_NEG, wn__emit_mul(g, g->dy, cube)));
+    struct wn_node *dx = wn__emit_mul(g, share, apart);
+    struct wn_attrs row = {.n = 1, .i = {g->d->in[0].ndim - 1}};
+    if (wn__wants(g, 0)) g->dx[0] = dx;
+    if (wn__wants(g, 1)) g->dx[1] = wn__emit1(g->e, WN_OP_NEG, wn__emit_op(g, WN_OP_SUM, dx, &row));
+}
+
+const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, grad_row_rstd, wn__workspace_f32_copies};
 
 /* ---- layernorm: (x - mean) rstd w + b -------------------------------------------------------------- */
 static int32_t shape_layernorm(struct wn_desc *d)
@@ -81,8 +148,8 @@ static void cost_layernorm(const struct wn_desc *d, struct wn_cost *cost)
 static void grad_layernorm(struct wn__grad *g)
 {
     struct wn_node *dx_in[5] = {g->dy, g->in[0], g->in[1], g->in[2], g->in[3]};
-    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_LAYERNORM_DX, 5, dx_in, NULL);
-    for (int32_t i = 1; i < 3; i++) wn__give_zero(g, i); /* what flows through mean and rstd is in dx[0] */
+    if (wn__wants(g, 0) && is_of_rows(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_LAYERNORM_DX, 5, dx_in, NULL);
+    for (int32_t i = 1; i < 3 && wn__wants(g, 0); i++) wn__give_zero(g, i); /* in dx[0] */
     if (wn__wants(g, 3)) g->dx[3] = wn__emit(g->e, WN_OP_LAYERNORM_DW, 4, dx_in, NULL);
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }
@@ -107,7 +174,32 @@ static void cost_layernorm_dx(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, DX_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, NULL, wn__workspace_f32_copies};
+/* With u what arrives and v = layernorm_dx(u, w = 1): dy gets v w, w the sum over rows of v dy. x gets what comes through
+ * h, that is layernorm_dx of -rstd (u m(g h) + g m(u h)), and through rstd, that is -rstd h m(u dx). */
+static struct wn_node *dx_by_x(struct wn__grad *g, struct wn_node *ones)
+{
+    const struct wn_type *rows = &g->d->in[2];
+    struct wn_node *u = g->dy, *scaled = wn__emit_mul(g, g->in[0], g->in[4]), *h = normalised(g, 1);
+    struct wn_node *rstd = column(g, g->in[3], rows), *down = wn__emit1(g->e, WN_OP_NEG, rstd);
+    struct wn_node *a = wn__emit_mul(g, u, row_mean(g, wn__emit_mul(g, scaled, h), rows));
+    struct wn_node *b = wn__emit_mul(g, scaled, row_mean(g, wn__emit_mul(g, u, h), rows));
+    struct wn_node *by_h = wn__emit_mul(g, down, wn__emit2(g->e, WN_OP_ADD, a, b));
+    struct wn_node *by_rstd = wn__emit_mul(g, row_mean(g, wn__emit_mul(g, u, g->out), rows), down);
+    return wn__emit2(g->e, WN_OP_ADD, through(g, by_h, 1, ones), wn__emit_mul(g, h, by_rstd));
+}
+
+static void grad_layernorm_dx(struct wn__grad *g)
+{
+    struct wn_node *ones = wn__emit_full(g, &g->d->in[4], 1), *v = through(g, g->dy, 1, ones);
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit_mul(g, v, g->in[4]);
+    if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, wn__emit_mul(g, v, g->in[0]), &g->d->in[4]);
+    if (!wn__wants(g, 1) || !is_of_rows(g, 1)) return;
+    g->dx[1] = dx_by_x(g, ones);
+    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* in dx[1] */
+}
+
+const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, grad_layernorm_dx,
+                                                 wn__workspace_f32_copies};
 
 /* ---- layernorm_dw: dy, x, mean, rstd -> (D) -------------------------------------------------------- */
 static int32_t shape_layernorm_dw(struct wn_desc *d)
@@ -133,4 +225,14 @@ static int64_t workspace_layernorm_dw(const struct wn_desc *d, const struct wn__
     return t->kind == WN_TARGET_CPU && parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
 }
 
-const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, NULL, workspace_layernorm_dw};
+/* The sum over rows of dy h, with u (D) arriving: dy gets u h, x gets layernorm_dx of dy with u for its weight. */
+static void grad_layernorm_dw(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit_mul(g, normalised(g, 1), g->dy);
+    if (!wn__wants(g, 1) || !is_of_rows(g, 1)) return;
+    g->dx[1] = through(g, g->in[0], 1, g->dy);
+    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* in dx[1] */
+}
+
+const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, grad_layernorm_dw,
+                                                 workspace_layernorm_dw};

@@ -155,6 +155,8 @@ struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struc
 struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout);
 /* Sums g over the dims that broadcasting added, so that it gets the shape of `target`. */
 struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
+/* Whether v is `op` of x as its first input; casts and relayouts of x, and readers of one state, count as x. */
+int32_t wn__is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x);
 /* What a value is. */
 const struct wn_type *wn__value_type(const struct wn_node *v);
 

@@ -153,7 +153,21 @@ static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += (double)wn__bytes(&d->in[1]);
 }
 
-const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, NULL, wn__workspace_f32_copies};
+/* What each element of x takes of dy depends on x and y by steps: the gradient of dy is the sum of u, each element times
+ * its share, over what was reduced. */
+static void grad_extreme_grad(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) {
+        struct wn_node *in[3] = {wn__emit_full(g, &g->d->in[0], 1), g->in[1], g->in[2]};
+        struct wn_node *share = wn__emit(g->e, WN_OP_EXTREME_GRAD, 3, in, &g->d->attrs);
+        g->dx[0] = wn__emit_op(g, WN_OP_SUM, wn__emit_mul(g, g->dy, share), &g->d->attrs);
+    }
+    wn__give_zero(g, 1);
+    wn__give_zero(g, 2);
+}
+
+const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, grad_extreme_grad,
+                                                 wn__workspace_f32_copies};
 
 /* ---- argmax: one dim, the first of equals ---------------------------------------------------------- */
 static int32_t shape_argmax(struct wn_desc *d)

@@ -113,7 +113,14 @@ static int32_t shape_narrow_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, NULL, NULL};
+static void grad_narrow_grad(struct wn__grad *g)
+{
+    int64_t dim = g->d->attrs.i[0];
+    struct wn_attrs attrs = {.n = 3, .i = {dim, g->d->attrs.i[1], g->d->in[0].dim[dim]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW, g->dy, &attrs);
+}
+
+const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, grad_narrow_grad, NULL};
 
 /* ---- cat ------------------------------------------------------------------------------------------- */
 static int32_t shape_cat(struct wn_desc *d)

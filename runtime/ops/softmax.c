@@ -51,8 +51,22 @@ static void cost_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, GRAD_FLOPS, cost);
 }
 
+/* dx is linear in dy by a symmetric matrix; y gets u (dy - sum dy y) - dy (sum u y), u being what arrives. */
+static void grad_softmax_grad(struct wn__grad *g)
+{
+    int64_t dim = g->d->attrs.i[0];
+    struct wn_node *u = g->dy, *dy = g->in[0], *y = g->in[1];
+    wn__grad_linear_in_first(g);
+    if (!wn__wants(g, 1)) return;
+    struct wn_node *a = wn__emit_sum_dim(g, wn__emit_mul(g, dy, y), dim);
+    struct wn_node *b = wn__emit_sum_dim(g, wn__emit_mul(g, u, y), dim);
+    struct wn_node *first = wn__emit_mul(g, u, wn__emit2(g->e, WN_OP_SUB, dy, a));
+    g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
+}
+
 const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, wn__workspace_f32_copies};
-const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, NULL, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, grad_softmax_grad,
+                                                 wn__workspace_f32_copies};
 
 /* ---- log_softmax: dx = dy - exp(y) sum dy ---------------------------------------------------------- */
 static void grad_log_softmax(struct wn__grad *g)
@@ -65,8 +79,19 @@ static void cost_log_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, LOG_GRAD_FLOPS, cost);
 }
 
+/* With p = exp(y) and u what arrives: dy gets u - sum(u p), y gets -u p sum(dy). */
+static void grad_log_softmax_grad(struct wn__grad *g)
+{
+    int64_t dim = g->d->attrs.i[0];
+    struct wn_node *u = g->dy, *up = wn__emit_mul(g, u, wn__emit1(g->e, WN_OP_EXP, g->in[1]));
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, WN_OP_SUB, u, wn__emit_sum_dim(g, up, dim));
+    if (!wn__wants(g, 1)) return;
+    struct wn_node *total = wn__emit1(g->e, WN_OP_NEG, wn__emit_sum_dim(g, g->in[0], dim));
+    g->dx[1] = wn__emit_mul(g, up, total);
+}
+
 const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax, wn__workspace_f32_copies};
-const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, NULL,
+const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, grad_log_softmax_grad,
                                                      wn__workspace_f32_copies};
 
 /* ---- nll: logp (..., C), labels (...) -> () -------------------------------------------------------- */
@@ -124,4 +149,12 @@ static int32_t shape_nll_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, NULL, NULL};
+/* nll is linear in its log-probabilities, and nll_grad is its transpose: so nll is that of nll_grad. */
+static void grad_nll_grad(struct wn__grad *g)
+{
+    struct wn_node *in[2] = {g->dy, g->in[1]};
+    struct wn_attrs attrs = {.n = 1, .i = {g->d->attrs.i[0]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL, 2, in, &attrs);
+}
+
+const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, grad_nll_grad, NULL};

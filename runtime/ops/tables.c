@@ -71,7 +71,12 @@ static int64_t workspace_embedding_grad(const struct wn_desc *d, const struct wn
     return t->kind == WN_TARGET_CPU ? lists : 0;
 }
 
-const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, NULL,
+static void grad_embedding_grad(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, WN_OP_EMBEDDING, g->dy, g->in[1]);
+}
+
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, grad_embedding_grad,
                                                    workspace_embedding_grad};
 
 /* ---- gather: out[.., k, ..] = x[.., ids[.., k, ..], ..] along one dim ------------------------------ */
@@ -121,4 +126,12 @@ static int32_t shape_gather_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, NULL, wn__workspace_f32_copies};
+static void grad_gather_grad(struct wn__grad *g)
+{
+    struct wn_node *in[2] = {g->dy, g->in[1]};
+    struct wn_attrs attrs = {.n = 1, .i = {g->d->attrs.i[0]}};
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER, 2, in, &attrs);
+}
+
+const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, grad_gather_grad,
+                                                wn__workspace_f32_copies};

@@ -38,6 +38,28 @@ static int32_t shape_arith(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
+/* A derivative op gives dy f(v). With u the gradient that arrives, that of dy is u f(v), the op again; that of v is
+ * u dy f'(v), made of other ops. */
+
+/* Where f is constant between its kinks. */
+static void grad_steps(struct wn__grad *g)
+{
+    wn__grad_linear_in_first(g);
+    wn__give_zero(g, 1);
+}
+
+/* u dy. */
+static struct wn_node *both(struct wn__grad *g)
+{
+    return wn__emit_mul(g, g->dy, g->in[0]);
+}
+
+/* v a + b. */
+static struct wn_node *line(struct wn__grad *g, struct wn_node *v, double a, double b)
+{
+    return wn__emit2(g->e, WN_OP_ADD, wn__emit_mul(g, v, wn__emit_number(g, a)), wn__emit_number(g, b));
+}
+
 /* dx = op(dy, v), v the input or the result. */
 static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
 {
@@ -59,7 +81,7 @@ static void grad_abs(struct wn__grad *g)
 }
 
 const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs, NULL};
-const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, NULL, NULL};
+const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
 
 /* ---- exp: dy y ------------------------------------------------------------------------------------- */
 static void grad_exp(struct wn__grad *g)
@@ -83,8 +105,17 @@ static void grad_sqrt(struct wn__grad *g)
     by(g, WN_OP_SQRT_GRAD, g->out);
 }
 
+/* f(y) = 1 / 2y, f'(y) = -f(y) / y */
+static void grad_sqrt_grad(struct wn__grad *g)
+{
+    wn__grad_linear_in_first(g);
+    if (!wn__wants(g, 1)) return;
+    struct wn_node *slope = wn__emit2(g->e, WN_OP_DIV, wn__emit_mul(g, g->dy, g->out), g->in[1]);
+    g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
+}
+
 const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt, NULL};
-const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, NULL, NULL};
+const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad, NULL};
 
 /* ---- rsqrt: -1/2 dy y^3, reads y ------------------------------------------------------------------- */
 static void grad_rsqrt(struct wn__grad *g)
@@ -104,7 +135,7 @@ static void grad_relu(struct wn__grad *g)
 }
 
 const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu, NULL};
-const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, NULL, NULL};
+const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
 
 /* ---- gelu: reads x --------------------------------------------------------------------------------- */
 static void grad_gelu(struct wn__grad *g)
@@ -112,8 +143,23 @@ static void grad_gelu(struct wn__grad *g)
     by(g, WN_OP_GELU_GRAD, g->in[0]);
 }
 
+/* f'(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi). Beyond 40 the exponential is 0 in every type; x is clamped there so that
+ * its square stays finite. */
+#define BELL_ENDS 40.0
+#define BELL_TOP 0.39894228040143267794 /* 1 / sqrt(2 pi) */
+static void grad_gelu_grad(struct wn__grad *g)
+{
+    struct wn_attrs ends = {.f = {-BELL_ENDS, BELL_ENDS}};
+    wn__grad_linear_in_first(g);
+    if (!wn__wants(g, 1)) return;
+    struct wn_node *x = wn__emit_op(g, WN_OP_CLAMP, g->in[1], &ends), *square = wn__emit_mul(g, x, x);
+    struct wn_node *bell = wn__emit1(g->e, WN_OP_EXP, wn__emit_mul(g, square, wn__emit_number(g, -0.5)));
+    struct wn_node *slope = wn__emit_mul(g, bell, line(g, square, -BELL_TOP, 2 * BELL_TOP));
+    g->dx[1] = wn__emit_mul(g, both(g), slope);
+}
+
 const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu, NULL};
-const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, NULL, NULL};
+const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad, NULL};
 
 /* ---- silu: reads x --------------------------------------------------------------------------------- */
 static void grad_silu(struct wn__grad *g)
@@ -121,8 +167,19 @@ static void grad_silu(struct wn__grad *g)
     by(g, WN_OP_SILU_GRAD, g->in[0]);
 }
 
+/* With s = sigmoid(x): f'(x) = s (1 - s) (2 + x (1 - 2 s)) */
+static void grad_silu_grad(struct wn__grad *g)
+{
+    wn__grad_linear_in_first(g);
+    if (!wn__wants(g, 1)) return;
+    struct wn_node *x = g->in[1], *s = wn__emit1(g->e, WN_OP_SIGMOID, x);
+    struct wn_node *bent = wn__emit_mul(g, x, line(g, s, -2, 1));
+    struct wn_node *factor = wn__emit2(g->e, WN_OP_ADD, bent, wn__emit_number(g, 2));
+    g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
+}
+
 const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu, NULL};
-const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, NULL, NULL};
+const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad, NULL};
 
 /* ---- tanh: reads y --------------------------------------------------------------------------------- */
 static void grad_tanh(struct wn__grad *g)
@@ -130,8 +187,15 @@ static void grad_tanh(struct wn__grad *g)
     by(g, WN_OP_TANH_GRAD, g->out);
 }
 
+/* f(y) = 1 - y^2, f'(y) = -2 y */
+static void grad_tanh_grad(struct wn__grad *g)
+{
+    wn__grad_linear_in_first(g);
+    if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
+}
+
 const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh, NULL};
-const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, NULL, NULL};
+const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad, NULL};
 
 /* ---- sigmoid: reads y ------------------------------------------------------------------------------ */
 static void grad_sigmoid(struct wn__grad *g)
@@ -139,8 +203,15 @@ static void grad_sigmoid(struct wn__grad *g)
     by(g, WN_OP_SIGMOID_GRAD, g->out);
 }
 
+/* f(y) = y (1 - y), f'(y) = 1 - 2 y */
+static void grad_sigmoid_grad(struct wn__grad *g)
+{
+    wn__grad_linear_in_first(g);
+    if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
+}
+
 const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid, NULL};
-const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, NULL, NULL};
+const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad, NULL};
 
 /* ---- clamp: reads x -------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)
@@ -169,7 +240,7 @@ static void grad_clamp(struct wn__grad *g)
 }
 
 const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp, NULL};
-const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, NULL, NULL};
+const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps, NULL};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)

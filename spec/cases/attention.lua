@@ -120,6 +120,18 @@ for k, o in ipairs(shapes) do
         ref = function(dy, qkv, y) return attend_grad(o, dy, qkv, y) end }
 end
 
+-- The forward's result made of the same qkv, so that the gradient of both can be taken. Nothing is dropped: recorded by
+-- themselves, the two would draw different numbers.
+for k = 1, 5 do
+    local o = shapes[k]
+    backward[#backward + 1] = { name = 'of a forward, ' .. o.name, inputs = { result_of(o), qkv_of(o) }, grad = true,
+        composed = true, tol = { f32 = 5e-5 },
+        call = function(_, dy, qkv)
+            return record('attention_grad', { dy, qkv, record('attention', { qkv }, attrs_of(o)) }, attrs_of(o))
+        end,
+        ref = function(dy, qkv) return attend_grad(o, dy, qkv, attend(o, qkv)) end }
+end
+
 local function with(heads, kv, p, scale)
     return function(_, ...)
         local name = select('#', ...) == 1 and 'attention' or 'attention_grad'

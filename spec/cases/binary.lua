@@ -38,7 +38,7 @@ end
 local function arithmetic(name, f, call, options)
     local r = { cases = over_shapes(f, call, options), bad = bad(name) }
     if options.ties then -- the winner's slope is 1, a tie's half: the central difference
-        r.cases[#r.cases + 1] = { name = 'ties', grad = true, exact = true, call = call,
+        r.cases[#r.cases + 1] = { name = 'ties', grad = true, kink = true, exact = true, call = call,
             inputs = { { 4, values = { 1, 2, 3, 0 } }, { 4, values = { 1, 2, 5, -1 } } },
             ref = function(a, b) return array.map(f, a, b) end }
     end

@@ -11,7 +11,7 @@ local function derivative(name, f, options)
     local ref = function(dy, v) return array.map(slope, dy, v) end
     local cases = {}
     for k, s in ipairs { { 'a matrix', 3, 4 }, { '0-d' }, { 'no elements', 0, 3 }, { 'past a vector', 7, 67 } } do
-        cases[k] = { name = s[1], call = call, ref = ref, exact = options.exact,
+        cases[k] = { name = s[1], call = call, ref = ref, exact = options.exact, grad = true,
             inputs = { { s[2], s[3] }, { s[2], s[3], gen = options.gen } } }
     end
     if options.kinks then

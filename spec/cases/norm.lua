@@ -26,9 +26,15 @@ local function normalised(x, m, r)
     return array.map(function(v, c, s) return (v - c) * s end, x, column(m), column(r))
 end
 
-local function layernorm(_, x, w, b)
+-- The mean and the rstd of the rows of a tensor.
+local function statistics(x)
     local m = record('row_mean', { x })
-    return record('layernorm', { x, m, record('row_rstd', { x, m }, { f = { EPS } }), w, b })
+    return m, record('row_rstd', { x, m }, { f = { EPS } })
+end
+
+local function layernorm(_, x, w, b)
+    local m, r = statistics(x)
+    return record('layernorm', { x, m, r, w, b })
 end
 
 local function layernorm_ref(x, w, b)
@@ -81,13 +87,13 @@ local positive = 'positive'
 return {
     row_mean = {
         cases = {
-            { name = 'rows', inputs = { { 3, 5 } }, ref = row_mean, call = function(_, x)
+            { name = 'rows', inputs = { { 3, 5 } }, grad = true, ref = row_mean, call = function(_, x)
                 return record('row_mean', { x })
             end },
-            { name = 'batches', inputs = { { 2, 3, 67 } }, ref = row_mean, call = function(_, x)
+            { name = 'batches', inputs = { { 2, 3, 67 } }, grad = true, ref = row_mean, call = function(_, x)
                 return record('row_mean', { x })
             end },
-            { name = 'one row', inputs = { { 4 } }, ref = row_mean, call = function(_, x)
+            { name = 'one row', inputs = { { 4 } }, grad = true, ref = row_mean, call = function(_, x)
                 return record('row_mean', { x })
             end },
         },
@@ -95,10 +101,10 @@ return {
     },
     row_rstd = {
         cases = {
-            { name = 'rows', inputs = { { 3, 5 } }, ref = row_rstd, call = function(_, x)
+            { name = 'rows', inputs = { { 3, 5 } }, grad = true, ref = row_rstd, call = function(_, x)
                 return record('row_rstd', { x, record('row_mean', { x }) }, { f = { EPS } })
             end },
-            { name = 'batches', inputs = { { 2, 3, 67 } }, ref = row_rstd, call = function(_, x)
+            { name = 'batches', inputs = { { 2, 3, 67 } }, grad = true, ref = row_rstd, call = function(_, x)
                 return record('row_rstd', { x, record('row_mean', { x }) }, { f = { EPS } })
             end },
             { name = 'equal elements', inputs = { { 1, 4, values = { 2, 2, 2, 2 } } }, ref = row_rstd,
@@ -122,9 +128,16 @@ return {
     layernorm_dx = {
         cases = {
             { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive }, { 5 } }, ref = dx_ref,
+                grad = { true, false, false, false, true },
                 call = function(_, ...) return record('layernorm_dx', { ... }) end },
             { name = 'batches', inputs = { { 2, 3, 67 }, { 2, 3, 67 }, { 2, 3 }, { 2, 3, gen = positive }, { 67 } },
                 ref = dx_ref, call = function(_, ...) return record('layernorm_dx', { ... }) end },
+            { name = 'of a norm', inputs = { { 3, 5 }, { 3, 5 }, { 5 } }, grad = true, composed = true,
+                ref = function(dy, x, w) return dx_ref(dy, x, row_mean(x), row_rstd(x), w) end,
+                call = function(_, dy, x, w)
+                    local m, r = statistics(x)
+                    return record('layernorm_dx', { dy, x, m, r, w })
+                end },
         },
         bad = {
             { inputs = { { 3, 5 }, { 5, 3 }, { 5 }, { 5 }, { 3 } }, error = 'layernorm_dx: dy is %(3, 5%)' },
@@ -133,6 +146,7 @@ return {
     layernorm_dw = {
         cases = {
             { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive } }, ref = dw_ref,
+                grad = { true, false, false, false },
                 call = function(_, ...) return record('layernorm_dw', { ... }) end },
             { name = 'many rows', inputs = { { 2, 130, 7 }, { 2, 130, 7 }, { 2, 130 }, { 2, 130, gen = positive } },
                 ref = dw_ref, tol = { f32 = 1e-4, f64 = 1e-12 },
@@ -140,6 +154,9 @@ return {
             { name = 'the order of parts', inputs = { { 2301, 19 }, { 2301, 19 }, { 2301 }, { 2301, gen = positive } },
                 ref = dw_of_halves, exact = true, only = 'f64',
                 call = function(_, ...) return record('layernorm_dw', { ... }) end },
+            { name = 'of a norm', inputs = { { 3, 5 }, { 3, 5 } }, grad = true, composed = true,
+                ref = function(dy, x) return dw_ref(dy, x, row_mean(x), row_rstd(x)) end,
+                call = function(_, dy, x) return record('layernorm_dw', { dy, x, statistics(x) }) end },
         },
         bad = {
             { inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 4 } },

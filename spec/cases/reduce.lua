@@ -112,6 +112,7 @@ local function extreme_grad(name, dims, keep, x, y, x_values, y_values)
     for d, size in ipairs(x) do shape_x[d] = size end
     for d, size in ipairs(y) do shape_y[d], shape_dy[d] = size, size end
     return { name = name, inputs = { shape_dy, shape_x, shape_y },
+        grad = { true, false, false },
         call = function(_, dy, a, b) return record('extreme_grad', { dy, a, b }, attrs(dims, keep)) end,
         ref = extreme_grad_ref(dims) }
 end

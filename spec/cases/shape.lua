@@ -50,7 +50,7 @@ end
 
 -- dim 1-based, start 0-based.
 local function narrow_grad(name, input, dim, start, full)
-    return { name = name, inputs = { input }, exact = true,
+    return { name = name, inputs = { input }, exact = true, grad = true,
         call = function(_, dy) return record('narrow_grad', { dy }, { i = { dim - 1, start, full } }) end,
         ref = function(dy)
             return array.build(resized(dy.shape, dim, full), function(index)

@@ -57,7 +57,7 @@ end
 
 local function row_grads(name, f)
     local function case(what, dim, ...)
-        return { name = what, inputs = { { ... }, { gen = 'positive', ... } },
+        return { name = what, inputs = { { ... }, { gen = 'positive', ... } }, grad = true,
             call = function(_, dy, y) return record(name, { dy, y }, { i = { dim } }) end,
             ref = function(dy, y) return array.along(dim, f, dy, y) end }
     end
@@ -101,7 +101,7 @@ local function nll(name, logp, labels)
 end
 
 local function nll_grad(name, labels, classes)
-    return { name = name, inputs = { {}, labels },
+    return { name = name, inputs = { {}, labels }, grad = { true, false },
         call = function(_, dy, b) return record('nll_grad', { dy, b }, { i = { IGNORE, classes } }) end,
         ref = function(dy, b)
             local shape, n = { unpack(b.shape) }, counted(b)

@@ -17,7 +17,7 @@ local function embedding(name, t, ids)
 end
 
 local function embedding_grad(name, dy, ids, rows)
-    return { name = name, inputs = { dy, ids },
+    return { name = name, inputs = { dy, ids }, grad = { true, false },
         call = function(_, a, b) return record('embedding_grad', { a, b }, { i = { rows } }) end,
         ref = function(a, b)
             local width = a.shape[#a.shape]
@@ -48,7 +48,7 @@ local function gather(name, x, ids, dim)
 end
 
 local function gather_grad(name, dy, ids, dim, full)
-    return { name = name, inputs = { dy, ids },
+    return { name = name, inputs = { dy, ids }, grad = { true, false },
         call = function(_, a, b) return record('gather_grad', { a, b }, { i = { dim - 1, full } }) end,
         ref = function(a, b)
             local shape = { unpack(a.shape) }

@@ -1,0 +1,173 @@
+/* The gradient of attention's gradient, composed of matrix products, softmax and dropout.
+ *
+ * No kernel makes it tile by tile: the (T, T) matrices of scores and weights are values here, some ten of them for each
+ * query head, which a plan counts like any others. Heads lie as (B, K, H / K, T, hd), those of keys and values as
+ * (B, K, 1, T, hd), so that the query heads of a group share theirs by broadcasting. bf16 is computed in f32.
+ *
+ * For one head, with c the scale, D dropout under the forward's numbers, and r(v) the sum of v over a row:
+ *     S = c Q K',  P = softmax(S),  W = D(P),  O = W V;      dP = D(dO V'),  dS = P (dP - r(P dP)),
+ *     dQ = c dS K,  dK = c dS' Q,  dV = W' dO.
+ * With uQ, uK, uV arriving for dQ, dK, dV, and E = c (uQ K' + Q uK'), F = P (E - r(P E)):
+ *     dO gets D(F) V + W uV,
+ *     P gets G = E (dP - r(P dP)) - dP r(P E) + D(dO uV'), S gets A = P (G - r(P G)),
+ *     Q gets c (A K + dS uK), K gets c (A' Q + dS' uQ), V gets D(F)' dO. */
+#include <math.h>
+#include "helper.h"
+
+struct heads {
+    struct wn_node *q, *k, *v;
+};
+
+struct second {
+    struct wn__grad *g;
+    int64_t batch, time, heads, kv, size;
+    int32_t dtype; /* computed in */
+    struct heads x, u;
+    struct wn_node *dout;                /* dO */
+    struct wn_node *p, *dp, *e, *ds, *f; /* (B, K, H / K, T, T) */
+};
+
+static struct wn_node *as_dtype(struct second *s, struct wn_node *v, int32_t dtype)
+{
+    struct wn_attrs attrs = {.dtype = dtype};
+    return v == NULL || wn__value_type(v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
+}
+
+static struct wn_node *product(struct second *s, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb)
+{
+    struct wn_node *in[2] = {a, b};
+    struct wn_attrs attrs = {.n = 2, .i = {ta, tb}};
+    return wn__emit(s->g->e, WN_OP_MATMUL, 2, in, &attrs);
+}
+
+static struct wn_node *add(struct second *s, struct wn_node *a, struct wn_node *b)
+{
+    return wn__emit2(s->g->e, WN_OP_ADD, a, b);
+}
+
+static struct wn_node *scaled(struct second *s, struct wn_node *v)
+{
+    return wn__emit_mul(s->g, v, wn__emit_scalar(s->g->e, s->g->d->attrs.f[1], s->dtype));
+}
+
+/* Swaps dims 2 and 3 of four. */
+static struct wn_node *swapped(struct second *s, struct wn_node *v)
+{
+    struct wn_attrs order = {.n = 4, .i = {0, 2, 1, 3}};
+    return wn__emit_op(s->g, WN_OP_PERMUTE, v, &order);
+}
+
+/* Heads first .. first + n of v (B, T, all, hd), as (B, K, n / K, T, hd). */
+static struct wn_node *take(struct second *s, struct wn_node *v, int64_t first, int64_t n)
+{
+    struct wn_attrs part = {.n = 3, .i = {2, first, n}};
+    struct wn_type t = {.ndim = 5, .dim = {s->batch, s->kv, n / s->kv, s->time, s->size}};
+    return wn__emit_reshape(s->g, swapped(s, wn__emit_op(s->g, WN_OP_NARROW, v, &part)), &t);
+}
+
+/* v (B, T, all hd) with its heads as a dim, in the type computed in. */
+static struct wn_node *open_heads(struct second *s, struct wn_node *v, int64_t all)
+{
+    struct wn_type t = {.ndim = 4, .dim = {s->batch, s->time, all, s->size}};
+    return wn__emit_reshape(s->g, as_dtype(s, v, s->dtype), &t);
+}
+
+static struct heads split(struct second *s, struct wn_node *qkv)
+{
+    struct wn_node *v = open_heads(s, qkv, s->heads + 2 * s->kv);
+    return (struct heads){take(s, v, 0, s->heads), take(s, v, s->heads, s->kv), take(s, v, s->heads + s->kv, s->kv)};
+}
+
+/* The way back of `take`: v (B, K, H / K, T, hd) summed to n heads, as (B, T, n, hd). */
+static struct wn_node *give_back(struct second *s, struct wn_node *v, int64_t n)
+{
+    struct wn_type own = {.dtype = s->dtype, .ndim = 5, .dim = {s->batch, s->kv, n / s->kv, s->time, s->size}};
+    struct wn_type t = {.ndim = 4, .dim = {s->batch, n, s->time, s->size}};
+    return swapped(s, wn__emit_reshape(s->g, wn__emit_sum_to(s->g->e, v, &own), &t));
+}
+
+/* v under the numbers that the forward dropped its weights with. */
+static struct wn_node *dropped(struct second *s, struct wn_node *v)
+{
+    struct wn_attrs attrs = {.f = {s->g->d->attrs.f[0]}};
+    if (s->g->d->attrs.f[0] == 0) return v;
+    return wn__emit_replay(s->g->e, WN_OP_DROPOUT, 1, &v, &attrs, s->g->out);
+}
+
+static struct wn_node *softmax_grad(struct second *s, struct wn_node *dy, struct wn_node *y)
+{
+    struct wn_node *in[2] = {dy, y};
+    struct wn_attrs attrs = {.n = 1, .i = {4}};
+    return wn__emit(s->g->e, WN_OP_SOFTMAX_GRAD, 2, in, &attrs);
+}
+
+/* Scores with minus infinity where a key comes after its query. */
+static struct wn_node *masked(struct second *s, struct wn_node *scores)
+{
+    if (s->g->d->attrs.i[2] == 0) return scores;
+    struct wn__emit *e = s->g->e;
+    struct wn_attrs count = {.n = 1, .dtype = WN_I32, .i = {s->time}, .f = {0, 1}};
+    struct wn_type t = {.ndim = 2, .dim = {s->time, 1}};
+    struct wn_node *key = wn__emit(e, WN_OP_ARANGE, 0, NULL, &count), *query = wn__emit_reshape(s->g, key, &t);
+    struct wn_node *in[3] = {wn__emit2(e, WN_OP_GE, query, key), scores, wn__emit_scalar(e, -INFINITY, s->dtype)};
+    return wn__emit(e, WN_OP_WHERE, 3, in, NULL);
+}
+
+static void make_matrices(struct second *s)
+{
+    struct wn_attrs last = {.n = 1, .i = {4}};
+    struct wn_node *scores = masked(s, scaled(s, product(s, s->x.q, s->x.k, 0, 1)));
+    s->p = wn__emit_op(s->g, WN_OP_SOFTMAX, scores, &last);
+    s->dp = dropped(s, product(s, s->dout, s->x.v, 0, 1));
+    s->e = scaled(s, add(s, product(s, s->u.q, s->x.k, 0, 1), product(s, s->x.q, s->u.k, 0, 1)));
+    s->ds = softmax_grad(s, s->dp, s->p);
+    s->f = dropped(s, softmax_grad(s, s->e, s->p));
+}
+
+static struct wn_node *grad_dy(struct second *s)
+{
+    struct wn_node *dy = add(s, product(s, s->f, s->x.v, 0, 0), product(s, dropped(s, s->p), s->u.v, 0, 0));
+    dy = wn__emit_reshape(s->g, give_back(s, dy, s->heads), &s->g->d->in[0]);
+    return as_dtype(s, dy, s->g->d->out.dtype);
+}
+
+/* A of the head comment. */
+static struct wn_node *grad_scores(struct second *s)
+{
+    struct wn__grad *g = s->g;
+    struct wn_node *r = wn__emit_sum_dim(g, wn__emit_mul(g, s->p, s->dp), 4);
+    struct wn_node *pe = wn__emit_sum_dim(g, wn__emit_mul(g, s->p, s->e), 4);
+    struct wn_node *a = wn__emit_mul(g, s->e, wn__emit2(g->e, WN_OP_SUB, s->dp, r));
+    struct wn_node *b = wn__emit2(g->e, WN_OP_SUB, a, wn__emit_mul(g, s->dp, pe));
+    return softmax_grad(s, add(s, b, dropped(s, product(s, s->dout, s->u.v, 0, 1))), s->p);
+}
+
+static struct wn_node *grad_qkv(struct second *s)
+{
+    struct wn_node *a = grad_scores(s);
+    struct wn_node *q = scaled(s, add(s, product(s, a, s->x.k, 0, 0), product(s, s->ds, s->u.k, 0, 0)));
+    struct wn_node *k = scaled(s, add(s, product(s, a, s->x.q, 1, 0), product(s, s->ds, s->u.q, 1, 0)));
+    struct wn_node *v = product(s, s->f, s->dout, 1, 0);
+    struct wn_node *in[3] = {give_back(s, q, s->heads), give_back(s, k, s->kv), give_back(s, v, s->kv)};
+    struct wn_attrs dim = {.n = 1, .i = {2}};
+    struct wn_node *all = wn__emit(s->g->e, WN_OP_CAT, 3, in, &dim);
+    return as_dtype(s, wn__emit_reshape(s->g, all, &s->g->d->in[1]), s->g->d->out.dtype);
+}
+
+/* Inputs dy, qkv and the forward's result, which is a function of qkv: its part is in qkv's gradient. */
+void wn__grad_attention_grad(struct wn__grad *g)
+{
+    const struct wn_type *qkv = &g->d->in[1];
+    if (!wn__is_made_by(g->in[2], WN_OP_ATTENTION, g->in[1])) return; /* refused */
+    struct second s = {.g = g, .batch = qkv->dim[0], .time = qkv->dim[1], .heads = g->d->attrs.i[0]};
+    s.kv = g->d->attrs.i[1];
+    s.size = qkv->dim[2] / (s.heads + 2 * s.kv);
+    s.dtype = qkv->dtype == WN_F64 ? WN_F64 : WN_F32;
+    s.x = split(&s, g->in[1]);
+    s.u = split(&s, g->dy);
+    s.dout = take(&s, open_heads(&s, g->in[0], s.heads), 0, s.heads);
+    make_matrices(&s);
+    if (wn__wants(g, 0)) g->dx[0] = grad_dy(&s);
+    if (wn__wants(g, 1)) g->dx[1] = grad_qkv(&s);
+    wn__give_zero(g, 2);
+}
