@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs one spec file in one of the four ways (suite.sh), and leaves NAME.log, NAME.result (spec/support/output.lua) and
-# NAME.code in build/suite/WAY. Prints one line when the file has ended.
-# usage: spec/support/one.sh plain|nojit|stress|asan spec/name_spec.lua
+# Runs one spec file in one of the ways of suite.sh, and leaves NAME.log, NAME.result (spec/support/output.lua) and
+# NAME.code in WANE_SPEC_FOLDER/WAY. Prints one line when the file has ended.
+# usage: spec/support/one.sh plain|nojit|stress|asan|aarch64 spec/name_spec.lua
 way=$1
 file=$2
 name=$(basename "$file" .lua)
-folder=build/suite/$way
+folder=$WANE_SPEC_FOLDER/$way
 # Specs are thousands of tiny kernels: threads that spin between them take ten times as long on a busy machine.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # Plans must not depend on what was measured on this machine, nor layouts of weights on whether its processor has AMX.
@@ -21,9 +21,16 @@ case $way in
         export WANE_LIB="$PWD/build/asan" ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=99"
         export LSAN_OPTIONS="print_suppressions=0${WANE_LSAN:+:suppressions=$WANE_LSAN}"
         ;;
+    aarch64)
+        # The emulator now and then runs machine code that LuaJIT has replaced meanwhile (SIGILL in 1 run of 60 files).
+        jit=-joff
+        export WANE_LIB="$PWD/build/aarch64"
+        ;;
 esac
+interpreter=$LUAJIT
+[ "$way" != aarch64 ] || interpreter="$PWD/build/aarch64/luajit"
 # shellcheck disable=SC2086
-env ${preload:+LD_PRELOAD="$preload"} "$LUAJIT" $jit spec/run.lua "$file" $WANE_SPEC_OPTIONS \
+env ${preload:+LD_PRELOAD="$preload"} "$interpreter" $jit spec/run.lua "$file" $WANE_SPEC_OPTIONS \
     >"$folder/$name.log" 2>&1 </dev/null
 echo $? >"$folder/$name.code"
 exec "$LUAJIT" spec/support/tally.lua line "$way" "$file"

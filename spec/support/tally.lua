@@ -4,16 +4,17 @@
 --   tally.lua line WAY FILE        prints one line about a file that has ended
 --   tally.lua report WAY FILES...  prints failures, the slowest 20 specs, `N passed, N failed`; status 1 on a failure
 --
--- build/suite/WAY/NAME.result is a Lua table written by spec/support/output.lua; NAME.code the exit status.
--- build/suite/WAY.times keeps the seconds of each file for the order of the next run.
+-- All lies in the folder that WANE_SPEC_FOLDER names: WAY/NAME.result is a Lua table written by spec/support/output.lua; NAME.code the exit status.
+-- WAY.times keeps the seconds of each file for the order of the next run.
 local what, way = arg[1], arg[2]
+local folder = assert(os.getenv 'WANE_SPEC_FOLDER', 'WANE_SPEC_FOLDER is not set: start spec/support/suite.sh')
 local SLOWEST = 20
 -- Files that take longest on a machine where nothing was run yet.
 local FIRST = { 'spec/examples_spec.lua', 'spec/readme_spec.lua', 'spec/sweep_spec.lua', 'spec/oom_spec.lua',
     'spec/fuzz_spec.lua', 'spec/random_spec.lua' }
 
 local function path(file, ending)
-    return ('build/suite/%s/%s.%s'):format(way, file:match('([^/]+)%.lua$'), ending)
+    return ('%s/%s/%s.%s'):format(folder, way, file:match('([^/]+)%.lua$'), ending)
 end
 
 local function text_of(name)
@@ -31,7 +32,7 @@ local function table_of(name)
     return ok and type(value) == 'table' and value or nil
 end
 
-local function times() return table_of('build/suite/' .. way .. '.times') or {} end
+local function times() return table_of(('%s/%s.times'):format(folder, way)) or {} end
 
 -- Result of a file: its own table, or one failure that says how its process ended.
 local function result_of(file)
@@ -84,7 +85,7 @@ local function report()
     for k = 1, math.min(SLOWEST, #all) do
         print(('%7.2f s  %s  %s'):format(all[k].seconds, all[k].file:match('([^/]+)_spec%.lua$'), all[k].name))
     end
-    local file = io.open('build/suite/' .. way .. '.times', 'wb')
+    local file = io.open(('%s/%s.times'):format(folder, way), 'wb')
     if file then
         file:write('return {\n')
         for name, value in pairs(seconds) do file:write(('[%q] = %.3f,\n'):format(name, value)) end
