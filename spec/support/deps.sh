@@ -1,7 +1,8 @@
 #!/bin/sh
 # Sees to what a target needs: deps.sh demo|test|check. What is there is not installed again, and when nothing
 # is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
-# Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN.
+# Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN, and
+# the check without what builds and runs for aarch64.
 level=${1:-check}
 missing=
 optional=
@@ -38,7 +39,18 @@ case $level in
         exit 2
         ;;
 esac
-[ "$level" = demo ] || has_onednn >/dev/null 2>&1 || optional=libdnnl2
+may() { # package, then the command that succeeds when it is there
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || optional="$optional $package"
+}
+
+[ "$level" = demo ] || may libdnnl2 has_onednn
+if [ "$level" = check ]; then
+    may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+    may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
+    may qemu-user command -v qemu-aarch64
+fi
 [ -n "$missing$optional" ] || exit 0
 
 fail() {
@@ -61,9 +73,15 @@ fi
 
 lock='-o DPkg::Lock::Timeout=300'
 ls "${WANE_APT_LISTS:-/var/lib/apt/lists}"/*Packages* >/dev/null 2>&1 || $sudo apt-get $lock update -q || fail "apt-get update failed"
-[ -n "$optional" ] && apt-cache show "$optional" >/dev/null 2>&1 && missing="$missing $optional"
-[ -n "$missing" ] || exit 0
-echo "wane: $sudo${sudo:+ }apt-get install -y --no-install-recommends$missing"
+install() { # packages
+    echo "wane: $sudo${sudo:+ }apt-get install -y --no-install-recommends $*"
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get $lock install -y -q --no-install-recommends "$@"
+}
+
 # shellcheck disable=SC2086
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get $lock install -y -q --no-install-recommends $missing ||
-    [ "$missing" = " $optional" ] || fail "apt-get could not install them"
+[ -z "$missing" ] || install $missing || fail "apt-get could not install them"
+for package in $optional; do
+    apt-cache show "$package" >/dev/null 2>&1 || continue
+    install "$package" || echo "wane: without $package"
+done
+exit 0
