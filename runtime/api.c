@@ -379,10 +379,10 @@ int64_t wn_debug_get(const char *option)
 
 /* ---- where recording stands ------------------------------------------------------------------------------------ */
 
-int32_t wn_scope(int32_t parent, const char *name, const char *type)
+int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    return wn__scope_of(parent, name, type);
+    return wn__scope_of(parent, name, type, variant);
 }
 
 int32_t wn_scope_set(int32_t scope)

@@ -182,7 +182,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .phase = q->phase,
                                  .scope = q->scope,
                                  .region = q->region,
-                                 .line = q->line,
+                                 .line = wn__program_line(p, i),
                                  .block = q->block + 1,
                                  .forward_of = q->forward_of,
                                  .cell_kind = -1,
@@ -200,6 +200,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .is_held = q->leaf == WN_LEAF_GIVEN || q->leaf == WN_LEAF_SCALAR || q->is_given,
                                  .is_result = q->result >= 0,
                                  .serial = (double)serial_of(p, i)};
+    wn__program_attrs(p, i, &out->attrs);
     if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
     if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
     return WN_OK;

@@ -117,7 +117,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .ndim = q->type.ndim,
                                 .dtype = q->type.dtype,
                                 .scope = q->scope,
-                                .line = q->line,
+                                .line = wn__program_line(p, node),
                                 .region = q->region,
                                 .bytes = q->bytes,
                                 .flops = cost.flops,

@@ -145,7 +145,9 @@ WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
 
 /* ---- where recording stands ------------------------------------------------------------------------------ */
-WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type); /* interned; 0 is the root */
+/* Interned; 0 is the root. Scopes of one path that differ in `variant` are different scopes: by it a caller keeps apart
+ * modules of the same path for which policies decide differently. */
+WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);
 WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before */
 WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
 WN_API int32_t wn_region_set(int32_t region); /* returns the one before */

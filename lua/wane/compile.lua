@@ -153,6 +153,20 @@ local function compare_leaves(a, b, inputs_a)
     end
 end
 
+-- Positions at which slices begin (narrow, select, x[i]): they are bound like numbers.
+local function compare_offsets(a, b)
+    local first, second = a:graph(), b:graph()
+    for i, node in ipairs(first) do
+        local from, to = node.ints[2], second[i].ints[2]
+        if (node.op == 'narrow' or node.op == 'narrow_grad') and from ~= to then
+            local line = binding.text(C.wn_line_text(node.line))
+            raise(nil, 'value', 'wane.compile: a slice (narrow, select, x[i])%s began at position %d at the first call '
+                .. 'and at %d at the second; pass the slice itself as an argument', line ~= '' and ' at ' .. line or '',
+                from + 1, to + 1)
+        end
+    end
+end
+
 -- Captured values that differ raise; another program returns its reason.
 local function compare(first, second)
     if #first.programs ~= #second.programs then
@@ -167,7 +181,10 @@ local function compare(first, second)
                 :format(i, b.request.mode)
         end
     end
-    for i, a in ipairs(first.programs) do compare_leaves(a, second.programs[i], first.inputs) end
+    for i, a in ipairs(first.programs) do
+        compare_leaves(a, second.programs[i], first.inputs)
+        compare_offsets(a, second.programs[i])
+    end
 end
 
 -- ---- running again ----------------------------------------------------------------------------------------

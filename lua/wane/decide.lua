@@ -128,13 +128,12 @@ local function list_length(group, scope)
         local path = module.of_scope(child).path
         prefix = path:sub(1, -1 - #tostring(number))
     end
-    local m = info and info.module
-    if not m then return last end
+    if not info then return last end
     local above = info.path ~= '' and info.path .. '.' or ''
     local own = prefix:sub(#above + 1)
-    for _, child in ipairs(module.children(m)) do
-        local number = tostring(child.name):match('^(%d+)$') or tostring(child.name):match('(%d+)$')
-        if number and tostring(child.name) == own .. number then last = math.max(last, tonumber(number)) end
+    for _, name in ipairs(info.numbers) do
+        local number = name:match('(%d+)$')
+        if name == own .. number then last = math.max(last, tonumber(number)) end
     end
     return last
 end
@@ -233,8 +232,7 @@ local function layers_of(forward, explicit, default)
     if explicit then add_layer(layers, explicit, 0, 0) end
     for _, node in ipairs(forward) do
         for i, link in ipairs(node.chain) do
-            local m = link.info.module
-            local p = m and rawget(m, '_policy')
+            local p = link.info.policy
             if p and not seen[link.scope] then
                 seen[link.scope] = true
                 attached[#attached + 1] = { policy = p, scope = link.scope, depth = #node.chain - i }

@@ -136,11 +136,15 @@ end
 -- ---- scopes ---------------------------------------------------------------------------------------------
 
 local stack, scopes, depth = {}, { [0] = 0 }, 0
-local infos = {} -- scope id -> { module =, path =, type =, parent_scope = }
+local infos = {} -- scope id -> what module.of_scope says, and `taker`
+local takers = {} -- scope id without a variant -> { module = the last one recorded under that path }
 local weak_values = { __mode = 'v' }
+local info_class = { __index = function(info, key) return key == 'module' and info.taker.module or nil end }
 
---- What a scope is: { module =, path =, type =, parent_scope = }, or nil.
--- `module` is the instance that was last recorded under it, nil when it was collected.
+--- What a scope is: { path =, type =, parent_scope =, policy =, numbers =, module = }, or nil. `policy` is the one
+-- given to the module, or nil; `numbers` lists the names of its numbered children. Neither ever changes: a module with
+-- another policy records under another scope. `module` is the instance last recorded under the path, nil when it was
+-- collected.
 function module.of_scope(id)
     return infos[id]
 end
@@ -150,13 +154,40 @@ function module.current()
     return stack[depth]
 end
 
+-- Names of the children that end in a number ('blocks.3'): units are counted by them, and one that records nothing
+-- counts too.
+local function numbered_children(m)
+    local names = {}
+    for _, child in ipairs(module.children(m)) do
+        local name = tostring(child.name)
+        if name:find '%d$' then names[#names + 1] = name end
+    end
+    return names
+end
+
+local variants, n_variants = { ['0 '] = 0 }, 0
+
+-- A number for what decisions about a module's nodes depend on and its path does not say.
+local function variant_of(policy, names)
+    local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))
+    if not variants[text] then
+        n_variants = n_variants + 1
+        variants[text] = n_variants
+    end
+    return variants[text]
+end
+
 local function intern(parent, name, m)
-    local kind = module.type(m)
-    local id = binding.id(C.wn_scope(parent, name, kind))
+    local kind, policy, names = module.type(m), rawget(m, '_policy'), numbered_children(m)
+    local variant = variant_of(policy, names)
+    local id = binding.id(C.wn_scope(parent, name, kind, variant))
     if infos[id] == nil then
         local above = infos[parent]
         local path = above and above.path ~= '' and (above.path .. '.' .. name) or name
-        infos[id] = setmetatable({ path = path, type = kind, parent_scope = parent }, weak_values)
+        local plain = variant == 0 and id or binding.id(C.wn_scope(parent, name, kind, 0))
+        takers[plain] = takers[plain] or setmetatable({}, weak_values)
+        infos[id] = setmetatable({ path = path, type = kind, parent_scope = parent, policy = policy, numbers = names,
+            taker = takers[plain] }, info_class)
     end
     return id
 end
@@ -166,11 +197,11 @@ end
 -- @param name of the function
 function module.function_scope(name)
     local parent = scopes[depth]
-    local id = binding.id(C.wn_scope(parent, '', name))
+    local id = binding.id(C.wn_scope(parent, '', name, 0))
     if infos[id] == nil then
         local above = infos[parent]
-        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent,
-            is_function = true }, weak_values)
+        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent, numbers = {},
+            taker = setmetatable({}, weak_values), is_function = true }, info_class)
     end
     return id
 end
@@ -190,7 +221,7 @@ local function relative_name(owner, m)
     return name
 end
 
--- Whether another module of this type already took scope `id` in the program being recorded.
+-- Whether another module of this type already took the path of scope `id` in the program being recorded.
 local function taken(id, m)
     local other = infos[id] and infos[id].module
     return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
@@ -226,7 +257,7 @@ local function scope_of(m)
         id = intern(parent, relative_name(owner, m), m)
         cached[parent] = id
     end
-    infos[id].module = m
+    infos[id].taker.module = m
     return id
 end
 
@@ -297,6 +328,7 @@ local function new_field(m, key, value)
         end
         rawset(m, '_names', nil)
         rawset(m, '_named', nil)
+        rawset(m, '_scopes', {})
     end
 end
 

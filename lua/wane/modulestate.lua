@@ -173,7 +173,7 @@ local function add_state(module, Module)
         return n
     end
 
-    --- model:checkpoint(p): the policy p for everything recorded under this module.
+    --- model:checkpoint(p): the policy p for everything recorded under this module from now on.
     -- @param m module
     -- @param p string, function, policy, plan; nothing: 'recompute_all'; false takes it off
     function Module.checkpoint(m, p)
@@ -183,6 +183,7 @@ local function add_state(module, Module)
             if p == nil then p = 'recompute_all' end
             rawset(m, '_policy', require('wane.policy').of(p))
         end
+        rawset(m, '_scopes', {}) -- what is recorded from now on is another scope's
         module.mode_changed()
         return m
     end

@@ -80,10 +80,9 @@ end
 
 -- Which nodes the policies that cut made regions of (found again: a plan met before was not asked for).
 local function covers_of(self, graph)
-    local policy = require 'wane.policy'
     local layers, covers
     within('asking', true, function()
-        layers, covers = require('wane.decide').covers(graph, self.program.policy, policy.default)
+        layers, covers = require('wane.decide').covers(graph, self.program.policy, self.program.fallback)
     end)
     return covers, layers
 end

@@ -2,8 +2,9 @@
 -- regions ("units"), or has no opinion. It is asked when a plan is made, never while a step runs.
 --
 -- Precedence (semantics.md section 7): the policy of the call > the innermost module with an opinion > outer
--- modules > policy.default > marked regions > save. Every policy has a serial number; a decision is found again
--- by (graph, serial, mode), so a policy object must always answer the same for the same residual.
+-- modules > policy.default > marked regions > save. Every policy has a serial number, from 1; a decision is found again
+-- by the graph with its scopes and the serials of the call's policy and of policy.default, so a policy object must
+-- always answer the same for the same residual.
 -- While a policy is asked, nothing can be recorded or read. How words reach the library: decide.lua's job.
 -- @module wane.policy
 local binding = require 'wane.ffi'
@@ -28,8 +29,14 @@ function Policy.__tostring(p)
 end
 Policy.__describe = function(p) return 'the policy ' .. p.name end
 
+local SERIALS = 2 ^ 26 -- two of them make a key, which must stay below 2^53
+
 local function new(name, fields)
     serial = serial + 1
+    if serial >= SERIALS then
+        raise(nil, 'value', 'policy: %d policies were made in this process, one more than it can tell apart; make a '
+            .. 'policy once, outside the loop', serial)
+    end
     fields.serial, fields.name = serial, name
     return setmetatable(fields, Policy)
 end
@@ -402,18 +409,15 @@ setmetatable(policy, {
     end,
 })
 
-local used = false
-
---- The number a program's decisions are found by: 0 as long as there is no policy at all.
-function policy.key(explicit)
-    used = used or serial > 1
-    if not used then return 0 end
-    return (explicit and explicit.serial or 0) * 2 ^ 24 + require('wane.module').mode() + 1
+--- The number by which a program's decisions are found again: of the policy of the call and of policy.default, nil
+-- for none. The policies of modules are part of the scopes their nodes carry.
+function policy.key(explicit, fallback)
+    return (explicit and explicit.serial or 0) * SERIALS + (fallback and fallback.serial or 0)
 end
 
 --- Gives an open program its words and marks. See decide.lua.
 function policy.decide(program, explicit)
-    return require('wane.decide').apply(program, explicit, default)
+    return require('wane.decide').apply(program, explicit, program.fallback)
 end
 
 return policy

@@ -23,7 +23,8 @@ local kinds = {}
 for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
 program.kinds = kinds
 
---- One program: what a run point executes. Fields: `handle` (number), `request`.
+--- One program: what a run point executes. Fields: `handle` (number), `request`, `policy` (of the call) and `fallback`
+-- (policy.default when it was opened), or nil.
 local Program = {}
 Program.__index = Program
 
@@ -109,9 +110,11 @@ function program.open(request)
     local chosen = request.policy
     if chosen == nil then chosen = call_policy end
     local explicit = chosen ~= nil and policy.of(chosen) or nil
-    r.policy = policy.key(explicit)
+    local fallback = policy.default
+    r.policy = policy.key(explicit, fallback)
     local handle = binding.id(C.wn_open(r))
-    return setmetatable({ handle = handle, ref = binding.Ref(handle), request = request, policy = explicit }, Program)
+    return setmetatable({ handle = handle, ref = binding.Ref(handle), request = request, policy = explicit,
+        fallback = fallback }, Program)
 end
 
 --- Plans an open program: words are asked for unless it was met before. Returns the program.

@@ -48,6 +48,24 @@ void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a)
     wn__bytes_put(b, a->f, sizeof a->f);
 }
 
+struct wn_attrs wn__attrs_without_offset(int32_t op, const struct wn_attrs *a)
+{
+    struct wn_attrs out = *a;
+    if (wn__op_has_offset(op)) out.i[WN_OFFSET_AT] = 0;
+    return out;
+}
+
+/* Writes the parents of the regions met since there were `known` of them, so that nesting is part of the key even
+ * where a region holds no node of its own. */
+static void encode_regions(struct wn__bytes *b, struct wn__regions *regions, int64_t known)
+{
+    for (int64_t i = known; i < regions->count && b->code == WN_OK; i++) {
+        int32_t parent = 0;
+        b->code = wn__regions_local(regions, wn__region_parent(regions->seen[i]), &parent);
+        wn__bytes_int(b, parent);
+    }
+}
+
 uint64_t wn__bytes_hash(const uint8_t *data, int64_t n)
 {
     uint64_t h = 14695981039346656037u, word;
@@ -86,16 +104,14 @@ void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__re
     if (leaf || n->is_held) wn__bytes_type(b, &n->type);
     if (n->op == WN_OP_CELL) wn__bytes_int(b, n->cell->local);
     if (leaf) return;
+    int64_t known = regions->count;
     if (b->code == WN_OK) b->code = wn__regions_local(regions, n->region, &region);
     if (b->code != WN_OK) return;
-    wn__bytes_attrs(b, &n->attrs);
+    struct wn_attrs attrs = wn__attrs_without_offset(n->op, &n->attrs);
+    wn__bytes_attrs(b, &attrs);
     wn__bytes_int(b, n->scope);
     wn__bytes_int(b, region);
-    if (region > 0 && region == regions->count) { /* where a new region hangs */
-        int32_t parent = 0;
-        if (b->code == WN_OK) b->code = wn__regions_local(regions, wn__region_parent(n->region), &parent);
-        wn__bytes_int(b, parent);
-    }
+    encode_regions(b, regions, known);
     wn__bytes_int(b, n->n_in);
     if (n->custom != NULL) wn__template_encode(b, n->custom);
     for (int32_t i = 0; i < n->n_in; i++) wn__bytes_int(b, n->local - n->in[i]->local);

@@ -1,6 +1,6 @@
 /* A graph's canonical encoding: the bytes by which plans are found again. Local numbers only, so that the
- * same model recorded again gives the same bytes; pointers, random counters, Lua numbers and optimizer
- * hyperparameters are bound at run and never written here. Keys compare as bytes; hashes only find them. */
+ * same model recorded again gives the same bytes; pointers, random counters, Lua numbers, offsets of narrow and
+ * optimizer hyperparameters are bound at run and never written here. Keys compare as bytes; hashes only find them. */
 #ifndef WN_GRAPH_ENCODE_H
 #define WN_GRAPH_ENCODE_H
 #include "graph.h"
@@ -21,6 +21,8 @@ static inline void wn__bytes_int(struct wn__bytes *b, int64_t v)
 }
 void wn__bytes_type(struct wn__bytes *b, const struct wn_type *t);
 void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a);
+/* The attributes of an application, its offset made 0 where the op has one: offsets are bound at run. */
+struct wn_attrs wn__attrs_without_offset(int32_t op, const struct wn_attrs *a);
 uint64_t wn__bytes_hash(const uint8_t *data, int64_t n);
 
 /* One node of a walk whose nodes' `local` and cells' `local` are set. Regions are renumbered by first sight. */

@@ -99,8 +99,9 @@ struct wn__scope {
     int32_t parent;
     const char *name, *type, *path;
 };
-const char *wn__intern(const char *text);                                 /* NULL: WN_OOM */
-int32_t wn__scope_of(int32_t parent, const char *name, const char *type); /* id or -(status) */
+const char *wn__intern(const char *text); /* NULL: WN_OOM */
+/* id or -(status) */
+int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant);
 const struct wn__scope *wn__scope_get(int32_t id);
 int32_t wn__region_new(int32_t parent, const char *name);
 int32_t wn__region_parent(int32_t id);
@@ -138,8 +139,8 @@ enum wn__handle_kind {
     WN_HANDLE_FILE,
     WN_HANDLE_CHAIN
 };
-void wn__thread_own(void);      /* the calling thread is the one that may use the library */
-int32_t wn__thread_check(void); /* WN_VALUE in any other */
+void wn__thread_own(void);                        /* the calling thread is the one that may use the library */
+int32_t wn__thread_check(void);                   /* WN_VALUE in any other */
 int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
 void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
 int32_t wn__handle_kind(int32_t id);

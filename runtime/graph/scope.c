@@ -90,13 +90,17 @@ static int32_t scope_root(void)
     return WN_OK;
 }
 
-int32_t wn__scope_of(int32_t parent, const char *name, const char *type)
+int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant)
 {
     static struct words keys;
-    char key[512];
+    char key[1024];
     if (scope_root() != WN_OK) return -WN_OOM;
     if (parent < 0 || parent >= n_scopes) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
-    snprintf(key, sizeof key, "%d/%s/%s", parent, name, type);
+    size_t length = strlen(name), type_length = strlen(type);
+    if (length > 480 || type_length > 480)
+        return -wn__fail(WN_VALUE, "scope: a name of %zu and a type of %zu letters; each may have 480", length,
+                         type_length);
+    snprintf(key, sizeof key, "%d/%d/%zu/%.480s/%.480s", parent, variant, length, name, type);
     struct word *s = words_find(&keys, key);
     if (s == NULL) return -WN_OOM;
     if (s->id < 0) {

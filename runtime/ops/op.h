@@ -15,7 +15,16 @@ enum wn_op {
     WN_OP_COUNT
 };
 
-enum wn_op_flag { WN_LEAF = 1, WN_RANDOM = 2, WN_EFFECT = 4, WN_ALIAS = 8, WN_INPLACE = 16, WN_INDEX = 32 };
+enum wn_op_flag {
+    WN_LEAF = 1,
+    WN_RANDOM = 2,
+    WN_EFFECT = 4,
+    WN_ALIAS = 8,
+    WN_INPLACE = 16,
+    WN_INDEX = 32,
+    WN_OFFSET = 64
+};
+#define WN_OFFSET_AT 1 /* which of attrs.i is the offset of an op with the flag OFFSET */
 
 /* ---- rules --------------------------------------------------------------------------------------- */
 
@@ -69,6 +78,10 @@ const char *wn__op_name(int32_t op);
 int32_t wn__op_flags(int32_t op);
 /* Whether an application takes a number: a creation that draws always, dropping something only with a probability. */
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs);
+static inline int32_t wn__op_has_offset(int32_t op)
+{
+    return (wn__op_flags(op) & WN_OFFSET) != 0;
+}
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */

@@ -16,7 +16,8 @@ enum {
     EFFECT = WN_EFFECT,
     ALIAS = WN_ALIAS,
     INPLACE = WN_INPLACE,
-    INDEX = WN_INDEX
+    INDEX = WN_INDEX,
+    OFFSET = WN_OFFSET
 };
 
 static const struct {

@@ -154,8 +154,9 @@ const char *wn__cost_key(const struct wn_desc *d)
     char number[24];
     t.at = 0;
     put(&t, wn__op_name(d->op));
+    struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* where a slice begins costs nothing */
     for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
-        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)d->attrs.i[i]);
+        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)attrs.i[i]);
         put(&t, number);
     }
     put(&t, d->attrs.n > 0 && d->n_in > 0 ? "] " : " ");

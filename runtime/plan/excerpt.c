@@ -139,6 +139,7 @@ static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
                              .forward_of = -1,
                              .slot = -1,
                              .random = -1,
+                             .offset = -1,
                              .absorbed_by = -1,
                              .cell = {-1, -1, -1},
                              .type = number,

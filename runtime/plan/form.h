@@ -19,6 +19,7 @@ struct wn__pnode {
     int32_t root;                   /* whose forward or backward this belongs to */
     int32_t forward_of;             /* backward: the forward node whose rule emitted it; else -1 */
     int32_t leaf, slot, random;     /* random: slot of its numbers, or -1 */
+    int32_t offset;                 /* slot of its offset, which attrs then hold as 0; or -1: it stands in attrs */
     int32_t result;                 /* result slot, or -1 */
     int32_t scope, region, line, unit;
     int32_t block;
@@ -62,7 +63,7 @@ struct wn__form {
     int32_t n_cells;
     struct wn__pslab *slab;
     int32_t n_slabs;
-    int32_t n_given, n_scalars, n_random, n_results, n_roots, n_updates;
+    int32_t n_given, n_scalars, n_random, n_offsets, n_results, n_roots, n_updates;
     int32_t *region_parent; /* (n_regions), of local number i + 1; 0: none */
     int32_t n_regions;
     int32_t

@@ -192,10 +192,11 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* What a frontier may depend on: key2, what people said of values and regions, and what they allowed. */
+/* What a frontier may depend on: key2, what people said of values and regions, how these nest, and what they allowed. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
-    *n = f->key2_bytes + (4 * (int64_t)f->n + 1) * (int64_t)sizeof(int32_t);
+    int64_t nests = f->n_regions * (int64_t)sizeof(int32_t);
+    *n = f->key2_bytes + (4 * (int64_t)f->n + 1) * (int64_t)sizeof(int32_t) + nests;
     *out = wn__alloc(*n + 1);
     if (*out == NULL) return WN_OOM;
     memcpy(*out, f->key2, (size_t)f->key2_bytes);
@@ -205,6 +206,7 @@ static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
         memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
     }
     memcpy(*out + *n - sizeof f->allowed, &f->allowed, sizeof f->allowed);
+    if (nests > 0) memcpy(*out + *n - (int64_t)sizeof f->allowed - nests, f->region_parent, (size_t)nests);
     return WN_OK;
 }
 

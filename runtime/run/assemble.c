@@ -74,6 +74,7 @@ static struct wn__pnode *put_node(struct assembly *a, int32_t op, int32_t phase,
                             .forward_of = -1,
                             .slot = -1,
                             .random = -1,
+                            .offset = -1,
                             .absorbed_by = -1,
                             .result = -1,
                             .cell = {-1, -1, -1},
@@ -116,15 +117,23 @@ static int32_t is_root(const struct wn_program *p, const struct wn_node *n)
     return 0;
 }
 
-static int32_t find_random(const struct assembly *a, const struct wn_node *n)
+/* The slot of a backward node's random numbers: that of the forward node it was emitted for. Equal numbers alone would
+ * not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
+static int32_t random_of(struct assembly *a, const struct wn_node *n)
 {
-    for (int64_t i = 0, k = 0; i < a->p->walk.count; i++) {
-        const struct wn_node *m = a->p->walk.nodes[i];
-        if (!wn__op_draws(m->op, &m->attrs) || wn__node_is_leaf(m)) continue;
-        if (m->seed == n->seed && m->counter == n->counter) return (int32_t)k;
-        k++;
-    }
-    return -1;
+    if (n->phase == WN_PHASE_FORWARD) return a->f->n_random++;
+    return n->forward_of == NULL ? -1 : a->f->node[n->forward_of->local].random;
+}
+
+/* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The form keeps no
+ * offset of this recording, so that no decision can depend on it. */
+static void put_offset(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)
+{
+    if (!wn__op_has_offset(n->op)) return;
+    const struct wn_node *like = n->phase == WN_PHASE_FORWARD ? n : n->forward_of;
+    if (like == NULL || !wn__op_has_offset(like->op) || like->attrs.i[WN_OFFSET_AT] != n->attrs.i[WN_OFFSET_AT]) return;
+    q->offset = like == n ? a->f->n_offsets++ : a->f->node[like->local].offset;
+    if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
 }
 
 static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
@@ -149,7 +158,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     }
     int32_t n_in = n->custom != NULL ? 1 : n->n_in; /* the others are for its gradient */
     for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
-    if (wn__op_draws(n->op, &n->attrs)) q->random = n->phase == WN_PHASE_FORWARD ? f->n_random++ : find_random(a, n);
+    if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
+    put_offset(a, q, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {
         q->result = f->n_results;
@@ -385,8 +395,9 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__pnode *q = &f->node[i];
-        const int32_t v[] = {q->op,         q->phase,    q->root,        q->leaf,        q->slot + 1,    q->random + 1,
-                             q->result + 1, q->is_given, q->cell[0] + 1, q->cell[1] + 1, q->cell[2] + 1, q->n_in};
+        const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
+                             q->random + 1,  q->result + 1, q->is_given,  q->cell[0] + 1, q->cell[1] + 1,
+                             q->cell[2] + 1, q->n_in,       q->offset + 1};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__form_in(f, i, k));
         wn__bytes_type(&b, &q->type);

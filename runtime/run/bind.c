@@ -42,6 +42,34 @@ static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__
         wn__node_ref(n);
     }
     if (q->random >= 0) p->random[q->random] = (struct wn__numbers){n->seed, n->counter};
+    if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];
+}
+
+/* Takes the lines of this recording where they are not those of the one that the form was made of. */
+static int32_t bind_lines(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    int64_t i = 0;
+    while (i < p->walk.count && p->walk.nodes[i]->line == f->recorded[f->walk_node[i]].line) i++;
+    if (i == p->walk.count) return WN_OK;
+    p->line = wn__alloc((f->n + 1) * (int64_t)sizeof *p->line);
+    if (p->line == NULL) return WN_OOM;
+    for (i = 0; i < p->walk.count; i++) p->line[f->walk_node[i]] = p->walk.nodes[i]->line;
+    for (int32_t k = 0; k < f->n; k++)
+        if (f->node[k].phase == WN_PHASE_BACKWARD && f->node[k].forward_of >= 0)
+            p->line[k] = p->line[f->node[k].forward_of];
+    return WN_OK;
+}
+
+int32_t wn__program_line(const struct wn_program *p, int32_t node)
+{
+    return p->line != NULL ? p->line[node] : p->form->node[node].line;
+}
+
+void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs)
+{
+    int32_t slot = p->form->recorded[node].offset;
+    if (slot >= 0) attrs->i[WN_OFFSET_AT] = p->offset[slot];
 }
 
 /* Optimizer numbers get nodes of their own, so that they are bound like any other. */
@@ -64,8 +92,10 @@ int32_t wn__program_bind(struct wn_program *p)
     p->cell = wn__alloc((f->n_cells + 1) * (int64_t)sizeof *p->cell);
     p->slab = wn__alloc((f->n_slabs + 1) * (int64_t)sizeof *p->slab);
     p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
-    if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random) return WN_OOM;
+    p->offset = wn__alloc((f->n_offsets + 1) * (int64_t)sizeof *p->offset);
+    if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
     for (int64_t i = 0; i < p->walk.count; i++) bind_node(p, p->walk.nodes[i], &f->recorded[f->walk_node[i]]);
+    WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));
     p->first_number = p->random[0].counter;

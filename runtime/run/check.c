@@ -132,13 +132,13 @@ static int32_t replay_differs(const struct wn__check *c, const struct wn__instr 
 {
     const struct wn__pnode *q = &c->p->form->node[n->node];
     const char *path = wn__scope_get(q->scope)->path;
+    int32_t line = wn__program_line(c->p, n->node);
     return wn__fail(
         WN_ILLEGAL,
         "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
         "value that was dropped%s%s",
         wn__form_op_text(c->p->form, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
-        c->issued[n->node], c->p->schedule->node_copies[n->node], q->line ? "; recorded at " : "",
-        wn__line_text(q->line));
+        c->issued[n->node], c->p->schedule->node_copies[n->node], line ? "; recorded at " : "", wn__line_text(line));
 }
 
 int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)

@@ -322,8 +322,9 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__form_unref(p->form);
-    void *own[] = {p->root,      p->target,   p->update, p->update_cell,  p->hyper,      p->root_end,
-                   p->read_cell, p->given,    p->scalar, p->result,       p->cell,       p->slab,
-                   p->random,    p->key.data, p->trace,  p->step_seconds, p->walk.nodes, p};
+    void *own[] = {p->root,         p->target,     p->update, p->update_cell, p->hyper,
+                   p->root_end,     p->read_cell,  p->given,  p->scalar,      p->result,
+                   p->cell,         p->slab,       p->random, p->key.data,    p->trace,
+                   p->step_seconds, p->walk.nodes, p->offset, p->line,        p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

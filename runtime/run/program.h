@@ -36,6 +36,8 @@ struct wn_program {
     struct wn_cell **cell;  /* (form->n_cells) counted */
     struct wn__slab **slab; /* (form->n_slabs) counted; bound when it runs */
     struct wn__numbers *random;
+    int64_t *offset;              /* (form->n_offsets) in elements along the dim */
+    int32_t *line;                /* (form->n) lines of this recording; NULL: those of the form */
     uint64_t first_number, taken; /* numbers the recording took: a rerun takes as many */
     struct wn__bytes key;
     uint64_t as_new;             /* hash of the key, when it says that no gradient has a place yet; else 0 */
@@ -55,6 +57,9 @@ int32_t wn__program_assemble(struct wn_program *p);
 /* bind.c: fills the bindings from the walk, by the form. */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);
+/* The line by which this recording knows a node of the form, and its attributes with this run's offset put in. */
+int32_t wn__program_line(const struct wn_program *p, int32_t node);
+void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs);
 /* run.c */
 int32_t wn__program_run(struct wn_program *p, int32_t rerun);
 #endif

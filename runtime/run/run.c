@@ -182,6 +182,11 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
         buffers.seed = p->random[q->random].seed;
         buffers.counter = p->random[q->random].counter + shift;
     }
+    if (n->what == WN_DO_RUN && q->offset >= 0) {
+        room.desc = *desc;
+        wn__program_attrs(p, n->node, &room.desc.attrs);
+        desc = &room.desc;
+    }
     if (desc->op == WN_OP_ASSIGN && in[0] == cell[0]) return WN_OK; /* a gradient made in its cell is there already */
     return d->launch(d, n->kernel, desc, &buffers);
 }

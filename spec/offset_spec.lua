@@ -1,0 +1,179 @@
+-- Offsets of narrow (x[i], select, split, chunk) are bound at run: a loop over slices plans once, every step has
+-- the numbers of its own slice, and no decision knows where a slice begins.
+local helper = require 'spec.helper'
+local binding = require 'wane.ffi'
+local wane = helper.wane
+local nn, optim = wane.nn, wane.optim
+local C = binding.C
+
+local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+
+local function plans()
+    return tonumber(C.wn_debug_get('plans_made'))
+end
+
+-- Equal numbers, and none that is not a number.
+local function same(wanted, got)
+    assert.equal(#wanted, #got)
+    for k, v in ipairs(wanted) do
+        if type(v) == 'table' then same(v, got[k]) else assert(v == got[k], ('%s, not %s'):format(got[k], v)) end
+    end
+end
+
+-- Positions first .. first + length - 1 of a dim by indices, which are data.
+local function picked(x, dim, first, length)
+    local ids = {}
+    for k = 1, length do ids[k] = first + k - 2 end
+    return x:index_select(dim, wane.tensor(ids, { dtype = 'i32' }))
+end
+
+-- How a slice of `length` positions is written: function(x, dim, first, length).
+local ways = {
+    narrow = function(x, dim, first, length) return x:narrow(dim, first, length) end,
+    ['narrow from the end'] = function(x, dim, first, length) return x:narrow(dim, first - x:size(dim) - 1, length) end,
+    select = function(x, dim, first, length)
+        local list = {}
+        for k = 1, length do list[k] = x:select(dim, first + k - 1) end
+        return wane.stack(list, dim)
+    end,
+    ['narrow of a narrow'] = function(x, dim, first, length)
+        return x:narrow(dim, first, x:size(dim) - first + 1):narrow(dim, 1, length)
+    end,
+    split = function(x, dim, first, length)
+        local rest = x:size(dim) - first - length + 1
+        local _, middle = x:split({ first - 1, length, rest }, dim)
+        return middle
+    end,
+}
+local plans_of = { ['narrow of a narrow'] = 'a length of its own at each step', split = 'lengths of its own' }
+
+-- What is cut: function(held, parameter) -> a value of shape (6, 5, 4) whose gradient reaches the parameter.
+local sources = {
+    ['an input'] = function(x) return x end,
+    ['a parameter'] = function(_, w) return w end,
+    ['a computed value'] = function(x, w) return (x * w):tanh() end,
+}
+
+describe('a slice', function()
+    -- Loss and gradient of a step that reads positions first .. first + length - 1 of a dim twice.
+    local function step(cut, source, x, w, dim, first, length, how)
+        local function loss()
+            local part = cut(source(x, w), dim, first, length)
+            local beside = cut(w, dim, first, length)
+            return (part * beside):gelu():mean() + part:sum() * 0.1
+        end
+        binding.check(C.wn_cell_drop_grad(w.id))
+        local y = how == 'region' and wane.checkpoint(loss) or loss()
+        y:backward { policy = how ~= 'region' and how or nil, again = true }
+        local out = { y:item(), w.grad:totable() }
+        return out
+    end
+
+    for way, cut in pairs(ways) do
+        it(('by %s has the numbers of its own position, whatever was planned before'):format(way), function()
+            wane.manual_seed(5)
+            local x = wane.eval(wane.randn(6, 5, 4))
+            local w = nn.Parameter(wane.randn(6, 5, 4))
+            for name, source in pairs(sources) do
+                for dim = 1, LONG and 3 or 2 do
+                    for _, how in ipairs { 'save_all', 'recompute_all', 'region' } do
+                        local before
+                        for first = 1, x:size(dim) - 1 do
+                            local wanted = step(picked, source, x, w, dim, first, 2, 'save_all')
+                            local start = plans()
+                            same(wanted, step(cut, source, x, w, dim, first, 2, how))
+                            if before and not plans_of[way] then
+                                assert(plans() == start, ('%s of dim %d under %s plans again'):format(name, dim, how))
+                            end
+                            before = true
+                        end
+                    end
+                end
+            end
+        end)
+    end
+
+    it('of data and labels in a loop of an optimizer plans no step again, and trains as tensors made for it do',
+        function()
+            local data, labels = wane.eval(wane.randn(40, 8)), wane.eval(wane.randn(40, 3))
+            local function train(batch)
+                wane.manual_seed(9)
+                local m = nn.Sequential { nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3) }
+                local o, made = optim.Adam(m:parameters(), { lr = 1e-2 }), nil
+                for i = 0, 9 do
+                    local x, y = batch(data, i), batch(labels, i)
+                    o:step(nn.mse_loss(m(x), y))
+                    if i == 1 then made = plans() end
+                end
+                return { m[1].weight:totable(), m[4].bias:totable() }, plans() - made
+            end
+            local wanted = train(function(t, i) return wane.eval(picked(t, 1, 4 * i + 1, 4)) end)
+            local got, again = train(function(t, i) return t:narrow(1, 4 * i + 1, 4) end)
+            same(wanted, got)
+            assert.equal(0, again)
+            assert.equal(0, select(2, train(function(t, i) return t[i + 1]:reshape(1, -1) end)))
+        end)
+
+    it('and another of the same value stay two, however their offsets agree in a step', function()
+        local x, w = wane.eval(wane.arange(0, 8)), nn.Parameter(wane.ones(8))
+        for _, at in ipairs { { 1, 1 }, { 1, 5 }, { 5, 1 }, { 3, 4 } } do
+            binding.check(C.wn_cell_drop_grad(w.id))
+            local a, b = (x * w):narrow(1, at[1], 4), (x * w):narrow(1, at[2], 4)
+            ;(a * 1 + b * 10):sum():backward()
+            local g = w.grad:totable()
+            for k = 1, 8 do
+                local wanted = (k >= at[1] and k < at[1] + 4 and 1 or 0) + (k >= at[2] and k < at[2] + 4 and 10 or 0)
+                assert.equal((k - 1) * wanted, g[k])
+            end
+        end
+    end)
+
+    it('takes the bytes it was planned to take, wherever it begins', function()
+        local m, x = nn.Linear(8, 8), wane.eval(wane.randn(32, 8))
+        local reserved
+        for _, first in ipairs { 1, 3, 17, 25 } do
+            local r = wane.measure(function() return (m(x:narrow(1, first, 8)):gelu() ^ 2):sum() end, { steps = 1 })
+            assert(r.exact)
+            assert.equal(reserved or r.reserved, r.reserved)
+            reserved = r.reserved
+        end
+    end)
+
+    it('is refused where it leaves the dim, at every step anew', function()
+        local x = wane.eval(wane.randn(8, 2))
+        for first = 1, 6 do wane.eval(x:narrow(1, first, 3):sum()) end
+        for _, first in ipairs { 0, 7, 9, -2, 1.5, 0 / 0 } do
+            assert.has_error(function() return x:narrow(1, first, 3) end)
+        end
+        assert.has_error(function() return x[9] end)
+    end)
+
+    it('says its own position to those who look at a plan', function()
+        local x, w = wane.eval(wane.randn(8, 2)), nn.Parameter(wane.ones(3, 2))
+        for first = 1, 6 do
+            local p = wane.plan(function() return (x:narrow(1, first, 3) * w):sum() end)
+            local found
+            for _, node in ipairs(p.program:graph()) do found = found or node.op == 'narrow' and node.ints[2] end
+            assert.equal(first - 1, found)
+        end
+    end)
+
+    it('of a captured number is refused by wane.compile where the two recordings differ, and passes where they do not',
+        function()
+            local x, w, first = wane.eval(wane.randn(8, 2)), nn.Parameter(wane.ones(3, 2)), 1
+            local o = optim.SGD({ w }, { lr = 0.1 })
+            local moving = wane.compile(function(v)
+                first = first + 1
+                return o:step((v:narrow(1, first, 3) * w):sum())
+            end)
+            moving(x)
+            local ok, why = pcall(moving, x)
+            assert(not ok)
+            assert(tostring(why):find('a slice .* began at position 2 at the first call and at 3 at the second; pass '
+                .. 'the slice itself as an argument'), tostring(why))
+            local still = wane.compile(function(v) return (v:narrow(1, 2, 3) * w):sum() end)
+            for _ = 1, 4 do
+                same({ still(x):item() }, { (x:narrow(1, 2, 3) * w):sum():item() })
+            end
+        end)
+end)
