@@ -345,6 +345,7 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
+    else if (strcmp(option, "no_locks") == 0) wn__lock_denied = value != 0;
     else if (strcmp(option, "fail_offload") == 0) wn__depot_fault[WN_WAY_OUT] = (int32_t)value;
     else if (strcmp(option, "fail_fetch") == 0) wn__depot_fault[WN_WAY_IN] = (int32_t)value;
     else if (strcmp(option, "disk_full") == 0) wn__depot_full = value != 0;
@@ -355,7 +356,7 @@ int32_t wn_debug(const char *option, int64_t value)
         return wn__fail(
             WN_VALUE,
             "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, fail_alloc, "
-            "fail_write, unnamed_files, fail_offload, fail_fetch, disk_full, move_delay, forget_plans",
+            "fail_write, unnamed_files, no_locks, fail_offload, fail_fetch, disk_full, move_delay, forget_plans",
             option);
     return WN_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "graph/graph.h"
 #include "io/file.h"
+#include "io/lock.h"
 #include "plan/cache.h"
 #include "plan/rewrite.h"
 #include "run/check.h"

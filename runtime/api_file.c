@@ -224,6 +224,28 @@ int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, 
     return code;
 }
 
+/* ---- locks ------------------------------------------------------------------------------------------------------ */
+
+int32_t wn_lock(const char *path, int32_t *is_kept)
+{
+    struct wn__lock *k = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__lock_take(path, &k);
+    if (code != WN_OK) return -code;
+    *is_kept = k->is_kept;
+    int32_t id = wn__handle_new(WN_HANDLE_LOCK, k);
+    if (id < 0) wn__lock_free(k);
+    return id;
+}
+
+int32_t wn_lock_close(int32_t lock)
+{
+    if (wn__handle_kind(lock) != WN_HANDLE_LOCK) return WN_OK;
+    wn__lock_release(wn__handle_get(lock, WN_HANDLE_LOCK));
+    wn__handle_release(lock);
+    return WN_OK;
+}
+
 int32_t wn_file_close(int32_t file)
 {
     if (wn__handle_kind(file) != WN_HANDLE_FILE) return WN_OK;

@@ -143,6 +143,10 @@ WN_API int32_t wn_file_load(int32_t file, int32_t n, const int32_t *cells, const
 /* WN_IO when a pipe, socket, device or folder has this name, which what writes and reads texts refuses too. */
 WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
+/* The right to write a file, by PATH.lock beside it: until wn_lock_close, or until this process ends, however it ends. A
+ * handle, or -(status): WN_IO says which process has it and since when. is_kept 0: that file system has no locks. */
+WN_API int32_t wn_lock(const char *path, int32_t *is_kept);
+WN_API int32_t wn_lock_close(int32_t lock);
 
 /* ---- where recording stands ------------------------------------------------------------------------------ */
 /* Interned; 0 is the root. Scopes of one path that differ in `variant` are different scopes: by it a caller keeps apart

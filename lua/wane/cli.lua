@@ -24,7 +24,7 @@ usage: wane run script.lua [arguments]      runs a script with Wane on its path
             --policy sqrt  --budget 2GiB  --steps 5  --warmup 1  --fused  --NAME VALUE
        wane sweep script.lua [options]      that under every combination of values, a process each
             --policy save_all,sqrt,'segments(4)'  --budget 1GiB,2GiB  --NAME V1,V2  --order NAME,policy
-            --out runs/a.jsonl  --resume  --report a.html  --csv a.csv  --svg a.svg
+            --out runs/a.jsonl  --resume  --retry-failed  --report a.html  --csv a.csv  --svg a.svg
             --repeats 3  --warmup 1  --limit SECONDS  --fused  --verbose  --title TEXT
        wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
        wane version                         devices, threads, libraries]]
@@ -233,8 +233,9 @@ function commands.measure(args)
     return 0
 end
 
-local sweep_options = { policy = true, budget = true, out = true, resume = true, report = true, csv = true, svg = true,
-    repeats = true, warmup = true, limit = true, fused = true, verbose = true, order = true, title = true }
+local sweep_options = { policy = true, budget = true, out = true, resume = true, ['retry-failed'] = true,
+    report = true, csv = true, svg = true, repeats = true, warmup = true, limit = true, fused = true, verbose = true,
+    order = true, title = true }
 
 -- The script's grid with the axes of the command line in place of its own.
 local function grid_of(t, options)
@@ -256,14 +257,27 @@ local function grid_of(t, options)
     return grid
 end
 
+-- The exit code of a sweep; what failed is told on the error stream too, where no file takes it.
+local function sweep_code(sweep, out)
+    local failed = sweep:failed()
+    if #failed > 0 then
+        io.stderr:write(('wane sweep: %d of %d points failed%s\n'):format(#failed, #sweep.points,
+            out and '; --retry-failed runs them again' or ''))
+    end
+    return #failed == 0 and #sweep:measured() > 0 and 0 or 1
+end
+
 function commands.sweep(args)
-    local given = parse(args, { resume = true, fused = true, verbose = true })
+    local given = parse(args, { resume = true, ['retry-failed'] = true, fused = true, verbose = true })
     local options = given.options
     local t = describe(given, 'sweep')
     check_names(options, sweep_options, t)
-    if options.resume and not options.out then misuse '--resume: give the file to go on with, --out' end
+    for _, name in ipairs { 'resume', 'retry-failed' } do
+        if options[name] and not options.out then misuse('--%s: give the file to go on with, --out', name) end
+    end
     local is_made, sweep = pcall(require('wane').sweep, {
         build = t.build, defaults = t.defaults, grid = grid_of(t, options), out = options.out, resume = options.resume,
+        retry_failed = options['retry-failed'],
         order = options.order and split(options.order) or t.order, repeats = number_of(options, 'repeats'),
         warmup = number_of(options, 'warmup'), limit = number_of(options, 'limit'), fused = options.fused,
         verbose = options.verbose, title = options.title or given.positional[1]:match '([^/]+)%.lua$',
@@ -276,7 +290,7 @@ function commands.sweep(args)
         if output[2] then print('wrote ' .. sweep[output[1]](sweep, output[2])) end
     end
     if not fine then error(why, 0) end
-    return #sweep:measured() > 0 and 0 or 1
+    return sweep_code(sweep, options.out)
 end
 
 function commands.new(args)

@@ -2,7 +2,8 @@
 --
 -- Each point is measured in a process of its own (the script, started again: sweep/process.lua), so one that crashes,
 -- runs out of memory or takes too long is a row like any other; at a prompt, and with isolate = false, in this one.
--- Invariants: a point's row is written whole when the point ends, and never twice; points of one group (equal but for
+-- Invariants: a point's row is written whole when the point ends, and never twice, by the one process that holds the
+-- file's lock; points of one group (equal but for
 -- the policy) have the same bits of gradients and loss, and predicted bytes are measured bytes, or :run() raises.
 -- @module wane.sweep
 local binding = require 'wane.ffi'
@@ -31,7 +32,7 @@ Sweep.__index = Sweep
 
 -- ---- making one -----------------------------------------------------------------------------------------------------
 local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
-    'isolate', 'verbose', 'title' }
+    'isolate', 'verbose', 'title', 'retry_failed' }
 
 local function whole(t, name, default, least)
     local n = t[name] == nil and default or t[name]
@@ -53,6 +54,12 @@ local function check(t)
     end
     if t.resume and t.resume ~= true and t.resume ~= 'force' then
         raise(nil, 'value', "wane.sweep: resume must be true, false or 'force', got %s", errors.describe(t.resume))
+    end
+    if t.retry_failed ~= nil and type(t.retry_failed) ~= 'boolean' then
+        raise(nil, 'value', 'wane.sweep: retry_failed must be true or false, got %s', errors.describe(t.retry_failed))
+    end
+    if t.retry_failed and not t.out then
+        raise(nil, 'value', 'wane.sweep: retry_failed needs the file whose failed points run again; give out =')
     end
     if t.resume and not t.out then
         raise(nil, 'value', 'wane.sweep: resume needs the file to go on with; give out =')
@@ -89,7 +96,8 @@ end
 -- trains); `grid` { key = { values }, policy = { policies }, budget = { bytes } }, every key but these two in p;
 -- `order` of the keys, the last fastest (by name); `defaults` for p; `repeats` = 3 measured steps after `warmup` = 1;
 -- `fused` = false, whether opt:step(loss) is measured; `seed` = 0; `out` a file for rows (JSON lines), `resume` true or
--- 'force' (points that have a row there, failed ones too, are not run again); `limit` seconds a point; `isolate` =
+-- 'force' (points that have a row there, failed ones too, are not run again), `retry_failed` = false (only points
+-- whose row says failed run, and the new row takes its place; implies resume); `limit` seconds a point; `isolate` =
 -- true, whether a point gets a process of its own; `verbose` = false; `title` of reports
 -- @return Sweep
 function sweep.sweep(t)
@@ -100,7 +108,8 @@ function sweep.sweep(t)
     local settings = { build = t.build, fused = t.fused == true, limit = t.limit, seed = whole(t, 'seed', 0, 0),
         repeats = whole(t, 'repeats', 3, 1), warmup = whole(t, 'warmup', 1, 0) }
     settings.script = script_of(t, settings)
-    local self = setmetatable({ settings = settings, out = t.out, resume = t.resume, verbose = t.verbose,
+    local self = setmetatable({ settings = settings, out = t.out,
+        resume = t.resume or t.retry_failed, retry_failed = t.retry_failed, verbose = t.verbose,
         isolate = t.isolate, title = t.title or 'A sweep', found = {} }, Sweep)
     self.points, self.axes = grid.points(t.grid, t.order, t.defaults)
     local keys = {}
@@ -138,10 +147,7 @@ end
 
 local function open(self)
     local rows, torn = store.read(self.out)
-    if rows == nil or (#rows == 0 and torn == 0) then
-        system.make_folders(self.out)
-        return
-    end
+    if rows == nil or (#rows == 0 and torn == 0) then return end
     if not self.resume then
         raise(nil, 'value', 'wane.sweep: %s is there already, with %d rows; resume = true (--resume) goes on with '
             .. 'it, else remove it or name another', self.out, #rows)
@@ -152,6 +158,16 @@ local function open(self)
         store.cut(self.out, torn)
     end
     take(self, rows)
+end
+
+-- The lock of the file; what the file says is true as long as it is held.
+local function lock(self)
+    system.make_folders(self.out)
+    local held = store.lock(self.out)
+    if not held then
+        say('the file system of %s has no locks: nothing keeps another process from writing the same rows', self.out)
+    end
+    return held
 end
 
 -- ---- running ------------------------------------------------------------------------------------------------------
@@ -173,15 +189,26 @@ local function is_isolated(self, role)
 end
 
 -- One row in this process; nil when an interrupt ended it.
-local function run_here(self, q, path)
+local function run_here(self, q)
     local fine, row = pcall(point.run, self.settings, q)
     memory.trim()
-    if fine then
-        store.append(path, row)
-        return row
-    end
+    if fine then return row end
     if errors.is(row) and row.code == 'interrupt' then return nil end
     error(row, 0)
+end
+
+-- Keeps the row of a point that came to its end; one of an earlier try gives way to it.
+local function keep(self, q, row)
+    if self.out then
+        if self.found[q.key] then store.supersede(self.out, row) else store.append(self.out, row) end
+    end
+    self.found[q.key] = row
+end
+
+local function is_due(self, q)
+    local row = self.found[q.key]
+    if self.retry_failed then return row ~= nil and row.status == 'failed' end
+    return row == nil
 end
 
 local function words_of(q, row)
@@ -189,28 +216,27 @@ local function words_of(q, row)
     return ('%s: peak %s, %.4g s'):format(q.label, require('wane.bytes').text(row.peak), row.seconds)
 end
 
--- Runs what is missing; returns whether an interrupt stopped it.
-local function run_missing(self, path, is_isolated_)
+-- Runs what is due; returns whether an interrupt stopped it.
+local function run_due(self, is_isolated_)
     local todo = {}
     for _, q in ipairs(self.points) do
-        if not self.found[q.key] then todo[#todo + 1] = q end
+        if is_due(self, q) then todo[#todo + 1] = q end
     end
     local bar = progress.new(#todo, self.verbose)
     for _, q in ipairs(todo) do
         bar:at(q.label)
         local row
         if is_isolated_ then
-            row = process.run(self.settings, q, { call = calls, point = q.number, grid = self.fingerprint, out = path },
+            row = process.run(self.settings, q, { call = calls, point = q.number, grid = self.fingerprint },
                 function() bar:at(q.label) end)
         else
-            row = run_here(self, q, path)
+            row = run_here(self, q)
         end
+        if row then keep(self, q, row) end
         if row == nil or C.wn_interrupted() ~= 0 then
-            if row then self.found[q.key] = row end
             bar:finish()
             return true
         end
-        self.found[q.key] = row
         bar:done(words_of(q, row))
     end
     bar:finish()
@@ -255,23 +281,26 @@ local function serve(self, role)
     return true
 end
 
---- Runs every point that has no row yet, in order. Points that fail are rows with status = 'failed'.
+--- Runs every point that has no row yet, in order. Points that fail are rows with status = 'failed'. Until it returns,
+-- this process alone writes the file.
 -- @return the sweep
--- Errors: 'interrupt' after ^C, with the rows kept; 'value' for a file that is in the way, and at the end for points of
--- one group whose bits differ, or whose bytes are not the predicted ones.
+-- Errors: 'interrupt' after ^C, with the rows kept; 'io' when another process writes the file; 'value' for a file that
+-- is in the way, and at the end for points of one group whose bits differ, or whose bytes are not the predicted ones.
 function Sweep:run()
     calls = calls + 1
     local role = process.role()
     if role and serve(self, role) then return self end
-    if self.out then open(self) end
-    local path = self.out or os.tmpname()
     local alone = is_isolated(self, role)
     if self.settings.limit and not alone then
         raise(nil, 'value', 'wane.sweep: limit = ends a point from outside, so points need processes of their own; '
             .. 'they have none at a prompt or with isolate = false')
     end
-    local fine, stopped = pcall(listening, function() return run_missing(self, path, alone) end)
-    if not self.out then os.remove(path) end
+    local held = self.out and lock(self)
+    local fine, stopped = pcall(function()
+        if self.out then open(self) end
+        return listening(function() return run_due(self, alone) end)
+    end)
+    store.unlock(held)
     if not fine then error(stopped, 0) end
     if stopped then error(interrupted(self), 0) end
     local problems = self:problems()
@@ -342,6 +371,15 @@ function Sweep:problems()
         end
     end
     return out
+end
+
+--- Rows of points that failed.
+function Sweep:failed()
+    local rows = {}
+    for _, row in ipairs(self:rows()) do
+        if row.status ~= 'ok' then rows[#rows + 1] = row end
+    end
+    return rows
 end
 
 --- A number of a row by name: a field, a key of the point, or a kind of bytes ('activation').

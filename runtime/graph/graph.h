@@ -137,7 +137,8 @@ enum wn__handle_kind {
     WN_HANDLE_HYPER,
     WN_HANDLE_PROGRAM,
     WN_HANDLE_FILE,
-    WN_HANDLE_CHAIN
+    WN_HANDLE_CHAIN,
+    WN_HANDLE_LOCK
 };
 void wn__thread_own(void);                        /* the calling thread is the one that may use the library */
 int32_t wn__thread_check(void);                   /* WN_VALUE in any other */
@@ -150,6 +151,7 @@ void wn__handle_drain(void);         /* runs what was enqueued */
 int32_t wn__handle_value(int32_t id, struct wn_node **out);
 void wn__program_free(void *program); /* by run/ */
 void wn__file_free(void *file);       /* by io/ */
+void wn__lock_free(void *lock);       /* by io/ */
 void wn__chain_close(void *solution); /* by plan/ */
 
 /* ---- grad.c */

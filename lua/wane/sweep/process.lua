@@ -1,9 +1,10 @@
 --- Points in processes of their own: the script started again with the number of a point.
 --
 -- The child runs the same script up to the same call of :run() (told by its number among all such calls), measures the
--- one point, adds its row to the file, and ends there; nothing below that call runs in it. It is told apart by its
--- environment: WANE_SWEEP_POINT is "call:point:grid:parent", WANE_SWEEP_OUT the file. What it prints is kept as long
--- as it runs, and its end becomes the reason of a point that left no row.
+-- one point, writes its row to a file of its own, and ends there; nothing below that call runs in it. The parent, which
+-- holds the lock of the sweep's file, reads the row. A child is told apart by its environment: WANE_SWEEP_POINT is
+-- "call:point:grid:parent", WANE_SWEEP_OUT its file. What it prints is kept as long as it runs, and its end becomes the
+-- reason of a point that left no row.
 -- @module wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -100,31 +101,31 @@ local function wait(pid, limit, alive)
     end
 end
 
---- Runs a point in a process of its own; its row stands in the file then.
+--- Runs a point in a process of its own.
 -- @param settings of the sweep; `limit` seconds (optional)
 -- @param q the point
--- @param role { call =, point =, grid =, out = }
+-- @param role { call =, point =, grid = }
 -- @param alive called now and then
 -- @return row; nil when an interrupt ended it
 function process.run(settings, q, role, alive)
     local log = os.tmpname()
-    local before = store.size(role.out)
+    role.out = os.tmpname()
     local fine, result = pcall(function() return wait((start(role, log)), settings.limit, alive) end)
     local row
-    for _, written in ipairs(fine and store.read(role.out, before) or {}) do
+    for _, written in ipairs(fine and store.read(role.out) or {}) do
         if json.encode(written.point) == q.key then row = written end
     end
     if fine and row == nil and result ~= 'interrupt' then
         row = result == 'limit' and point.failed(settings, q, 'limit', ('longer than the limit of %g s')
             :format(settings.limit)) or reason(settings, q, result, log)
-        store.append(role.out, row)
     end
     os.remove(log)
+    os.remove(role.out)
     if not fine then error(result, 0) end
     return row
 end
 
---- The other side: runs the point this process was started for, adds its row, and ends the process.
+--- The other side: runs the point this process was started for, writes its row, and ends the process.
 -- @param settings of the sweep
 -- @param q the point
 -- @param role of process.role

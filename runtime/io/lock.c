@@ -1,0 +1,167 @@
+/* Locks of files: see lock.h. The lock file is removed by its holder only, while the lock is held; whoever opened it
+ * before and locks it then finds that it has no name any more, and starts again. */
+#include "lock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "../base/alloc.h"
+
+int32_t wn__lock_denied;
+
+/* Tries of a lock whose holder did not say who it is: it has just taken it, or it is being killed. */
+#define TRIES 100
+#define PAUSE 10000000 /* nanoseconds between two */
+
+static int32_t lock_fail(const struct wn__lock *k, const char *what)
+{
+    return wn__fail(WN_IO, "%s '%s': %s", what, k->path, strerror(errno));
+}
+
+/* PATH.lock, of the file behind links; of one that is not there yet, in its folder. */
+static int32_t find_path(const char *file, char *out)
+{
+    char real[PATH_MAX], folder[PATH_MAX];
+    if (strlen(file) >= PATH_MAX) return wn__fail(WN_IO, "locking: the path of %zu bytes is too long", strlen(file));
+    if (realpath(file, real) == NULL) {
+        const char *slash = strrchr(file, '/');
+        snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - file + 1),
+                 slash == NULL ? "." : file);
+        if (realpath(folder, real) == NULL) return wn__fail(WN_IO, "locking '%s': %s", file, strerror(errno));
+        size_t n = strlen(real);
+        const char *name = slash == NULL ? file : slash + 1;
+        if (n + strlen(name) + 2 >= sizeof real) return wn__fail(WN_IO, "locking '%s': the path is too long", file);
+        snprintf(real + n, sizeof real - n, "%s%s", strcmp(real, "/") == 0 ? "" : "/", name);
+    }
+    if (strlen(real) + sizeof ".lock" > PATH_MAX) return wn__fail(WN_IO, "locking '%s': the path is too long", file);
+    snprintf(out, PATH_MAX, "%.*s.lock", PATH_MAX - 8, real);
+    return WN_OK;
+}
+
+/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+
+struct holder {
+    long pid;
+    long long since; /* seconds of the epoch */
+    char host[65];
+};
+
+static void tell_holder(int fd)
+{
+    struct holder h = {(long)getpid(), (long long)time(NULL), "?"};
+    char text[128];
+    gethostname(h.host, sizeof h.host - 1);
+    int n = snprintf(text, sizeof text, "%ld %lld %s\n", h.pid, h.since, h.host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) return; /* a full disk: a holder without a name */
+}
+
+/* Whether the lock file names a process that may hold it: one that lives, or one of another machine. */
+static int32_t read_holder(int fd, struct holder *out)
+{
+    char text[128], host[65] = "?";
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    if (strchr(text, '\n') == NULL || sscanf(text, "%ld %lld %64s", &out->pid, &out->since, out->host) != 3) return 0;
+    gethostname(host, sizeof host - 1);
+    return strcmp(host, out->host) != 0 || kill((pid_t)out->pid, 0) == 0 || errno == EPERM;
+}
+
+static int32_t refuse(const char *file, const struct holder *h)
+{
+    char when[64];
+    struct tm local;
+    time_t since = (time_t)h->since;
+    if (h->pid == 0) return wn__fail(WN_IO, "'%s' is in use: another process holds its lock", file);
+    if (localtime_r(&since, &local) == NULL || strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local) == 0)
+        snprintf(when, sizeof when, "second %lld", h->since);
+    return wn__fail(WN_IO, "'%s' is in use: process %ld%s on %s has written it since %s; wait for it, or end it", file,
+                    h->pid, h->pid == (long)getpid() ? " (this one)" : "", h->host, when);
+}
+
+/* ---- taking and giving back ---------------------------------------------------------------------------------------- */
+
+/* Whether the locked file is still the one of that name. */
+static int32_t has_name(const struct wn__lock *k)
+{
+    struct stat own, named;
+    return fstat(k->fd, &own) == 0 && stat(k->path, &named) == 0 && own.st_dev == named.st_dev &&
+           own.st_ino == named.st_ino;
+}
+
+static int lock_now(int fd)
+{
+    if (!wn__lock_denied) return flock(fd, LOCK_EX | LOCK_NB);
+    errno = ENOLCK;
+    return -1;
+}
+
+enum { TAKEN, HELD, MOVED, WITHOUT, FAILED };
+
+static int32_t take_once(struct wn__lock *k, struct holder *h)
+{
+    k->fd = open(k->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (k->fd < 0) return FAILED;
+    if (lock_now(k->fd) == 0) {
+        if (has_name(k)) return TAKEN;
+    } else if (errno == EWOULDBLOCK) {
+        if (read_holder(k->fd, h)) return HELD;
+        h->pid = 0;
+    } else {
+        return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ? WITHOUT : FAILED;
+    }
+    close(k->fd);
+    k->fd = -1;
+    return MOVED;
+}
+
+int32_t wn__lock_take(const char *file, struct wn__lock **out)
+{
+    struct holder h = {0};
+    struct wn__lock *k = wn__alloc(sizeof *k);
+    if (k == NULL) return WN_OOM;
+    k->fd = -1;
+    k->is_kept = 1;
+    int32_t code = find_path(file, k->path), how = MOVED;
+    for (int32_t i = 0; code == WN_OK && how == MOVED && i < TRIES; i++) {
+        if (i > 0) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+        how = take_once(k, &h);
+    }
+    if (code != WN_OK) goto fail;
+    if (how == FAILED) {
+        code = lock_fail(k, "locking");
+        goto fail;
+    }
+    if (how == HELD || how == MOVED) {
+        code = refuse(file, &h);
+        goto fail;
+    }
+    if (how == TAKEN) tell_holder(k->fd);
+    k->is_kept = how == TAKEN;
+    *out = k;
+    return WN_OK;
+fail:
+    if (k->fd >= 0) close(k->fd);
+    wn__free(k);
+    return code;
+}
+
+void wn__lock_release(struct wn__lock *k)
+{
+    if (k->fd < 0) return;
+    unlink(k->path);
+    close(k->fd);
+    k->fd = -1;
+}
+
+void wn__lock_free(void *lock)
+{
+    wn__lock_release(lock);
+    wn__free(lock);
+}

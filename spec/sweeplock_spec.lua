@@ -1,0 +1,277 @@
+-- The lock of a sweep's file: one process writes it at a time, whatever is started, killed or read beside it; and
+-- points that failed: what the command line says of them, and how they run again.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local binding = require 'wane.ffi'
+local json = require 'wane.json'
+local store = require 'wane.sweep.store'
+
+local C = binding.C
+local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+local folder
+
+local function write(path, text)
+    local file = assert(io.open(path, 'wb'))
+    file:write(text)
+    file:close()
+    return path
+end
+
+local function read(path)
+    local file = io.open(path, 'rb')
+    if not file then return nil end
+    local text = file:read '*a'
+    file:close()
+    return text
+end
+
+-- A script that sweeps `count` points; `body` runs first in each.
+local function script(name, count, body)
+    return write(('%s/%s.lua'):format(folder, name), ([[
+local wane = require 'wane'
+local depths = {}
+for i = 1, %d do depths[i] = i end
+local s = wane.sweep { repeats = 1, warmup = 0, grid = { depth = depths }, out = '%s/%s.jsonl',
+    resume = arg[1] == 'resume', build = function(p)
+        %s
+        local x = wane.randn(4, 4 + p.depth):retain()
+        local w = wane.randn(4, 4 + p.depth, { requires_grad = true })
+        return function() return (x * w):sum() end
+    end }
+s:run()
+]]):format(count, folder, name, body or ''))
+end
+
+local function assert_once(path, count)
+    local seen, rows = {}, assert(store.read(path))
+    for _, row in ipairs(rows) do
+        local key = json.encode(row.point)
+        assert.is_nil(seen[key], key)
+        seen[key] = true
+    end
+    assert.equal(count, #rows)
+end
+
+local function lock(path)
+    local is_kept = binding.new('int32_t[1]', -1)
+    local id = C.wn_lock(path, is_kept)
+    return id, is_kept[0], id < 0 and binding.text(C.wn_message()) or nil
+end
+
+local function setup_folder()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute('mkdir -p ' .. folder) == 0)
+    assert.is_table(wane)
+end
+
+describe('the lock of a file', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('is one of the file, by whatever name; it says who holds it and since when', function()
+        local path = write(folder .. '/a', '')
+        assert(os.execute(('ln -s a %s/b; mkdir %s/c; ln -s ../a %s/c/d'):format(folder, folder, folder)) == 0)
+        local first, is_kept = lock(path)
+        assert.is_true(first >= 0 and is_kept == 1)
+        for _, name in ipairs { '/a', '/b', '/c/d', '/c/../a' } do
+            local id, _, why = lock(folder .. name)
+            assert.is_true(id < 0)
+            assert.matches(('is in use: process %d %%(this one%%) on [^ ]+ has written it since %%d+%%-%%d+%%-%%d+ '
+                .. '%%d+:%%d+:%%d+; wait for it, or end it'):format(C.wn_process()), why)
+        end
+        assert.equal(0, C.wn_lock_close(first))
+        assert.equal(0, C.wn_lock_close(first)) -- harmless
+        assert.is_nil(read(path .. '.lock'))
+        local second = lock(folder .. '/c/d')
+        assert.is_true(second >= 0)
+        assert.equal(0, C.wn_lock_close(second))
+    end)
+
+    it('is of a file that is not there yet, in any folder that is', function()
+        for _, name in ipairs { folder .. '/new', '/dev/shm/wane-lock-spec-' .. C.wn_process() } do
+            local id = lock(name)
+            assert.is_true(id >= 0)
+            assert.is_true(lock(name) < 0)
+            C.wn_lock_close(id)
+        end
+        local id, _, why = lock(folder .. '/nowhere/new')
+        assert.is_true(id < 0)
+        assert.matches('No such file', why)
+        assert.is_true(lock(folder .. '/' .. ('x'):rep(5000)) < 0)
+        assert.is_true(lock(folder .. '/' .. ('x'):rep(254)) < 0) -- the lock file's name would be too long
+    end)
+
+    it('means nothing when its file was left behind, whatever it holds', function()
+        for _, text in ipairs { '', '1', '999999999 1700000000 elsewhere\n', ('%d 1 here\n'):format(C.wn_process()),
+            ('\0'):rep(4096), 'x y z\n' } do
+            write(folder .. '/left.lock', text)
+            local id = lock(folder .. '/left')
+            assert.is_true(id >= 0, text)
+            C.wn_lock_close(id)
+        end
+    end)
+
+    it('is refused by name where its holder cannot be told', function()
+        local id = lock(folder .. '/unnamed')
+        write(folder .. '/unnamed.lock', '')
+        local other, _, why = lock(folder .. '/unnamed')
+        assert.is_true(other < 0)
+        assert.matches('is in use: another process holds its lock', why)
+        C.wn_lock_close(id)
+    end)
+
+    it('is not there on a file system without locks, which is told', function()
+        C.wn_debug('no_locks', 1)
+        local id, is_kept = lock(folder .. '/without')
+        local other = lock(folder .. '/without')
+        C.wn_debug('no_locks', 0)
+        assert.is_true(id >= 0 and other >= 0)
+        assert.equal(0, is_kept)
+        C.wn_lock_close(id)
+        C.wn_lock_close(other)
+        local path = script('nolocks', 1)
+        write(path, "require('wane.ffi').C.wn_debug('no_locks', 1)\n" .. read(path))
+        local text, code = helper.shell('build/wane run ' .. path)
+        assert.equal(0, code, text)
+        assert.matches('nolocks.jsonl has no locks: nothing keeps another process from writing the same rows', text)
+        assert_once(folder .. '/nolocks.jsonl', 1)
+    end)
+end)
+
+describe('a sweep that another process writes', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('is refused with that process and its time, and goes on when it is done; readers see whole rows', function()
+        local path, out = script('busy', 4, "os.execute 'sleep 0.15'"), folder .. '/busy.jsonl'
+        os.execute(('build/wane run %s >%s.said 2>&1 & echo $! >%s.pid'):format(path, path, path))
+        local pid
+        for _ = 1, 500 do
+            pid = (read(out .. '.lock') or ''):match '^(%d+) %d+ '
+            if pid then break end
+            os.execute 'sleep 0.01'
+        end
+        local text, code = helper.shell(('build/wane run %s resume'):format(path))
+        assert.equal(1, code)
+        assert.matches(('is in use: process %s on %%S+ has written it since %%d+%%-'):format(pid), text)
+        local most = 0
+        for _ = 1, 2000 do
+            local rows = store.read(out) or {}
+            assert.is_true(#rows >= most)
+            most = #rows
+            if most == 4 and not read(out .. '.lock') then break end
+            os.execute 'sleep 0.005'
+        end
+        assert.equal('', read(path .. '.said'))
+        assert_once(out, 4)
+        assert.equal(0, select(2, helper.shell(('build/wane run %s resume'):format(path))))
+        assert_once(out, 4)
+    end)
+
+    it('and was killed at any time: the next goes on at once, though its point\'s programs live on', function()
+        for turn = 1, LONG and 20 or 3 do
+            local name = 'killed' .. turn
+            local path, out = script(name, 3, "os.execute 'sleep 0.05; sleep 3 >/dev/null 2>&1 &'"),
+                ('%s/%s.jsonl'):format(folder, name)
+            local text = helper.shell(([[
+build/wane run %s >/dev/null 2>&1 & pid=$!; sleep 0.%02d; kill -9 $pid; wait $pid 2>/dev/null
+build/wane run %s resume; echo "code $?"]]):format(path, (turn * 37) % 60, path))
+            assert.matches('code 0\n$', text)
+            assert_once(out, 3)
+            assert.is_nil(read(out .. '.lock'))
+        end
+    end)
+
+    it('started at the same instant: each point once, and whoever came second says so', function()
+        for turn = 1, LONG and 40 or 4 do
+            local name = 'race' .. turn
+            local path, out = script(name, 2), ('%s/%s.jsonl'):format(folder, name)
+            helper.shell(([[for k in 1 2 3; do build/wane run %s resume >%s.$k 2>&1 & done; wait]]):format(path, path))
+            assert_once(out, 2)
+            local won = 0
+            for k = 1, 3 do
+                local said = read(('%s.%d'):format(path, k))
+                if said == '' then won = won + 1 else assert.matches('is in use: ', said) end
+            end
+            assert.is_true(won >= 1)
+        end
+    end)
+end)
+
+describe('points that failed', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    local function described(name)
+        return write(('%s/%s.lua'):format(folder, name), ([[
+local wane = require 'wane'
+return wane.main { grid = { depth = { 1, 2, 3, 4 } }, build = function(p)
+    local log = io.open('%s/%s.log', 'a') log:write(p.depth, '\n') log:close()
+    local wrong = io.open '%s/%s.wrong'
+    if wrong and p.depth %% 2 == 0 then error 'an even depth' end
+    local x = wane.randn(4, 4 + p.depth):retain()
+    local w = wane.randn(4, 4 + p.depth, { requires_grad = true })
+    return function() return (x * w):sum() end
+end }
+]]):format(folder, name, folder, name))
+    end
+    local function sweep(path, more)
+        return helper.shell(('build/wane sweep %s --repeats 1 --warmup 0 %s'):format(path, more or ''))
+    end
+
+    it('make the exit code 1, with a report of them; --retry-failed runs those and no others', function()
+        local path, out = described 'even', folder .. '/even.jsonl'
+        write(folder .. '/even.wrong', '')
+        local text, code = sweep(path, '--out ' .. out)
+        assert.equal(1, code)
+        assert.matches('4 points: 2 measured, 2 failed', text)
+        assert.matches('failed: depth=2: [^\n]*an even depth', text)
+        assert.matches('wane sweep: 2 of 4 points failed; %-%-retry%-failed runs them again', text)
+        text, code = sweep(path, '--resume --out ' .. out) -- nothing left to run, and they did fail
+        assert.equal(1, code, text)
+        os.remove(folder .. '/even.wrong')
+        os.remove(folder .. '/even.log')
+        local before = read(out)
+        text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(0, code, text)
+        assert.equal('2\n4\n', read(folder .. '/even.log'))
+        assert_once(out, 4)
+        for line in before:gmatch '[^\n]+' do -- the rows of the others are what they were
+            if not line:find('failed', 1, true) then assert.is_truthy(read(out):find(line, 1, true)) end
+        end
+        text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(0, code, text)
+        assert.equal('2\n4\n', read(folder .. '/even.log'))
+    end)
+
+    it('and fail again stay rows; a kill in between loses none', function()
+        local path, out = described 'still', folder .. '/still.jsonl'
+        write(folder .. '/still.wrong', '')
+        assert.equal(1, select(2, sweep(path, '--out ' .. out)))
+        for turn = 1, LONG and 20 or 2 do
+            helper.shell(([[
+build/wane sweep %s --repeats 1 --warmup 0 --retry-failed --out %s >/dev/null 2>&1 & pid=$!
+sleep 0.%02d; kill -9 $pid; wait $pid 2>/dev/null]]):format(path, out, (turn * 23) % 40))
+            assert_once(out, 4)
+        end
+        local text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(1, code, text)
+        assert_once(out, 4)
+    end)
+
+    it('need a file to run again', function()
+        local path = described 'none'
+        local text, code = sweep(path, '--retry-failed')
+        assert.equal(2, code)
+        assert.matches('%-%-retry%-failed: give the file', text)
+        local function build() end
+        for _, t in ipairs { { retry_failed = true }, { retry_failed = 'yes', out = 'x' } } do
+            t.build, t.grid = build, { depth = { 1 } }
+            local fine, why = pcall(wane.sweep, t)
+            assert.is_false(fine)
+            assert.equal('value', why.code)
+            assert.matches('retry_failed', why.message)
+        end
+    end)
+end)
