@@ -200,9 +200,12 @@ function Program:rerun()
     return self:call(C.wn_rerun)
 end
 
---- Plans and runs.
+--- Plans and runs. A step that had to be planned is counted (replan.lua).
 function Program:go()
-    return self:plan():run()
+    local is_planned = C.wn_is_planned(self.handle)
+    self:plan()
+    if is_planned == 0 then require('wane.replan').note(self) end
+    return self:run()
 end
 
 --- Lets the program go now: what it was bound to must not live until the collector comes by.
