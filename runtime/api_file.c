@@ -1,6 +1,7 @@
 /* The API of files and of data that comes in: tensors to and from a file, pieces of a data set into a batch. All bytes
  * go through one block on the stack, so saving a model takes no memory beside it, and there is nothing to account for. */
 #include "api.h"
+#include "io/convert.h"
 
 /* 128 MiB to and from a file in memory, GB/s: blocks of 4 KiB 1.5 and 2.5, 16 KiB 1.8 and 3.4, 64 KiB 2.2 and 4.3,
  * 256 KiB 2.1 and 4.6, 1 MiB 2.2 and 3.3. */
@@ -83,57 +84,105 @@ int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n)
     return f == NULL ? WN_VALUE : wn__file_read(f, at, bytes, n);
 }
 
-/* Turns the bytes of each element around. */
-static void turn(char *bytes, int64_t n, int32_t size)
+int32_t wn_element_bytes(const char *kind)
 {
-    for (int64_t at = 0; at + size <= n; at += size)
-        for (int32_t i = 0; i < size / 2; i++) {
-            char t = bytes[at + i];
-            bytes[at + i] = bytes[at + size - 1 - i];
-            bytes[at + size - 1 - i] = t;
-        }
+    const struct wn__element *e = wn__element_find(kind);
+    return e == NULL ? 0 : e->bytes;
 }
 
-static int32_t fill_data(const struct wn__file *f, int64_t at, struct wn_node *n, int32_t swap)
+int32_t wn_element_dtype(const char *kind)
 {
-    char block[BLOCK];
-    struct wn_device *d = wn__device(n->device);
-    int64_t bytes = wn__bytes(&n->type);
-    for (int64_t done = 0; done < bytes; done += BLOCK) {
-        int64_t m = bytes - done < BLOCK ? bytes - done : BLOCK;
-        WN_TRY(wn__file_read(f, at + done, block, m));
-        if (swap > 1) turn(block, m, swap);
-        if (n->type.ndim == 0) n->number = wn__number_get(n->type.dtype, block);
-        else WN_TRY(d->put(d, (char *)n->held->data + done, block, m));
+    const struct wn__element *e = wn__element_find(kind);
+    return e == NULL ? -1 : e->dtype;
+}
+
+/* Elements on their way from a file. `put` takes n bytes of elements as they become, at byte `to` of what is read; with
+ * NULL they are only looked at. */
+struct stream {
+    const struct wn__file *file;
+    const struct wn__element *kind;
+    const char *name; /* of the tensor, for messages */
+    int64_t at, count;
+    int32_t dtype, swap;
+    int32_t (*put)(void *target, int64_t to, const void *bytes, int64_t n);
+    void *target;
+};
+
+static int32_t refuse_element(const struct stream *s, int64_t i, double value)
+{
+    return wn__fail(
+        WN_VALUE, "reading '%s': '%s', element %lld of %lld (row by row, from 1): %s %.17g, which %s does not hold",
+        s->file->path, s->name, (long long)i + 1, (long long)s->count, s->kind->name, value, wn__dtype_name(s->dtype));
+}
+
+static int32_t run_stream(const struct stream *s)
+{
+    char in[8 * WN_CONVERT_MOST], out[8 * WN_CONVERT_MOST];
+    int64_t most = WN_CONVERT_MOST, size = wn__dtype_size(s->dtype);
+    for (int64_t done = 0; done < s->count; done += most) {
+        int64_t n = s->count - done < most ? s->count - done : most;
+        double value = 0;
+        WN_TRY(wn__file_read(s->file, s->at + done * s->kind->bytes, in, n * s->kind->bytes));
+        int64_t bad = wn__convert(s->kind, s->swap, in, n, s->dtype, out, &value);
+        if (bad >= 0) return refuse_element(s, done + bad, value);
+        if (s->put != NULL) WN_TRY(s->put(s->target, done * size, out, n * size));
     }
     return WN_OK;
 }
 
-int32_t wn_file_data(int32_t file, int64_t at, const struct wn_type *type, int32_t device, int32_t swap)
+/* Says where the elements come from, and whether they can: none of them is looked at. */
+static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece *p, const struct wn_type *type,
+                           struct stream *out)
 {
+    const struct wn__element *kind = wn__element_find(p->kind);
+    if (kind == NULL || wn__convert_way(kind, type->dtype) == 0)
+        return wn__fail(WN_DTYPE, "reading '%s': '%s' is %s, which does not become %s", f->path, p->name, p->kind,
+                        wn__dtype_name(type->dtype));
+    *out = (struct stream){.file = f,
+                           .kind = kind,
+                           .name = p->name,
+                           .at = p->at,
+                           .count = wn__numel(type),
+                           .dtype = type->dtype,
+                           .swap = p->swap};
+    int64_t bytes;
+    WN_TRY(wn__mul(out->count, kind->bytes, &bytes));
+    if (p->at < 0 || p->at > f->size - bytes)
+        return wn__fail(WN_IO, "reading '%s': %lld bytes at byte %lld do not lie in its %lld", f->path,
+                        (long long)bytes, (long long)p->at, (long long)f->size);
+    return WN_OK;
+}
+
+static int32_t put_value(void *target, int64_t to, const void *bytes, int64_t n)
+{
+    struct wn_node *v = target;
+    struct wn_device *d = wn__device(v->device);
+    if (v->type.ndim > 0) return d->put(d, (char *)v->held->data + to, bytes, n);
+    v->number = wn__number_get(v->type.dtype, bytes);
+    return WN_OK;
+}
+
+int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device)
+{
+    struct stream s;
     const struct wn__file *f = get_file(file);
     if (f == NULL) return -WN_VALUE;
-    if (swap < 0 || (swap > 1 && swap != wn__dtype_size(type->dtype)))
-        return -wn__fail(WN_VALUE, "reading '%s': elements of %d bytes to turn around, those of %s have %d", f->path,
-                         swap, wn__dtype_name(type->dtype), (int)wn__dtype_size(type->dtype));
+    int32_t code = wn__type_check(type, "tensor");
+    if (code == WN_OK) code = open_stream(f, piece, type, &s);
+    if (code != WN_OK) return -code;
     int32_t id = wn_data(type, device, NULL);
     if (id < 0) return id;
-    int32_t code = fill_data(f, at, wn__handle_get(id, WN_HANDLE_VALUE), swap);
+    s.target = wn__handle_get(id, WN_HANDLE_VALUE);
+    s.put = put_value;
+    code = run_stream(&s);
     if (code == WN_OK) return id;
     wn_free(id);
     return -code;
 }
 
-static int32_t load_cell(const struct wn__file *f, int64_t at, struct wn_cell *c)
+static int32_t put_cell(void *target, int64_t to, const void *bytes, int64_t n)
 {
-    char block[BLOCK];
-    int64_t bytes = wn__bytes(&c->type);
-    for (int64_t done = 0; done < bytes; done += BLOCK) {
-        int64_t n = bytes - done < BLOCK ? bytes - done : BLOCK;
-        WN_TRY(wn__file_read(f, at + done, block, n));
-        WN_TRY(wn__cell_write(c, done, block, n));
-    }
-    return WN_OK;
+    return wn__cell_write(target, to, bytes, n);
 }
 
 static struct wn_cell *cell_of(int32_t handle)
@@ -141,34 +190,46 @@ static struct wn_cell *cell_of(int32_t handle)
     return wn__handle_get(handle, WN_HANDLE_CELL);
 }
 
-/* Storage of all, or of none. *taken: how many of them (from the first) may have been given some. */
-static int32_t take_storage(const struct wn__file *f, int32_t n, const int32_t *cells, const int64_t *at,
-                            int32_t *taken)
+/* Everything that can be wrong with a piece, its values among it where its way is one that may not hold them. */
+static int32_t check_piece(const struct wn__file *f, const struct wn_file_piece *p)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const struct wn_cell *c = cell_of(cells[i]);
-        if (c == NULL) return WN_VALUE;
-        if (c->kind == WN_KIND_GRADIENT) return wn__fail(WN_VALUE, "load: gradients are not loaded");
-        if (!wn__device(c->device)->real)
-            return wn__fail(WN_DEVICE, "load: %s is on %s, which has shapes and no bytes; make the model on cpu",
-                            c->name ? c->name : "a state", wn__device(c->device)->name);
-        if (at[i] < 0 || at[i] > f->size - wn__bytes(&c->type))
-            return wn__fail(WN_IO, "reading '%s': %lld bytes at byte %lld do not lie in its %lld", f->path,
-                            (long long)wn__bytes(&c->type), (long long)at[i], (long long)f->size);
-    }
-    for (; *taken < n; ++*taken) WN_TRY(wn__cell_materialise(cell_of(cells[*taken])));
+    struct stream s;
+    const struct wn_cell *c = cell_of(p->cell);
+    if (c == NULL) return WN_VALUE;
+    if (c->kind == WN_KIND_GRADIENT) return wn__fail(WN_VALUE, "load: gradients are not loaded");
+    if (!wn__device(c->device)->real)
+        return wn__fail(WN_DEVICE, "load: %s is on %s, which has shapes and no bytes; make the model on cpu",
+                        c->name ? c->name : "a state", wn__device(c->device)->name);
+    WN_TRY(open_stream(f, p, &c->type, &s));
+    return wn__convert_way(s.kind, s.dtype) == 3 ? run_stream(&s) : WN_OK;
+}
+
+static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *p)
+{
+    struct stream s;
+    WN_TRY(open_stream(f, p, &cell_of(p->cell)->type, &s));
+    s.target = cell_of(p->cell);
+    s.put = put_cell;
+    return run_stream(&s);
+}
+
+/* Storage of all, or of none. *taken: how many of them (from the first) may have been given some. */
+static int32_t take_storage(const struct wn__file *f, int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
+{
+    for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(f, &pieces[i]));
+    for (; *taken < n; ++*taken) WN_TRY(wn__cell_materialise(cell_of(pieces[*taken].cell)));
     return WN_OK;
 }
 
-int32_t wn_file_load(int32_t file, int32_t n, const int32_t *cells, const int64_t *at)
+int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces)
 {
     const struct wn__file *f = get_file(file);
     int32_t taken = 0;
     if (f == NULL) return WN_VALUE;
-    int32_t code = take_storage(f, n, cells, at, &taken), has_begun = code == WN_OK;
-    for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_cell(f, at[i], cell_of(cells[i]));
+    int32_t code = take_storage(f, n, pieces, &taken), has_begun = code == WN_OK;
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(f, &pieces[i]);
     for (int32_t i = 0; i < taken; i++) {
-        struct wn_cell *c = cell_of(cells[i]);
+        struct wn_cell *c = cell_of(pieces[i].cell);
         if (code == WN_OK) wn__cell_written(c);
         else if (has_begun || c->init != NULL) wn__cell_unwritten(c);
     }

@@ -135,11 +135,19 @@ WN_API int32_t wn_file_commit(int32_t file); /* on disk, in the place of the old
 WN_API int32_t wn_file_open(const char *path); /* a handle; to read */
 WN_API double wn_file_size(int32_t file);      /* -1: not a file */
 WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
-/* A held value from byte `at`; swap: bytes of an element, which stand there in the other order, or 0. */
-WN_API int32_t wn_file_data(int32_t file, int64_t at, const struct wn_type *type, int32_t device, int32_t swap);
-/* Cell i from byte at[i]. All storage is taken before the first byte is read; until then a failure changes nothing. If
- * reading itself fails, cells that had a value are invalid until they are written, the others as they were. */
-WN_API int32_t wn_file_load(int32_t file, int32_t n, const int32_t *cells, const int64_t *at);
+/* Kinds of elements by the names they have in safetensors files, "F16" (io/convert.h): bytes of one, 0 where there is no
+ * such kind; the dtype they become, or -1. */
+WN_API int32_t wn_element_bytes(const char *kind);
+WN_API int32_t wn_element_dtype(const char *kind);
+/* A tensor in a file: from byte `at`, elements of a kind; swap: their bytes stand there in the other order. cell: what it
+ * is loaded into; name: what messages call it. */
+struct wn_file_piece { int64_t at; const char *kind, *name; int32_t cell, swap; };
+/* A held value of the type. Floats become floats and integers integers; WN_VALUE names the first that does not fit. */
+WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device);
+/* Values of cells, in their own dtypes. All is looked at and all storage taken before the first cell is written; until
+ * then a failure changes nothing. If reading fails later, cells that had a value are invalid until they are written, the
+ * others as they were. */
+WN_API int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces);
 /* WN_IO when a pipe, socket, device or folder has this name, which what writes and reads texts refuses too. */
 WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */

@@ -63,7 +63,6 @@ describe('wane.data.idx', function()
         refused('io', function() data.idx(write '\31\139\8\0abc') end, 'gzip', 'gunzip')
         refused('io', function() data.idx(write 'ab') end, '2 bytes')
         refused('io', function() data.idx(write('\1' .. good:sub(2))) end, 'at byte 0', 'no IDX file')
-        refused('io', function() data.idx(write(idx(0x0B, { 1 }, '\0\0'))) end, 'at byte 2', '0x0B', '16 bits')
         refused('io', function() data.idx(write(idx(0x07, { 1 }, '\0'))) end, 'at byte 2', '0x07')
         refused('io', function() data.idx(write(idx(0x08, { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, 'x'))) end, '9 dims')
         for n = 4, #good - 1 do
@@ -111,8 +110,8 @@ describe('wane.data.npy', function()
     end)
 
     it('says what is wrong, and what to do', function()
-        refused('io', function() data.npy(changed("'<f4'", "'<f2'")) end, 'f2', 'astype')
-        refused('io', function() data.npy(changed("'<f4'", "'<i8'")) end, 'i8', 'astype')
+        refused('io', function() data.npy(changed("'<f4'", "'<c8'")) end, 'c8', 'astype')
+        refused('io', function() data.npy(changed("'<f4'", "'|O '")) end, 'astype')
         refused('io', function() data.npy(changed("'fortran_order': False", "'fortran_order': True ")) end,
             'ascontiguousarray')
         refused('io', function() data.npy(changed('(3, 2)', '(3, 3)')) end, '(3, 3) f32 takes 36 bytes')

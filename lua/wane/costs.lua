@@ -47,8 +47,8 @@ local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
 local function read(name)
     local found = { seconds = {} }
     if not name then return found end
-    local file, why, number = system.open(name, 'r')
-    if not file then return found, number ~= NO_SUCH_FILE and why or nil end
+    local file, why, errno = system.open(name, 'r')
+    if not file then return found, errno ~= NO_SUCH_FILE and why or nil end
     local is_ours = file:seek 'end' == 0
     file:seek 'set'
     for line in file:lines() do

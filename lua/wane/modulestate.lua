@@ -41,22 +41,36 @@ local function moved(p, where)
     return p:to(where)
 end
 
+-- Whether a value is a float of another dtype than the parameter.
+local function casts(parameter, value)
+    return tensor.is(value) and tensor.typed(value)._dtype ~= tensor.typed(parameter)._dtype
+        and tensor.is_float[value._dtype] and tensor.is_float[parameter._dtype]
+end
+
 local function load_state(module, m, dict, opts)
-    opts = errors.check_options(opts, { 'strict' }, 'load_state_dict')
+    opts = errors.check_options(opts, { 'strict', 'cast' }, 'load_state_dict')
     if type(dict) ~= 'table' then
         raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
             errors.describe(dict))
     end
-    local wanted, given, roots, cells = {}, {}, {}, {}
+    local wanted, given, roots, cells, advice = {}, {}, {}, {}, nil
     for name, value in pairs(dict) do
         given[tostring(name)] = tensor.is(value) and tensor.describe(value) or errors.describe(value)
     end
     for k, entry in ipairs(named(module, m)) do
         wanted[k] = { name = entry.name, text = tensor.describe(entry.parameter) }
-        if dict[entry.name] ~= nil then roots[#roots + 1], cells[#cells + 1] = dict[entry.name], entry.parameter end
+        local value = dict[entry.name]
+        if opts.cast and casts(entry.parameter, value) then
+            value = value:to(entry.parameter.dtype):detach()
+            given[entry.name] = tensor.describe(value)
+        elseif casts(entry.parameter, value) then
+            advice = "{cast = true} makes floats into the model's dtype"
+        end
+        if value ~= nil then roots[#roots + 1], cells[#cells + 1] = value, entry.parameter end
     end
     require('wane.match').check { what = 'load_state_dict', wanted = wanted, given = given, here = 'the model',
-        there = 'the table', is_partial = opts.strict == false }
+        there = 'the table', is_partial = opts.strict == false,
+        advice = advice }
     if #roots > 0 then require('wane.program').run { mode = 'assign', roots = roots, cells = cells } end
 end
 
@@ -146,7 +160,8 @@ local function add_state(module, Module)
     --- Assigns every parameter from a table of names and tensors. A run point.
     -- @param m module
     -- @param dict what state_dict of an equal model returned, or tensors read from a file
-    -- @param opts {strict = false}: names may be missing on either side
+    -- @param opts {strict = false}: names may be missing on either side; {cast = true}: floats of another dtype become
+    -- the parameter's
     function Module.load_state_dict(m, dict, opts)
         load_state(module, m, dict, opts)
         return m

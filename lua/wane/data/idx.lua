@@ -1,15 +1,15 @@
 --- wane.data.idx(path): a tensor from an IDX file, the format of MNIST and its kin.
 --
 -- Four bytes (0, 0, type, number of dims), the dims as 32-bit numbers, then the elements, most significant byte first.
--- Types: unsigned and signed byte, int, float, double; that of 16 bits has no dtype here.
+-- Types: unsigned and signed byte, short, int, float, double; integers of 16 bits become i32.
 -- @module wane.data.idx
 
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local tensor = require 'wane.tensor'
 
-local DTYPES = { [0x08] = 'u8', [0x09] = 'i8', [0x0C] = 'i32', [0x0D] = 'f32', [0x0E] = 'f64' }
-local BYTES = { u8 = 1, i8 = 1, i32 = 4, f32 = 4, f64 = 8 }
+-- Types of the format -> kinds of elements (wane.io.file).
+local KINDS = { [0x08] = 'U8', [0x09] = 'I8', [0x0B] = 'I16', [0x0C] = 'I32', [0x0D] = 'F32', [0x0E] = 'F64' }
 
 local function fail(f, fmt, ...)
     errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
@@ -20,11 +20,8 @@ local function read(f)
     local a, b, kind, ndim = f:read(0, 4):byte(1, 4)
     if a == 0x1F and b == 0x8B then fail(f, "it is compressed (gzip); unpack it first: gunzip -k '%s'", f.path) end
     if a ~= 0 or b ~= 0 then fail(f, 'at byte 0: 0, 0 expected, not %d, %d; it is no IDX file', a, b) end
-    local dtype = DTYPES[kind]
-    if not dtype then
-        fail(f, 'at byte 2: type 0x%02X %s', kind, kind == 0x0B and 'has 16 bits, for which there is no dtype'
-            or 'is none of IDX')
-    end
+    local element = KINDS[kind]
+    if not element then fail(f, 'at byte 2: type 0x%02X is none of IDX', kind) end
     if ndim > 8 then fail(f, 'at byte 3: %d dims; a tensor has at most 8', ndim) end
     if f.size < 4 + 4 * ndim then fail(f, 'it ends at byte %d, within the %d dims', f.size, ndim) end
     local dims, text = {}, f:read(4, 4 * ndim)
@@ -32,12 +29,13 @@ local function read(f)
         local p, q, r, s = text:byte(4 * k - 3, 4 * k)
         dims[k] = ((p * 256 + q) * 256 + r) * 256 + s
     end
-    local start, bytes = 4 + 4 * ndim, tensor.count(dims) * BYTES[dtype]
+    local size, dtype = file.element(element)
+    local start, bytes = 4 + 4 * ndim, tensor.count(dims) * size
     if f.size - start ~= bytes then
         fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), dtype, bytes, start,
             f.size - start)
     end
-    return f:data(start, dtype, dims, BYTES[dtype] > 1)
+    return f:data { at = start, kind = element, dims = dims, name = 'the array', is_turned = true }
 end
 
 --- wane.data.idx(path): the tensor of an IDX file, on the current device.

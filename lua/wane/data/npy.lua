@@ -1,15 +1,17 @@
 --- wane.data.npy(path): a tensor from a file of numpy.save, row-major, versions 1 to 3 of the format.
 --
 -- A magic word, a version, the length of a header, the header (a Python dict), then the elements, in either order of
--- their bytes.
+-- their bytes. Integers of numpy's default, 64 bits, become i32, and each is looked at.
 -- @module wane.data.npy
 
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local tensor = require 'wane.tensor'
 
-local DTYPES = { f4 = 'f32', f8 = 'f64', i4 = 'i32', u1 = 'u8', i1 = 'i8', b1 = 'u8' }
-local BYTES = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1 }
+-- Codes of numpy -> kinds of elements (wane.io.file).
+local KINDS = { f2 = 'F16', f4 = 'F32', f8 = 'F64', i1 = 'I8', i2 = 'I16', i4 = 'I32', i8 = 'I64', u1 = 'U8',
+    u2 = 'U16', u4 = 'U32', u8 = 'U64', b1 = 'BOOL' }
+local LONGEST_HEADER = 2 ^ 20 -- numpy's own has 128 bytes, and refuses more than 10,000 unless it is told otherwise
 
 local function fail(f, fmt, ...)
     errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
@@ -21,6 +23,9 @@ local function header_of(f)
     if version < 1 or version > 3 then fail(f, 'at byte 6: version %d of the format is not known', version) end
     local length, start = a + 256 * b, 10
     if version > 1 then length, start = length + 65536 * (c + 256 * d), 12 end
+    if length > LONGEST_HEADER then
+        fail(f, 'at byte 8 the header is said to have %.0f bytes; that of an array of numbers has a few hundred', length)
+    end
     if start + length > f.size then
         fail(f, 'at byte 8 the header is said to have %d bytes, the file ends at byte %d', length, f.size)
     end
@@ -30,10 +35,10 @@ end
 local function read(f)
     local text, start = header_of(f)
     local order, code = text:match "'descr':%s*'([<>|=]?)(%a%d+)'"
-    local dtype = code and DTYPES[code]
-    if not dtype then
-        fail(f, "its elements are %s; there are f4, f8, i4, i1, u1, b1: save a.astype('float32') or such",
-            text:match "'descr':%s*(.-),%s*'" or 'not named')
+    local kind = code and KINDS[code]
+    if not kind then
+        fail(f, "its elements are %s; there are f2, f4, f8, i1 to i8, u1 to u8, b1: save a.astype('float32') or such",
+            (text:match "'descr':%s*(.-),%s*'" or 'not named'):sub(1, 60))
     end
     if not text:find "'fortran_order':%s*False" then
         fail(f, 'it is not row-major; save numpy.ascontiguousarray(a)')
@@ -43,18 +48,20 @@ local function read(f)
     local dims = {}
     for d in shape:gmatch '%d+' do dims[#dims + 1] = tonumber(d) end
     if #dims > 8 then fail(f, '%d dims; a tensor has at most 8', #dims) end
-    local bytes = tensor.count(dims) * BYTES[dtype]
+    local bytes = tensor.count(dims) * file.element(kind)
     if f.size - start ~= bytes then
-        fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), dtype, bytes, start,
-            f.size - start)
+        fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), kind:lower(), bytes,
+            start, f.size - start)
     end
-    return f:data(start, dtype, dims, order == '>' and BYTES[dtype] > 1)
+    return f:data { at = start, kind = kind, dims = dims, name = 'the array', is_turned = order == '>' }
 end
 
 --- wane.data.npy(path): the tensor of a .npy file, on the current device.
 -- @param path name of the file
--- @return tensor; f4, f8, i4, i1, u1 as they are, bool as u8
--- Errors: 'io' when it is no whole file of numpy.save, or its elements have no dtype here.
+-- @return tensor; float32, float64, int32, int8, uint8 as they are; float16 as f32, which holds each of them; other
+-- integers as i32; bool as u8
+-- Errors: 'io' when it is no whole file of numpy.save, or its elements have no dtype here; 'value' with the first integer
+-- that i32 does not hold.
 return function(path)
     return file.read(path, 'wane.data.npy', read)
 end

@@ -138,7 +138,9 @@ end
 
 local function read_tokens(f, kind)
     if f.size == 0 then raise(nil, 'io', "reading '%s': it holds no text", f.path) end
-    if kind == 'byte' then return byte_vocab(), f:data(0, 'u8', { f.size }), f.size end
+    if kind == 'byte' then
+        return byte_vocab(), f:data { at = 0, kind = 'U8', dims = { f.size }, name = 'the text' }, f.size
+    end
     local vocab, count = character_vocab(f)
     if kind ~= 'char' then vocab = kind end
     return vocab, character_value(f, vocab, count), count

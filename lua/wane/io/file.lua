@@ -75,29 +75,42 @@ function File:read_into(at, bytes, n)
     check(C.wn_file_read(self.handle, at, bytes, n))
 end
 
---- A new tensor from byte `at`, on the current device.
--- @param at byte, from 0
--- @param dtype
--- @param dims list
--- @param is_turned the elements' bytes stand there in the other order
-function File:data(at, dtype, dims, is_turned)
-    local type_ = binding.type_of(dims, tensor.dtype_id[dtype], self.path)
+--- Returns the bytes of an element of a kind, named as in safetensors files ('F16', 'I64'), and the dtype such elements
+-- become; nil for a kind that is not in this version.
+function file.element(kind)
+    local bytes = C.wn_element_bytes(kind)
+    if bytes > 0 then return bytes, tensor.dtype_name[C.wn_element_dtype(kind)] end
+end
+
+-- Fills a wn_file_piece; the strings live as long as `entry` does.
+local function fill(piece, entry, cell)
+    piece.at, piece.kind, piece.name = entry.at, entry.kind, entry.name
+    piece.cell, piece.swap = cell or -1, entry.is_turned and 1 or 0
+end
+
+--- Makes a tensor from a part of the file, on the current device, in the dtype that its kind becomes.
+-- @param entry { at = byte (from 0), kind = 'F32', dims = list, name = text for messages, is_turned = whether the bytes
+-- of an element stand in the other order }
+-- Errors: 'value' with the first element that the dtype does not hold; 'shape' for more dims than a tensor has.
+function File:data(entry)
+    local type_ = binding.type_of(entry.dims, C.wn_element_dtype(entry.kind), ("reading '%s'"):format(self.path))
     local device = C.wn_device_set(0)
     C.wn_device_set(device)
-    local swap = is_turned and binding.element_bytes[dtype] or 0
-    local made = tensor.wrap(binding.id(C.wn_file_data(self.handle, at, type_, device, swap)))
+    local piece = binding.new('struct wn_file_piece')
+    fill(piece, entry)
+    local made = tensor.wrap(binding.id(C.wn_file_data(self.handle, piece, type_, device)))
     require('wane.upkeep').made(device)
     return made
 end
 
---- Reads states, all or none.
+--- Reads states in their own dtypes, all or none.
 -- @param cells list of states
--- @param places list of bytes, from 0
-function File:load(cells, places)
+-- @param entries list of { at =, kind =, name = }, as for File:data
+function File:load(cells, entries)
     local n = #cells
-    local ids, at = {}, binding.list('int64_t', math.max(1, n))
-    for k = 1, n do ids[k], at[k - 1] = cells[k].id, places[k] end
-    check(C.wn_file_load(self.handle, n, binding.handles(n, ids), at))
+    local pieces = binding.list('struct wn_file_piece', math.max(1, n))
+    for k = 1, n do fill(pieces[k - 1], entries[k], cells[k].id) end
+    check(C.wn_file_load(self.handle, n, pieces))
 end
 
 return file

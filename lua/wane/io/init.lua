@@ -68,6 +68,9 @@ local function entries_of(model, what)
         for name in model:named_parameters() do
             order[#order + 1], is_named[name] = name, true
         end
+    elseif type(model) == 'table' and type(getmetatable(model)) == 'table' and getmetatable(model).unreadable then
+        raise(nil, 'value', "%s: '%s' of this table could not be read; copy those you want into another", what,
+            (next(getmetatable(model).unreadable)))
     elseif type(model) ~= 'table' or getmetatable(model) ~= nil then
         raise(nil, 'value', '%s: expected a model or a table of tensors, got %s', what, errors.describe(model))
     end
@@ -166,23 +169,62 @@ end
 
 -- ---- what is loaded ----------------------------------------------------------------------------------------------
 local function text_of(entry)
-    return tensor.shape_text(entry.dims) .. ' ' .. (entry.dtype or entry.given)
+    return tensor.shape_text(entry.dims) .. ' ' .. (not entry.why and entry.dtype or entry.kind)
 end
 
+-- A table of tensors in which those that cannot be read raise when they are asked for by name, and not before.
+local function dict_of(path, unreadable)
+    if #unreadable == 0 then return {} end
+    local reasons = {}
+    for _, item in ipairs(unreadable) do reasons[item.name] = item end
+    return setmetatable({}, {
+        unreadable = reasons,
+        __index = function(_, name)
+            local item = reasons[name]
+            if item == nil then return nil end
+            raise(nil, item.code, "wane.load: '%s' of '%s' cannot be read: it is %s", name, path, item.why)
+        end,
+    })
+end
+
+-- All tensors that can be read, by name; also a list of the others.
 local function read_all(f, list)
-    local dict = {}
+    local found, unreadable = {}, {}
     for _, entry in ipairs(list) do
-        if not entry.dtype then
-            raise(nil, 'dtype', "wane.load: '%s' is %s in '%s', which is not in this version", entry.name, entry.given,
-                f.path)
+        local ok, value, why, code = true, nil, entry.why, 'dtype'
+        if not why then ok, value = pcall(f.data, f, entry) end
+        if not ok then
+            if not errors.is(value) or value.code ~= 'value' then error(value, 0) end
+            why, code = 'not what its dtype here holds: ' .. value.message, 'value'
+        end
+        if why then
+            unreadable[#unreadable + 1] = { name = entry.name, dtype = entry.kind, shape = entry.dims, why = why,
+                code = code }
+        else
+            found[entry.name] = value
         end
     end
-    for _, entry in ipairs(list) do dict[entry.name] = f:data(entry.at, entry.dtype, entry.dims) end
-    return dict
+    local dict = dict_of(f.path, unreadable)
+    for name, value in pairs(found) do rawset(dict, name, value) end
+    return dict, unreadable
 end
 
--- What may be behind names that do not fit.
-local function advice_of(wanted, given)
+local is_float = { f32 = true, f64 = true, bf16 = true }
+
+-- Whether a file's entry becomes what the model wants when floats are cast.
+local function casts(wanted, entry)
+    return is_float[wanted.dtype] and is_float[entry.dtype or ''] and not entry.why
+        and tensor.shape_text(wanted.dims) == tensor.shape_text(entry.dims)
+end
+
+-- What may be behind names and dtypes that do not fit.
+local function advice_of(wanted, given, by_name)
+    for _, entry in ipairs(wanted) do
+        local there = by_name[entry.name]
+        if there and there.dtype ~= entry.dtype and casts(entry, there) then
+            return "{cast = true} makes floats into the model's dtype"
+        end
+    end
     local in_file, fitting = {}, 0
     for name in pairs(given) do in_file[shifted(name, 1)] = true end
     for _, entry in ipairs(wanted) do
@@ -195,22 +237,25 @@ end
 local function fit(f, list, wanted, opts, has_optimizer)
     local given, by_name, asked = {}, {}, {}
     for k, entry in ipairs(wanted) do
-        asked[entry.name] = true
+        asked[entry.name] = entry
         wanted[k].text = text_of(entry)
     end
     for _, entry in ipairs(list) do
         by_name[entry.name] = entry
         -- An optimizer's state is nothing unexpected where only a model is asked for.
         local is_state = entry.name:find(STATE, 1, true) == 1
-        if asked[entry.name] or has_optimizer or not is_state then given[entry.name] = text_of(entry) end
+        local wish = asked[entry.name]
+        if wish or has_optimizer or not is_state then
+            given[entry.name] = opts.cast and wish and casts(wish, entry) and wish.text or text_of(entry)
+        end
     end
     local missing, unexpected = match.check { what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted,
         given = given, here = 'the model', there = 'the file', is_partial = opts.strict == false,
-        advice = advice_of(wanted, given) }
+        advice = advice_of(wanted, given, by_name) }
     local cells, places = {}, {}
     for _, entry in ipairs(wanted) do
         if given[entry.name] then
-            cells[#cells + 1], places[#places + 1] = entry.tensor, by_name[entry.name].at
+            cells[#cells + 1], places[#places + 1] = entry.tensor, by_name[entry.name]
         end
     end
     return cells, places, missing, unexpected
@@ -274,23 +319,26 @@ local function load_into(f, list, info, model, opts)
     return info
 end
 
-local LOAD_OPTIONS = { 'optimizer', 'strict', 'names', 'random' }
+local LOAD_OPTIONS = { 'optimizer', 'strict', 'names', 'random', 'cast' }
 
 local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil
 end
 
---- wane.load(path, model, {optimizer =, strict =, names =, random =}): takes a checkpoint back, to the bit.
+--- wane.load(path, model, {optimizer =, strict =, names =, random =, cast =}): takes a checkpoint back, to the bit.
 -- Nothing is changed unless every name, shape and dtype fits; what does not is told in one error. With `optimizer` its
 -- state, settings and counters come back too, and the random numbers go on where they stood.
 -- @param path name of a safetensors file
 -- @param model a model; nothing: the tensors are returned as a table instead
 -- @param opts strict = false: names may be missing on either side; names = 'torch': lists count from 0 in the file;
--- random: whether the random numbers are set (default: with an optimizer)
+-- random: whether the random numbers are set (default: with an optimizer); cast = true: floats of another dtype become
+-- the model's, rounded to nearest. F16 and 8-bit floats are read as f32, which holds each of them, 16-, 32- and 64-bit
+-- integers as i32, booleans as u8
 -- @return what the file says: { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =,
--- missing =, unexpected = lists }; without a model: a table of names and tensors, then that
+-- missing =, unexpected = lists }; without a model: a table of names and tensors, then that, with unreadable = list of
+-- { name =, dtype =, shape =, why = }: a tensor listed there raises when the table is asked for it
 -- Errors: 'io' when the file cannot be read or is no whole safetensors file, at which byte; 'value', 'shape' when it
--- does not fit, with lists missing, unexpected, wrong; 'oom'.
+-- does not fit, with lists missing, unexpected, wrong, or with the first number that the dtype does not hold; 'oom'.
 function io_.load(path, model, opts)
     local what = 'wane.load'
     if opts == nil and is_options(model) then model, opts = nil, model end
@@ -303,7 +351,11 @@ function io_.load(path, model, opts)
         for _, entry in ipairs(list) do entry.name = shifted(entry.name, -by) end
         for name, n in pairs(info.count) do count[shifted(name, -by)] = n end
         info.count = count
-        if model == nil then return read_all(f, list), info end
+        if model == nil then
+            local dict
+            dict, info.unreadable = read_all(f, list)
+            return dict, info
+        end
         return load_into(f, list, info, model, opts)
     end)
 end

@@ -6,6 +6,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local file = require 'wane.io.file'
 local json = require 'wane.json'
 local utf8 = require 'wane.utf8'
 
@@ -14,12 +15,9 @@ local safetensors = {}
 local LONGEST_HEADER = 100e6 -- that of the format's own library
 
 local NAMES = { f32 = 'F32', f64 = 'F64', bf16 = 'BF16', i32 = 'I32', u8 = 'U8', i8 = 'I8' }
--- name -> bytes of an element, dtype here (nil: this version has none such)
-local DTYPES = {
-    F32 = { 4, 'f32' }, F64 = { 8, 'f64' }, BF16 = { 2, 'bf16' }, I32 = { 4, 'i32' }, U8 = { 1, 'u8' },
-    I8 = { 1, 'i8' }, BOOL = { 1, 'u8' }, F16 = { 2 }, I16 = { 2 }, U16 = { 2 }, U32 = { 4 }, I64 = { 8 }, U64 = { 8 },
-    F8_E4M3 = { 1 }, F8_E5M2 = { 1 }, F8_E8M0 = { 1 }, C64 = { 8 },
-}
+-- Names of the format that are no kind of wane.io.file: bytes of an element.
+local OTHERS = { F8_E8M0 = 1, C64 = 8 }
+local MOST_DIMS = binding.most_dims
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
 local function quoted(text, what)
@@ -114,18 +112,22 @@ local function read_entry(f, name, entry, place)
         fail(f, "at byte %.0f, tensor '%s': %s", place, name, fmt:format(...))
     end
     if type(entry) ~= 'table' then refuse('an object expected') end
-    local dtype = type(entry.dtype) == 'string' and DTYPES[entry.dtype]
-    if not dtype then refuse('unknown dtype %s', errors.describe(entry.dtype)) end
+    local given = entry.dtype
+    if type(given) ~= 'string' then refuse('its dtype is %s', errors.describe(given)) end
     if not is_counts(entry.shape) then refuse('its shape is no list of sizes') end
     if not is_counts(entry.data_offsets, 2) then refuse('its data_offsets are no two numbers of bytes') end
-    local first, last, bytes = entry.data_offsets[1], entry.data_offsets[2], dtype[1]
-    for _, d in ipairs(entry.shape) do bytes = bytes * d end
-    if last - first ~= bytes then
+    local size, dtype = file.element(given)
+    local first, last, bytes = entry.data_offsets[1], entry.data_offsets[2], size or OTHERS[given]
+    local why
+    if not dtype then why = ('%s, which is not in this version'):format(given) end
+    if #entry.shape > MOST_DIMS then why = ('of %d dims; a tensor has at most %d'):format(#entry.shape, MOST_DIMS) end
+    for _, d in ipairs(bytes and entry.shape or {}) do bytes = bytes * d end
+    if first > last or bytes and last - first ~= bytes then
+        bytes = bytes or 0
         refuse('%s of shape (%s) takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f', entry.dtype,
             table.concat(entry.shape, ', '), bytes, first, last, last - first)
     end
-    return { name = name, dtype = dtype[2], given = entry.dtype, dims = entry.shape, first = first, last = last,
-        bytes = bytes }
+    return { name = name, dtype = dtype, kind = given, dims = entry.shape, first = first, last = last, why = why }
 end
 
 local function read_metadata(f, strings, place)
@@ -170,8 +172,8 @@ end
 
 --- Reads and checks the header of an open file.
 -- @param f of wane.io.file
--- @return list of { name =, dtype = (nil: not in this version), given = 'F32', dims =, bytes =, at = byte } in the
--- order of their bytes, and the metadata: a table of strings
+-- @return list of { name =, kind = 'F32', dtype = what it becomes, dims =, at = byte, why = what keeps it from being
+-- read, or nil } in the order of their bytes, and the metadata: a table of strings
 function safetensors.read(f)
     local text, start = header_text(f)
     local head, places, at = json.decode(text, json.null)
