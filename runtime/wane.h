@@ -189,6 +189,7 @@ struct wn_request {
     int32_t again;                     /* keep the graph for another backward */
     int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
     double scale;                      /* d(root)/d(root) */
+    double clip;                       /* STEP: the most that the joint 2-norm of all gradients may be; 0: no limit */
     int32_t target;                    /* of wn_target_put: the machine it is planned for; 0: this one */
     int64_t policy;                    /* serial number of what will decide; 0: marks and save */
 };

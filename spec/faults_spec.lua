@@ -68,7 +68,7 @@ local kinds = {
     { name = 'step of two', saved = true, run = function(w, p)
         w.opt:step({ w.loss(), w.loss() }, { policy = p })
     end },
-    { name = 'clipped step', saved = true, several = true, make = clipped, run = function(w, p)
+    { name = 'clipped step', saved = true, make = clipped, run = function(w, p)
         w.opt:step(w.loss(), { policy = p })
     end },
     { name = 'clipped update', saved = true, several = true, retried = true, make = clipped, before = function(w, p)

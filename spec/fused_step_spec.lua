@@ -75,6 +75,13 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
         for seed = 2001, LONG and 2100 or 2002 do compare(seed, nil, nil, true) end
     end)
 
+    it('with clipped gradients', function()
+        for seed = 3001, LONG and 3200 or 3004 do compare(seed, nil, { clip_norm = 0.3 }) end
+        for seed = 3201, LONG and 3230 or 3201 do compare(seed, 'f64', { clip_norm = 0.3 }) end
+        for seed = 3301, LONG and 3330 or 3301 do compare(seed, 'bf16', { clip_norm = 0.3 }) end
+        for seed = 3401, LONG and 3430 or 3401 do compare(seed, nil, { clip_norm = 0.3 }, true) end
+    end)
+
     it('a prompt before a frozen network', function()
         local function prompt(is_fused)
             wane.manual_seed(1)

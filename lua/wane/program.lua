@@ -88,7 +88,7 @@ local function fill_updates(updates)
 end
 
 --- Opens a program without planning or running it.
--- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale = }
+-- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
 -- @return Program
 -- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
 function program.open(request)
@@ -105,7 +105,7 @@ function program.open(request)
     r.mode, r.roots, r.n_roots, r.cells, r.n_cells = mode, roots, n_roots, cells, n_cells
     r.updates, r.n_updates = updates, #(request.updates or {})
     r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
-    r.scale = request.scale or 1
+    r.scale, r.clip = request.scale or 1, request.clip or 0
     r.target = request.target or 0
     local chosen = request.policy
     if chosen == nil then chosen = call_policy end

@@ -177,6 +177,14 @@ struct wn__pass {
 };
 int32_t wn__grad_pass(const struct wn__pass *pass, struct wn__grads *g);
 void wn__grads_release(struct wn__grads *g);
+/* clip.c: scales the gradients of `cell` in `g`, so that their joint 2-norm is at most `limit`. */
+struct wn__clip {
+    struct wn_cell *const *cell; /* every third of (3 n_cells): the parameters of a step's updates, in order */
+    int32_t n_cells, pass;       /* pass: number of the last one */
+    struct wn_node *limit;       /* a 0-d value of f32, or of f64 where the gradients are */
+    struct wn_node *root;
+};
+int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
 
 /* ---- collect.c */
 struct wn__walk {

@@ -57,6 +57,10 @@ static int32_t differentiate(struct assembly *a)
     }
     wn__here.grad_off = 1;
     for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots) && code == WN_OK; i++) code = differentiate_root(a, i, only);
+    if (code == WN_OK && p->clip != NULL && a->grads.n_cells > 0) {
+        struct wn__clip clip = {p->update_cell, p->n_updates, p->n_roots - 1, p->clip, p->root[0]};
+        code = wn__grad_clip(&clip, &a->grads);
+    }
     wn__here.grad_off = before;
     wn__free(only);
     if (code == WN_OK && a->grads.n_cells == 0)

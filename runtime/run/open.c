@@ -84,6 +84,16 @@ static int32_t resolve_update(struct wn_program *p, const struct wn_update *u, i
     return WN_OK;
 }
 
+/* The limit of the gradients' norm becomes a number among the leaves, in the dtype that the norm has. */
+static int32_t resolve_clip(struct wn_program *p, double limit)
+{
+    if (limit == 0) return WN_OK;
+    if (!(limit > 0) || p->mode != WN_RUN_STEP || p->n_updates == 0)
+        return wn__fail(WN_VALUE,
+                        "step: a limit of %g for the norm of the gradients; it must be above 0, and of a step", limit);
+    return wn__record_const(&limit, 0, p->update_cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32, &p->clip);
+}
+
 /* Updates; in UPDATE mode each gradient that exists becomes a root and the others are left out. */
 static int32_t resolve_updates(struct wn_program *p, const struct wn_request *r)
 {
@@ -120,6 +130,15 @@ static int32_t find_device(struct wn_program *p)
     return WN_OK;
 }
 
+/* The limit of the norm is the walk's last leaf, so it is encoded and bound as any number is. */
+static int32_t walk_clip(struct wn_program *p, int32_t passes)
+{
+    WN_TRY(wn__grow(&p->walk.nodes, &p->walk.capacity, p->walk.count + 1, sizeof *p->walk.nodes));
+    p->walk.nodes[p->walk.count++] = p->clip;
+    p->root_end[passes - 1] = (int32_t)p->walk.count;
+    return WN_OK;
+}
+
 /* The walk, root by root, with local numbers, and the cells it reads under theirs. */
 static int32_t walk_roots(struct wn_program *p)
 {
@@ -133,6 +152,7 @@ static int32_t walk_roots(struct wn_program *p)
                            &p->walk);
         p->root_end[i] = (int32_t)p->walk.count;
     }
+    if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
     for (int64_t i = 0; i < p->walk.count; i++) wn__node_ref(p->walk.nodes[i]);
     WN_TRY(code);
     p->read_cell = get_array(p->walk.count, sizeof *p->read_cell);
@@ -254,6 +274,7 @@ static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
 {
     WN_TRY(resolve_roots(p, r));
     WN_TRY(resolve_updates(p, r));
+    WN_TRY(resolve_clip(p, r->clip));
     WN_TRY(find_device(p));
     WN_TRY(walk_roots(p));
     WN_TRY(write_key(p));
@@ -306,6 +327,7 @@ void wn__program_free(void *program)
     struct wn_program *p = program;
     unref_nodes(p->root, p->n_roots);
     unref_nodes(p->walk.nodes, p->walk.nodes != NULL && p->root_end != NULL ? p->walk.count : 0);
+    wn__node_unref(p->clip);
     for (int32_t i = 0; p->target != NULL && i < p->n_roots; i++) wn__cell_unref(p->target[i]);
     for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
     for (int32_t i = 0; i < p->n_updates; i++)

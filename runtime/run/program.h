@@ -26,6 +26,7 @@ struct wn_program {
     struct wn_cell **update_cell; /* (n_updates * 3) counted */
     struct wn__hyper **hyper;     /* (n_updates) counted */
     int32_t n_updates;
+    struct wn_node *clip;    /* the limit of the gradients' norm, a number bound at run like hyperparameters; or NULL */
     struct wn_cell **target; /* ASSIGN: (n_roots) counted */
     /* bindings, in the order the form numbers them */
     struct wn__walk walk;       /* counted while the program lives */

@@ -237,21 +237,12 @@ local function fused(self, roots, opts)
     local grad = require 'wane.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
     local policy = grad.policy(opts)
-    if self.clip_norm then
-        -- Every gradient is needed before the first update: a backward, the clipping, an update.
-        self:zero_grad()
-        local program = require 'wane.program'
-        program.run { mode = 'backward', roots = roots, scale = opts.scale, policy = policy }
-        if program.is_planning() then return end -- there are no gradients to take the norm of
-        update(self, {})
-        self:zero_grad()
-        return
-    end
     local list, who = updates(self, false)
     if #list == 0 then
         raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name)
     end
-    run(self, { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy }, who)
+    run(self, { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy,
+        clip = self.clip_norm or nil }, who)
 end
 
 --- One step. A run point.

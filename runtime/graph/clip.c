@@ -1,0 +1,75 @@
+/* The clipping of gradients inside a step: the nodes that optim.clip_grad_norm records, emitted behind the backward, so a
+ * step that clips is one program, planned and capped as a whole.
+ *
+ *   norm   = sqrt(sum over the parameters, in the order of the updates, of sum(g * g))
+ *   factor = clamp(limit / (norm + 1e-6), 0, 1)
+ *   g      = g * factor
+ *
+ * Gradients of bf16 are squared and scaled in f32. Order and ops are those of lua/wane/optim/clip.lua, so the bits are
+ * those of the three lines. Every gradient is alive until the norm is known: that is what clipping costs. */
+#include <stddef.h>
+#include "emit.h"
+
+static struct wn_node *emit_cast(struct wn__emit *e, struct wn_node *v, int32_t dtype)
+{
+    struct wn_attrs attrs = {.dtype = (int16_t)dtype};
+    return wn__value_type(v)->dtype == dtype ? v : wn__emit(e, WN_OP_CAST, 1, &v, &attrs);
+}
+
+static struct wn_node *emit_wide(struct wn__emit *e, struct wn_node *v)
+{
+    int32_t dtype = wn__value_type(v)->dtype;
+    return dtype == WN_BF16 || dtype == WN_F16 ? emit_cast(e, v, WN_F32) : v;
+}
+
+/* The gradient of a cell, or NULL: the loss does not reach it. */
+static struct wn_node **find_value(const struct wn__grads *g, const struct wn_cell *c)
+{
+    for (int64_t i = 0; i < g->n_cells; i++)
+        if (g->cells[i] == c) return &g->values[i];
+    return NULL;
+}
+
+static struct wn_node *emit_factor(struct wn__emit *e, struct wn_node *total, struct wn_node *limit)
+{
+    struct wn_attrs clamp = {.f = {0, 1}};
+    struct wn_node *norm = wn__emit1(e, WN_OP_SQRT, total);
+    struct wn_node *room = wn__emit_scalar(e, 1e-6, wn__value_type(norm)->dtype);
+    struct wn_node *share = wn__emit2(e, WN_OP_DIV, limit, wn__emit2(e, WN_OP_ADD, norm, room));
+    return wn__emit(e, WN_OP_CLAMP, 1, &share, &clamp);
+}
+
+/* What is emitted serves no forward node: no module's, and of no region. */
+static void disown(const struct wn__grads *g, int64_t from)
+{
+    for (int64_t i = from; i < g->count; i++) {
+        g->nodes[i]->forward_of = NULL;
+        g->nodes[i]->scope = g->nodes[i]->region = 0;
+    }
+}
+
+int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
+{
+    static const struct wn_attrs all;
+    struct wn__emit e = {.g = g, .forward = c->root, .root = c->pass};
+    struct wn_node *total = NULL;
+    int64_t from = g->count;
+    for (int32_t i = 0; i < c->n_cells; i++) {
+        struct wn_node **value = find_value(g, c->cell[3 * i]);
+        if (value == NULL) continue;
+        struct wn_node *x = emit_wide(&e, *value);
+        struct wn_node *square = wn__emit2(&e, WN_OP_MUL, x, x);
+        square = wn__emit(&e, WN_OP_SUM, 1, &square, &all);
+        total = total == NULL ? square : wn__emit2(&e, WN_OP_ADD, total, square);
+        if (e.code != WN_OK) return e.code;
+    }
+    struct wn_node *factor = emit_factor(&e, total, c->limit);
+    for (int32_t i = 0; i < c->n_cells; i++) {
+        struct wn_node **value = find_value(g, c->cell[3 * i]);
+        if (value == NULL) continue;
+        int32_t dtype = wn__value_type(*value)->dtype;
+        *value = emit_cast(&e, wn__emit2(&e, WN_OP_MUL, emit_wide(&e, *value), factor), dtype);
+    }
+    disown(g, from);
+    return e.code;
+}
