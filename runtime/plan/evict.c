@@ -19,10 +19,9 @@ struct eviction {
     const int64_t *ns;
     int64_t *wait; /* (f->n) nanoseconds between the last forward reader and the first backward one */
     double *score; /* (f->n) as of when it was last looked at: a lower bound, since costs only rise */
-    uint8_t *may, *kept, *mark;
+    uint8_t *may, *mark;
+    int8_t *kept; /* (f->n) as in flat.c */
     int32_t *stack;
-    struct wn__recipe out;
-    int32_t code;
 };
 
 /* Its own time and that of what is not there of what it is made of. */
@@ -38,7 +37,7 @@ static int64_t cost_of(struct eviction *e, int32_t v)
         sum += e->ns[i];
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
             int32_t w = wn__form_storage(f, wn__form_in(f, i, k));
-            if (e->mark[w] || e->kept[w] || !wn__form_is_forward(f, w) || f->node[w].is_given) continue;
+            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__form_is_forward(f, w) || f->node[w].is_given) continue;
             e->mark[w] = 1;
             e->stack[n++] = w;
         }
@@ -58,7 +57,7 @@ static int32_t next_to_go(struct eviction *e)
     for (;;) {
         int32_t best = -1;
         for (int32_t v = 0; v < e->f->n; v++)
-            if (e->may[v] && e->kept[v] && (best < 0 || e->score[v] < e->score[best])) best = v;
+            if (e->may[v] && e->kept[v] != WN__GONE && (best < 0 || e->score[v] < e->score[best])) best = v;
         if (best < 0) return -1;
         double now = score_of(e, best);
         if (now <= e->score[best]) return best;
@@ -83,67 +82,21 @@ static void find_values(struct eviction *e)
     }
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__pnode *p = &f->node[i];
+        e->kept[i] = WN__GONE;
         if (!wn__form_is_forward(f, i) || wn__form_is_alias(f, i) || p->is_reissued) continue;
         int32_t stays = p->is_residual && p->word != WN_WORD_RECOMPUTE;
-        e->kept[i] = stays || wn__recipe_always_keeps(f, i);
-        e->may[i] = e->kept[i] && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
+        if (stays || wn__recipe_always_keeps(f, i)) e->kept[i] = (int8_t)wn__action_of(f, i);
+        e->may[i] = stays && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
         e->score[i] = 0;
     }
-}
-
-/* ---- a station as a recipe --------------------------------------------------------------------------------------- */
-
-static void put_step(struct eviction *e, int32_t kind, int32_t block, int32_t root, int32_t beyond)
-{
-    struct wn__recipe *r = &e->out;
-    if (e->code == WN_OK) e->code = wn__recipe_room(r, r->limit[block] - r->first[block]);
-    if (e->code != WN_OK) return;
-    int32_t n = 0;
-    for (int32_t v = r->first[block]; kind != WN_RECIPE_B && v < r->limit[block]; v++) {
-        if (r->block_of[v] != block || e->f->node[v].is_reissued) continue;
-        if (e->kept[v] || r->last[v] >= beyond) wn__recipe_keep(r, n++, v, wn__action_of(e->f, v));
-    }
-    e->code = wn__recipe_put(r, kind, block, root, n);
-}
-
-/* A value of block `a` that is not to stay and is read forward for the last time in block b. */
-static int32_t is_done_with(const struct eviction *e, int32_t a, int32_t b)
-{
-    const struct wn__recipe *r = e->base;
-    for (int32_t v = r->first[a]; v < r->limit[a]; v++) {
-        if (r->block_of[v] != a || e->kept[v] || wn__form_is_alias(e->f, v) || e->f->node[v].is_reissued) continue;
-        if (r->last[v] >= r->first[b] && r->last[v] < r->limit[b]) return 1;
-    }
-    return 0;
-}
-
-static int32_t offer(struct eviction *e, wn__recipe_sink put, void *ctx)
-{
-    const struct wn__recipe *base = e->base;
-    e->out = *base;
-    e->out.pool = (struct wn__pool){0};
-    e->out.step = NULL;
-    e->out.keep = e->out.action = NULL;
-    e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
-    for (int32_t lo = 0, hi; lo < base->n_blocks; lo = hi) {
-        int32_t root = e->f->node[base->first[lo]].root;
-        for (hi = lo; hi < base->n_blocks && e->f->node[base->first[hi]].root == root; hi++) {
-            put_step(e, WN_RECIPE_FE, hi, root, base->limit[hi]);
-            for (int32_t a = lo; a < hi; a++)
-                if (is_done_with(e, a, hi)) put_step(e, WN_RECIPE_FREE, a, root, base->limit[hi]);
-        }
-        for (int32_t b = hi - 1; b >= 0; b--) put_step(e, WN_RECIPE_B, b, root, 0);
-    }
-    if (e->code == WN_OK) return put(ctx, &e->out, "evicted");
-    wn__recipe_release(&e->out);
-    return e->code;
 }
 
 int32_t wn__evict(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                   void *ctx)
 {
     struct wn__pool scratch = {0};
-    struct eviction e = {.f = f, .base = base, .ns = ns, .code = WN_OK};
+    struct eviction e = {.f = f, .base = base, .ns = ns};
+    struct wn__recipe r;
     int64_t n = f->n + 1, all = 0, gone = 0, at = 0;
     e.wait = wn__pool_get(&scratch, n * (int64_t)sizeof *e.wait);
     e.score = wn__pool_get(&scratch, n * (int64_t)sizeof *e.score);
@@ -155,11 +108,12 @@ int32_t wn__evict(const struct wn__form *f, const struct wn__recipe *base, const
     if (code == WN_OK) find_values(&e);
     for (int32_t v = 0; v < f->n && code == WN_OK; v++) all += e.may[v] ? f->node[v].bytes : 0;
     for (int32_t v; code == WN_OK && (v = next_to_go(&e)) >= 0;) {
-        e.kept[v] = 0;
+        e.kept[v] = WN__GONE;
         gone += f->node[v].bytes;
         if (gone < all / STATIONS * (at + 1) && gone < all) continue;
         at = gone / (all / STATIONS + 1);
-        code = offer(&e, put, ctx);
+        code = wn__flat_recipe(f, base, e.kept, &r);
+        if (code == WN_OK) code = put(ctx, &r, "evicted");
     }
     wn__pool_release(&scratch);
     return code;

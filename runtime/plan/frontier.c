@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define SOLVED 48    /* points of the solver's own frontier that are lowered */
+#define FINEST 256   /* blocks of the fine partition; more are not solved */
+#define FINE 4096    /* the same of blocks x kinds of blocks */
 #define REMEMBERED 8 /* graphs */
 
 struct memory {
@@ -135,18 +137,30 @@ static int32_t has_backward(const struct wn__form *f)
     return 0;
 }
 
-static int32_t propose(struct wn__building *b)
+/* The chain of a partition's blocks, unless blocks x kinds of blocks are more than `most`. */
+static int32_t solve(struct wn__building *b, const struct wn__recipe *base, const int64_t *ns, int64_t most)
 {
     struct wn__classes classes = {0};
+    int32_t code = wn__classes_make(b->f, base, ns, &classes);
+    if (code == WN_OK && (int64_t)classes.n * base->n_blocks <= most)
+        code = wn__emit_chain(b->f, base, &classes, SOLVED, wn__frontier_offer, b);
+    wn__classes_release(&classes);
+    return code;
+}
+
+static int32_t propose(struct wn__building *b)
+{
     const int64_t *ns = all_ns(b);
     if (ns == NULL) return WN_OOM;
-    WN_TRY(wn__partition(b->f, &b->base));
+    WN_TRY(wn__partition(b->f, 0, &b->base));
     WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
     if (!has_backward(b->f)) return WN_OK;
-    int32_t code = wn__classes_make(b->f, &b->base, ns, &classes);
-    if (code == WN_OK) code = wn__emit_chain(b->f, &b->base, &classes, SOLVED, wn__frontier_offer, b);
-    wn__classes_release(&classes);
+    int32_t code = solve(b, &b->base, ns, INT64_MAX);
+    if (code == WN_OK) code = wn__partition(b->f, 1, &b->fine);
+    if (code == WN_OK && b->fine.n_blocks > b->base.n_blocks && b->fine.n_blocks <= FINEST)
+        code = solve(b, &b->fine, ns, FINE);
     if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
+    if (code == WN_OK) code = wn__frontier_toggle(b, ns);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
     if (code == WN_OK) code = wn__frontier_actions(b);
     return code;
@@ -160,10 +174,12 @@ static int32_t finish(struct wn__building *b, struct wn__frontier **out)
     fr->point = b->point;
     fr->n = (int32_t)b->n;
     fr->base = b->base;
+    fr->fine = b->fine;
     fr->tried = b->tried;
     b->point = NULL;
     b->n = 0;
     memset(&b->base, 0, sizeof b->base);
+    memset(&b->fine, 0, sizeof b->fine);
     *out = fr;
     return WN_OK;
 }
@@ -177,6 +193,7 @@ static int32_t build(const struct wn__form *f, struct wn__frontier **out)
     wn__free(b.point);
     wn__free(b.text);
     wn__recipe_release(&b.base);
+    wn__recipe_release(&b.fine);
     wn__pool_release(&b.pool);
     return code;
 }
@@ -187,6 +204,7 @@ void wn__frontier_unref(struct wn__frontier *fr)
     for (int32_t i = 0; i < fr->n; i++) point_release(&fr->point[i]);
     wn__free(fr->point);
     wn__recipe_release(&fr->base);
+    wn__recipe_release(&fr->fine);
     wn__free(fr);
 }
 

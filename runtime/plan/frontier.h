@@ -14,7 +14,7 @@ struct wn__frontier {
     int32_t refs;
     struct wn__frontier_point *point; /* (n) seconds up, reserved down, both strictly */
     int32_t n, tried;
-    struct wn__recipe base; /* arrays the points share */
+    struct wn__recipe base, fine; /* arrays the points share */
 };
 /* Counted; remembered by what it may depend on. */
 int32_t wn__frontier_of(const struct wn__form *f, struct wn__frontier **out);
@@ -27,7 +27,7 @@ int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 struct wn__building {
     const struct wn__form *f;
     struct wn__pool pool;
-    struct wn__recipe base;
+    struct wn__recipe base, fine; /* the blocks of both partitions (partition.c) */
     struct wn__frontier_point *point;
     int64_t n, capacity;
     char **text; /* recipes met: none is judged twice */
@@ -36,8 +36,15 @@ struct wn__building {
 };
 /* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
+/* Whether a recipe shares the arrays of one of the partitions, which live as long as the list. */
+static inline int32_t wn__frontier_shares(const struct wn__building *b, const struct wn__recipe *r)
+{
+    return r->block_of == b->base.block_of || r->block_of == b->fine.block_of;
+}
 /* offers.c: plans with the actions that are allowed. */
 int32_t wn__frontier_actions(struct wn__building *b);
+/* toggle.c: edits of flat recipes, a fixed number of them. */
+int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
 /* search.c: edits of good recipes, a fixed number of them. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

@@ -3,7 +3,10 @@
  * nodes that read a state, wherever no more than one value made since the last cut crosses: older ones go by on their
  * way from an earlier block to a later one. A value whose word is 'recompute' is not kept, so no cut lies where one
  * crosses: such a cut moves to the nearest place that another single value crosses, or goes. Too many blocks are joined
- * in pairs. */
+ * in pairs.
+ *
+ * The fine partition cuts at every place that a single value crosses, so Linear and GELU are two blocks: then a plan may
+ * keep what crosses into the GELU and let its output go, which is cheap to compute again. */
 #include <string.h>
 #include "planner.h"
 
@@ -106,6 +109,18 @@ static void move_cuts(const struct wn__form *f, const struct crossing *x, uint8_
     }
 }
 
+/* A cut in front of every op that a single value crosses, no two without an op between them. */
+static void cut_finely(const struct wn__form *f, const struct crossing *x, uint8_t *cut)
+{
+    int32_t has_op = 0;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (!wn__form_is_forward(f, i) || f->node[i].is_reissued || wn__form_is_alias(f, i)) continue;
+        if (f->node[i].absorbed_by >= 0) continue;
+        if (has_op && x->all[i] <= 1 && x->words[i] == 0) cut[i] = 1;
+        has_op = 1;
+    }
+}
+
 /* One cut of two goes, as often as it takes; those between roots stay. */
 static void join(const struct wn__form *f, uint8_t *cut)
 {
@@ -123,7 +138,7 @@ static void join(const struct wn__form *f, uint8_t *cut)
     }
 }
 
-int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
+int32_t wn__partition(const struct wn__form *f, int32_t is_fine, struct wn__recipe *r)
 {
     int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
     struct wn__pool scratch = {0};
@@ -141,7 +156,8 @@ int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r)
         find_cuts(f, r->last, cut);
         count_crossing(f, r->last, &x);
         move_cuts(f, &x, cut);
-        join(f, cut);
+        if (is_fine) cut_finely(f, &x, cut);
+        else join(f, cut);
         for (int32_t i = 0; i < f->n; i++) {
             r->block_of[i] = -1;
             if (!wn__form_is_forward(f, i)) continue;

@@ -7,6 +7,8 @@
  *   obey.c        what a word 'recompute' asks of a recipe, whoever proposed it
  *   portfolio.c   what people write by hand, so that a budget is never worse
  *   evict.c       value by value over the whole graph, for graphs without cuts
+ *   flat.c        recipes that run every block forward once, as the set of values that stay
+ *   toggle.c      edits of those sets
  *   search.c      small edits of good recipes
  *   frontier.c    all of them lowered, placed and simulated; those that nothing beats, in order
  *
@@ -18,7 +20,7 @@
 
 /* ---- partition.c ------------------------------------------------------------------------------------------- */
 /* Blocks of all roots into a recipe without steps: block_of, first, limit, last, n_blocks. */
-int32_t wn__partition(const struct wn__form *f, struct wn__recipe *r);
+int32_t wn__partition(const struct wn__form *f, int32_t is_fine, struct wn__recipe *r);
 /* home: (f->n) the block each forward node, backward node and effect works for; -1: none, or another root's. */
 void wn__partition_home(const struct wn__form *f, const struct wn__recipe *r, int32_t *home);
 
@@ -69,6 +71,15 @@ struct wn__classes {
 int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, const int64_t *ns,
                          struct wn__classes *out);
 void wn__classes_release(struct wn__classes *c);
+
+/* ---- flat.c: recipes that run every block forward once ----------------------------------------------------------- */
+enum { WN__GONE = -1 };
+/* kept: (f->n) the action a value stays with, 0 for none, WN__GONE when it does not stay. Shares base's arrays; nothing
+ * is to be released on failure. */
+int32_t wn__flat_recipe(const struct wn__form *f, const struct wn__recipe *base, const int8_t *kept,
+                        struct wn__recipe *out);
+/* Fills `kept` with what any recipe holds when its backward begins, whatever it runs again after that. */
+void wn__flat_kept(const struct wn__form *f, const struct wn__recipe *r, int8_t *kept);
 
 /* ---- portfolio.c, evict.c, emit.c: recipes handed over one by one; taken even on failure ------------------------------- */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);

@@ -160,7 +160,7 @@ static int32_t pack_points(struct wn__building *b, int32_t action)
         struct wn__recipe to;
         int32_t n;
         char name[32];
-        if (k >= b->n || b->point[k].recipe.block_of != b->base.block_of) continue;
+        if (k >= b->n || !wn__frontier_shares(b, &b->point[k].recipe)) continue;
         snprintf(name, sizeof name, "%.16s, %.13s", b->point[k].name, wn__action_name(action));
         WN_TRY(copy_packed(b->f, &b->point[k].recipe, action, &to, &n));
         if (n > 0) WN_TRY(wn__frontier_offer(b, &to, name));
@@ -189,7 +189,7 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     const struct edit none = {.step = -1};
     struct wn__recipe from, to;
     char name[32];
-    if (b->point[k].recipe.block_of != b->base.block_of) return WN_OK;
+    if (!wn__frontier_shares(b, &b->point[k].recipe)) return WN_OK;
     snprintf(name, sizeof name, "%.30s%s", b->point[k].name, strchr(b->point[k].name, '+') == NULL ? "+" : "");
     WN_TRY(copy_edited(&b->point[k].recipe, &none, &from));
     find_edits(s, &from);
