@@ -99,10 +99,10 @@ static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo,
 
 struct roots {
     int32_t n, n_chains;
-    int32_t *lo; /* (n + 1) the first block of each */
-    int32_t *of; /* (n) its chain */
-    struct wn__chain_solution **chain;
-    struct wn_chain_op **op; /* (n_chains) of the point being emitted */
+    int32_t *lo;                       /* (n + 1) the first block of each */
+    int32_t *of;                       /* (n) its chain */
+    struct wn__chain_solution **chain; /* closed once the operations are known: their tables are large */
+    struct wn_chain_op **op;           /* (points, n_chains) */
     int32_t *n_ops;
 };
 
@@ -122,9 +122,7 @@ static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn_
     t->lo = wn__pool_get(pool, (most + 1) * (int64_t)sizeof *t->lo);
     t->of = wn__pool_get(pool, most * (int64_t)sizeof *t->of);
     t->chain = wn__pool_get(pool, most * (int64_t)sizeof(void *));
-    t->op = wn__pool_get(pool, most * (int64_t)sizeof *t->op);
-    t->n_ops = wn__pool_get(pool, most * (int64_t)sizeof *t->n_ops);
-    if (!t->lo || !t->of || !t->chain || !t->op || !t->n_ops) return WN_OOM;
+    if (!t->lo || !t->of || !t->chain) return WN_OOM;
     for (int32_t b = 0; b < r->n_blocks; b++) {
         if (b == 0 || e->f->node[r->first[b]].root != e->f->node[r->first[b - 1]].root) t->lo[t->n++] = b;
         t->lo[t->n] = b + 1;
@@ -183,12 +181,13 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
 }
 
 /* Each root's operations over its blocks; a shared trunk's blocks are taken backward for later roots too. */
-static void put_roots(struct emission *e, const struct roots *t)
+static void put_roots(struct emission *e, const struct roots *t, int32_t point)
 {
     for (int32_t r = 0; r < t->n; r++) {
         int32_t lo = t->lo[r], front = lo, root = e->f->node[e->base->first[lo]].root;
-        const struct wn_chain_op *op = t->op[t->of[r]];
-        for (int32_t i = 0; i < t->n_ops[t->of[r]]; i++) put_op(e, &op[i], lo, &front);
+        int32_t k = point * t->n_chains + t->of[r];
+        const struct wn_chain_op *op = t->op[k];
+        for (int32_t i = 0; i < t->n_ops[k]; i++) put_op(e, &op[i], lo, &front);
         for (int32_t b = lo - 1; b >= 0; b--) {
             put_step(e, WN_RECIPE_B, b, 0, NULL);
             if (e->code == WN_OK) e->out.step[e->out.n - 1].root = root;
@@ -196,20 +195,14 @@ static void put_roots(struct emission *e, const struct roots *t)
     }
 }
 
-static int32_t emit_point(struct emission *e, struct roots *t, int64_t bytes, wn__recipe_sink put, void *ctx)
+static int32_t emit_point(struct emission *e, const struct roots *t, int32_t point, wn__recipe_sink put, void *ctx)
 {
     e->out = *e->base;
     e->out.pool = (struct wn__pool){0};
     e->out.step = NULL;
     e->out.keep = e->out.action = NULL;
     e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
-    for (int32_t k = 0; k < t->n_chains && e->code == WN_OK; k++)
-        e->code = wn__chain_schedule(t->chain[k], bytes, &t->op[k], &t->n_ops[k]);
-    if (e->code == WN_OK) put_roots(e, t);
-    for (int32_t k = 0; k < t->n_chains; k++) {
-        wn__free(t->op[k]);
-        t->op[k] = NULL;
-    }
+    put_roots(e, t, point);
     if (e->code != WN_OK) {
         wn__recipe_release(&e->out);
         return e->code;
@@ -240,6 +233,22 @@ static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, in
     return count;
 }
 
+/* The operations of every chosen point. */
+static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *point, const int32_t *chosen, int32_t n,
+                               struct wn__pool *pool)
+{
+    int64_t most = (int64_t)n * t->n_chains + 1;
+    t->op = wn__pool_get(pool, most * (int64_t)sizeof *t->op);
+    t->n_ops = wn__pool_get(pool, most * (int64_t)sizeof *t->n_ops);
+    if (t->op == NULL || t->n_ops == NULL) return WN_OOM;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < t->n_chains; k++) {
+            int32_t at = i * t->n_chains + k;
+            WN_TRY(wn__chain_schedule(t->chain[k], point[chosen[i]].bytes, &t->op[at], &t->n_ops[at]));
+        }
+    return WN_OK;
+}
+
 int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, const struct wn__classes *classes,
                        int32_t most, wn__recipe_sink put, void *ctx)
 {
@@ -254,8 +263,10 @@ int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, 
     int32_t code = solve_roots(&e, &t, &scratch);
     if (code == WN_OK) code = join_frontiers(&t, &scratch, &point, &n_points);
     if (code == WN_OK) n_chosen = spread(point, n_points, most / 2, chosen);
-    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, point[chosen[i]].bytes, put, ctx);
+    if (code == WN_OK) code = schedule_points(&t, point, chosen, n_chosen, &scratch);
     for (int32_t k = 0; k < t.n_chains; k++) wn__chain_close(t.chain[k]);
+    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, i, put, ctx);
+    for (int32_t i = 0; t.op != NULL && i < n_chosen * t.n_chains; i++) wn__free(t.op[i]);
     wn__pool_release(&scratch);
     return code;
 }

@@ -5,6 +5,7 @@
 #include "frontier.h"
 #include <stdio.h>
 #include <string.h>
+#include "../graph/encode.h"
 
 #define SOLVED 48    /* points of the solver's own frontier that are lowered */
 #define FINEST 256   /* blocks of the fine partition; more are not solved */
@@ -67,11 +68,21 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     return code;
 }
 
-static int32_t is_known(const struct wn__building *b, const char *text)
+/* Whether the same recipe was met before. Of each text, up to a megabyte, a number is kept; were two texts ever to share
+ * one by chance, one proposal of hundreds would be missed. */
+static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t *known)
 {
-    for (int64_t i = 0; i < b->n_texts; i++)
-        if (strcmp(b->text[i], text) == 0) return 1;
-    return 0;
+    struct wn__pool scratch = {0};
+    char *text = NULL;
+    int32_t code = wn__recipe_text(b->f, r, &scratch, &text);
+    uint64_t mark = code == WN_OK ? wn__bytes_hash((const uint8_t *)text, (int64_t)strlen(text)) : 0;
+    wn__pool_release(&scratch);
+    *known = 0;
+    for (int64_t i = 0; i < b->n_met; i++) *known |= b->met[i] == mark;
+    if (code != WN_OK || *known) return code;
+    WN_TRY(wn__grow(&b->met, &b->met_capacity, b->n_met + 1, sizeof *b->met));
+    b->met[b->n_met++] = mark;
+    return WN_OK;
 }
 
 /* Keeps the list free of beaten points, fastest first. Takes the point. */
@@ -102,18 +113,15 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
 {
     struct wn__building *b = building;
     struct wn__frontier_point p = {.recipe = *r};
-    char *text = NULL;
+    int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
-    int32_t code = wn__recipe_obey(b->f, &p.recipe), beaten = 0;
-    if (code == WN_OK) code = wn__recipe_text(b->f, &p.recipe, &b->pool, &text);
-    int32_t known = code == WN_OK && is_known(b, text);
-    if (code == WN_OK && !known) code = wn__grow(&b->text, &b->text_capacity, b->n_texts + 1, sizeof *b->text);
+    int32_t code = wn__recipe_obey(b->f, &p.recipe);
+    if (code == WN_OK) code = meet(b, &p.recipe, &known);
     if (code == WN_OK && !known) code = judge(b, &p, &beaten);
     if (code != WN_OK || known) {
         point_release(&p);
         return code;
     }
-    b->text[b->n_texts++] = text;
     b->tried++;
     if (!beaten) return insert(b, &p);
     point_release(&p);
@@ -191,7 +199,7 @@ static int32_t build(const struct wn__form *f, struct wn__frontier **out)
     if (code == WN_OK) code = finish(&b, out);
     for (int64_t i = 0; i < b.n; i++) point_release(&b.point[i]);
     wn__free(b.point);
-    wn__free(b.text);
+    wn__free(b.met);
     wn__recipe_release(&b.base);
     wn__recipe_release(&b.fine);
     wn__pool_release(&b.pool);

@@ -30,8 +30,8 @@ struct wn__building {
     struct wn__recipe base, fine; /* the blocks of both partitions (partition.c) */
     struct wn__frontier_point *point;
     int64_t n, capacity;
-    char **text; /* recipes met: none is judged twice */
-    int64_t n_texts, text_capacity;
+    uint64_t *met; /* (n_met) of recipes offered: none is judged twice */
+    int64_t n_met, met_capacity;
     int32_t tried, placed; /* proposals judged, and those of them that were placed */
 };
 /* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
