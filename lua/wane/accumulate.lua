@@ -7,7 +7,6 @@
 
 local errors = require 'wane.errors'
 local grad = require 'wane.grad'
-local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 local within = require 'wane.within'
 
@@ -31,7 +30,7 @@ return function(fn, opts)
         raise(nil, 'value', '%s: expected a function(i) that returns a loss, got %s', what, errors.describe(fn))
     end
     opts = errors.check_options(opts, { 'micro', 'mean', 'policy', 'budget' }, what)
-    local n = op.size(opts.micro, what .. ': micro', 1)
+    local n = errors.count(opts.micro, what .. ': micro', 1, 65536)
     if opts.mean ~= nil and type(opts.mean) ~= 'boolean' then
         raise(nil, 'value', '%s: mean must be true or false, got %s', what, errors.describe(opts.mean))
     end

@@ -58,6 +58,9 @@ return function(fn, x, opts)
     if not tensor.is(x) then
         raise(nil, 'value', '%s: expected a function and a tensor, got %s', what, errors.describe(x))
     end
+    if not errors.is_callable(fn) then
+        raise(nil, 'value', '%s: expected a function or a module, got %s', what, errors.describe(fn))
+    end
     opts = errors.check_options(opts, { 'dim', 'size' }, what)
     local dim = op.dim(x, opts.dim or 1, what) + 1
     local n = tensor.typed(x)._dims[dim]

@@ -281,7 +281,7 @@ function costs.profile(fn, opts)
         raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
     end
     costs.load()
-    local steps = opts.steps or 5
+    local steps = errors.count(opts.steps or 5, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local request = plan.request_of(fn, 'wane.profile')
     local seconds, unrest
     if request.mode == 'backward' or request.mode == 'eval' then

@@ -61,6 +61,9 @@ local function current_device()
 end
 
 local function finish(made, opts)
+    if opts and opts.name ~= nil and type(opts.name) ~= 'string' then
+        raise(nil, 'value', 'name: expected a string, got %s', errors.describe(opts.name))
+    end
     if opts and opts.requires_grad then
         if not tensor.is_float[tensor.typed(made)._dtype] then
             raise(nil, 'dtype', 'requires_grad: only floats can have gradients, got %s', tensor.describe(made))
@@ -158,12 +161,14 @@ end
 
 --- wane.randint([low,] high, {2, 3}, opts): integers low <= v < high, i32.
 function create.randint(low, high, dims, opts)
+    local function refuse(v)
+        raise(nil, 'value', 'wane.randint: limits must be integers of 32 bits, got %s', errors.describe(v))
+    end
     if type(high) ~= 'number' then low, high, dims, opts = 0, low, high, dims end
     for _, v in ipairs { low, high } do
-        if type(v) ~= 'number' or v % 1 ~= 0 or v < -2 ^ 31 or v > 2 ^ 31 then
-            raise(nil, 'value', 'wane.randint: limits must be integers of 32 bits, got %s', errors.describe(v))
-        end
+        if type(v) ~= 'number' or v % 1 ~= 0 or v < -2 ^ 31 or v > 2 ^ 31 then refuse(v) end
     end
+    if low == nil or high == nil then refuse(nil) end
     if low >= high then
         raise(nil, 'value', 'wane.randint: no integer lies in %d <= v < %d', low, high)
     end
@@ -290,6 +295,9 @@ function create.from(bytes, dims, dtype, opts)
     opts = errors.check_options(opts, { 'device', 'requires_grad', 'name' }, what)
     local list = shape_and_options(what, dims)
     local need = tensor.count(list) * binding.element_bytes[dtype]
+    if not binding.is_memory(bytes) then
+        raise(nil, 'value', '%s: expected an array or a pointer that is not null, got %s', what, tostring(bytes))
+    end
     local have = binding.array_bytes(bytes)
     if have and have < need then
         raise(nil, 'value', '%s: %s %s needs %d bytes, the array has %d', what, tensor.shape_text(list), dtype,
@@ -304,6 +312,9 @@ end
 -- @param init tensor, usually a creation node
 -- @param name what reports call it
 function create.cell(kind, init, name)
+    if name ~= nil and type(name) ~= 'string' then
+        raise(nil, 'value', 'name: expected a string, got %s', errors.describe(name))
+    end
     return tensor.wrap(binding.id(C.wn_cell(kind, init.id, name or '')))
 end
 

@@ -160,6 +160,29 @@ function errors.check_options(opts, allowed, what)
     return opts
 end
 
+--- Checks a count that a loop runs to.
+-- @param n what was given
+-- @param what opens the message: 'wane.measure: steps'
+-- @param least the smallest allowed
+-- @param most the largest allowed
+-- @return n
+function errors.count(n, what, least, most)
+    if type(n) ~= 'number' or n % 1 ~= 0 or n < least or n > most then
+        errors.raise(nil, 'value', '%s must be a whole number from %d to %d, got %s', what, least, most,
+            errors.describe(n))
+    end
+    return n
+end
+
+--- The most steps that one call measures or trains: at a microsecond each they would take a second.
+errors.MOST_STEPS = 1e6
+
+--- Whether x can be called: a function, or what has __call in its metatable.
+function errors.is_callable(x)
+    local mt = type(x) == 'table' and getmetatable(x)
+    return type(x) == 'function' or type(mt) == 'table' and rawget(mt, '__call') ~= nil
+end
+
 --- A short text for a value in a message: '(2, 3) f32' for a tensor, the number, the quoted string.
 function errors.describe(x)
     local kind = type(x)

@@ -285,6 +285,13 @@ function binding.round(wide, n)
     return halves
 end
 
+--- Whether a cdata names memory: an array, a struct, or a pointer that is not null.
+function binding.is_memory(x)
+    local text = tostring(x)
+    if text:find '^ctype<' or x == nil then return false end
+    return (pcall(ffi.new, 'const void *', x))
+end
+
 --- Bytes of an array cdata; nil for a pointer, whose extent is not known.
 function binding.array_bytes(x)
     local text = tostring(x):match '^cdata<(.*)>' or '' -- busted makes ffi.typeof remember whatever it is given

@@ -8,13 +8,6 @@ local raise = errors.raise
 
 local fit = {}
 
-local function whole(n, name)
-    if type(n) ~= 'number' or n < 1 or n % 1 ~= 0 then
-        raise(nil, 'value', 'wane.fit: %s must be a whole number from 1, got %s', name, errors.describe(n))
-    end
-    return n
-end
-
 --- Finds the largest n for which the step of fn_of(n) has a plan within the budget: n doubles until none has, then
 -- the interval is halved. Nothing runs. (Least bytes must not fall as n grows.)
 -- @param fn_of function(n) -> function() that returns the loss or steps
@@ -27,7 +20,8 @@ function fit.fit(fn_of, opts)
     end
     if opts.budget == nil then raise(nil, 'value', "wane.fit: say {budget = '8 GiB'}") end
     local budget = bytes.parse(opts.budget, 'wane.fit')
-    local low, most = whole(opts.from or 1, 'from'), whole(opts.most or 2 ^ 20, 'most')
+    local low = errors.count(opts.from or 1, 'wane.fit: from', 1, 2 ^ 52)
+    local most = errors.count(opts.most or 2 ^ 20, 'wane.fit: most', 1, 2 ^ 52)
     local function try(n)
         return plan.plan(fn_of(n), { budget = budget, policy = opts.policy, target = opts.target })
     end

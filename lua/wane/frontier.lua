@@ -13,7 +13,7 @@ local program = require 'wane.program'
 local system = require 'wane.system'
 local table_ = require 'wane.table'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check = binding.C, binding.check
 local tonumber = tonumber
 
 local frontier = {}
@@ -156,10 +156,7 @@ end
 -- @return Frontier
 function frontier.frontier(fn, opts)
     opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
-    local count = opts.points or 50
-    if type(count) ~= 'number' or count < 2 or count % 1 ~= 0 then
-        raise(nil, 'value', 'wane.frontier: points must be a whole number from 2, got %s', errors.describe(count))
-    end
+    local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local request = request_with(fn, opts, 'wane.frontier')
     local p = decided(request)
     local self = setmetatable({ here = summary_under(request), heuristics = {} }, Frontier)

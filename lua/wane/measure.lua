@@ -197,12 +197,8 @@ function measure.measure(fn, opts)
     end
     opts = plan.check_options(opts, options, 'wane.measure')
     opts = setmetatable({ policy = require('wane.grad').policy(opts) }, { __index = opts })
-    local steps, warmup = opts.steps or 5, opts.warmup or 1
-    if type(steps) ~= 'number' or steps < 1 or steps % 1 ~= 0 or type(warmup) ~= 'number' or warmup < 0
-        or warmup % 1 ~= 0 then
-        raise(nil, 'value', 'wane.measure: steps must be a whole number from 1 and warmup from 0, got %s and %s',
-            tostring(steps), tostring(warmup))
-    end
+    local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
+    local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)

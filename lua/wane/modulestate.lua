@@ -118,6 +118,9 @@ local function add_lists(module, Module)
 
     --- Calls fn(module) for every module, children before their owner. Returns the module.
     function Module.apply(m, fn)
+        if type(fn) ~= 'function' then
+            raise(nil, 'value', 'apply: expected a function, got %s', errors.describe(fn))
+        end
         local list = m:modules()
         for k = #list, 1, -1 do fn(list[k]) end
         return m

@@ -405,7 +405,7 @@ local later = { allow = true }
 
 --- Refuses options that belong to later versions, by name.
 function plan.check_options(opts, allowed, what)
-    for name in pairs(opts or {}) do
+    for name in pairs(type(opts) == 'table' and opts or {}) do
         if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
     end
     return errors.check_options(opts, allowed, what)

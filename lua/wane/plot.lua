@@ -457,7 +457,10 @@ plot.parts = { palette = palette, words = words, open = open, range_of = range_o
 -- Errors: code 'io' when the file cannot be written.
 function plot.write(path, text)
     local file, why = require('wane.system').open(path, 'w')
-    if not file then errors.raise(nil, 'io', "%s: cannot be written (%s)", path, why) end
+    if not file then
+        local code = type(path) == 'string' and 'io' or 'value'
+        errors.raise(nil, code, '%s cannot be written (%s)', errors.describe(path), why)
+    end
     file:write(text)
     file:close()
     return path

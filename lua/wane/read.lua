@@ -83,6 +83,9 @@ function methods.copy_to(t, target)
         raise(nil, 'value', 'copy_to: expected cdata (an array or a pointer), got %s', errors.describe(target))
     end
     local bytes = tensor.count(t._dims) * binding.element_bytes[tensor.dtype_name[t._dtype]]
+    if not binding.is_memory(target) then
+        raise(nil, 'value', 'copy_to: expected an array or a pointer that is not null, got %s', tostring(target))
+    end
     local have = binding.array_bytes(target)
     if have and have < bytes then
         raise(nil, 'value', 'copy_to: %s needs %d bytes, the array has %d', tensor.describe(t), bytes, have)

@@ -263,6 +263,9 @@ function methods.split(t, sizes, dim)
     if type(sizes) == 'number' then
         return methods.chunk(t, math.max(1, math.ceil(size / op.size(sizes, 'split: size', 1))), dim)
     end
+    if type(sizes) ~= 'table' or getmetatable(sizes) ~= nil then
+        raise(nil, 'value', 'split: expected a size or a list of sizes, got %s', errors.describe(sizes))
+    end
     local pieces, at = {}, 1
     for k, length in ipairs(sizes) do
         pieces[k] = methods.narrow(t, dim, at, length)

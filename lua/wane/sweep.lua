@@ -34,12 +34,8 @@ Sweep.__index = Sweep
 local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
     'isolate', 'verbose', 'title', 'retry_failed' }
 
-local function whole(t, name, default, least)
-    local n = t[name] == nil and default or t[name]
-    if type(n) ~= 'number' or n % 1 ~= 0 or n < least then
-        raise(nil, 'value', 'wane.sweep: %s must be a whole number from %d, got %s', name, least, errors.describe(n))
-    end
-    return n
+local function whole(t, name, default, least, most)
+    return errors.count(t[name] == nil and default or t[name], 'wane.sweep: ' .. name, least, most)
 end
 
 local function check(t)
@@ -105,8 +101,9 @@ function sweep.sweep(t)
         raise(nil, 'value', 'wane.sweep: expected a table { build =, grid = }, got %s', errors.describe(t))
     end
     check(t)
-    local settings = { build = t.build, fused = t.fused == true, limit = t.limit, seed = whole(t, 'seed', 0, 0),
-        repeats = whole(t, 'repeats', 3, 1), warmup = whole(t, 'warmup', 1, 0) }
+    local settings = { build = t.build, fused = t.fused == true, limit = t.limit,
+        seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
+        repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
     settings.script = script_of(t, settings)
     local self = setmetatable({ settings = settings, out = t.out,
         resume = t.resume or t.retry_failed, retry_failed = t.retry_failed, verbose = t.verbose,

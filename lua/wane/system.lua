@@ -4,6 +4,7 @@
 -- @module wane.system
 
 local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
 
 local system = {}
 
@@ -34,7 +35,7 @@ end
 -- @param mode permissions, default 0777 less the umask
 function system.make_folders(path, mode)
     local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
-    if process == nil then return end
+    if process == nil or type(path) ~= 'string' then return end -- what opens the file says so
     for at in path:gmatch '()/' do
         if at > 1 then process.mkdir(path:sub(1, at - 1), mode or 511) end
     end
@@ -45,6 +46,9 @@ end
 -- @param mode as for io.open
 -- @return the open file, or nil and why
 function system.open(path, mode)
+    if type(path) ~= 'string' or path == '' or path:find('\0', 1, true) then
+        return nil, 'expected the name of a file, got ' .. errors.describe(path)
+    end
     local is_written = mode:find '[wa]' and 1 or 0
     if binding.C.wn_file_check(path, is_written) ~= 0 then return nil, binding.text(binding.C.wn_message()) end
     return io.open(path, mode)

@@ -5,6 +5,7 @@
 -- @module wane.timeline
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
+local errors = require 'wane.errors'
 local json = require 'wane.json'
 local plot = require 'wane.plot'
 local program = require 'wane.program'
@@ -90,9 +91,11 @@ function Text.__tostring(t) return t.text end
 
 --- The areas' sum as characters, in an object that prints.
 -- @param p Plan
--- @param opts see plot.terminal_areas; braille is the terminal's choice unless given
+-- @param opts { columns =, rows =, braille = }, see plot.terminal_areas; braille is the terminal's choice unless given
 function timeline.terminal(p, opts)
-    opts = setmetatable({}, { __index = opts })
+    opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
+    opts = { columns = errors.count(opts.columns or 72, 'plan:plot: columns', 2, 1000), braille = opts.braille,
+        rows = errors.count(opts.rows or 16, 'plan:plot: rows', 2, 1000) }
     if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
     return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
 end

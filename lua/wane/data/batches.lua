@@ -165,7 +165,7 @@ return function(dataset, opts)
     opts = errors.check_options(opts, OPTIONS, WHAT)
     op.size(opts.batch, WHAT .. ': batch', 1)
     if opts.seed ~= nil then op.size(opts.seed, WHAT .. ': seed') end
-    op.size(opts.buffers or 2, WHAT .. ': buffers', 1)
+    errors.count(opts.buffers or 2, WHAT .. ': buffers', 1, 1024)
     local source, batch = source_of(dataset, opts), opts.batch
     local count = (opts.drop_last == false and math.ceil or math.floor)(source.n / batch)
     if count < 1 then
@@ -175,7 +175,7 @@ return function(dataset, opts)
     local self = setmetatable({
         batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
         _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
-        _starts = binding.list('int64_t', batch), _order = false, _epoch_of_order = false,
+        _starts = binding.list('int64_t', math.min(batch, source.n)), _order = false, _epoch_of_order = false,
     }, Batches)
     if opts.state ~= nil then set_state(self, opts.state, opts.seed) end
     return self

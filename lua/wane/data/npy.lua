@@ -24,7 +24,7 @@ local function header_of(f)
     local length, start = a + 256 * b, 10
     if version > 1 then length, start = length + 65536 * (c + 256 * d), 12 end
     if length > LONGEST_HEADER then
-        fail(f, 'at byte 8 the header is said to have %.0f bytes; that of an array of numbers has a few hundred', length)
+        fail(f, 'at byte 8 the header is said to have %.0f bytes; that of numbers has a few hundred', length)
     end
     if start + length > f.size then
         fail(f, 'at byte 8 the header is said to have %d bytes, the file ends at byte %d', length, f.size)
@@ -58,10 +58,10 @@ end
 
 --- wane.data.npy(path): the tensor of a .npy file, on the current device.
 -- @param path name of the file
--- @return tensor; float32, float64, int32, int8, uint8 as they are; float16 as f32, which holds each of them; other
--- integers as i32; bool as u8
--- Errors: 'io' when it is no whole file of numpy.save, or its elements have no dtype here; 'value' with the first integer
--- that i32 does not hold.
+-- @return tensor; float32, float64, int32, int8, uint8 as they are; float16 as f32, which holds each; other integers as
+-- i32; bool as u8
+-- Errors: 'io' when it is no whole file of numpy.save, or its elements have no dtype here; 'value' with the first
+-- integer that i32 does not hold.
 return function(path)
     return file.read(path, 'wane.data.npy', read)
 end

@@ -52,12 +52,14 @@ function start.ones(p) return set(p, 'nn.init.ones', 'full', 1, 0) end
 
 --- Uniform in +-sqrt(6 / ((1 + a^2) fan_in)). He et al., 2015. a = sqrt(5) is nn.Linear's own.
 function start.kaiming_uniform(p, a)
+    if type(a) ~= 'nil' then op.finite(a, 'nn.init.kaiming_uniform: a') end
     local bound = math.sqrt(6 / ((1 + (a or 0) ^ 2) * fans(p, 'nn.init.kaiming_uniform')))
     return set(p, 'nn.init.kaiming_uniform', 'uniform', -bound, bound)
 end
 
 --- Uniform in +-gain sqrt(6 / (fan_in + fan_out)). Glorot and Bengio, 2010.
 function start.xavier_uniform(p, gain)
+    if type(gain) ~= 'nil' then op.finite(gain, 'nn.init.xavier_uniform: gain') end
     local fan_in, fan_out = fans(p, 'nn.init.xavier_uniform')
     local bound = (gain or 1) * math.sqrt(6 / (fan_in + fan_out))
     return set(p, 'nn.init.xavier_uniform', 'uniform', -bound, bound)

@@ -12,6 +12,8 @@ local raise = errors.raise
 
 local grid = {}
 
+local MOST_POINTS = 100000
+
 local plain = { number = true, string = true, boolean = true }
 
 -- A value as the grid has it: what is written (text or number), and what is given on.
@@ -150,7 +152,15 @@ end
 function grid.points(given, order, defaults)
     local axes = ordered(axes_by_name(given), order)
     local points, at, names = {}, {}, {}
-    for i, axis in ipairs(axes) do at[i], names[i] = 1, axis.key end
+    local all = 1
+    for i, axis in ipairs(axes) do
+        at[i], names[i] = 1, axis.key
+        all = all * #axis.values
+    end
+    if all > MOST_POINTS then
+        raise(nil, 'value', 'wane.sweep: the grid has %.0f points, at most %d are possible; give fewer values', all,
+            MOST_POINTS)
+    end
     local i
     repeat
         points[#points + 1] = new_point(axes, at, defaults)

@@ -15,6 +15,56 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 local store = {}
 
+-- ---- what a row must be: it may have been edited ------------------------------------------------------------------
+local function is_bytes(x) return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < 2 ^ 53 end
+local function is_number(x) return type(x) == 'number' and x - x == 0 end
+local function is_string(x) return type(x) == 'string' end
+local function is_boolean(x) return type(x) == 'boolean' end
+
+local function is_table_of(x, is_entry)
+    if type(x) ~= 'table' then return false end
+    for _, entry in pairs(x) do
+        if not is_entry(entry) then return false end
+    end
+    return true
+end
+local function is_kinds(x)
+    if not is_table_of(x, is_bytes) then return false end
+    for name in pairs(x) do
+        if type(name) ~= 'string' then return false end
+    end
+    return true
+end
+local function is_times(x) return is_table_of(x, is_number) end
+
+-- Fields a row of each status must have, and those that any may have: name -> test, what is expected.
+local BYTES, NUMBER, STRING = { is_bytes, 'a number of bytes' }, { is_number, 'a number' }, { is_string, 'a text' }
+local FLAG, KINDS = { is_boolean, 'true or false' }, { is_kinds, 'bytes by kind' }
+local MUST = {
+    ok = { peak = BYTES, predicted_peak = BYTES, reserved = BYTES, predicted_reserved = BYTES, seconds = NUMBER,
+        recomputed = BYTES, kinds = KINDS, exact = FLAG, lossless = FLAG },
+    failed = { error = STRING, code = STRING },
+}
+local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = NUMBER, loss_bits = STRING, digest = STRING,
+    digest_of = STRING, script = STRING, predicted_kinds = KINDS, times = { is_times, 'a list of seconds' },
+    n = NUMBER }
+
+-- What is wrong with a decoded line, or nil.
+local function fault_of(row)
+    if type(row.point) ~= 'table' then return 'it tells no point' end
+    for key, value in pairs(row.point) do
+        if type(key) ~= 'string' or type(value) == 'table' then return 'its point is no table of plain values' end
+    end
+    local must = is_string(row.status) and MUST[row.status]
+    if not must then return "its status is neither 'ok' nor 'failed'" end
+    for name, kind in pairs(must) do
+        if not kind[1](row[name]) then return ("its '%s' is not %s"):format(name, kind[2]) end
+    end
+    for name, kind in pairs(MAY) do
+        if row[name] ~= nil and not kind[1](row[name]) then return ("its '%s' is not %s"):format(name, kind[2]) end
+    end
+end
+
 --- Adds a row.
 -- @param path file
 -- @param row table of plain values
@@ -41,9 +91,13 @@ function store.read(path)
         if not stop then return rows, #text - at + 1 end
         number = number + 1
         local row, why, place = json.decode(text:sub(at, stop - 1))
-        if type(row) ~= 'table' or type(row.point) ~= 'table' then
+        local fault
+        if row == nil then fault = place and ('at byte %d: %s'):format(place, why) or 'it is null'
+        elseif type(row) ~= 'table' then fault = 'it is no object'
+        else fault = fault_of(row) end
+        if fault then
             raise(nil, 'io', 'wane.sweep: line %d of %s is no row of a sweep (%s); take the line out, or name another '
-                .. 'file', number, path, row == nil and ('at byte %d: %s'):format(place, why) or 'it tells no point')
+                .. 'file', number, path, fault)
         end
         rows[#rows + 1] = row
         at = stop + 1
