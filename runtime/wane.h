@@ -135,12 +135,10 @@ WN_API int32_t wn_file_commit(int32_t file); /* on disk, in the place of the old
 WN_API int32_t wn_file_open(const char *path); /* a handle; to read */
 WN_API double wn_file_size(int32_t file);      /* -1: not a file */
 WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
-/* Kinds of elements by the names they have in safetensors files, "F16" (io/convert.h): bytes of one, 0 where there is no
- * such kind; the dtype they become, or -1. */
-WN_API int32_t wn_element_bytes(const char *kind);
-WN_API int32_t wn_element_dtype(const char *kind);
-/* A tensor in a file: from byte `at`, elements of a kind; swap: their bytes stand there in the other order. cell: what it
- * is loaded into; name: what messages call it. */
+/* Kinds of elements, "F16" (io/convert.h). */
+WN_API int32_t wn_element_bytes(const char *kind); /* of one; 0: there is no such kind */
+WN_API int32_t wn_element_dtype(const char *kind); /* what they become, or -1 */
+/* A tensor in a file, from byte `at`; swap: the bytes of elements in the other order; cell: what takes it; name: for messages. */
 struct wn_file_piece { int64_t at; const char *kind, *name; int32_t cell, swap; };
 /* A held value of the type. Floats become floats and integers integers; WN_VALUE names the first that does not fit. */
 WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device);
