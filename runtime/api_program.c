@@ -198,6 +198,38 @@ int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
     return WN_OK;
 }
 
+int32_t wn_candidates(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_candidates;
+}
+
+static int32_t check_candidate(const struct wn__form *f, const int32_t *unit, const int32_t *parent,
+                               const int32_t *word)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        if (unit[i] < -1 || unit[i] > f->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
+        if (parent != NULL && (parent[i] < 0 || parent[i] > i))
+            return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
+        if (word != NULL && (word[i] < WN_WORD_NONE || word[i] > WN_WORD_RECOMPUTE))
+            return wn__fail(WN_VALUE, "candidate: word %d of node %d", word[i], i);
+    }
+    return WN_OK;
+}
+
+int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
+                     const int32_t *word)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    struct wn__form *f = p->form;
+    if (name == NULL || unit == NULL || n != f->n)
+        return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", f->n, n);
+    if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
+    WN_TRY(check_candidate(f, unit, parent, word));
+    return wn__candidate_put(f, name, unit, parent, word);
+}
+
 int32_t wn_frontier(int32_t program)
 {
     struct wn_program *p = get_program(program);

@@ -196,8 +196,7 @@ WN_API int32_t wn_open(const struct wn_request *r); /* program: planned when thi
 WN_API int32_t wn_is_planned(int32_t program); /* 1, 0 or -(status) */
 struct wn_residual { const char *op, *path, *module, *name; int32_t node, index, block, boundary, random, readers, ndim, dtype,
                      scope, line, region; int64_t bytes, dim[8]; double flops, seconds; };
-WN_API int32_t wn_residual_count(int32_t program);
-WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
+WN_API int32_t wn_residual_count(int32_t program); WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
 WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself; WN_UNSUPPORTED: the word is none; WN_VALUE: planned already */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
@@ -207,6 +206,8 @@ WN_API int32_t wn_action_lossy(int32_t word); /* 1: what comes back may differ f
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
+/* A policy by hand that a budget may pick, before wn_frontier; n = wn_node_count numbers each: a region from 1, 0 or -1 (none: kept); the one it lies in, or 0; a word, or 0. NULL: none. */
+WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent, const int32_t *word); WN_API int32_t wn_candidates(int32_t program); /* how many were given */
 /* Every plan worth having of an open or planned program, fastest first: how many, or -(status). Nothing runs. */
 WN_API int32_t wn_frontier(int32_t program);
 struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; }; /* bytes, predicted seconds, nodes;
@@ -223,15 +224,13 @@ WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifie
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
 /* A compiled step: the same program again with other inputs. */
 WN_API int32_t wn_same_encoding(int32_t a, int32_t b); /* 1 when equal, else 0 */
-WN_API int32_t wn_leaf_count(int32_t program);
-struct wn_leaf { int32_t op, is_cell, is_hyper, line; int64_t handle; double number; };
+WN_API int32_t wn_leaf_count(int32_t program); struct wn_leaf { int32_t op, is_cell, is_hyper, line; int64_t handle; double number; };
 WN_API int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out);
 WN_API int32_t wn_leaf_find(int32_t program, int32_t value); /* leaf number of a DATA or CONST value, or -1 */
 WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* another value of the same type */
 WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers; effects run again */
 WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i's result */
-WN_API int32_t wn_results(int32_t program); /* how many */
-WN_API int32_t wn_program_cells(int32_t program);
+WN_API int32_t wn_results(int32_t program); /* how many */ WN_API int32_t wn_program_cells(int32_t program);
 WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
 WN_API const char *wn_program_cell_name(int32_t program, int32_t i); /* of a gradient: that of its cell */
 

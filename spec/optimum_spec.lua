@@ -1,5 +1,5 @@
--- How good plans are: on small random graphs of unlike kinds every assignment of 'save' and 'recompute' to the residuals
--- is planned, lowered, placed and simulated like any other, and no budget may do worse than the best of them.
+-- How good plans are: on small random graphs of unlike kinds every assignment of 'save' and 'recompute' to the
+-- residuals is planned, lowered, placed and simulated like any other, and no budget may do worse than the best of them.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local graphs = require 'spec.support.planned_graphs'
@@ -42,4 +42,82 @@ describe('a budget does no worse than any words', function()
             assert(compared >= 5 and corners > compared, compared .. ' ' .. corners)
         end)
     end
+end)
+
+-- ---- policies by hand ----------------------------------------------------------------------------------------------
+local nn, policy = wane.nn, wane.policy
+
+-- Policies as people write them: in units of modules and blocks, words by op and type, functions.
+local function policies(record)
+    local list = { 'save_all', 'recompute_all', 'sqrt' }
+    for k = 1, 7 do
+        for _, name in ipairs { 'every', 'segments', 'binomial', 'keep_last' } do
+            list[#list + 1] = ('%s(%d)'):format(name, name == 'binomial' and k - 1 or k)
+        end
+    end
+    local met = {}
+    for _, r in ipairs(wane.plan(record, { policy = 'save_all', target = target }):residuals()) do
+        if not met[r.op] then list[#list + 1] = policy.by_op { [r.op] = 'recompute' } end
+        if r.module and not met['type ' .. r.module] then
+            list[#list + 1] = policy.by_type { [r.module] = 'recompute', optional = true }
+        end
+        met[r.op], met['type ' .. (r.module or '')] = true, true
+    end
+    list[#list + 1] = policy.of(function(r) return r.index % 3 == 0 and 'recompute' or 'save' end)
+    return list
+end
+
+-- No policy's plan is faster than a budget of its bytes, and no such budget is refused; -> how many there were.
+local function check_by_hand(record, what)
+    local all, n = wane.frontier(record, { points = 2, target = target }).all, 0
+    for _, p in ipairs(policies(record)) do
+        local fine, hand = pcall(wane.plan, record, { policy = p, target = target })
+        local best
+        for _, q in ipairs(fine and all or {}) do best = best or q.reserved <= hand.reserved and q or nil end
+        if fine then
+            local where = ('%s, %s: '):format(what, tostring(p))
+            assert(best, where .. 'refused')
+            assert(best.seconds <= hand.seconds * (1 + 1e-12), where .. best.seconds / hand.seconds - 1)
+            n = n + 1
+        end
+    end
+    return n
+end
+
+local Cell = nn.module('OptimumCell', function(self) self.a, self.b = nn.Linear(32, 32), nn.Linear(32, 32) end)
+function Cell:forward(x)
+    local h = self.a(x):tanh()
+    for _ = 1, 10 do h = (self.a(x) + self.b(h)):tanh() end
+    return h
+end
+
+describe('a budget does no worse than policies by hand', function()
+    it('on a cell that is unrolled, lists in lists, and a list behind another', function()
+        local x, first, second = wane.eval(wane.randn(128, 32)), {}, {}
+        local cell = Cell()
+        assert(check_by_hand(function() return cell(x):sum() end, 'cell') > 20)
+        for i = 1, 5 do
+            first[i] = nn.Sequential { nn.Linear(32, 24 * i), nn.GELU(), nn.Linear(24 * i, 32) }
+            second[i] = nn.Residual(nn.MLP(32, 96))
+        end
+        local a, b = nn.Sequential(first), nn.Sequential(second)
+        assert(check_by_hand(function() return a(x):sum() end, 'lists in lists') > 20)
+        assert(check_by_hand(function() return b(a(x)):sum() end, 'two lists') > 20)
+    end)
+
+    it('on random graphs', function()
+        for _, kind in ipairs(graphs.kinds) do
+            for seed = 1, LONG and 12 or 1 do
+                assert(check_by_hand(graphs.make(kind, seed, 20), kind .. ' ' .. seed) > 10)
+            end
+        end
+    end)
+
+    it('on small models, attached to their parts too', function()
+        local models = require 'spec.support.budget_models'
+        for i = 1, LONG and #models or 1 do
+            wane.manual_seed(i)
+            assert(check_by_hand(models[i].build(), models[i].name) > 20)
+        end
+    end)
 end)

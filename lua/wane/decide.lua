@@ -348,7 +348,8 @@ local function refuse_regions(p)
         .. 'of words (by_type, by_op, by_name, by_path, a function)', p.name)
 end
 
-local decide = {}
+local decide = { forward = forward_of, by_root = by_root, units_under = units_under, is_under = is_under,
+    find_list = find_list, lists_under = lists_under }
 
 --- The layers of opinion that reach a program, and the nodes that cutting policies cover.
 -- @param graph Program:graph()

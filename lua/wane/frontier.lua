@@ -29,7 +29,9 @@ local function point_of(handle, i)
 end
 
 -- The points of an open or planned program, fastest first, and how many plans were looked at.
-local function points_of(handle)
+local function points_of(p)
+    local handle = p.handle
+    require('wane.byhand').propose(p)
     local n, list = binding.id(C.wn_frontier(handle)), {}
     for i = 1, n do list[i] = point_of(handle, i - 1) end
     return list, point.tried
@@ -55,7 +57,7 @@ end
 local function smallest(request)
     local p = program.open(request)
     if C.wn_is_planned(p.handle) == 0 then
-        local _, list = nil, points_of(p.handle)
+        local _, list = nil, points_of(p)
         check(C.wn_choose(p.handle, #list - 1))
         check(C.wn_plan(p.handle))
     end
@@ -83,7 +85,7 @@ end
 -- @param self a Program whose words are given
 -- @param limit bytes
 function frontier.choose(self, limit)
-    local list = points_of(self.handle)
+    local list = points_of(self)
     for i, p in ipairs(list) do
         if p.reserved <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end
@@ -92,7 +94,7 @@ end
 
 --- Makes an open program the one that reserves least.
 function frontier.choose_least(self)
-    local list = points_of(self.handle)
+    local list = points_of(self)
     check(C.wn_choose(self.handle, #list - 1))
 end
 
@@ -160,7 +162,7 @@ function frontier.frontier(fn, opts)
     local request = request_with(fn, opts, 'wane.frontier')
     local p = decided(request)
     local self = setmetatable({ here = summary_under(request), heuristics = {} }, Frontier)
-    self.all, self.tried = points_of(p.handle)
+    self.all, self.tried = points_of(p)
     p:close()
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
@@ -181,7 +183,7 @@ end
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
     local p = decided(request_with(fn, opts, 'wane.min_budget'))
-    local list = points_of(p.handle)
+    local list = points_of(p)
     p:close()
     return list[#list].reserved
 end

@@ -9,6 +9,7 @@
 -- @module wane.policy
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
+local cuts = require 'wane.cuts'
 local errors = require 'wane.errors'
 
 local C = binding.C
@@ -90,17 +91,11 @@ local function whole(name, what, n)
     return n
 end
 
-local function runs(count, size, last)
-    local list = {}
-    for first = 1, last, size do list[#list + 1] = { first = first, last = math.min(first + size - 1, count) } end
-    return list
-end
-
 --- Regions of k units, the last one too.
 -- @param k units in a region, 1 or more
 function policy.every(k)
     whole('every', 'units', k)
-    return new(('every(%d)'):format(k), { cut = function(_, count) return runs(count, k, count) end })
+    return new(('every(%d)'):format(k), { cut = function(_, count) return cuts.every(count, k) end })
 end
 
 --- PyTorch's checkpoint_sequential: n segments of floor(N/n) units; the last takes the rest and is kept.
@@ -111,23 +106,18 @@ function policy.segments(n)
         if n > count then
             raise(nil, 'value', 'policy.segments: %d segments of %d units; give at most %d', n, count, count)
         end
-        local size = math.floor(count / n)
-        return runs(count, size, size * (n - 1))
+        return cuts.segments(count, n)
     end })
 end
 
 --- segments(round(sqrt N)) of the N units it meets.
 function policy.sqrt()
-    return new('sqrt', { cut = function(_, count)
-        local n = math.max(1, math.floor(math.sqrt(count) + 0.5))
-        local size = math.floor(count / n)
-        return runs(count, size, size * (n - 1))
-    end })
+    return new('sqrt', { cut = function(_, count) return cuts.sqrt(count) end })
 end
 
 --- Every unit is a region: only the inputs of units are kept.
 function policy.recompute_all()
-    return new('recompute_all', { cut = function(_, count) return runs(count, 1, count) end })
+    return new('recompute_all', { cut = function(_, count) return cuts.every(count, 1) end })
 end
 
 --- Binomial checkpointing: the units' outputs take at most so many slots at a time, and the fewest units run again for
@@ -137,27 +127,14 @@ function policy.binomial(slots)
     if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
         raise(nil, 'value', 'policy.binomial: expected a whole number of slots from 0, got %s', errors.describe(slots))
     end
-    return new(('binomial(%d)'):format(slots), { cut = function(_, count)
-        local list = {}
-        local function add(first, last, left, parent)
-            local n = last - first + 1
-            if n < 2 then return end
-            local k = binding.id(C.wn_chain_split(n, math.min(left, n) + 1)) -- what a unit starts from takes one too
-            list[#list + 1] = { first = first, last = first + k - 1, parent = parent }
-            add(first, first + k - 1, left, #list)
-            add(first + k, last, math.max(left - 1, 0), parent)
-        end
-        add(1, count, slots, nil)
-        return list
-    end })
+    return new(('binomial(%d)'):format(slots), { cut = function(_, count) return cuts.binomial(count, slots) end })
 end
 
 --- Like recompute_all, but the last n units are kept.
 -- @param n units
 function policy.keep_last(n)
     whole('keep_last', 'units', n)
-    return new(('keep_last(%d)'):format(n), { cut = function(_, count) return runs(count, 1, math.max(0,
-        count - n)) end })
+    return new(('keep_last(%d)'):format(n), { cut = function(_, count) return cuts.keep_last(count, n) end })
 end
 
 -- ---- by what a residual is --------------------------------------------------------------------------------

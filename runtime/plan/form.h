@@ -50,6 +50,15 @@ struct wn__pslab {
     int32_t existing; /* number among the slabs met in binding order, or -1: made by this program */
 };
 
+/* A policy by hand, as a proposal for a budget: regions over the forward, words where nobody said one. */
+struct wn__candidate {
+    struct wn__candidate *next;
+    int32_t *unit;   /* (n) as wn__pnode's */
+    int32_t *parent; /* (n) as the form's unit_parent */
+    int8_t *word;    /* (n) */
+    char name[32];
+};
+
 struct wn__form {
     struct wn__pool pool;
     int64_t refs;
@@ -68,6 +77,8 @@ struct wn__form {
     int32_t n_regions;
     int32_t
         *unit_parent; /* (n), of unit i + 1: the unit it lies in, smaller than itself; 0: none. NULL: none has one */
+    struct wn__candidate *candidate; /* in the order they were given; NULL: none */
+    int32_t n_candidates;
     int32_t *result_node; /* (n_results) */
     int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
     int32_t n_walk;

@@ -3,6 +3,7 @@
  * another only the first stays. A budget picks the fastest that fits, the least budget is the last entry: so more bytes
  * never give a slower plan, by construction. Built once a graph (key2 and words), remembered for the last few. */
 #include "frontier.h"
+#include "../graph/encode.h"
 #include <stdio.h>
 #include <string.h>
 #include "../graph/encode.h"
@@ -218,22 +219,28 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* What a frontier may depend on: key2, what people said of values and regions, how these nest, and what they allowed. */
+/* What a frontier may depend on: key2, what people said of values and regions, how these nest, what they allowed, and
+ * the proposals given with the form. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
-    int64_t nests = f->n_regions * (int64_t)sizeof(int32_t);
-    *n = f->key2_bytes + (4 * (int64_t)f->n + 1) * (int64_t)sizeof(int32_t) + nests;
-    *out = wn__alloc(*n + 1);
-    if (*out == NULL) return WN_OOM;
-    memcpy(*out, f->key2, (size_t)f->key2_bytes);
+    struct wn__bytes b = {0};
+    wn__bytes_put(&b, f->key2, f->key2_bytes);
     for (int32_t i = 0; i < f->n; i++) {
         const int32_t v[4] = {f->node[i].word, f->node[i].region, f->node[i].unit,
                               f->unit_parent != NULL ? f->unit_parent[i] : 0};
-        memcpy(*out + f->key2_bytes + i * (int64_t)sizeof v, v, sizeof v);
+        wn__bytes_put(&b, v, sizeof v);
     }
-    memcpy(*out + *n - sizeof f->allowed, &f->allowed, sizeof f->allowed);
-    if (nests > 0) memcpy(*out + *n - (int64_t)sizeof f->allowed - nests, f->region_parent, (size_t)nests);
-    return WN_OK;
+    for (int32_t i = 0; i < f->n_regions; i++) wn__bytes_put(&b, &f->region_parent[i], sizeof f->region_parent[i]);
+    wn__bytes_put(&b, &f->allowed, sizeof f->allowed);
+    for (const struct wn__candidate *c = f->candidate; c != NULL; c = c->next) {
+        wn__bytes_put(&b, c->unit, f->n * (int64_t)sizeof *c->unit);
+        wn__bytes_put(&b, c->parent, f->n * (int64_t)sizeof *c->parent);
+        wn__bytes_put(&b, c->word, f->n);
+    }
+    *out = b.data;
+    *n = b.count;
+    if (b.code != WN_OK) wn__free(b.data);
+    return b.code;
 }
 
 static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)

@@ -81,6 +81,10 @@ int32_t wn__flat_recipe(const struct wn__form *f, const struct wn__recipe *base,
 /* Fills `kept` with what any recipe holds when its backward begins, whatever it runs again after that. */
 void wn__flat_kept(const struct wn__form *f, const struct wn__recipe *r, int8_t *kept);
 
+/* portfolio.c: a proposal given with the form, as copies; parent, word: NULL for none. */
+int32_t wn__candidate_put(struct wn__form *f, const char *name, const int32_t *unit, const int32_t *parent,
+                          const int32_t *word);
+
 /* ---- portfolio.c, evict.c, emit.c: recipes handed over one by one; taken even on failure ------------------------------- */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
 /* ns: (f->n) nanoseconds of a node. */

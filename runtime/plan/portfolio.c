@@ -97,6 +97,48 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
     return offer(p, name);
 }
 
+/* What was given with the form: the same regions and words, so the same plans as those policies'. */
+static int32_t offer_candidates(struct portfolio *p)
+{
+    for (const struct wn__candidate *c = p->f->candidate; c != NULL; c = c->next) {
+        start_over(p);
+        p->copy.unit_parent = c->parent;
+        for (int32_t i = 0; i < p->f->n; i++) {
+            struct wn__pnode *q = &p->copy.node[i];
+            q->unit = c->unit[i];
+            if (q->is_residual && q->word == WN_WORD_NONE) q->word = c->word[i];
+        }
+        WN_TRY(offer(p, c->name));
+    }
+    return WN_OK;
+}
+
+int32_t wn__candidate_put(struct wn__form *f, const char *name, const int32_t *unit, const int32_t *parent,
+                          const int32_t *word)
+{
+    struct wn__candidate *c = wn__pool_get(&f->pool, sizeof *c), **end = &f->candidate;
+    if (c != NULL) {
+        c->unit = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->unit);
+        c->parent = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->parent);
+        c->word = wn__pool_get(&f->pool, f->n + 1);
+    }
+    if (c == NULL || c->unit == NULL || c->parent == NULL || c->word == NULL) {
+        f->candidate = NULL; /* all or none: what a list is made of must not depend on what failed */
+        f->n_candidates = 0;
+        return WN_OOM;
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        c->unit[i] = unit[i];
+        c->parent[i] = parent != NULL ? parent[i] : 0;
+        c->word[i] = (int8_t)(word != NULL ? word[i] : WN_WORD_NONE);
+    }
+    snprintf(c->name, sizeof c->name, "%s", name);
+    while (*end != NULL) end = &(*end)->next;
+    *end = c;
+    f->n_candidates++;
+    return WN_OK;
+}
+
 int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                       void *ctx)
 {
@@ -106,6 +148,7 @@ int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, c
     p.copy.node = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *p.copy.node);
     int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
+    if (code == WN_OK) code = offer_candidates(&p);
     for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && code == WN_OK; a++)
         if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
