@@ -125,8 +125,8 @@ return {
     {
         name = 'a number begins at its least byte',
         file = 'lua/wane/data/idx.lua',
-        old = 'return f:data(start, dtype, dims, BYTES[dtype] > 1)',
-        new = 'return f:data(start, dtype, dims, BYTES[dtype] > 4)',
+        old = "name = 'the array', is_turned = true }",
+        new = "name = 'the array', is_turned = false }",
         spec = DATA,
     },
     {
