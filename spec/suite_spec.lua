@@ -1,5 +1,5 @@
--- How the specs are run (spec/support/suite.sh): files in processes of their own, one closing line over all of them, and
--- no way for a file to end without being counted.
+-- The run of all specs (spec/support/suite.sh): files in processes of their own, one closing line over all of them,
+-- and no way for a file to end without being counted.
 local helper = require 'spec.helper'
 
 local folder = helper.lines 'mktemp -d'[1]
@@ -25,7 +25,8 @@ describe('the specs', function()
     local good = write('good', "describe('good', function() it('one', function() end) it('two', function() end) end)")
 
     it('are counted over all files, the slowest first', function()
-        local slow = write('slow', "describe('slow', function() it('sleeps', function() os.execute 'sleep 0.2' end) end)")
+        local sleep = "it('sleeps', function() os.execute 'sleep 0.2' end)"
+        local slow = write('slow', ("describe('slow', function() %s end)"):format(sleep))
         local out, closing, code = suite(good, slow)
         assert.same({ '3 passed, 0 failed', 0 }, { closing, code })
         assert.matches('slowest 3 of 3 specs\n   0.2%d s  slow  slow sleeps\n', out)
@@ -33,8 +34,8 @@ describe('the specs', function()
     end)
 
     it('start with the file that took longest the last time', function()
-        local out = helper.shell(('WANE_SPEC_FOLDER=%s/out luajit spec/support/tally.lua order plain %s %s'):format(folder,
-            good, folder .. '/slow_spec.lua'))
+        local command = 'WANE_SPEC_FOLDER=%s/out luajit spec/support/tally.lua order plain %s %s/slow_spec.lua'
+        local out = helper.shell(command:format(folder, good, folder))
         assert.matches('^[^\n]*slow_spec.lua\n[^\n]*good_spec.lua', out)
     end)
 
