@@ -1,6 +1,7 @@
 -- Regions: what wane.checkpoint marks is recomputed, the bits stay, boundaries are PyTorch's.
 local helper = require 'spec.helper'
 local wane = helper.wane
+local programs = require 'spec.support.programs'
 local nn = wane.nn
 
 local function net(depth, width)
@@ -103,6 +104,41 @@ describe('wane.checkpoint', function()
         assert.is_false(fine)
         assert.equal(thrown, why)
         assert.equal(0, plan_of(function(v) return model(v) end, x).recomputed)
+    end)
+end)
+
+describe('wane.checkpoint_sequential of parts with several results', function()
+    -- Four parts that take and return one, two and three values; nil is a value too.
+    local function parts(w)
+        return {
+            function(x, y) return x:matmul(w):tanh(), x + y end,
+            function(a, b) return a * b, nil, b:gelu() end,
+            function(a, none, c)
+                assert(none == nil)
+                return a + c, a:sigmoid()
+            end,
+            function(a, b) return (a * b):sum(), b end,
+        }
+    end
+
+    local function run(way)
+        wane.manual_seed(3)
+        local w, x, y = nn.Parameter(wane.randn(4, 4)), nn.Parameter(wane.randn(3, 4)), nn.Parameter(wane.randn(3, 4))
+        local loss, second, third = way(parts(w), x, y)
+        assert(third == nil and second.shape[2] == 4)
+        loss:backward()
+        return table.concat(programs.bytes { loss, w.grad, x.grad, y.grad }, '|')
+    end
+
+    it('passes all of them on, and returns all of the last part', function()
+        local direct = run(function(list, ...) return list[4](list[3](list[2](list[1](...)))) end)
+        for segments = 1, 4 do
+            assert.equal(direct, run(function(list, ...) return wane.checkpoint_sequential(list, segments, ...) end))
+            assert.equal(direct, run(function(list, ...)
+                return wane.checkpoint_sequential(nn.Sequential(list), segments, ...)
+            end))
+        end
+        assert.equal(direct, run(function(list, ...) return nn.Sequential(list)(...) end))
     end)
 end)
 

@@ -77,11 +77,26 @@ local function parts_of(seq)
     return parts
 end
 
+-- Calls parts[first .. last], each with all that the one before it returned.
+local function call_parts(parts, first, last, ...)
+    if first > last then return ... end
+    return call_parts(parts, first + 1, last, parts[first](...))
+end
+
+-- Calls the segments from the s-th on, `size` parts each, all but the last in a region of its own.
+local function call_segments(parts, size, s, segments, ...)
+    local first = (s - 1) * size + 1
+    if s == segments then return call_parts(parts, first, #parts, ...) end
+    return call_segments(parts, size, s + 1, segments,
+        region('segment ' .. s, call_parts, parts, first, s * size, ...))
+end
+
 --- PyTorch's checkpoint_sequential: segments of floor(n / segments) parts, each a region; the last segment takes
 -- the rest and is kept, so segments = 1 is the direct run.
 -- @param seq nn.Sequential, or a list of functions and modules
 -- @param segments whole number from 1 to the number of parts
--- @param ... what the first part takes
+-- @param ... what the first part takes; each further part takes all that the one before it returns
+-- @return all that the last part returns
 function checkpoint.checkpoint_sequential(seq, segments, ...)
     local parts = parts_of(seq)
     if type(segments) ~= 'number' or segments ~= math.floor(segments) or segments < 1 or segments > #parts then
@@ -90,21 +105,9 @@ function checkpoint.checkpoint_sequential(seq, segments, ...)
             #parts, errors.describe(segments))
     end
     local size = math.floor(#parts / segments)
-    local function stretch(first, last)
-        return function(...)
-            local x = parts[first](...)
-            for i = first + 1, last do x = parts[i](x) end
-            return x
-        end
-    end
     local function all(_, ...)
-        if segments == 1 then
-            note_direct(#parts)
-            return stretch(1, #parts)(...)
-        end
-        local x = region('segment 1', stretch(1, size), ...)
-        for s = 2, segments - 1 do x = region('segment ' .. s, stretch((s - 1) * size + 1, s * size), x) end
-        return stretch((segments - 1) * size + 1, #parts)(x)
+        if segments == 1 then note_direct(#parts) end
+        return call_segments(parts, size, 1, segments, ...)
     end
     if module.is(seq) then return within('module', seq, all, seq, ...) end
     return all(seq, ...)

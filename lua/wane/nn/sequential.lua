@@ -1,6 +1,6 @@
 --- nn.Sequential{a, b, c}: modules (or functions) one after the other; :add(m) appends one.
 --
--- The children are seq[1], seq[2], ... and have the paths '1', '2', ...; policies made of units (every,
+-- Each takes all that the one before it returns. The children are seq[1], seq[2], ... and have the paths '1', '2', ...; policies made of units (every,
 -- segments, sqrt) count them.
 -- @module wane.nn.sequential
 
@@ -30,11 +30,14 @@ function Sequential:add(m)
     return self
 end
 
-function Sequential:forward(x, ...)
-    if #self == 0 then return x end
-    x = self[1](x, ...)
-    for k = 2, #self do x = self[k](x) end
-    return x
+-- Calls the entries from the k-th on, each with all that the one before it returned.
+local function call_from(list, k, ...)
+    if k > #list then return ... end
+    return call_from(list, k + 1, list[k](...))
+end
+
+function Sequential:forward(...)
+    return call_from(self, 1, ...)
 end
 
 return Sequential
