@@ -233,12 +233,19 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
     WN_FN T wn_silu_##S(T x) { return x / ((T)1 + wn_exp_##S(-x)); }                                                   \
     WN_FN T wn_gelu_##S(T x) { return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x)); }                               \
     WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }                         \
-    WN_FN T wn_abs_grad_##S(T dy, T x) { return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * x); }                           \
-    WN_FN T wn_relu_grad_##S(T dy, T y) { return y > (T)0 ? dy : (T)0; }                                               \
+    /* At 0 and at NaN the slope of abs is 0. Relu passes dy but where y is 0 or less, so at NaN too. Clamp passes it  \
+     * inside its bounds; an infinite bound bounds nothing. */                                                         \
+    WN_FN T wn_abs_grad_##S(T dy, T x) { return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * (T)0); }                        \
+    WN_FN T wn_relu_grad_##S(T dy, T y) { return y <= (T)0 ? (T)0 : dy; }                                              \
     WN_FN T wn_tanh_grad_##S(T dy, T y) { return dy * ((T)1 - y * y); }                                                \
     WN_FN T wn_sigmoid_grad_##S(T dy, T y) { return dy * (y * ((T)1 - y)); }                                           \
     WN_FN T wn_sqrt_grad_##S(T dy, T y) { return dy / (y + y); }                                                       \
-    WN_FN T wn_clamp_grad_##S(T dy, T x, T low, T high) { return x >= low && x <= high ? dy : (T)0; }                  \
+    WN_FN T wn_clamp_grad_##S(T dy, T x, T low, T high)                                                                \
+    {                                                                                                                  \
+        int32_t above = low == -(T)INFINITY ? x >= low : x > low;                                                      \
+        int32_t below = high == (T)INFINITY ? x <= high : x < high;                                                    \
+        return above && below ? dy : (T)0;                                                                             \
+    }                                                                                                                  \
     WN_FN T wn_gelu_grad_##S(T dy, T x)                                                                                \
     {                                                                                                                  \
         T bell = wn_normal_bell_##S(x);                                                                                \

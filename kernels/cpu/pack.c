@@ -114,7 +114,7 @@ static inline uint8_t together(const uint8_t *is_positive)
     WN_CLONES static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                          \
     {                                                                                                                  \
         uint8_t is_positive[WN_STREAM_BLOCK];                                                                          \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) is_positive[i] = TAKE(x[i]) > 0;                           \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) is_positive[i] = !(TAKE(x[i]) <= 0);                       \
         for (int64_t i = n; i % 8 != 0; i++) is_positive[i] = 0;                                                       \
         for (int64_t b = 0; b < (n + 7) / 8; b++) out[b] = together(is_positive + 8 * b);                              \
     }                                                                                                                  \

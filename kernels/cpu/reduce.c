@@ -352,6 +352,7 @@ struct extreme_grad {
     struct plan plan;
     const void *dy, *y;
     int32_t streams;
+    int32_t is_all; /* everything was reduced by naming no dim */
 };
 
 #define EXTREME_GRAD(S, T)                                                                                             \
@@ -369,6 +370,20 @@ struct extreme_grad {
             if (block) wn__stream_fetching(out + at, block, (stop - at) * (int64_t)sizeof(T), next);                   \
         }                                                                                                              \
     }                                                                                                                  \
+    /* Where the extreme is NaN: PyTorch's max() shares dy between the NaNs, its amax(dims) divides by no winners. */  \
+    static void extreme_grad_nan_##S(const struct extreme_grad *g, int64_t base, T dy)                                 \
+    {                                                                                                                  \
+        const struct plan *p = &g->plan;                                                                               \
+        const T *x = (const T *)p->x + base;                                                                           \
+        T *out = (T *)p->out + base;                                                                                   \
+        int64_t ties = 0;                                                                                              \
+        for (int64_t r = 0; r < p->length; r++) ties += x[place(&p->reduced, r)] != x[place(&p->reduced, r)];          \
+        T won = g->is_all && ties > 0 ? dy / (T)ties : (T)NAN, lost = g->is_all ? (T)0 : (T)NAN;                       \
+        for (int64_t r = 0; r < p->length; r++) {                                                                      \
+            int64_t at = place(&p->reduced, r);                                                                        \
+            out[at] = x[at] != x[at] ? won : lost;                                                                     \
+        }                                                                                                              \
+    }                                                                                                                  \
     static void extreme_grad_##S(int64_t begin, int64_t end, void *ctx)                                                \
     {                                                                                                                  \
         const struct extreme_grad *g = ctx;                                                                            \
@@ -379,6 +394,10 @@ struct extreme_grad {
             int64_t base = place(&p->kept, o), ties = 0;                                                               \
             const T *x = (const T *)p->x + base;                                                                       \
             T *out = (T *)p->out + base, y = ((const T *)g->y)[o], dy = ((const T *)g->dy)[o];                         \
+            if (y != y) {                                                                                              \
+                extreme_grad_nan_##S(g, base, dy);                                                                     \
+                continue;                                                                                              \
+            }                                                                                                          \
             if (rows) {                                                                                                \
                 extreme_grad_row_##S(x, out, p->length, y, dy, g->streams ? block : NULL);                             \
                 continue;                                                                                              \
@@ -399,7 +418,7 @@ EXTREME_GRAD(f64, double)
 static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct extreme_grad g = {.dy = b->in[0], .y = b->in[2]};
+    struct extreme_grad g = {.dy = b->in[0], .y = b->in[2], .is_all = d->attrs.n == 0};
     plan_dims(&g.plan, d, &d->in[1]);
     g.plan.x = b->in[1];
     g.plan.out = b->out;

@@ -116,24 +116,24 @@ static void grad_pow(struct wn__grad *g)
 
 const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow, NULL};
 
-/* ---- maximum, minimum: the winner takes dy, a tie half each ---------------------------------------- */
-static void grad_extreme(struct wn__grad *g, int32_t first_wins, int32_t second_wins)
+/* ---- maximum, minimum: the winner takes dy, a tie half each, and where one is NaN both take it ------- */
+static void grad_extreme(struct wn__grad *g, int32_t first_loses, int32_t second_loses)
 {
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
     struct wn_node *half = wn__emit2(g->e, WN_OP_MUL, g->dy, wn__emit_number(g, 0.5));
-    struct wn_node *tie = choose(g, wn__emit2(g->e, WN_OP_EQ, a, b), half, zero);
-    if (wn__wants(g, 0)) give(g, 0, choose(g, wn__emit2(g->e, first_wins, a, b), g->dy, tie));
-    if (wn__wants(g, 1)) give(g, 1, choose(g, wn__emit2(g->e, second_wins, a, b), g->dy, tie));
+    struct wn_node *share = choose(g, wn__emit2(g->e, WN_OP_EQ, a, b), half, g->dy);
+    if (wn__wants(g, 0)) give(g, 0, choose(g, wn__emit2(g->e, first_loses, a, b), zero, share));
+    if (wn__wants(g, 1)) give(g, 1, choose(g, wn__emit2(g->e, second_loses, a, b), zero, share));
 }
 
 static void grad_maximum(struct wn__grad *g)
 {
-    grad_extreme(g, WN_OP_GT, WN_OP_LT);
+    grad_extreme(g, WN_OP_LT, WN_OP_GT);
 }
 
 static void grad_minimum(struct wn__grad *g)
 {
-    grad_extreme(g, WN_OP_LT, WN_OP_GT);
+    grad_extreme(g, WN_OP_GT, WN_OP_LT);
 }
 
 const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_maximum, NULL};

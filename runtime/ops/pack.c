@@ -6,7 +6,7 @@
  * and others, "ActNN: Reducing Training Memory Footprint via 2-Bit Activation Compressed Training" (ICML 2021), section 4.
  * Rounding is to the nearest and not stochastic: the same value always gives the same bytes.
  *
- * A sign is a bit: whether the element is above 0, which is all that ReLU's gradient asks. Packed bytes are u8 in one dim,
+ * A sign is a bit: 0 where the element is 0 or less, else 1, of a NaN too: all that ReLU's gradient asks. Packed bytes are u8 in one dim,
  * as many as the shape says and no fewer when the data would allow it: a plan counts them before there is any data. */
 #include "helper.h"
 

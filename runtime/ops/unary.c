@@ -2,7 +2,8 @@
  *
  * A gradient reads the cheapest residual: the result where it says enough (relu, tanh, sigmoid, sqrt, exp), so
  * that the input may die; the input only where it must. A derivative node has dy as input 0, so placement may
- * overwrite it. Subgradients at a kink are PyTorch's: 0 for abs and relu, 1 at clamp's bounds. */
+ * overwrite it. Gradients at a kink and at NaN are PyTorch 2.15's: 0 at 0 for abs and relu, 0
+ * at clamp's bounds; at NaN 0 for abs and clamp, while relu passes it on. */
 #include "helper.h"
 
 enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs an element */

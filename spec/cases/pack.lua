@@ -75,7 +75,7 @@ local function pack_sign(x)
         out[b] = 0
         for j = 0, 7 do
             local v = x[8 * (b - 1) + j + 1]
-            if v and v > 0 then out[b] = out[b] + 2 ^ j end
+            if v and not (v <= 0) then out[b] = out[b] + 2 ^ j end
         end
     end
     return out
@@ -171,11 +171,11 @@ for _, case in ipairs {
 } do int8[#int8 + 1] = case end
 
 local sign = unpacked('sign', function(x)
-    return array.map(function(v) return v > 0 and 1 or 0 end, x)
+    return array.map(function(v) return v <= 0 and 0 or 1 end, x)
 end)
-sign[#sign + 1] = given('no number is not above 0', { 0 / 0, 1 / 0, -1 / 0, 0, -0.0, 1e-45, -1e-45, 2 ^ -126, 1 },
+sign[#sign + 1] = given('NaN is not 0 or less', { 0 / 0, 1 / 0, -1 / 0, 0, -0.0, 1e-45, -1e-45, 2 ^ -126, 1 },
     { only = 'f32', call = function(_, x) return through('sign', x) end, exact = true,
-        ref = function() return { shape = { 9 }, 0, 1, 0, 0, 0, 1, 0, 1, 1 } end })
+        ref = function() return { shape = { 9 }, 1, 1, 0, 0, 0, 1, 0, 1, 1 } end })
 
 local function refused(form, size)
     return {

@@ -1,6 +1,7 @@
 --- nn.RMSNorm(d, {eps = 1e-6, dtype =, device =}): x / sqrt(mean(x^2) + eps) * weight over the last dim.
 --
--- Composed of elementwise nodes and one mean. x (..., d); weight (d) of ones.
+-- Composed of elementwise nodes and one mean. x (..., d); weight (d) of ones. bf16 is computed in f32 and rounded once,
+-- as PyTorch's rms_norm does.
 -- Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 -- @module wane.nn.rmsnorm
 
@@ -27,8 +28,12 @@ function RMSNorm:forward(x)
         errors.raise(nil, 'shape', 'rmsnorm: the last dim of %s must be %d', tensor.describe(x), self.d)
     end
     x = op.wide(x)
+    local weight = self.weight
+    local is_low = x.dtype == 'bf16' and weight.dtype == 'bf16'
+    if is_low then x, weight = x:to 'f32', weight:to 'f32' end
     local scale = ((x * x):mean(-1, KEEP) + self.eps):rsqrt()
-    return x * scale * self.weight
+    local y = x * scale * weight
+    return is_low and y:to 'bf16' or y
 end
 
 function RMSNorm:extra()

@@ -1,7 +1,7 @@
 --- nn.Sequential{a, b, c}: modules (or functions) one after the other; :add(m) appends one.
 --
--- Each takes all that the one before it returns. The children are seq[1], seq[2], ... and have the paths '1', '2', ...; policies made of units (every,
--- segments, sqrt) count them.
+-- Each takes all that the one before it returns. The children are seq[1], seq[2], ... and have the paths '1', '2',
+-- ...; policies made of units (every, segments, sqrt) count them.
 -- @module wane.nn.sequential
 
 local errors = require 'wane.errors'
