@@ -1,5 +1,5 @@
--- A step that is planned for the fifth time is warned about once, in words that name what differs; a loop that plans once
--- is not, whatever is bound at run.
+-- A step that is planned for the fifth time is warned about once, in words that name what differs; a loop that plans
+-- once is not, whatever is bound at run.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
@@ -7,9 +7,9 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 -- What fn writes to the error stream, by lines.
 local function heard(fn)
     local text, before = {}, io.stderr
-    io.stderr = { write = function(_, ...) text[#text + 1] = table.concat { ... } end }
+    io.stderr = { write = function(_, ...) text[#text + 1] = table.concat { ... } end } -- luacheck: ignore 122
     local ok, why = pcall(fn)
-    io.stderr = before
+    io.stderr = before -- luacheck: ignore 122
     assert(ok, why)
     return text
 end
@@ -66,6 +66,15 @@ describe('a step planned for the fifth time', function()
         local o = optim.SGD({ w }, { lr = 0.1 })
         warned('an input is f32 (5, 4), it was f32 (4, 4)', times(20, function(i)
             o:step((wane.eval(wane.ones(i, 4)) * w):sum())
+        end))
+    end)
+
+    it('is not told of models that are trained one after the other', function()
+        assert.same({}, times(8, function(i)
+            local m = nn.Linear(4, i)
+            local o = optim.SGD(m:parameters(), { lr = 0.1 })
+            local step = wane.eval(wane.ones(2, 4))
+            for _ = 1, 20 do o:step(m(step):sum()) end
         end))
     end)
 

@@ -3,6 +3,7 @@
 -- @module wane.asking
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local op = require 'wane.op'
 local policy = require 'wane.policy'
 local tensor = require 'wane.tensor'
 local within = require 'wane.within'
@@ -14,24 +15,36 @@ local asking = {}
 -- ---- nothing is recorded or read while a policy is asked ------------------------------------------------------
 local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
 
+local before_guard
+
 local function refuse()
     raise(nil, 'value', 'policy: a policy was asked for a word and used a tensor; it must only look at the '
         .. 'residual it is given, not record or read')
 end
 
-local before_guard
+-- What stands in the place of a metamethod. A coroutine that a policy yielded to is not asked anything.
+local function guard_of(name)
+    return function(...)
+        within.sync()
+        if not before_guard then return tensor.Tensor[name](...) end
+        refuse()
+    end
+end
+
 within.register('asking', function(on)
     local Tensor = tensor.Tensor
     if on and not before_guard then
         before_guard = {}
         for _, name in ipairs(guarded) do
             before_guard[name] = Tensor[name]
-            Tensor[name] = refuse
+            Tensor[name] = guard_of(name)
         end
+        op.set_refusal(refuse)
         return false
     elseif not on and before_guard then
         for _, name in ipairs(guarded) do Tensor[name] = before_guard[name] end
         before_guard = nil
+        op.set_refusal(nil)
     end
     return true
 end)

@@ -29,6 +29,7 @@ end
 
 -- The region recording stands in.
 local function current()
+    within.sync()
     local region = C.wn_region_set(0)
     C.wn_region_set(region)
     return region

@@ -6,7 +6,6 @@
 -- positions is refused by name.
 -- @module wane.chunked
 
-local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local positions = require 'wane.positions'
@@ -15,7 +14,7 @@ local tensor = require 'wane.tensor'
 local within = require 'wane.within'
 require 'wane.program' -- the kind 'capture'
 
-local C, raise = binding.C, errors.raise
+local raise = errors.raise
 
 within.register('lines', op.lines)
 
@@ -33,10 +32,7 @@ end
 -- What fn records on all of x, followed; the random counter stays where it was.
 local function prove(fn, x, dim)
     local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: what is older is from outside the function
-    local counter = C.wn_counter()
-    local ok, result = pcall(within, 'capture', refuse_read, within, 'lines', true, fn, whole)
-    C.wn_counter_set(counter)
-    if not ok then error(result, 0) end
+    local result = within('counter', true, within, 'capture', refuse_read, within, 'lines', true, fn, whole)
     return positions.follow(whole, dim, need_tensor(result))
 end
 

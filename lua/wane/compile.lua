@@ -247,6 +247,7 @@ local function run_again(step, inputs)
 end
 
 local function call(self, ...)
+    within.sync()
     local count, args = select('#', ...), { ... }
     local mode = module.mode()
     if self.mode ~= mode then self.mode, self.steps = mode, {} end

@@ -221,14 +221,12 @@ end
 
 -- Seconds of what fn runs, key by key: the median of all its applications in `steps` steps; and their unrest.
 local function timed(fn, steps)
-    local times, before = {}, C.wn_timing(1)
-    local ok, why = pcall(function()
+    local times = {}
+    within('timing', 1, function()
         for i = 0, steps do
             within('listen', function(p) if i > 0 then note(times, p) end end, fn)
         end
     end)
-    C.wn_timing(before)
-    if not ok then error(why, 0) end
     local found = {}
     for key, list in pairs(times) do found[key] = median(list) end
     return found, costs.unrest(times)

@@ -87,6 +87,7 @@ end
 function grad.grad(loss, wrt, opts)
     grad.check_root(loss, 'wane.grad')
     opts = errors.check_options(opts, { 'allow_unused' }, 'wane.grad')
+    within.sync()
     local list = tensor.is(wrt) and { wrt } or wrt
     if type(list) ~= 'table' or #list == 0 then
         raise(nil, 'value', 'wane.grad: expected a list of tensors, got %s', errors.describe(wrt))

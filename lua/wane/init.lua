@@ -32,6 +32,7 @@ local wane = {
 -- @param seed integer from 0 to below 2^53
 function wane.manual_seed(seed)
     op.size(seed, 'wane.manual_seed')
+    within.sync() -- the counter of a planning that waits must not come back over this
     binding.check(C.wn_seed(seed))
 end
 

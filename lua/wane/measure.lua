@@ -177,10 +177,7 @@ end
 
 -- The last step once more with the seconds of each instruction noted: its time is not of the measured ones.
 local function trace(step, fn, opts)
-    local before = C.wn_timing(1)
-    local ok, why = pcall(step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
-    C.wn_timing(before)
-    if not ok then error(why, 0) end
+    within('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
 end
 
 local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
@@ -299,12 +296,8 @@ end
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
     local chosen = { policy = require('wane.grad').policy(opts) }
-    local before = C.wn_debug_get('replay')
-    check(C.wn_debug('replay', 1))
-    local ok, row = pcall(quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that nothing is '
-        .. 'trained')
-    check(C.wn_debug('replay', before))
-    if not ok then error(row, 0) end
+    local row = within('replay', 1, quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that '
+        .. 'nothing is trained')
     return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
 end
 

@@ -11,6 +11,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 local upkeep = require 'wane.upkeep'
+local within = require 'wane.within'
 
 local C = binding.C
 local raise = errors.raise
@@ -95,18 +96,54 @@ local function bad_operand(o, x, position)
 end
 op.bad_operand = bad_operand
 
-local casting, casting_list -- the rules of the innermost wane.autocast: op number and operands to operands; or nil
+local casting, casting_list -- what operands go through: the rules of the innermost wane.autocast, or nil
+local rules, rules_of_list, guard -- of which the two above are made
+local refusal -- raises, while nothing may be recorded; or nil
+
+-- While a coroutine has scopes open, every op first makes those hold that belong here (within.lua).
+local function guarded(o, ...)
+    guard()
+    if refusal then refusal() end
+    if rules then return rules(o, ...) end
+    return ...
+end
+
+local function guarded_list(o, list)
+    guard()
+    if refusal then refusal() end
+    return rules and rules_of_list(o, list) or list
+end
+
+local function refresh()
+    if guard then
+        casting, casting_list = guarded, guarded_list
+    else
+        casting, casting_list = rules, rules_of_list
+    end
+end
 
 --- Sets the rules operands go through (autocast.lua); nil: none.
--- @param rules function(o, a, b, ...) that returns the operands, 5 at most
+-- @param new function(o, a, b, ...) that returns the operands, 5 at most
 -- @param of_list function(o, list) that returns a list
-function op.set_casting(rules, of_list)
-    casting, casting_list = rules, of_list
+function op.set_casting(new, of_list)
+    rules, rules_of_list = new, of_list
+    refresh()
 end
+
+--- Sets what is called before an op where nothing may be recorded (asking.lua); nil: nothing is.
+function op.set_refusal(new)
+    refusal = new
+end
+
+within.guards(function(sync)
+    guard = sync
+    refresh()
+end)
 
 --- Whether an autocast is on here: the same calls then record other nodes.
 function op.is_casting()
-    return casting ~= nil
+    within.sync()
+    return rules ~= nil
 end
 
 --- The operand as norms and losses made of several ops take it: f32 inside wane.autocast, t itself outside.
@@ -138,6 +175,7 @@ end
 local function with_number(o, a, b, at)
     local made
     local name = op.name(o)
+    if guard then guard() end
     if getmetatable(a) == Tensor then
         if type(b) ~= 'number' then bad_operand(o, b, 2) end
         made = scalar(b, a, name)
@@ -191,6 +229,7 @@ end
 -- @param o op number
 -- @param at attribute block
 function op.nullary(o, at)
+    if guard then guard() end
     local id = C.wn_record(o, 0, inputs, at, line(true))
     if id < 0 then binding.id(id) end
     return wrap(id)

@@ -38,6 +38,13 @@ within.register('capture', function(fn)
     return before
 end)
 
+-- The random counter of what is recorded and never run: put back at the end.
+within.register('counter', function(value)
+    local before = C.wn_counter()
+    if type(value) == 'cdata' then C.wn_counter_set(value) end
+    return before
+end)
+
 local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
 
 within.register('call policy', function(p)
@@ -56,6 +63,7 @@ end)
 
 --- Whether a function is being planned: nothing runs.
 function program.is_planning()
+    within.sync()
     return capture ~= nil
 end
 
@@ -92,6 +100,7 @@ end
 -- @return Program
 -- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
 function program.open(request)
+    within.sync()
     local mode = modes[request.mode]
     if not mode then
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
@@ -200,11 +209,14 @@ function Program:rerun()
     return self:call(C.wn_rerun)
 end
 
+local runs = 0 -- run points so far
+
 --- Plans and runs. A step that had to be planned is counted (replan.lua).
 function Program:go()
     local is_planned = C.wn_is_planned(self.handle)
+    runs = runs + 1
     self:plan()
-    if is_planned == 0 then require('wane.replan').note(self) end
+    if is_planned == 0 then require('wane.replan').note(self, runs) end
     return self:run()
 end
 
@@ -223,6 +235,7 @@ end
 --- The run point. Returns the Program; while planning, the request is captured and nothing runs.
 -- @param request see program.open
 function program.run(request)
+    within.sync()
     if capture then return capture(request) end
     local p = program.open(request)
     local ok, why = pcall(p.go, p)
@@ -255,9 +268,7 @@ end
 -- @param on_request function(request), default: refuse reads, ignore the rest
 -- @return what fn returns
 function program.planning(fn, on_request, ...)
-    local counter = C.wn_counter()
     local function restore(ok, ...)
-        C.wn_counter_set(counter)
         module.new_epoch()
         if not ok then error((...), 0) end
         return ...
@@ -274,7 +285,7 @@ function program.planning(fn, on_request, ...)
     end
     module.new_epoch()
     notes = {}
-    return restore(pcall(within, 'capture', refuse, fn, ...))
+    return restore(pcall(within, 'counter', true, within, 'capture', refuse, fn, ...))
 end
 
 -- ---- looking at the nodes --------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 --- Steps that are planned again and again: a warning that names what differs.
 --
 -- A training loop plans its step once and then only runs it, as long as every step records the same program. A line of
--- a script that plans a backward pass or a step for the fifth time, under a policy of the same name, is told once what
--- this recording has and the one before had not. Only plans are looked at, so a step that is found again costs nothing.
+-- a script that plans a backward pass or a step five times, with few run points from one to the next and under policies
+-- of the same name, is told once what this recording has and the one before had not. Only plans are looked at, so a
+-- step that is found again costs nothing.
 -- @module wane.replan
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -13,7 +14,8 @@ local C, check = binding.C, binding.check
 local replan = {}
 
 local MANY = 5
-local steps = {} -- place, mode and policy -> { count =, seen = description of plan MANY - 1 }
+local APART = 16 -- run points from one plan to the next, at most; more: other models, each trained for a while
+local steps = {} -- place, mode and policy -> { count =, last = run point, seen = description of plan MANY - 1 }
 
 local info = binding.new('struct wn_node_info')
 
@@ -90,19 +92,22 @@ end
 
 --- Counts a plan that a run point had to make.
 -- @param p Program that is planned and did not run
-function replan.note(p)
+-- @param run number of the run point
+function replan.note(p, run)
     local mode = p.request.mode
     if mode ~= 'backward' and mode ~= 'step' then return end
     local place = errors.where() or '?'
     local key = ('%s %s %s'):format(place, mode, p.policy and p.policy.name or '')
-    local step = steps[key] or { count = 0 }
+    local step = steps[key] or { count = 0, last = run }
     steps[key] = step
-    step.count = step.count + 1
+    if step.count < MANY and run - step.last > APART then step.count = 0 end
+    step.count, step.last = step.count + 1, run
     if step.count == MANY - 1 then
         step.seen = describe(p)
     elseif step.count == MANY then
-        io.stderr:write(('wane: %s: this step is planned for the %dth time, and planning takes longer than a small step. '
-            .. 'What differs from the time before: %s\n'):format(place, MANY, difference(describe(p), step.seen)))
+        io.stderr:write(('wane: %s: this step is planned for the %dth time, and planning takes longer than a small '
+            .. 'step. What differs from the time before: %s\n'):format(place, MANY,
+            difference(describe(p), step.seen)))
         step.seen = nil
     end
 end

@@ -376,6 +376,21 @@ static int32_t check_rerun(const struct wn_program *p)
     return WN_OK;
 }
 
+/* A program may wait between its opening and its run, for a policy that yields or a script that opens two: what it reads
+ * must be what was recorded. */
+static int32_t check_versions(const struct wn_program *p)
+{
+    for (int64_t i = 0; i < p->walk.count; i++) {
+        const struct wn_node *n = p->walk.nodes[i];
+        if (n->op == WN_OP_CELL && n->version != n->cell->version)
+            return wn__fail(WN_STALE,
+                            "run: %s has changed since the program that reads it was opened; another program ran in "
+                            "between, so record it again",
+                            n->cell->name ? n->cell->name : "a state");
+    }
+    return WN_OK;
+}
+
 static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
 {
     struct wn__meter meter = {0};
@@ -405,7 +420,7 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     if (p->machine != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
                         wn__machine_name(p->machine));
-    if (rerun) WN_TRY(check_rerun(p));
+    WN_TRY(rerun ? check_rerun(p) : check_versions(p));
     b.result = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *b.result);
     if (b.result == NULL) return WN_OOM;
     WN_TRY_GOTO(rerun ? fresh_results(p) : WN_OK);
