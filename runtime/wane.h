@@ -186,8 +186,7 @@ struct wn_request {
     int32_t joint;                     /* one backward pass over all roots; else root after root */
     int32_t again;                     /* keep the graph for another backward */
     int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
-    double scale;                      /* d(root)/d(root) */
-    double clip;                       /* STEP: the most that the joint 2-norm of all gradients may be; 0: no limit */
+    double scale, clip;                /* d(root)/d(root); STEP: the most that the joint 2-norm of all gradients may be, 0: any */
     int32_t target;                    /* of wn_target_put: the machine it is planned for; 0: this one */
     int64_t policy;                    /* serial number of what will decide; 0: marks and save */
 };
@@ -242,6 +241,9 @@ struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9
                     int64_t host, disk, out, in; /* bytes of the depots; bytes moved out and in */
                     double move_seconds, stall_seconds; /* of all moves; of those, what is waited for */ };
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
+/* Predicted: making the states that a program reads and nobody has made, before its first run. beside: bytes they begin as. */
+struct wn_first { int64_t peak, reserved, beside; int32_t cells; };
+WN_API int32_t wn_first(int32_t program, struct wn_first *out); /* zeros: none is missing */
 /* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
 struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
 WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */

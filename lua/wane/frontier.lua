@@ -64,8 +64,21 @@ local function smallest(request)
     return plan.of(p)
 end
 
+-- ---- what the first step adds -------------------------------------------------------------------------------
+-- Returns the least bytes in which the states that nobody has made yet can be made, by a program of its own, and then a
+-- plan of so many bytes can run; data that states begin as is held until the first step is over.
+local function with_first(first, reserved)
+    return math.max(reserved + first.beside, first.reserved)
+end
+
 -- ---- choosing ----------------------------------------------------------------------------------------------
-local function infeasible(self, limit, least)
+local function infeasible(self, limit, least, first)
+    if first.reserved == least then
+        return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before '
+            .. 'its first run, takes %s bytes (%s)'):format(bytes.exact(limit), first.cells, bytes.exact(least),
+            bytes.text(least)), { min_budget = least, holders = {}, budget = limit,
+            explain = require('wane.explain').budget })
+    end
     local copy = {}
     for key, value in pairs(self.request) do copy[key] = value end
     copy.policy = require('wane.policy').least()
@@ -85,11 +98,12 @@ end
 -- @param self a Program whose words are given
 -- @param limit bytes
 function frontier.choose(self, limit)
-    local list = points_of(self)
-    for i, p in ipairs(list) do
+    local list, first = points_of(self), plan.first_of(self)
+    local least = with_first(first, list[#list].reserved)
+    for i, p in ipairs(least <= limit and list or {}) do
         if p.reserved <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end
-    error(infeasible(self, limit, list[#list].reserved), 0)
+    error(infeasible(self, limit, least, first), 0)
 end
 
 --- Makes an open program the one that reserves least.
@@ -179,13 +193,14 @@ function frontier.frontier(fn, opts)
     return self
 end
 
---- The least bytes any plan of what fn records reserves.
+--- The least bytes any plan of what fn records reserves; before its first run, no less than making its states takes, so
+-- that every step holds within it, the first one too.
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
     local p = decided(request_with(fn, opts, 'wane.min_budget'))
-    local list = points_of(p)
+    local list, first = points_of(p), plan.first_of(p)
     p:close()
-    return list[#list].reserved
+    return with_first(first, list[#list].reserved)
 end
 
 function Frontier.__tostring(self)

@@ -21,9 +21,10 @@ local plan = {}
 
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
---- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead
--- (ratio), recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device; packed, lossy
--- (counts); host, disk (bytes of depots), moved (bytes out and back), move_seconds, stall_seconds, hidden (ratio).
+--- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead (ratio),
+-- recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device; packed, lossy (counts);
+-- host, disk (bytes of depots), moved (bytes out and back), move_seconds, stall_seconds, hidden (ratio); first (what
+-- making the states takes before the first step: see plan.first_of).
 local Plan = {}
 Plan.__index = Plan
 plan.Plan = Plan
@@ -53,6 +54,16 @@ local function costs_text(s, target)
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
 
+local first = binding.new('struct wn_first')
+
+--- What the states of an open program take that nobody has made yet: { cells = how many, peak =, reserved = bytes of
+-- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
+function plan.first_of(p)
+    check(C.wn_first(p.handle, first))
+    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
+        beside = tonumber(first.beside) }
+end
+
 --- The Plan of a planned Program.
 function plan.of(p)
     local s = binding.new('struct wn_summary')
@@ -64,6 +75,7 @@ function plan.of(p)
     for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
         'blocks' } do self[name] = s[name] end
     self.residual_count = s.residuals
+    self.first = plan.first_of(p)
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
     self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))

@@ -83,7 +83,10 @@ struct wn__form {
     int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
     int32_t n_walk;
     int32_t *root_node; /* (n_roots) */
-    int32_t *residual;  /* (n_residuals): nodes */
+    int32_t
+        *set_slot; /* (n_sets) the slot among the scalars of a set of an optimizer's numbers; -1: nothing reads it */
+    int32_t n_sets;
+    int32_t *residual; /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
     int32_t allowed; /* bits 1 << word: actions that a budget may choose by itself, besides those that lose nothing */

@@ -12,7 +12,7 @@ struct assembly {
     struct wn__grads grads;
     struct wn__regions regions;
     int32_t at, in_at; /* next free node and input of the form */
-    int32_t first_hyper;
+    int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
 };
 
 static void *pool(struct assembly *a, int64_t n, int64_t size)
@@ -268,15 +268,30 @@ static void find_shared_slabs(struct assembly *a)
 
 /* ---- effects -------------------------------------------------------------------------------------------- */
 
+/* The gradient that update i of a step uses, -1: none reaches its cell, which is left as it is. */
+static int32_t gradient_for(const struct assembly *a, int32_t i)
+{
+    const struct wn_program *p = a->p;
+    return p->mode == WN_RUN_STEP ? gradient_of(a, p->update_cell[3 * i]->local) : i;
+}
+
+/* One leaf for each set of numbers that an update reads. */
 static int32_t put_hypers(struct assembly *a)
 {
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
-    a->first_hyper = a->at;
+    struct wn__form *f = a->f;
+    f->n_sets = a->p->n_sets;
+    f->set_slot = pool(a, f->n_sets, sizeof *f->set_slot);
+    a->hyper = pool(a, f->n_sets, sizeof *a->hyper);
+    if (f->set_slot == NULL || a->hyper == NULL) return WN_OOM;
+    for (int32_t k = 0; k < f->n_sets; k++) f->set_slot[k] = -1;
     for (int32_t i = 0; i < a->p->n_updates; i++) {
-        if (i > 0 && a->p->hyper[i] == a->p->hyper[i - 1]) continue;
+        int32_t k = a->p->hyper_set[i];
+        if (k < 0 || f->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
         struct wn__pnode *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
         q->leaf = WN_LEAF_SCALAR;
-        q->slot = a->f->n_scalars++;
+        q->slot = f->set_slot[k] = f->n_scalars++;
+        a->hyper[k] = a->at - 1;
     }
     return WN_OK;
 }
@@ -284,15 +299,13 @@ static int32_t put_hypers(struct assembly *a)
 static void put_updates(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    int32_t hyper = a->first_hyper - 1;
     for (int32_t i = 0; i < p->n_updates; i++) {
-        if (i == 0 || p->hyper[i] != p->hyper[i - 1]) hyper++;
         struct wn_cell **cell = &p->update_cell[3 * i];
-        int32_t k = p->mode == WN_RUN_STEP ? gradient_of(a, cell[0]->local) : -1;
-        if (p->mode == WN_RUN_STEP && k < 0) continue; /* no gradient reaches it: left as it is */
+        int32_t k = gradient_for(a, i);
+        if (k < 0) continue;
         struct wn__pnode *e = put_node(a, p->update[i].op, WN_PHASE_UPDATE, &cell[0]->type);
         put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
-        put_input(a, e, hyper);
+        put_input(a, e, a->hyper[p->hyper_set[i]]);
         for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;
     }
 }

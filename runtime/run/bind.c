@@ -75,10 +75,9 @@ void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs
 /* Optimizer numbers get nodes of their own, so that they are bound like any other. */
 static int32_t bind_hypers(struct wn_program *p)
 {
-    int32_t slot = p->form->n_scalars;
-    for (int32_t i = p->n_updates - 1; i >= 0; i--) {
-        if (i > 0 && p->hyper[i] == p->hyper[i - 1]) continue;
-        WN_TRY(wn__record_hyper(p->hyper[i], &p->scalar[--slot]));
+    for (int32_t i = 0; i < p->n_updates; i++) {
+        int32_t slot = p->hyper_set[i] >= 0 ? p->form->set_slot[p->hyper_set[i]] : -1;
+        if (slot >= 0 && p->scalar[slot] == NULL) WN_TRY(wn__record_hyper(p->hyper[i], &p->scalar[slot]));
     }
     return WN_OK;
 }

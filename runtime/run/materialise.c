@@ -14,6 +14,7 @@ struct first {                /* what the missing cells start as */
     struct wn_node **init;    /* (n_init) counted */
     struct wn__buffer **made; /* (n_init) what was computed */
     char **bytes;             /* (n_init) where the computed value lies, once a cell has it */
+    int64_t own_bytes;        /* of the cells that cannot have their beginning's */
     int32_t n, n_init;
 };
 
@@ -27,7 +28,8 @@ static int32_t is_computed(const struct wn_node *n)
     return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
 }
 
-static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing)
+/* takes_bytes: buffers of their own for the cells that cannot have their beginning's; else only their bytes are counted. */
+static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing, int32_t takes_bytes)
 {
     int64_t stamp = wn__node_stamp();
     x->cell = wn__alloc(missing * (int64_t)sizeof *x->cell);
@@ -53,8 +55,9 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         }
         x->cell[x->n] = c;
         x->from[x->n++] = c->init->local;
-        if (known || !is_computed(c->init) || c->type.ndim == 0)
-            WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&c->type), &x->own[x->n - 1]));
+        if (!known && is_computed(c->init) && c->type.ndim > 0) continue;
+        x->own_bytes += wn__padded(wn__bytes(&c->type));
+        if (takes_bytes) WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&c->type), &x->own[x->n - 1]));
     }
     return WN_OK;
 }
@@ -77,13 +80,29 @@ static int32_t take_handles(const struct first *x, int32_t *handle, int32_t *num
     return WN_OK;
 }
 
-static int32_t run_inits(struct first *x, const int32_t *handle, const int32_t *number, int32_t n)
+static int32_t plan_inits(const int32_t *handle, int32_t n, struct wn_program **out)
 {
     struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .roots = handle, .scale = 1};
+    WN_TRY(wn__program_open(&r, out));
+    int32_t code = wn__program_plan(*out);
+    if (code != WN_OK) wn__program_free(*out);
+    return code;
+}
+
+static int32_t look_at_inits(const int32_t *handle, int32_t n, struct wn_summary *out)
+{
+    struct wn_program *p;
+    WN_TRY(plan_inits(handle, n, &p));
+    *out = p->schedule->summary;
+    wn__program_free(p);
+    return WN_OK;
+}
+
+static int32_t run_inits(struct first *x, const int32_t *handle, const int32_t *number, int32_t n)
+{
     struct wn_program *p;
     int32_t code;
-    WN_TRY(wn__program_open(&r, &p));
-    WN_TRY_GOTO(wn__program_plan(p));
+    WN_TRY(plan_inits(handle, n, &p));
     p->harvest = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *p->harvest);
     WN_TRY_GOTO(p->harvest == NULL ? WN_OOM : WN_OK);
     WN_TRY_GOTO(wn__program_run(p, 0));
@@ -101,13 +120,15 @@ fail:
     return code;
 }
 
-static int32_t compute(struct first *x)
+/* With `planned`, what the program of all beginnings would take, and nothing runs. */
+static int32_t compute(struct first *x, struct wn_summary *planned)
 {
     int32_t *handle = wn__alloc(2 * (x->n_init + 1) * (int64_t)sizeof *handle), n = 0;
     if (handle == NULL) return WN_OOM;
     int32_t *number = handle + x->n_init + 1;
     int32_t code = take_handles(x, handle, number, &n);
-    if (code == WN_OK && n > 0) code = run_inits(x, handle, number, n);
+    if (code == WN_OK && n > 0 && planned == NULL) code = run_inits(x, handle, number, n);
+    else if (code == WN_OK && n > 0) code = look_at_inits(handle, n, planned);
     for (int32_t i = 0; i < n; i++) wn__handle_release(handle[i]);
     wn__handle_drain();
     wn__free(handle);
@@ -185,24 +206,71 @@ int64_t wn__program_missing(const struct wn_program *p)
     return bytes;
 }
 
+static int32_t count_missing(const struct wn_program *p)
+{
+    int32_t missing = 0;
+    for (int32_t i = 0; i < p->form->n_cells; i++) missing += is_missing(p->cell[i]);
+    return missing;
+}
+
+static void release(struct first *x)
+{
+    for (int32_t i = 0; i < x->n; i++) wn__buffer_unref(x->own[i]);
+    for (int32_t i = 0; i < x->n_init; i++) {
+        wn__buffer_unref(x->made[i]);
+        wn__node_unref(x->init[i]);
+    }
+    void *lists[] = {x->cell, x->own, x->from, x->init, x->made, x->bytes};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) wn__free(lists[i]);
+}
+
 int32_t wn__program_materialise(struct wn_program *p)
 {
     struct first x = {0};
-    int32_t missing = 0;
-    for (int32_t i = 0; i < p->form->n_cells; i++) missing += is_missing(p->cell[i]);
+    int32_t missing = count_missing(p);
     if (missing == 0) return WN_OK;
     p->fresh = wn__alloc(missing * (int64_t)sizeof *p->fresh);
     if (p->fresh == NULL) return WN_OOM;
-    int32_t code = list_cells(&x, p, missing);
-    if (code == WN_OK) code = compute(&x);
+    int32_t code = list_cells(&x, p, missing, 1);
+    if (code == WN_OK) code = compute(&x, NULL);
     if (code == WN_OK) code = give_all(&x, p);
-    for (int32_t i = 0; i < x.n; i++) wn__buffer_unref(x.own[i]);
-    for (int32_t i = 0; i < x.n_init; i++) {
-        wn__buffer_unref(x.made[i]);
-        wn__node_unref(x.init[i]);
+    release(&x);
+    return code;
+}
+
+/* ---- asking what it would take ---------------------------------------------------------------------------- */
+
+/* What the program reads or adds to and is there already: it is held beside the making of what is not. */
+static int64_t held_bytes(const struct wn_program *p)
+{
+    const struct wn__slab *last = NULL;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->form->n_given; i++)
+        if (p->given[i] != NULL && p->given[i]->held != NULL) bytes += p->given[i]->held->bytes;
+    for (int32_t i = 0; i < p->form->n_cells; i++) {
+        const struct wn_cell *c = p->cell[i];
+        if (c->kind != WN_KIND_GRADIENT) bytes += is_missing(c) ? 0 : wn__padded(wn__bytes(&c->type));
+        else if (c->slab != NULL && c->slab != last && c->slab->born > 0) bytes += c->slab->bytes;
+        if (c->kind == WN_KIND_GRADIENT) last = c->slab;
     }
-    void *lists[] = {x.cell, x.own, x.from, x.init, x.made, x.bytes};
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) wn__free(lists[i]);
+    return bytes;
+}
+
+int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
+{
+    struct first x = {0};
+    struct wn_summary sum = {0};
+    memset(out, 0, sizeof *out);
+    out->cells = count_missing(p);
+    if (out->cells == 0) return WN_OK;
+    int32_t code = list_cells(&x, p, out->cells, 0);
+    if (code == WN_OK) code = compute(&x, &sum);
+    for (int32_t i = 0; i < x.n_init; i++)
+        if (x.init[i]->held != NULL) out->beside += x.init[i]->held->bytes;
+    int64_t beside = held_bytes(p) + x.own_bytes + out->beside;
+    out->peak = sum.peak + beside;
+    out->reserved = sum.reserved + beside;
+    release(&x);
     return code;
 }
 

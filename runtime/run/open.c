@@ -182,6 +182,28 @@ static int32_t walk_roots(struct wn_program *p)
     return WN_OK;
 }
 
+/* Numbers the sets of optimizers' numbers. What a step does not read it does not update either, and how often that was
+ * updated before must not change the program of the others. */
+static int32_t number_sets(struct wn_program *p)
+{
+    struct wn__hyper **met = get_array(p->n_updates, sizeof *met);
+    p->hyper_set = get_array(p->n_updates, sizeof *p->hyper_set);
+    if (met == NULL || p->hyper_set == NULL) {
+        wn__free(met);
+        return WN_OOM;
+    }
+    for (int32_t i = 0; i < p->n_updates; i++) {
+        int32_t k = p->n_sets;
+        p->hyper_set[i] = -1;
+        if (p->mode == WN_RUN_STEP && p->update_cell[3 * i]->local >= p->n_read) continue;
+        while (k > 0 && met[k - 1] != p->hyper[i]) k--;
+        if (k == 0) met[p->n_sets++] = p->hyper[i];
+        p->hyper_set[i] = k > 0 ? k - 1 : p->n_sets - 1;
+    }
+    wn__free(met);
+    return WN_OK;
+}
+
 /* The one slab of all gradients the walk's cells have, laid out in their order and whole, nothing in it born: what a
  * program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a place. */
 static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
@@ -259,7 +281,7 @@ static int32_t write_key(struct wn_program *p)
     for (int32_t i = 0; i < p->n_updates; i++) {
         wn__bytes_int(b, p->update[i].op);
         /* How blocks of numbers are shared, not what is in them. */
-        wn__bytes_int(b, i > 0 && p->hyper[i] == p->hyper[i - 1]);
+        wn__bytes_int(b, p->hyper_set[i] + 1);
         for (int32_t k = 0; k < 3; k++)
             wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
     }
@@ -277,6 +299,7 @@ static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
     WN_TRY(resolve_clip(p, r->clip));
     WN_TRY(find_device(p));
     WN_TRY(walk_roots(p));
+    WN_TRY(number_sets(p));
     WN_TRY(write_key(p));
     p->form = wn__cache_find(&p->key, &p->schedule);
     if (p->form == NULL) WN_TRY(wn__program_assemble(p));
@@ -344,9 +367,8 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__form_unref(p->form);
-    void *own[] = {p->root,         p->target,     p->update, p->update_cell, p->hyper,
-                   p->root_end,     p->read_cell,  p->given,  p->scalar,      p->result,
-                   p->cell,         p->slab,       p->random, p->key.data,    p->trace,
-                   p->step_seconds, p->walk.nodes, p->offset, p->line,        p};
+    void *own[] = {p->hyper_set, p->root,  p->target,       p->update,     p->update_cell, p->hyper, p->root_end,
+                   p->read_cell, p->given, p->scalar,       p->result,     p->cell,        p->slab,  p->random,
+                   p->key.data,  p->trace, p->step_seconds, p->walk.nodes, p->offset,      p->line,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

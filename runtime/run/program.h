@@ -25,6 +25,8 @@ struct wn_program {
     struct wn_update *update;     /* (n_updates) hyper and cells as handles are resolved below */
     struct wn_cell **update_cell; /* (n_updates * 3) counted */
     struct wn__hyper **hyper;     /* (n_updates) counted */
+    int32_t *hyper_set;           /* (n_updates) which of n_sets distinct ones; -1: a step does not read its cell */
+    int32_t n_sets;
     int32_t n_updates;
     struct wn_node *clip;    /* the limit of the gradients' norm, a number bound at run like hyperparameters; or NULL */
     struct wn_cell **target; /* ASSIGN: (n_roots) counted */

@@ -13,6 +13,8 @@ enum wn__settle { WN_SETTLE_GIVE_BACK, WN_SETTLE_KEEP, WN_SETTLE_UNWRITTEN };
 int32_t wn__program_materialise(struct wn_program *p);
 void wn__program_settle(struct wn_program *p, int32_t how);
 int64_t wn__program_missing(const struct wn_program *p);
+/* What materialise would take, from the plan of the beginnings; nothing runs. */
+int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
 int32_t wn__trace_room(struct wn_program *p);
 /* plan.c: recipe, lowering, placement, verifier, simulator, cache. */
 int32_t wn__program_plan(struct wn_program *p);

@@ -36,7 +36,7 @@ local LAYERS = {
     end,
     masked = function(net, i, o)
         local w = net:add(nn.Linear(i, o, { dtype = net.dtype, bias = false }).weight)
-        local mask = wane.rand(o, i):lt(0.7):to(net.dtype):retain()
+        local mask = wane.eval(wane.rand(o, i):lt(0.7):to(net.dtype))
         return function(h) return h:matmul(w * mask, { transpose_b = true }) end
     end,
     ['of a weight'] = function(net, i, o)
@@ -92,7 +92,7 @@ end
 -- The input: data, a learnt matrix, or their sum.
 local function input(net, width)
     local kind = net.roll(3)
-    local x = wane.randn(net.rows, width, { dtype = net.dtype }):retain()
+    local x = wane.eval(wane.randn(net.rows, width, { dtype = net.dtype }))
     if kind == 1 then return function() return x end end
     local p = net:new(net.rows, width)
     if kind == 2 then return function() return p end end
@@ -136,7 +136,7 @@ function networks.make(seed, dtype)
     local layers, out = stack(net, width)
     local extra = roll(3) == 1 and penalty(net)
     local head = net:new(out, 10)
-    local labels = wane.randint(0, 10, { net.rows }):retain()
+    local labels = wane.eval(wane.randint(0, 10, { net.rows }))
     local n_frozen = 0
     for _, p in ipairs(net.all) do
         if p ~= head and roll(5) == 1 then
