@@ -11,6 +11,7 @@
 #define PART 500    /* values below this part of the frontier's span of bytes are not worth an edit */
 #define WORK 400000 /* edits times nodes: a fifth of a second at half a microsecond a node */
 #define MOST 400    /* edits */
+#define FEWEST 4    /* edits of a plan; where there are too many plans some are left out */
 #define PACKED_NS                                                                                                      \
     0.1 /* of a byte that is packed and brought back: a guess that orders edits; judging them uses the costs */
 
@@ -93,8 +94,23 @@ static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32
     return 1;
 }
 
+/* Gives a recipe copies of its own of the arrays of blocks. */
+static int32_t copy_blocks(const struct wn__form *f, struct wn__recipe *out)
+{
+    int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
+    int32_t **part[] = {&out->block_of, &out->last, &out->first, &out->limit};
+    for (int32_t i = 0; i < 4; i++) {
+        int64_t bytes = i < 2 ? nodes - (int64_t)sizeof(int32_t) : blocks;
+        int32_t *copy = wn__pool_get(&out->pool, bytes + 1);
+        if (copy == NULL) return WN_OOM;
+        memcpy(copy, *part[i], (size_t)bytes);
+        *part[i] = copy;
+    }
+    return WN_OK;
+}
+
 /* A recipe with the blocks of r and no steps, and room for r's and one value more in each. */
-static int32_t copy_room(const struct wn__recipe *r, struct wn__recipe *out)
+static int32_t copy_room(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
 {
     *out = *r;
     out->pool = (struct wn__pool){0};
@@ -104,7 +120,9 @@ static int32_t copy_room(const struct wn__recipe *r, struct wn__recipe *out)
     out->keep = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->keep);
     out->action = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->action);
     out->n_keep = 0;
-    if (out->step != NULL && out->keep != NULL && out->action != NULL) return WN_OK;
+    if (out->step != NULL && out->keep != NULL && out->action != NULL &&
+        (wn__frontier_shares(b, r) || copy_blocks(b->f, out) == WN_OK))
+        return WN_OK;
     wn__recipe_release(out);
     return WN_OOM;
 }
@@ -115,10 +133,11 @@ static void keep(struct wn__recipe *out, int32_t node, int32_t action)
     out->n_keep++;
 }
 
-/* The recipe with one edit. Arrays of blocks are shared: only recipes over the partition's own are edited. */
-static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, struct wn__recipe *out)
+/* The recipe with one edit. Arrays of blocks are shared where they are a partition's. */
+static int32_t copy_edited(const struct wn__building *b, const struct wn__recipe *r, const struct edit *e,
+                           struct wn__recipe *out)
 {
-    WN_TRY(copy_room(r, out));
+    WN_TRY(copy_room(b, r, out));
     for (int32_t i = 0; i < r->n; i++) {
         struct wn__recipe_step t = r->step[i];
         int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || e->to == GONE;
@@ -139,14 +158,14 @@ static int32_t copy_edited(const struct wn__recipe *r, const struct edit *e, str
 }
 
 /* The recipe with everything it keeps as it is packed by an action that may be chosen there; `n`: how many. */
-static int32_t copy_packed(const struct wn__form *f, const struct wn__recipe *r, int32_t action, struct wn__recipe *out,
-                           int32_t *n)
+static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe *r, int32_t action,
+                           struct wn__recipe *out, int32_t *n)
 {
     *n = 0;
-    WN_TRY(copy_room(r, out));
+    WN_TRY(copy_room(b, r, out));
     memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
     for (int32_t k = 0; k < r->n_keep; k++) {
-        int32_t to = r->action[k] == 0 && wn__action_may_choose(f, r->keep[k], action);
+        int32_t to = r->action[k] == 0 && wn__action_may_choose(b->f, r->keep[k], action);
         *n += to;
         keep(out, r->keep[k], to ? action : r->action[k]);
     }
@@ -160,9 +179,9 @@ static int32_t pack_points(struct wn__building *b, int32_t action)
         struct wn__recipe to;
         int32_t n;
         char name[32];
-        if (k >= b->n || !wn__frontier_shares(b, &b->point[k].recipe)) continue;
+        if (k >= b->n) continue;
         snprintf(name, sizeof name, "%.16s, %.13s", b->point[k].name, wn__action_name(action));
-        WN_TRY(copy_packed(b->f, &b->point[k].recipe, action, &to, &n));
+        WN_TRY(copy_packed(b, &b->point[k].recipe, action, &to, &n));
         if (n > 0) WN_TRY(wn__frontier_offer(b, &to, name));
         else wn__recipe_release(&to);
     }
@@ -189,13 +208,12 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     const struct edit none = {.step = -1};
     struct wn__recipe from, to;
     char name[32];
-    if (!wn__frontier_shares(b, &b->point[k].recipe)) return WN_OK;
     snprintf(name, sizeof name, "%.30s%s", b->point[k].name, strchr(b->point[k].name, '+') == NULL ? "+" : "");
-    WN_TRY(copy_edited(&b->point[k].recipe, &none, &from));
+    WN_TRY(copy_edited(b, &b->point[k].recipe, &none, &from));
     find_edits(s, &from);
     best_first(s, n);
     for (int64_t i = 0; i < n && i < s->n && s->code == WN_OK; i++) {
-        s->code = copy_edited(&from, &s->edit[i], &to);
+        s->code = copy_edited(b, &from, &s->edit[i], &to);
         if (s->code == WN_OK) s->code = wn__frontier_offer(b, &to, name);
     }
     wn__recipe_release(&from);
@@ -210,11 +228,12 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
         if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
     if (edits > MOST) edits = MOST;
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
-        int64_t points = b->n, each = points > 0 ? edits / ROUNDS / points : 0;
-        if (each < 1) break;
+        int64_t points = b->n, per = edits / ROUNDS;
+        if (per < 1 || points < 1) break;
+        int64_t stride = (points * FEWEST + per - 1) / per, each = per / ((points + stride - 1) / stride);
         /* From the small end: a point's own successors are put before it, so those still to come keep their places. */
-        for (int64_t k = points - 1; k >= 0 && s.code == WN_OK; k--)
-            if (k < b->n) s.code = edit_point(&s, k, each);
+        for (int64_t k = points - 1; k >= 0 && s.code == WN_OK; k -= stride)
+            if (k < b->n) s.code = edit_point(&s, k, each < FEWEST ? FEWEST : each);
     }
     wn__free(s.edit);
     return s.code;
