@@ -2,6 +2,7 @@
  * go through one block on the stack, so saving a model takes no memory beside it, and there is nothing to account for. */
 #include "api.h"
 #include "io/convert.h"
+#include "io/json.h"
 
 /* 128 MiB to and from a file in memory, GB/s: blocks of 4 KiB 1.5 and 2.5, 16 KiB 1.8 and 3.4, 64 KiB 2.2 and 4.3,
  * 256 KiB 2.1 and 4.6, 1 MiB 2.2 and 3.3. */
@@ -305,6 +306,11 @@ int32_t wn_lock_close(int32_t lock)
     wn__lock_release(wn__handle_get(lock, WN_HANDLE_LOCK));
     wn__handle_release(lock);
     return WN_OK;
+}
+
+double wn_json_cost(const char *text, int64_t n)
+{
+    return wn__json_cost(text, n);
 }
 
 int32_t wn_file_close(int32_t file)

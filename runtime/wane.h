@@ -146,8 +146,8 @@ WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, con
  * then a failure changes nothing. If reading fails later, cells that had a value are invalid until they are written, the
  * others as they were. */
 WN_API int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces);
-/* WN_IO when a pipe, socket, device or folder has this name, which what writes and reads texts refuses too. */
-WN_API int32_t wn_file_check(const char *path, int32_t is_written);
+WN_API int32_t wn_file_check(const char *path, int32_t is_written); /* WN_IO: a pipe, socket, device or folder has this name */
+WN_API double wn_json_cost(const char *text, int64_t n); /* bytes that its value may take in Lua (io/json.h) */
 WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
 /* The right to write a file, by PATH.lock beside it: until wn_lock_close, or until this process ends, however it ends. A
  * handle, or -(status): WN_IO says which process has it and since when. is_kept 0: that file system has no locks. */

@@ -71,7 +71,7 @@ end
 
 local function propose_cut(self, groups, scope, name, cut, number)
     local base = 0
-    local unit, parent = binding.new('int32_t[?]', self.n), binding.new('int32_t[?]', self.n)
+    local unit, parent = binding.array('i32', self.n), binding.array('i32', self.n)
     for _, group in ipairs(groups) do
         local regions = group.count > 0 and cut(group.count, number) or {}
         if base + #regions > self.n then return end
@@ -143,7 +143,7 @@ end
 
 -- One word for the residuals in a set, another for the rest.
 local function propose_words(self, residuals, name, is_in, inside, outside)
-    local word, unit = binding.new('int32_t[?]', self.n), binding.new('int32_t[?]', self.n)
+    local word, unit = binding.array('i32', self.n), binding.array('i32', self.n)
     for _, node in ipairs(residuals) do word[node.index] = is_in(node.index) and inside or outside end
     check(C.wn_candidate(self.program.handle, name, self.n, unit, nil, word))
 end

@@ -4,6 +4,7 @@
 -- equal text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word
 -- for (nan and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
 -- @module wane.json
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local utf8 = require 'wane.utf8'
 
@@ -153,7 +154,9 @@ local function read_number(text, at)
         or digits:match '^-?%d+[eE][+-]?%d+$' or digits:match '^-?%d+%.%d+[eE][+-]?%d+$')
     if not plain or plain:find '^-?0%d' then wrong(at, '%s begins no number', shown(text, at)) end
     local value = tonumber(plain)
-    if plain:find '^-?%d+$' and math.abs(value) > 2 ^ 53 then wrong(at, 'the number %s is too large', plain) end
+    if plain:find '^-?%d+$' and math.abs(value) > 2 ^ 53 then
+        wrong(at, 'the number %s is too large', plain:sub(1, 40))
+    end
     return value, at + #plain
 end
 
@@ -184,7 +187,7 @@ local function read_object(text, at, depth, null, places)
         local from = at
         local key
         key, at = read_string(text, at)
-        if seen[key] then wrong(from, "the name '%s' stands there twice", key) end
+        if seen[key] then wrong(from, "the name '%s' stands there twice", key:sub(1, 200)) end
         at = skip(text, at)
         if text:sub(at, at) ~= ':' then wrong(at, "':' expected, not %s", shown(text, at)) end
         seen[key] = from
@@ -211,12 +214,19 @@ read_value = function(text, at, depth, null, places)
     return read_number(text, at)
 end
 
---- Reads a text.
+local MOST_BYTES = 96 * 2 ^ 20 -- of a value in Lua, beside its letters; 5 times the text where that is more
+
+--- Reads a text. What would take much more memory than the text itself is refused before it is made.
 -- @param text JSON, UTF-8; an integer above 2^53 is refused, for it would be rounded
 -- @param null what null becomes, nil when it is not given (json.null, for example)
 -- @return the value, and for an object at the top a table: name -> byte where it stands (from 1);
 -- or nil, what is wrong, and at which byte (from 1)
 function json.decode(text, null)
+    local cost = binding.C.wn_json_cost(text, #text)
+    if cost > math.max(MOST_BYTES, 5 * #text) then
+        return nil, ('its lists, names and values would take %.0f MiB; it is no text that was meant to be read whole')
+            :format(cost / 2 ^ 20), 1
+    end
     local bad = utf8.wrong(text)
     if bad then return nil, 'this is no UTF-8', bad end
     local places = {}

@@ -8,11 +8,14 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local json = require 'wane.json'
+local tensor = require 'wane.tensor'
 local utf8 = require 'wane.utf8'
 
 local safetensors = {}
 
 local LONGEST_HEADER = 100e6 -- that of the format's own library
+local LARGE_HEADER = 2 ^ 20
+local LONGEST_NAME = 4096
 
 local NAMES = { f32 = 'F32', f64 = 'F64', bf16 = 'BF16', i32 = 'I32', u8 = 'U8', i8 = 'I8' }
 -- Names of the format that are no kind of wane.io.file: bytes of an element.
@@ -104,16 +107,24 @@ local function header_text(f)
         fail(f, 'at byte 0 the header is said to have %.0f bytes, and the file has %.0f after that%s', length,
             f.size - 8, length > LONGEST_HEADER and '; is it a safetensors file?' or '; it was cut short')
     end
-    return f:read(8, length), 8 + length
+    local text = f:read(8, length)
+    if length > LARGE_HEADER then collectgarbage() end -- what it was read into
+    return text, 8 + length
 end
 
 local function read_entry(f, name, entry, place)
+    if #name > LONGEST_NAME then
+        fail(f, "at byte %.0f: the name '%s...' has %d bytes; at most %d are read", place, name:sub(1, 60), #name,
+            LONGEST_NAME)
+    end
     local function refuse(fmt, ...)
         fail(f, "at byte %.0f, tensor '%s': %s", place, name, fmt:format(...))
     end
     if type(entry) ~= 'table' then refuse('an object expected') end
     local given = entry.dtype
-    if type(given) ~= 'string' then refuse('its dtype is %s', errors.describe(given)) end
+    if type(given) ~= 'string' or #given > 32 then
+        refuse('its dtype is %s', type(given) == 'string' and 'a long text' or errors.describe(given))
+    end
     if not is_counts(entry.shape) then refuse('its shape is no list of sizes') end
     if not is_counts(entry.data_offsets, 2) then refuse('its data_offsets are no two numbers of bytes') end
     local size, dtype = file.element(given)
@@ -124,8 +135,8 @@ local function read_entry(f, name, entry, place)
     for _, d in ipairs(bytes and entry.shape or {}) do bytes = bytes * d end
     if first > last or bytes and last - first ~= bytes then
         bytes = bytes or 0
-        refuse('%s of shape (%s) takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f', entry.dtype,
-            table.concat(entry.shape, ', '), bytes, first, last, last - first)
+        refuse('%s of shape %s takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f', entry.dtype,
+            tensor.shape_text(entry.shape), bytes, first, last, last - first)
     end
     return { name = name, dtype = dtype, kind = given, dims = entry.shape, first = first, last = last, why = why }
 end
@@ -134,7 +145,7 @@ local function read_metadata(f, strings, place)
     if type(strings) ~= 'table' then fail(f, 'at byte %.0f, __metadata__: an object expected', place) end
     for key, value in pairs(strings) do
         if type(value) ~= 'string' then
-            fail(f, "at byte %.0f, __metadata__: '%s' is not a string", place, tostring(key))
+            fail(f, "at byte %.0f, __metadata__: '%s' is not a string", place, tostring(key):sub(1, 200))
         end
     end
     return strings
