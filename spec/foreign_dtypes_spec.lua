@@ -134,6 +134,13 @@ describe('floats of another dtype', function()
         refused('shape', function() linear('bf16'):load_state_dict(linear('f32'):state_dict()) end, '{cast = true}')
     end)
 
+    it('are not cast by a word that is not true', function()
+        wane.save(PATH, linear 'f32')
+        refused('value', function() wane.load(PATH, linear 'f32', { cast = 'f32' }) end, 'cast must be true or false')
+        refused('value', function() wane.load(PATH, linear 'f32', { strict = 'false' }) end, 'strict')
+        refused('value', function() linear('f32'):load_state_dict({}, { cast = 1 }) end, 'cast must be true or false')
+    end)
+
     it('become those of the model, rounded as :to rounds', function()
         for _, from in ipairs { 'f64', 'f32', 'bf16' } do
             for _, to in ipairs { 'f64', 'f32', 'bf16' } do

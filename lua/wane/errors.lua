@@ -160,6 +160,18 @@ function errors.check_options(opts, allowed, what)
     return opts
 end
 
+--- Refuses options that are neither true, false nor absent.
+-- @param opts the options table
+-- @param names list of names
+-- @param what opens the message
+function errors.check_flags(opts, names, what)
+    for _, name in ipairs(names) do
+        if type(opts[name]) ~= 'nil' and type(opts[name]) ~= 'boolean' then
+            errors.raise(nil, 'value', '%s: %s must be true or false, got %s', what, name, errors.describe(opts[name]))
+        end
+    end
+end
+
 --- Checks a count that a loop runs to.
 -- @param n what was given
 -- @param what opens the message: 'wane.measure: steps'

@@ -49,6 +49,7 @@ end
 
 local function load_state(module, m, dict, opts)
     opts = errors.check_options(opts, { 'strict', 'cast' }, 'load_state_dict')
+    errors.check_flags(opts, { 'strict', 'cast' }, 'load_state_dict')
     if type(dict) ~= 'table' then
         raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
             errors.describe(dict))

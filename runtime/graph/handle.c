@@ -44,10 +44,14 @@ int32_t wn__handle_new(int32_t kind, void *what)
     return id;
 }
 
+static int32_t kind_in_table(int32_t id)
+{
+    return id >= 0 && id < used && !table[id].queued ? table[id].kind : WN_HANDLE_FREE;
+}
+
 int32_t wn__handle_kind(int32_t id)
 {
-    if (wn__thread_check() != WN_OK) return WN_HANDLE_FREE;
-    return id >= 0 && id < used && !table[id].queued ? table[id].kind : WN_HANDLE_FREE;
+    return wn__thread_check() == WN_OK ? kind_in_table(id) : WN_HANDLE_FREE;
 }
 
 void *wn__handle_get(int32_t id, int32_t kind)
@@ -55,7 +59,7 @@ void *wn__handle_get(int32_t id, int32_t kind)
     static const char *const names[] = {"nothing",   "a value", "a state", "a hyper block",
                                         "a program", "a file",  "a chain", "a lock"};
     if (wn__thread_check() != WN_OK) return NULL;
-    int32_t found = wn__handle_kind(id);
+    int32_t found = kind_in_table(id);
     if (found == kind) return table[id].what;
     wn__fail(WN_VALUE, "handle %d is %s where %s was expected; was it freed?", id, names[found], names[kind]);
     return NULL;
@@ -102,7 +106,7 @@ void wn__handle_drain(void)
 int32_t wn__handle_value(int32_t id, struct wn_node **out)
 {
     WN_TRY(wn__thread_check());
-    if (wn__handle_kind(id) == WN_HANDLE_CELL) return wn__cell_reader(table[id].what, out);
+    if (kind_in_table(id) == WN_HANDLE_CELL) return wn__cell_reader(table[id].what, out);
     struct wn_node *n = wn__handle_get(id, WN_HANDLE_VALUE);
     if (n == NULL) return WN_VALUE;
     wn__node_ref(n);

@@ -343,6 +343,7 @@ function io_.load(path, model, opts)
     local what = 'wane.load'
     if opts == nil and is_options(model) then model, opts = nil, model end
     opts = errors.check_options(opts, LOAD_OPTIONS, what)
+    errors.check_flags(opts, { 'strict', 'random', 'cast' }, what)
     check_running(what)
     local by = shift_of(opts.names, what)
     return file.read(path, what, function(f)
