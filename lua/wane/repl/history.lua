@@ -21,7 +21,7 @@ function history.path()
 end
 
 local function write(path, lines)
-    local file = io.open(path .. '.new', 'w')
+    local file = system.open(path .. '.new', 'w')
     if not file then return end
     file:write(table.concat(lines, '\n'), '\n')
     file:close()
@@ -33,7 +33,7 @@ end
 -- @return list of lines, possibly empty
 function history.read(path)
     local lines = {}
-    local file = path and io.open(path, 'r')
+    local file = path and system.open(path, 'r')
     if not file then return lines end
     for line in file:lines() do lines[#lines + 1] = line end
     file:close()
@@ -50,10 +50,10 @@ end
 -- @return whether it was written
 function history.append(path, line)
     if path == nil then return false end
-    local file = io.open(path, 'a')
+    local file = system.open(path, 'a')
     if not file then
         system.make_folders(path, 448) -- 0700: what was typed is nobody else's
-        file = io.open(path, 'a')
+        file = system.open(path, 'a')
     end
     if not file then return false end
     file:write(line, '\n')

@@ -194,7 +194,8 @@ end
 --- Runs a script and makes its top-level locals names at the prompt.
 -- @param path file
 function Session:script(path)
-    local file = assert(io.open(path, 'rb'))
+    local file, why = require('wane.system').open(path, 'rb')
+    if not file then error(('%s: cannot be read (%s)'):format(path, why), 0) end
     local source = file:read('*a'):gsub('^#[^\n]*', '')
     file:close()
     local chunk, message = self:statement(source, '@' .. path)
