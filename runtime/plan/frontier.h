@@ -43,6 +43,20 @@ static inline int32_t wn__frontier_shares(const struct wn__building *b, const st
 }
 /* offers.c: plans with the actions that are allowed. */
 int32_t wn__frontier_actions(struct wn__building *b);
+/* forecast.c: bytes that edits of a flat recipe would reserve, roughly. */
+struct wn__forecast {
+    struct wn__pool pool;
+    int64_t *live; /* (n) bytes while each instruction runs */
+    int32_t n;
+    int32_t *from, *to; /* (f->n) a value's bytes are there for the backward only, or would be, strictly between */
+    int64_t peak, reserved;
+    double seconds;
+};
+/* To be released on failure too. */
+int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, struct wn__forecast *out);
+/* With so many bytes more (fewer: below 0) for values a and b where they wait; a == b: one value, bytes_b is 0. */
+int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
+void wn__forecast_release(struct wn__forecast *c);
 /* toggle.c: edits of flat recipes, a fixed number of them. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
 /* search.c: edits of good recipes, a fixed number of them. */

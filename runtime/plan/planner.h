@@ -9,6 +9,7 @@
  *   evict.c       value by value over the whole graph, for graphs without cuts
  *   flat.c        recipes that run every block forward once, as the set of values that stay
  *   toggle.c      edits of those sets
+ *   forecast.c    which of these edits are worth a try
  *   search.c      small edits of good recipes
  *   frontier.c    all of them lowered, placed and simulated; those that nothing beats, in order
  *

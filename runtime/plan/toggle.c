@@ -7,6 +7,7 @@
  * Only edits that change something are tried: a value that nothing computes again needs not stay, and one that stays
  * without being read by the backward matters only where another is made of it again. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "action.h"
 #include "frontier.h"
@@ -15,12 +16,19 @@
 #define WORK 200000 /* edits times nodes */
 #define MOST 600    /* edits */
 #define PLANS 24    /* of the list, edited in a round */
+#define FEWEST 6    /* edits of a plan by forecasts; where there are too many plans some are left out */
+#define SLACK 0.002 /* forecasts worse than the list by more than this part of a step's time are not tried */
 #define PAIRED 24   /* the most promising values of each kind that are paired */
 #define ROOM 4096   /* sets remembered, a power of two above 2 MOST */
 
 struct toggle {
     int32_t node;
     double worth;
+};
+struct forecast_edit {
+    int32_t a, b;
+    double
+        gain; /* part of a step's time, above what the list has for the same bytes; 1 and more: below its least bytes */
 };
 struct toggling {
     struct wn__building *b;
@@ -32,6 +40,8 @@ struct toggling {
     uint64_t *met;             /* (ROOM) hashes of sets that were tried; 0: none */
     struct toggle *drop, *add; /* (f->n) the edits of one value, the most promising first */
     int32_t n_drop, n_add;
+    struct forecast_edit *edit; /* (2 f->n + 2 PAIRED^2) */
+    int64_t n_edits;
     int64_t left; /* edits */
     char name[32];
 };
@@ -169,6 +179,79 @@ static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_
     return WN_OK;
 }
 
+/* ---- edits by their forecasts -------------------------------------------------------------------------------------- */
+
+static double gain_of(const struct wn__building *b, int64_t reserved, double seconds)
+{
+    const struct wn__frontier_point *last = &b->point[b->n - 1];
+    if (reserved < last->reserved) return 1 + (double)(last->reserved - reserved) / (double)last->reserved;
+    int64_t lo = 0, hi = b->n - 1; /* the fastest that reserves no more */
+    while (lo < hi) {
+        int64_t middle = (lo + hi) / 2;
+        if (b->point[middle].reserved <= reserved) hi = middle;
+        else lo = middle + 1;
+    }
+    return b->point[lo].seconds / seconds - 1;
+}
+
+static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
+{
+    const struct wn__form *f = t->b->f;
+    int32_t node[2] = {x, y};
+    int64_t bytes[2] = {0, 0};
+    double seconds = c->seconds;
+    for (int32_t k = 0; k < (x == y ? 1 : 2); k++) {
+        int32_t gone = t->kept[node[k]] == WN__GONE;
+        bytes[k] = gone ? f->node[node[k]].bytes : -f->node[node[k]].bytes;
+        seconds += (gone ? -1e-9 : 1e-9) * (double)t->ns[node[k]];
+    }
+    double gain = gain_of(t->b, wn__forecast_reserved(c, x, bytes[0], y, bytes[1]), seconds);
+    if (gain > -SLACK) t->edit[t->n_edits++] = (struct forecast_edit){x, y, gain};
+}
+
+static void put_edits(struct toggling *t, const struct wn__forecast *c, int64_t most)
+{
+    int32_t n = most < PAIRED ? (int32_t)most : PAIRED, drops = t->n_drop < n ? t->n_drop : n;
+    int32_t adds = t->n_add < n ? t->n_add : n;
+    t->n_edits = 0;
+    for (int32_t i = 0; i < t->n_drop; i++) put_edit(t, c, t->drop[i].node, t->drop[i].node);
+    for (int32_t i = 0; i < t->n_add; i++) put_edit(t, c, t->add[i].node, t->add[i].node);
+    for (int32_t i = 0; i < drops; i++) {
+        for (int32_t k = 0; k < adds; k++) put_edit(t, c, t->drop[i].node, t->add[k].node);
+        for (int32_t k = 0; k < i; k++) put_edit(t, c, t->drop[i].node, t->drop[k].node);
+    }
+}
+
+static int compare_gain(const void *x, const void *y)
+{
+    const struct forecast_edit *a = x, *b = y;
+    if (a->gain != b->gain) return a->gain > b->gain ? -1 : 1;
+    return a->a != b->a ? (a->a < b->a ? -1 : 1) : (a->b > b->b) - (a->b < b->b);
+}
+
+/* Up to `most` edits, those with the best forecasts. */
+static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t most)
+{
+    struct wn__forecast c = {0};
+    struct wn__recipe r;
+    int64_t stop = t->left > most ? t->left - most : 0;
+    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    snprintf(t->name, sizeof t->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
+    WN_TRY(try_set(t));
+    WN_TRY(wn__flat_recipe(t->b->f, &t->b->base, t->kept, &r));
+    int32_t code = wn__forecast_make(t->b->f, &r, &c);
+    wn__recipe_release(&r);
+    if (code == WN_OK) {
+        find_toggles(t);
+        put_edits(t, &c, most);
+        qsort(t->edit, (size_t)t->n_edits, sizeof *t->edit, compare_gain);
+    }
+    for (int64_t i = 0; i < t->n_edits && t->left > stop && code == WN_OK; i++)
+        code = try_edit(t, t->edit[i].a, t->edit[i].b);
+    wn__forecast_release(&c);
+    return code;
+}
+
 /* Up to `most` edits: single ones first, those that drop and those that add in turn, then pairs. */
 static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
@@ -189,12 +272,14 @@ static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t 
 /* ---- rounds -------------------------------------------------------------------------------------------------------- */
 
 /* What the plans of the list keep, fewest bytes first, spread over the list; but for what was edited already. */
-static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t salt)
+static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t salt, int64_t most)
 {
     struct wn__building *b = t->b;
     int32_t n = 0;
-    int64_t every = (b->n + PLANS - 1) / PLANS;
-    for (int64_t k = b->n - 1; k >= 0 && n < PLANS; k--) {
+    if (most > PLANS) most = PLANS;
+    if (most < 1) most = 1;
+    int64_t every = (b->n + most - 1) / most;
+    for (int64_t k = b->n - 1; k >= 0 && n < most; k--) {
         if ((b->n - 1 - k) % every != 0) continue;
         wn__flat_kept(b->f, &b->point[k].recipe, plan[n].kept);
         if (!is_new(t, plan[n].kept, salt)) continue;
@@ -207,12 +292,18 @@ static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t s
 static int32_t run_rounds(struct toggling *t, struct flat_plan *plan)
 {
     for (int32_t round = 0; round < ROUNDS && t->left > 0; round++) {
-        int32_t n = find_plans(t, plan, 2);
+        int64_t per = t->left / (ROUNDS - round);
+        int32_t n = find_plans(t, plan, 2, per / FEWEST);
+        if (n == 0) break;
+        for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_best(t, &plan[k], per / n > 0 ? per / n : 1));
+    }
+    for (int32_t round = 0; round < ROUNDS && t->left > 0; round++) {
+        int32_t n = find_plans(t, plan, 3, PLANS);
         if (n == 0) break;
         int64_t each = t->left / (ROUNDS - round) / n;
         for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_plan(t, &plan[k], each > 0 ? each : 1));
     }
-    int32_t n = t->left > 0 ? find_plans(t, plan, 3) : 0;
+    int32_t n = t->left > 0 ? find_plans(t, plan, 4, PLANS) : 0;
     for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_thrice(t, &plan[k], t->left / (n - k) + 1));
     return WN_OK;
 }
@@ -229,7 +320,8 @@ int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
     t.met = wn__pool_get(&t.pool, ROOM * (int64_t)sizeof *t.met);
     t.drop = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.drop);
     t.add = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.add);
-    int32_t code = t.kept && t.use && t.stack && t.met && t.drop && t.add ? WN_OK : WN_OOM;
+    t.edit = wn__pool_get(&t.pool, (2 * n + 2 * PAIRED * PAIRED) * (int64_t)sizeof *t.edit);
+    int32_t code = t.kept && t.use && t.stack && t.met && t.drop && t.add && t.edit ? WN_OK : WN_OOM;
     for (int32_t k = 0; k < PLANS && code == WN_OK; k++) {
         plan[k].kept = wn__pool_get(&t.pool, n);
         if (plan[k].kept == NULL) code = WN_OOM;
