@@ -153,16 +153,22 @@ for code = 0, 31 do
     if word == 'oom' then oom_code = code end
 end
 
--- The bytes this request would reserve under another policy, and its error when it cannot be planned.
+local function reserved_of(p)
+    local summary = binding.new('struct wn_summary')
+    check(C.wn_summary(p.handle, summary))
+    return tonumber(summary.reserved)
+end
+
+-- The bytes this request would reserve under another policy, no less than making the states takes that are missing; nil
+-- when it cannot be planned.
 local function reserved_under(request, name)
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
     copy.policy = name
     local p = program.open(copy)
     local ok, bytes = pcall(function()
-        local summary = binding.new('struct wn_summary')
-        check(C.wn_summary(p:plan().handle, summary))
-        return tonumber(summary.reserved)
+        local first = require('wane.plan').first_of(p)
+        return math.max(reserved_of(p:plan()) + first.beside, first.reserved)
     end)
     p:close()
     return ok and bytes or nil
@@ -173,6 +179,10 @@ local function too_large(self)
     local e = binding.failure(oom_code)
     local mode = self.request.mode
     if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
+    if e.bytes ~= reserved_of(self) then -- another program failed: the one that makes the states
+        e.message = e.message .. '; it makes the states of the step, before its first run, whatever the plan'
+        return e
+    end
     local beside = e.needs - e.bytes -- what is held whatever the plan
     local ok, bytes = pcall(reserved_under, self.request, 'least')
     if not ok or not bytes or bytes + beside >= e.least then return e end
