@@ -128,6 +128,18 @@ describe('a slice', function()
         end
     end)
 
+    it('is differentiated twice at its own position', function()
+        local w = nn.Parameter(wane.tensor { 1, 2, 3, 4, 5, 6 })
+        for first = 1, 4 do
+            local y = (w:narrow(1, first, 3) ^ 3):sum()
+            local g = wane.grad(y, { w })[1]
+            local second = wane.grad((g * g):sum(), { w })[1]:totable() -- of (3 w^2)^2 = 9 w^4: 36 w^3
+            for k = 1, 6 do
+                assert.equal(k >= first and k < first + 3 and 36 * k ^ 3 or 0, second[k])
+            end
+        end
+    end)
+
     it('takes the bytes it was planned to take, wherever it begins', function()
         local m, x = nn.Linear(8, 8), wane.eval(wane.randn(32, 8))
         local reserved

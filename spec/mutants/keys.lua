@@ -1,0 +1,46 @@
+-- Ways to break what plans are found by, what is bound at run, and the scopes of coroutines (see mutants.lua).
+return {
+    {
+        name = 'a policy is no part of a scope',
+        file = 'lua/wane/module.lua',
+        old = "local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))",
+        new = "local text = ('%d %s'):format(0, table.concat(names, ' '))",
+        spec = 'spec/keys_spec.lua',
+    },
+    {
+        name = 'the nesting of empty regions is no part of a key',
+        file = 'runtime/graph/encode.c',
+        old = 'for (int64_t i = known; i < regions->count && b->code == WN_OK; i++) {',
+        new = 'for (int64_t i = regions->count - (known < regions->count); i < regions->count; i++) {',
+        spec = 'spec/keys_spec.lua',
+    },
+    {
+        name = 'a slice begins where it did when it was planned',
+        file = 'runtime/run/bind.c',
+        old = 'if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];',
+        new = 'static int64_t was[64]; if (q->offset >= 0 && !was[q->offset % 64]) was[q->offset % 64] = '
+            .. 'n->attrs.i[WN_OFFSET_AT] + 1; if (q->offset >= 0) p->offset[q->offset] = was[q->offset % 64] - 1;',
+        spec = 'spec/offset_spec.lua',
+    },
+    {
+        name = 'scopes of a suspended coroutine stay',
+        file = 'lua/wane/within.lua',
+        old = 'if not holds(owners[k], co) then',
+        new = 'if false then',
+        spec = 'spec/coroutine_spec.lua',
+    },
+    {
+        name = 'a resumed coroutine has no scopes',
+        file = 'lua/wane/within.lua',
+        old = 'if parked[co] then resume(co) end',
+        new = 'parked[co] = nil',
+        spec = 'spec/coroutine_spec.lua',
+    },
+    {
+        name = 'a program runs though what it reads has changed',
+        file = 'runtime/run/run.c',
+        old = 'WN_TRY(rerun ? check_rerun(p) : check_versions(p));',
+        new = 'if (rerun) WN_TRY(check_rerun(p)); else (void)check_versions;',
+        spec = 'spec/coroutine_spec.lua',
+    },
+}
