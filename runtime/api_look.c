@@ -45,12 +45,24 @@ const char *wn_cost_key(int32_t program, int32_t node)
     return wn__cost_key(&d);
 }
 
+double wn_roofline(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    struct wn__applied room;
+    double seconds = 0;
+    for (int32_t i = 0; p != NULL && i < p->schedule->n; i++)
+        if (wn__instr_has_kernel(&p->schedule->instr[i]))
+            seconds += wn__desc_roofline(p->form, wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room));
+    return seconds;
+}
+
 const char *wn_cost_key_step(int32_t program, int32_t i)
 {
     const struct wn_program *p = get_planned(program);
     struct wn__applied room;
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
-    return wn__cost_key(wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room));
+    const struct wn_desc *d = wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room);
+    return p->schedule->again[i] ? wn__cost_key_again(d) : wn__cost_key(d);
 }
 
 int32_t wn_target_put(const char *name, const struct wn_profile *p)

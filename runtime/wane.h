@@ -250,6 +250,7 @@ WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* i
 WN_API const char *wn_target_name(int32_t target);
 WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
 WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
+WN_API double wn_roofline(int32_t program); /* seconds that the rates allow for all its applications */
 WN_API const char *wn_cost_key_step(int32_t program, int32_t i); /* the same of what instruction i applies; "": nothing */
 WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
 WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
@@ -267,9 +268,8 @@ WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
                       forward_of, cell_kind, word, away, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
-                      struct wn_attrs attrs;
-                      int32_t is_held, is_result; /* computed by an earlier program; stays when this one has run */
-                      double serial; };           /* place in record order; 0: made by Wane, or the program has run */
+                      struct wn_attrs attrs; int32_t is_held, is_result; double serial; }; /* computed by an earlier program; stays when this
+                      one has run; place in record order (0: made by Wane, or the program has run) */
 WN_API int32_t wn_node_count(int32_t program);
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */

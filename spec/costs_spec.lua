@@ -3,6 +3,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local costs = require 'wane.costs'
+local profile = require 'wane.profile'
 local models = require 'spec.support.budget_models'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -46,24 +47,52 @@ describe('seconds of a plan', function()
         assert(wane.plan(fn).seconds < 2.5 + before)
     end)
 
-    it('of a profile made beside other work are called so', function()
-        assert.equal(1, costs.unrest {})
-        assert.equal(1, costs.unrest { a = { 0.5, 0.5 }, b = { 2 } })
-        -- Three applications of a took 1, 8 and 8 ms, one of b 3: medians 8 and 3.
-        assert.equal((3 * 8 + 3) / (3 * 1 + 3), costs.unrest { a = { 8, 1, 8 }, b = { 3 } })
-        local many = {}
-        for i = 1, 20000 do many[i] = i % 3 == 0 and 2 or 4 end -- more than a call takes arguments
-        assert.equal(2, costs.unrest { many = many })
-        local list = wane.profile(fn, { steps = 2, keep = false })
-        assert(list.unrest >= 1 and list.unrest < math.huge, 'unrest ' .. list.unrest)
-        list.unrest = 1.2
-        assert.is_nil(tostring(list):find 'disturbed')
-        list.unrest = 4.04
-        assert.matches('disturbed: medians are 4.0 times the least', tostring(list))
+    it('of a profile made beside other work are neither used nor kept', function()
+        local function places(...)
+            local list = {}
+            for i, times in ipairs { ... } do list[i] = { key = 'k' .. (i - i % 2), times = times } end
+            return list
+        end
+        -- Lower quartiles 1, 2 and 4; k2 applies twice, at 2 and 4; whole steps take 1.1 times the sum of 7.
+        local quiet = { { whole = { 7.7, 8, 7.7, 9 }, places = places({ 1, 1, 1.1, 1.2 }, { 2, 2, 2, 2.2 },
+            { 4, 5, 4, 4 }) } }
+        local seconds, signs = profile.fit(quiet)
+        assert(math.abs(seconds.k0 - 1.1) < 1e-12 and math.abs(seconds.k2 - 3.3) < 1e-12)
+        assert.equal(3, signs.count)
+        assert.is_nil(profile.judge(signs))
+        -- A burst in most repetitions, in whole steps only, in applications only; one that lasted from end to end.
+        local burst = { { whole = { 7.7 }, places = places({ 1, 8, 8 }, { 2, 2, 9 }, { 4, 9, 9 }) } }
+        assert.matches('medians are 2.7 times the least', profile.judge(select(2, profile.fit(burst))))
+        local slow = { { whole = { 11 }, places = places({ 1 }, { 2 }, { 4 }) } }
+        assert.matches('a whole step takes 11 s', profile.judge(select(2, profile.fit(slow))))
+        local late = { { whole = { 5 }, places = places({ 1 }, { 2 }, { 4 }) } }
+        assert.matches('sum of its applications is 7 s', profile.judge(select(2, profile.fit(late))))
+        signs.roofline = 0.5
+        assert.matches('14.0 times what the rates', profile.judge(signs))
+        signs.roofline = 1
+        assert.is_nil(profile.judge(signs))
+
+        local judge, tries = profile.judge, 0
+        profile.judge = function()
+            tries = tries + 1
+            return 'a burst'
+        end
+        local ok, why = pcall(function()
+            local list = wane.profile(fn, { steps = 1 })
+            assert.equal(3, tries)
+            assert.is_false(list.is_used)
+            assert.matches('disturbed: a burst, so .* are not used.*not kept: disturbed', tostring(list))
+            assert.matches('nothing measured', wane.plan(fn).costs)
+            list = wane.profile(fn, { steps = 1, anyway = true })
+            assert.matches('are all the same used', tostring(list))
+            assert.matches('100 %% of it measured', wane.plan(fn).costs)
+        end)
+        profile.judge = judge
+        assert(ok, why)
     end)
 
     it('come from wane.profile, and leave the model as it was', function()
-        local list = wane.profile(fn, { steps = 2 })
+        local list = wane.profile(fn, { steps = 2, anyway = true })
         assert(#list > 20)
         for i = 2, #list do assert(list[i].seconds <= list[i - 1].seconds) end
         for _, p in ipairs(m:parameters()) do assert.is_nil(p.grad) end
@@ -85,6 +114,7 @@ describe('seconds of a plan', function()
 
     it('are not kept with a word that is none', function()
         refused('keep must be true or false', function() wane.profile(fn, { keep = 'no' }) end)
+        refused('anyway must be true or false', function() wane.profile(fn, { anyway = 1 }) end)
     end)
 
     it('change what a budget chooses', function()
@@ -112,8 +142,8 @@ describe('seconds of a plan', function()
             local wane = require 'wane'
             local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
             local function fn() return m(x):sum() end
-            if arg[2] == 'profile' then print(wane.profile(fn)) end
-            if arg[2] == 'once' then print(wane.profile(fn, { keep = false })) end
+            if arg[2] == 'profile' then print(wane.profile(fn, { anyway = true })) end
+            if arg[2] == 'once' then print(wane.profile(fn, { keep = false, anyway = true })) end
             print(wane.plan(fn).costs)
         ]]
         out:close()

@@ -321,8 +321,9 @@ function commands.profile(args)
     end
     local t = describe(given, 'profile')
     local policy = given.options.policy and check_policy(given.options.policy) or nil
-    print(costs.profile((t.build(script_options(t, given.options, { policy = true }))), { policy = policy }))
-    return 0
+    local made = costs.profile((t.build(script_options(t, given.options, { policy = true }))), { policy = policy })
+    print(made)
+    return made.disturbed and 1 or 0
 end
 
 --- What this machine has, as `wane version` prints it: a list of lines.

@@ -8,10 +8,10 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local plan = require 'wane.plan'
+local profile = require 'wane.profile'
 local program = require 'wane.program'
 local system = require 'wane.system'
 local table_ = require 'wane.table'
-local within = require 'wane.within'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local variable = os.getenv
@@ -189,52 +189,8 @@ function costs.forget()
 end
 
 -- ---- measuring ---------------------------------------------------------------------------------------------
-local function median(list)
-    table.sort(list)
-    local n = #list
-    return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
-end
-
-local function note(times, p)
-    for i = 0, C.wn_step_count(p.handle) - 1 do
-        local seconds = C.wn_step_seconds(p.handle, i)
-        local key = seconds >= 0 and binding.text(C.wn_cost_key_step(p.handle, i)) or ''
-        if key ~= '' then
-            times[key] = times[key] or {}
-            table.insert(times[key], seconds)
-        end
-    end
-end
-
---- How many times the least seconds of each application their medians are, all applications together: about 1 on a
--- quiet machine, and much more where threads waited for a core that another process had.
--- @param times key = list of seconds
--- @return a number, 1 or more; 1 for nothing
-function costs.unrest(times)
-    local all, least = 0, 0
-    for _, list in pairs(times) do
-        all = all + #list * median(list)
-        least = least + #list * list[1] -- the median sorted it
-    end
-    return least > 0 and all / least or 1
-end
-
--- Seconds of what fn runs, key by key: the median of all its applications in `steps` steps; and their unrest.
-local function timed(fn, steps)
-    local times = {}
-    within('timing', 1, function()
-        for i = 0, steps do
-            within('listen', function(p) if i > 0 then note(times, p) end end, fn)
-        end
-    end)
-    local found = {}
-    for key, list in pairs(times) do found[key] = median(list) end
-    return found, costs.unrest(times)
-end
-
-local RESTLESS = 1.5 -- of unrest; quiet machines show 1.02 to 1.2
-local DISTURBED = '\ndisturbed: medians are %.1f times the least seconds, so something else ran on this machine; plans '
-    .. 'will follow these numbers: profile again when it is quiet'
+local DISTURBED = '\ndisturbed: %s, so something else ran on this machine; the numbers are %s used: profile again when '
+    .. 'it is quiet ({ anyway = true } uses such numbers)'
 
 local Profile = {}
 Profile.__index = Profile
@@ -244,9 +200,9 @@ function Profile.__tostring(p)
         if i <= 20 then rows[i] = { ('%.1f'):format(r.seconds * 1e6), r.key } end
     end
     local head = '%d kinds of application measured, %d in the table; the slowest:\n'
-    local unrest = p.unrest > RESTLESS and DISTURBED:format(p.unrest) or ''
     local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. (p.why or 'WANE_COSTS is off')
-    return head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. unrest .. kept
+    return head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. (p.disturbed and DISTURBED:format(
+        p.disturbed, p.is_used and 'all the same' or 'not') or '') .. kept
 end
 
 -- Uses what was measured from now on, and writes it to the file of that name, if there is one.
@@ -265,15 +221,32 @@ local function keep(name, seconds, machine)
     return name, known
 end
 
---- Measures each application of what fn runs, keeps the medians in the file of costs, and uses them from now on.
+-- Seconds that this machine's rates allow for the applications of fn's step; nil where its rates were not measured.
+local function roofline_of(request, policy)
+    if not read(costs.file()).machine then return nil end
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    if policy ~= nil then copy.policy = policy end
+    local p = program.open(copy):plan()
+    local seconds = C.wn_roofline(p.handle)
+    p:close()
+    return seconds
+end
+
+--- Measures each application of what fn runs under several plans (see profile.lua), keeps their seconds in the file of
+-- costs, and uses them from now on.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
--- @param opts { steps = 5, policy =, keep = true }: keep = false writes no file, and this process alone uses them
--- @return a printable list of { key, seconds }, slowest first, with unrest (see costs.unrest); one made beside other
--- work says so when it is printed
+-- @param opts { steps = 5, policy =, keep = true, anyway = false }: steps, turns of three steps a plan; policy, the
+-- only plan measured; keep = false writes no file, and this process alone uses them; anyway = true uses and keeps what
+-- was measured beside other work
+-- @return a printable list of { key, seconds }, slowest first; `disturbed`: how other work showed, or nil; `is_used`:
+-- whether plans follow it; `file`: where it is kept, or nil; `unrest`, `stretch`, `sum`, `whole`: see profile.fit
 function costs.profile(fn, opts)
-    opts = errors.check_options(opts, { 'steps', 'policy', 'keep' }, 'wane.profile')
-    if opts.keep ~= nil and type(opts.keep) ~= 'boolean' then
-        raise(nil, 'value', 'wane.profile: keep must be true or false, got %s', errors.describe(opts.keep))
+    opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
+    for _, name in ipairs { 'keep', 'anyway' } do
+        if opts[name] ~= nil and type(opts[name]) ~= 'boolean' then
+            raise(nil, 'value', 'wane.profile: %s must be true or false, got %s', name, errors.describe(opts[name]))
+        end
     end
     if type(fn) ~= 'function' then
         raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
@@ -281,36 +254,19 @@ function costs.profile(fn, opts)
     costs.load()
     local steps = errors.count(opts.steps or 5, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local request = plan.request_of(fn, 'wane.profile')
-    local seconds, unrest
-    if request.mode == 'backward' or request.mode == 'eval' then
-        seconds, unrest = timed(function()
-            local copy = { transient = request.mode == 'backward' }
-            for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
-            if opts.policy ~= nil then copy.policy = opts.policy end
-            program.run(copy)
-            require('wane.module').new_epoch()
-        end, steps)
-    else
-        seconds, unrest = timed(fn, steps)
-    end
-    local list = setmetatable({ unrest = unrest }, Profile)
+    local seconds, list, why = profile.take(fn, request.mode, steps, opts.policy, function()
+        return roofline_of(plan.request_of(fn, 'wane.profile'), opts.policy)
+    end)
+    setmetatable(list, Profile)
     for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end
     table.sort(list, function(a, b)
         if a.seconds ~= b.seconds then return a.seconds > b.seconds end
         return a.key < b.key
     end)
-    list.why = opts.keep == false and 'keep = false' or nil
-    list.file, list.known = keep(not list.why and costs.file() or nil, seconds)
+    list.disturbed, list.is_used, list.known = why, not why or opts.anyway == true, 0
+    list.why = opts.keep == false and 'keep = false' or not list.is_used and 'disturbed' or nil
+    if list.is_used then list.file, list.known = keep(not list.why and costs.file() or nil, seconds) end
     return list
-end
-
--- Best seconds of one application of fn's last op.
-local function best(fn, pattern)
-    local seconds = math.huge
-    for key, s in pairs(timed(fn, 7)) do
-        if key:find(pattern) then seconds = math.min(seconds, s) end
-    end
-    return seconds
 end
 
 -- Bytes a second out to host memory or disk and back, past any cache, into a table of rates.
@@ -346,12 +302,12 @@ function costs.machine()
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
         local size = dtype == 'f64' and 512 or n
         local a, b = wane.eval(wane.randn(size, size):to(dtype)), wane.eval(wane.randn(size, size):to(dtype))
-        machine[dtype] = 2 * size ^ 3 / best(function() wane.eval(a:matmul(b)) end, '^matmul')
+        machine[dtype] = 2 * size ^ 3 / profile.best(function() wane.eval(a:matmul(b)) end, '^matmul')
     end
     local x, y = wane.eval(wane.ones(2 ^ 25)), wane.eval(wane.ones(2 ^ 25))
-    machine.bytes = 3 * 4 * 2 ^ 25 / best(function() wane.eval(x + y) end, '^add')
+    machine.bytes = 3 * 4 * 2 ^ 25 / profile.best(function() wane.eval(x + y) end, '^add')
     local u, v = wane.eval(wane.ones(1, 1)), wane.eval(wane.ones(1, 1))
-    machine.launch = best(function() wane.eval(u + v) end, '^add')
+    machine.launch = profile.best(function() wane.eval(u + v) end, '^add')
     probe_links(machine, 256 * 2 ^ 20)
     keep(costs.file(), {}, machine)
     return machine

@@ -168,6 +168,15 @@ const char *wn__cost_key(const struct wn_desc *d)
     return t.s;
 }
 
+const char *wn__cost_key_again(const struct wn_desc *d)
+{
+    static struct text t;
+    t.at = 0;
+    put(&t, wn__cost_key(d));
+    put(&t, " again");
+    return t.s;
+}
+
 /* ---- seconds ------------------------------------------------------------------------------------------------------ */
 
 static double rate(const struct wn_profile *p, const struct wn_desc *d)
@@ -176,7 +185,7 @@ static double rate(const struct wn_profile *p, const struct wn_desc *d)
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
 }
 
-static double roofline(const struct wn__form *f, const struct wn_desc *d)
+double wn__desc_roofline(const struct wn__form *f, const struct wn_desc *d)
 {
     const struct wn_profile *p = wn__machine(f->target);
     struct wn_cost cost = {0};
@@ -198,28 +207,33 @@ double wn__move_share(const struct wn__form *f, int64_t bytes)
     return (double)bytes / wn__machine(f->target)->bytes;
 }
 
+static const struct row *find_key(const char *key)
+{
+    const struct row *r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
+    return r != NULL && r->key != NULL ? r : NULL;
+}
+
 double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured)
 {
-    const struct row *r = NULL;
-    if (f->target == 0 && n_rows > 0) {
-        const char *key = wn__cost_key(d);
-        r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
-    }
-    *is_measured = r != NULL && r->key != NULL;
-    return *is_measured ? r->seconds : roofline(f, d);
+    const struct row *r = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
+    *is_measured = r != NULL;
+    return r != NULL ? r->seconds : wn__desc_roofline(f, d);
 }
 
 int32_t wn__form_costs(struct wn__form *f)
 {
     f->seconds = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds);
     f->is_measured = wn__pool_get(&f->pool, f->n + 1);
-    if (f->seconds == NULL || f->is_measured == NULL) return WN_OOM;
+    f->seconds_again = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds_again);
+    if (f->seconds == NULL || f->is_measured == NULL || f->seconds_again == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++) {
         if (f->node[i].leaf != WN_LEAF_NONE) continue;
         struct wn_desc d = wn__form_desc(f, i);
         int32_t is_measured;
         f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
         f->is_measured[i] = (uint8_t)is_measured;
+        const struct row *again = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
+        f->seconds_again[i] = again != NULL ? again->seconds : f->seconds[i];
     }
     return WN_OK;
 }

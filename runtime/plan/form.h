@@ -92,8 +92,9 @@ struct wn__form {
     int32_t allowed; /* bits 1 << word: actions that a budget may choose by itself, besides those that lose nothing */
     int32_t target;  /* of costs.h: the machine it is planned for */
     double *seconds; /* (n) of one application */
-    uint8_t *is_measured; /* (n) seconds were measured, not derived */
-    uint8_t *key2;        /* key2: without tags and words; the recipe's bytes follow it in the cache */
+    uint8_t *is_measured;  /* (n) seconds were measured, not derived */
+    double *seconds_again; /* (n) where it reads a value that was computed again */
+    uint8_t *key2;         /* key2: without tags and words; the recipe's bytes follow it in the cache */
     int64_t key2_bytes;
 };
 

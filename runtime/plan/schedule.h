@@ -72,6 +72,7 @@ struct wn__schedule {
     struct wn_summary summary;
     int64_t *live;   /* (n) after each instruction, as simulated */
     double *seconds; /* (n) of each, as the summary adds them; of a WAIT, what is not hidden */
+    uint8_t *again;  /* (n) whether it reads a value that was computed again */
     char *recipe;
     uint8_t *key2;
     int64_t key2_bytes;

@@ -9,10 +9,11 @@ struct sim {
     const struct wn__form *f;
     const struct wn__schedule *s;
     struct wn_summary *sum;
-    int64_t *after; /* (n) live bytes after each instruction; NULL: not asked for */
-    double *each;   /* (n) seconds of each; NULL: not asked for */
-    int64_t *rows;  /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
-    uint8_t *alive; /* (n_stores) */
+    int64_t *after;      /* (n) live bytes after each instruction; NULL: not asked for */
+    double *each;        /* (n) seconds of each; NULL: not asked for */
+    int64_t *rows;       /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
+    uint8_t *alive;      /* (n_stores) */
+    uint8_t *made_again; /* (n_copies) computed again; NULL: seconds are not asked for */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
     double seconds, base_seconds, measured;
@@ -57,12 +58,23 @@ static double bytes_moved(const struct sim *m, const struct wn__instr *n)
     return cost.bytes;
 }
 
+static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
+{
+    if (m->made_again == NULL || n->what != WN_DO_RUN) return 0;
+    for (int32_t k = 0; k < m->f->node[n->node].n_in; k++) {
+        int32_t copy = m->s->in[n->in_at + k];
+        if (copy >= 0 && m->made_again[copy]) return 1;
+    }
+    return 0;
+}
+
 /* Seconds of what runs a kernel. A node's were found when its form was made. */
 static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
 {
     struct wn__applied room;
     *is_measured = m->f->is_measured != NULL && m->f->is_measured[n->node];
-    return n->what == WN_DO_RUN ? m->f->seconds[n->node]
+    const double *of = reads_again(m, n) ? m->f->seconds_again : m->f->seconds;
+    return n->what == WN_DO_RUN ? of[n->node]
                                 : wn__desc_seconds(m->f, wn__instr_desc(m->f, m->s, n, &room), is_measured);
 }
 
@@ -93,7 +105,11 @@ static void run_instr(struct sim *m, int32_t i)
     double seconds = there ? 0 : kernel_seconds(m, n, &is_measured);
     m->seconds += seconds;
     m->measured += !there && is_measured ? seconds : 0;
-    m->base_seconds += n->recompute || n->what != WN_DO_RUN ? 0 : seconds;
+    m->base_seconds += n->recompute || n->what != WN_DO_RUN || there ? 0 : m->f->seconds[n->node];
+    if (m->made_again != NULL) {
+        m->s->again[i] = (uint8_t)reads_again(m, n);
+        if (n->recompute && n->out >= 0) m->made_again[n->out] = 1;
+    }
     m->sum->recomputed += n->recompute;
     m->sum->packed += n->what == WN_DO_PACK;
     m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
@@ -223,9 +239,16 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
     struct wn_summary *sum = &s->summary;
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
     s->seconds = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->seconds);
-    if (s->live == NULL || s->seconds == NULL) return WN_OOM;
-    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds};
-    WN_TRY(walk(&m));
+    s->again = wn__pool_get(&s->pool, s->n + 1);
+    uint8_t *made_again = wn__alloc(s->n_copies + 1);
+    if (s->live == NULL || s->seconds == NULL || s->again == NULL || made_again == NULL) {
+        wn__free(made_again);
+        return WN_OOM;
+    }
+    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds, .made_again = made_again};
+    int32_t code = walk(&m);
+    wn__free(made_again);
+    if (code != WN_OK) return code;
     sum->reserved = wn__reserved(f, s);
     sum->arena = s->arena;
     sum->host = s->depot[WN_PLACE_HOST];
