@@ -16,6 +16,64 @@ end, function(ctx, dy, x, k)
     return dy * ctx.saved[1] * 3 * k, (dy * ctx.saved[1] * x):sum()
 end)
 
+describe('the gradient of a custom function, differentiated again,', function()
+    local function leaf() return nn.Parameter(wane.tensor({ 0.3, -0.7, 1.1 }, { dtype = 'f64' })) end
+
+    -- The second derivative of sum(f(2 x) x), and that of the same in ordinary ops.
+    local function both(custom, plain)
+        local out = {}
+        for k, f in ipairs { custom, plain } do
+            local x = leaf()
+            local g = wane.grad((f(x * 2) * x):sum(), x)
+            out[k] = wane.grad((g * g):sum(), x):totable()
+        end
+        for k, v in ipairs(out[2]) do
+            assert(math.abs(out[1][k] - v) <= 1e-12 * (1 + math.abs(v)), ('%g, expected %g'):format(out[1][k], v))
+        end
+    end
+
+    it('is right where the backward reads arguments, the result, and what it makes of them', function()
+        both(wane.custom(function(_, v) return v:tanh() end, function(_, dy, v)
+            local y = v:tanh()
+            return dy * (1 - y * y)
+        end), function(v) return v:tanh() end)
+        both(wane.custom(function(_, v) return v * v * v end, function(_, dy, v) return dy * 3 * v * v end),
+            function(v) return v * v * v end)
+        both(wane.custom(function(ctx, v)
+            ctx.saved[1] = v:exp()
+            return ctx.saved[1]
+        end, function(ctx, dy) return dy * ctx.saved[1] end), function(v) return v:exp() end)
+    end)
+
+    it('is refused where it reads what the forward made of its arguments, also when that was evaluated', function()
+        for _, keep in ipairs { function(v) return v end, wane.eval } do
+            local f = wane.custom(function(ctx, v)
+                ctx.saved[1] = keep(v * v)
+                return ctx.saved[1] * v
+            end, function(ctx, dy) return dy * ctx.saved[1] * 3 end)
+            local x = leaf()
+            local g = wane.grad(f(x):sum(), x)
+            assert(math.abs(g:totable()[1] - 0.27) < 1e-12)
+            local fine, why = pcall(wane.grad, (g * g):sum(), x)
+            assert(not fine and why.code == 'unsupported', tostring(why))
+            assert(tostring(why):find('ctx.saved', 1, true))
+            f(x):sum():backward() -- the first derivative is what it was
+            local have = x.grad:totable()
+            for k, v in ipairs { 0.3, -0.7, 1.1 } do assert(math.abs(have[k] - 3 * v * v) < 1e-12) end
+        end
+    end)
+
+    it('takes masks and values from elsewhere as the constants they are', function()
+        local scale = wane.no_grad(function() return leaf():exp() end)
+        local f = wane.custom(function(ctx, v)
+            ctx.saved[1] = v:gt(0):to 'f64'
+            return v * ctx.saved[1]
+        end, function(ctx, dy) return dy * ctx.saved[1] * scale end)
+        local x = leaf()
+        assert.equal(3, #wane.grad(wane.grad((f(x) * x):sum(), x):sum(), x):totable())
+    end)
+end)
+
 describe('wane.custom', function()
     it('agrees with finite differences and with built-in gradients, used twice', function()
         wane.manual_seed(2)

@@ -29,7 +29,7 @@ end
 -- The gradients the backward records, one an argument.
 local function record_backward(backward, ctx, y, args)
     local dy = create.zeros(y._dims, { dtype = y.dtype, device = y.device })
-    local given = pack(within('capture', refuse_read, within, 'grad', 0, backward, ctx, dy, unpack(args, 1, args.n)))
+    local given = pack(within('capture', refuse_read, backward, ctx, dy, unpack(args, 1, args.n)))
     if given.n > args.n then
         raise(nil, 'value', '%s: the backward returned %d gradients for %d arguments', what, given.n, args.n)
     end
@@ -72,7 +72,9 @@ local function apply(forward, backward, args)
 end
 
 --- Makes a function whose value is what `forward` records and whose gradients are what `backward` records.
--- Neither is differentiated: tensors that forward takes from around it, not as arguments, get no gradient.
+-- The gradient that `backward` records can be differentiated again (wane.grad of wane.grad), unless it reads what forward
+-- made of its arguments and put into ctx.saved: that raises 'unsupported'; the arguments and the result may be read.
+-- Neither function is differentiated otherwise: tensors that forward takes from around it, not as arguments, get no gradient.
 -- @param forward function(ctx, ...) that returns a tensor; it may put tensors into the list ctx.saved, and anything
 -- else into ctx
 -- @param backward function(ctx, dy, ...), with the same arguments, that returns the gradient of each, nil for none;

@@ -20,6 +20,7 @@ struct wn__template {
     } * step;
     int32_t *in, *out; /* OF_DY, an input of the node, or n_inputs + a step; OF_NONE: no gradient */
     int32_t n_inputs, n_operands;
+    int32_t is_opaque; /* the gradient of its inputs is not known, and refused */
 };
 enum { OF_NONE = -2, OF_DY = -1 };
 
@@ -218,17 +219,100 @@ int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x
 
 /* ---- what others ask of a template -------------------------------------------------------------------------------- */
 
+/* Whether a and b are one value: the same node, or readers of one state. */
+static int32_t is_same(const struct wn_node *a, const struct wn_node *b)
+{
+    return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
+}
+
+/* Whether v is made, by way of floats, of an input of `n` that gets a gradient; a value whose own inputs are gone may be.
+ * Nothing recorded before all of those inputs can be; a state has no place in that order, since it may be read anew. */
+static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, struct wn__walk *w)
+{
+    int64_t stamp = wn__node_stamp(), first = INT64_MAX;
+    for (int32_t i = 0; i < n->custom->n_out; i++) {
+        const struct wn_node *x = n->in[1 + i];
+        int64_t seq = x->op == WN_OP_CELL ? 0 : x->seq;
+        if (x->needs_grad && seq < first) first = seq;
+    }
+    w->count = 0;
+    if (wn__grow(&w->nodes, &w->capacity, 1, sizeof *w->nodes) != WN_OK) return 1;
+    w->nodes[w->count++] = v;
+    for (int64_t at = 0; at < w->count; at++) {
+        struct wn_node *o = w->nodes[at];
+        for (int32_t i = 0; i < n->custom->n_out; i++)
+            if (n->in[1 + i]->needs_grad && is_same(o, n->in[1 + i])) return 1;
+        if (o->n_in == 0 && wn__op_least_inputs(o->op) > 0 && o->seq > first) return 1;
+        for (int32_t k = 0; k < o->n_in; k++) {
+            struct wn_node *in = o->in[k];
+            if (in->stamp == stamp || in->seq < first || !wn__dtype_is_float(in->type.dtype)) continue;
+            in->stamp = stamp;
+            if (wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes) != WN_OK) return 1;
+            w->nodes[w->count++] = in;
+        }
+    }
+    return 0;
+}
+
+/* v as a value that depends on the same inputs as `n` does, in a way that nobody knows: its gradient is refused. */
+static struct wn_node *opaque(struct wn__emit *e, const struct wn_node *n, struct wn_node *v)
+{
+    struct maker m = {.t = wn__alloc(sizeof *m.t)};
+    struct wn_node *made = NULL;
+    e->code = m.t == NULL ? WN_OOM : WN_OK;
+    if (m.t != NULL) *m.t = (struct wn__template){.refs = 1, .is_opaque = 1};
+    if (e->code == WN_OK) e->code = maker_external(&m, v);
+    for (int32_t i = 0; i < n->custom->n_out && e->code == WN_OK; i++) e->code = maker_external(&m, n->in[1 + i]);
+    struct wn__context before = wn__here;
+    wn__here.scope = n->scope;
+    wn__here.region = n->region;
+    if (e->code == WN_OK) e->code = custom_node(&m, n->custom->n_out, n->line, &made);
+    wn__here = before;
+    wn__template_unref(m.t);
+    wn__free(m.external);
+    return e->code == WN_OK ? wn__emit_keep(e, made) : NULL;
+}
+
+/* Fills value[i], what the steps read for input i of `n`. Where the gradient may be differentiated again, each says what
+ * it depends on: the result by the node itself; what the forward made of its arguments, with gradients off, is opaque. */
+static void template_inputs(struct wn__emit *e, struct wn_node *n, struct wn_node **value)
+{
+    struct wn__walk w = {0};
+    for (int32_t i = 0; i < n->n_in; i++) {
+        struct wn_node *v = n->in[i];
+        value[i] = v;
+        if (wn__here.grad_off || e->code != WN_OK) continue;
+        if (i == 0) value[i] = n;
+        if (i <= n->custom->n_out || v->needs_grad || !wn__dtype_is_float(v->type.dtype)) continue;
+        if (is_made_of_inputs(n, v, &w)) value[i] = opaque(e, n, v);
+    }
+    wn__walk_release(&w);
+}
+
+static int32_t template_refuse(const struct wn_node *n)
+{
+    const char *line = wn__line_text(n->line);
+    return wn__fail(
+        WN_UNSUPPORTED,
+        "backward: the gradient of a custom function%s%s%s reads what its forward made of the arguments "
+        "(ctx.saved), so it cannot be differentiated again; make that value of the arguments in the backward",
+        line[0] ? " (recorded at " : "", line, line[0] ? ")" : "");
+}
+
 int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
 {
     const struct wn__template *t = n->custom;
-    struct wn_node **made = wn__alloc((t->n_steps + t->n_operands + 1) * (int64_t)sizeof *made);
-    if (made == NULL) return WN_OOM;
-    struct wn_node **in = made + t->n_steps, *dy = wn__emit_layout(e, n->grad, WN_PLAIN); /* as the placeholder is */
+    if (t->is_opaque) return template_refuse(n);
+    struct wn_node **value = wn__alloc((t->n_inputs + t->n_steps + t->n_operands + 1) * (int64_t)sizeof *value);
+    if (value == NULL) return WN_OOM;
+    struct wn_node **made = value + t->n_inputs, **in = made + t->n_steps,
+                   *dy = wn__emit_layout(e, n->grad, WN_PLAIN); /* as the placeholder is */
+    template_inputs(e, n, value);
     for (int32_t s = 0; s < t->n_steps && e->code == WN_OK; s++) {
         const struct template_step *step = &t->step[s];
         for (int32_t k = 0; k < step->n_in; k++) {
             int32_t ref = t->in[step->first + k];
-            in[k] = ref == OF_DY ? dy : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs];
+            in[k] = ref == OF_DY ? dy : value[ref]; /* made[] goes on where the inputs end */
         }
         made[s] = wn__emit(e, step->op, step->n_in, in, &step->attrs);
     }
@@ -236,14 +320,15 @@ int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
         struct wn_node *x = n->in[1 + i];
         int32_t ref = t->out[i];
         if (ref == OF_NONE || x->wanted != e->stamp) continue;
-        wn__emit_gradient(e, x, ref == OF_DY ? dy : ref < t->n_inputs ? n->in[ref] : made[ref - t->n_inputs]);
+        wn__emit_gradient(e, x, ref == OF_DY ? dy : value[ref]);
     }
-    wn__free(made);
+    wn__free(value);
     return e->code;
 }
 
 void wn__template_encode(struct wn__bytes *b, const struct wn__template *t)
 {
+    wn__bytes_int(b, t->is_opaque);
     wn__bytes_int(b, t->n_steps);
     wn__bytes_int(b, t->n_out);
     for (int32_t s = 0; s < t->n_steps; s++) {

@@ -34,7 +34,7 @@ const struct wn_type *wn__value_type(const struct wn_node *v)
     return v == NULL ? &none : &v->type;
 }
 
-static struct wn_node *emit_keep(struct wn__emit *e, struct wn_node *node)
+struct wn_node *wn__emit_keep(struct wn__emit *e, struct wn_node *node)
 {
     struct wn__grads *g = e->g;
     e->code = wn__grow(&g->nodes, &g->capacity, g->count + 1, sizeof *g->nodes);
@@ -75,7 +75,7 @@ struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_no
     wn__here.device = e->forward->device;
     e->code = wn__record(op, n, in, attrs, e->forward->line, &node);
     wn__here = before;
-    return e->code == WN_OK ? emit_keep(e, node) : NULL;
+    return e->code == WN_OK ? wn__emit_keep(e, node) : NULL;
 }
 
 struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout)

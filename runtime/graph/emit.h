@@ -14,6 +14,8 @@ struct wn__emit {
 extern struct wn_node wn__zero_gradient;
 /* grad.c: adds dx to the gradient of v so far, laid as v is. */
 void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx);
+/* Takes over a node that was recorded for the forward node at hand, as one of the pass's. NULL: WN_OOM. */
+struct wn_node *wn__emit_keep(struct wn__emit *e, struct wn_node *node);
 /* custom.c: issues the gradient of a node that brought its own, added to those of its inputs. */
 int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n);
 #endif
