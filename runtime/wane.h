@@ -207,8 +207,8 @@ WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
 /* A policy by hand that a budget may pick, before wn_frontier; n = wn_node_count numbers each: a region from 1, 0 or -1 (none: kept); the one it lies in, or 0; a word, or 0. NULL: none. */
 WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent, const int32_t *word); WN_API int32_t wn_candidates(int32_t program); /* how many were given */
-/* Every plan worth having of an open or planned program, fastest first: how many, or -(status). Nothing runs. */
-WN_API int32_t wn_frontier(int32_t program);
+/* Every plan worth having, fastest first: how many, or -(status). Nothing runs. 0: not yet after about so many seconds; the next call goes on, to the same list however it was cut. progress: plans looked at, and about how many will be. */
+WN_API int32_t wn_frontier(int32_t program, double seconds, int32_t *progress /* (2) */);
 struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; }; /* bytes, predicted seconds, nodes;
                   tried: plans looked at for the whole list; name: where it came from, "solved", "sqrt", ... */
 WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0; WN_VALUE before wn_frontier */

@@ -9,12 +9,16 @@ local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
 local plan = require 'wane.plan'
 local plot = require 'wane.plot'
+local progress = require 'wane.progress'
 local program = require 'wane.program'
 local system = require 'wane.system'
 local table_ = require 'wane.table'
 
 local C, check = binding.C, binding.check
 local tonumber = tonumber
+
+local SLICE = 0.1 -- seconds in the library between two looks
+local SILENT = 2 -- seconds of planning before anything is shown
 
 local frontier = {}
 
@@ -28,11 +32,27 @@ local function point_of(handle, i)
     }
 end
 
+-- Makes the library's list of an open program in slices, so that ^C is heard between two of them - a later request for
+-- the same graph goes on where this one stopped - and a long wait shows how far it is. Returns the number of points.
+local function count_points(handle, bar)
+    local at, n = binding.new('int32_t[2]'), 0
+    while n == 0 do
+        if C.wn_interrupted() ~= 0 then error(errors.new('interrupt', 'interrupted while planning; nothing ran'), 0) end
+        n = binding.id(C.wn_frontier(handle, SLICE, at))
+        if n == 0 then bar:look(at[0], at[1]) end
+    end
+    return n
+end
+
+jit.off(count_points, true) -- a compiled loop would not hear ^C
+
 -- The points of an open or planned program, fastest first, and how many plans were looked at.
 local function points_of(p)
-    local handle = p.handle
+    local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
     require('wane.byhand').propose(p)
-    local n, list = binding.id(C.wn_frontier(handle)), {}
+    local ok, n = pcall(count_points, handle, bar)
+    bar:finish()
+    if not ok then error(n, 0) end
     for i = 1, n do list[i] = point_of(handle, i - 1) end
     return list, point.tried
 end

@@ -16,6 +16,9 @@ local PAUSE = 0.1 -- seconds a line stands at least: pieces may be short
 local Progress = {}
 Progress.__index = Progress
 
+local Late = {}
+Late.__index = Late
+
 local function duration(seconds)
     if seconds < 100 then return ('%.0f s'):format(seconds) end
     if seconds < 6000 then return ('%.0f min'):format(seconds / 60) end
@@ -32,6 +35,29 @@ function progress.new(total, is_verbose, first)
     local is_plain = not is_rich and (is_verbose or system.is_terminal(2))
     return setmetatable({ total = total, count = first or 0, first = first or 0, start = C.wn_now(), shown = 0,
         is_rich = is_rich, is_plain = is_plain }, Progress)
+end
+
+--- Work that is often over at once: its line is begun when it has lasted a while.
+-- @param silent seconds without a line
+-- @param what what is counted, for the line
+-- @return an object with the methods `look(done, expected)`, of pieces that are done and about how many there will be,
+-- and `finish`
+function progress.late(silent, what)
+    return setmetatable({ silent = silent, what = what, start = C.wn_now() }, Late)
+end
+
+function Late:look(done, expected)
+    if C.wn_now() - self.start < self.silent then return end
+    if not self.bar then
+        self.bar = progress.new(expected)
+        self.bar.start = self.start
+    end
+    self.bar.total = expected
+    self.bar:at(self.what, done)
+end
+
+function Late:finish()
+    if self.bar then self.bar:finish() end
 end
 
 local function rate_of(self)

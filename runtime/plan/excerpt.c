@@ -4,6 +4,7 @@
  * frees and its workspaces - what a choice of kept values costs, at the price of one block instead of the graph.
  * It must never be run. */
 #include <string.h>
+#include "../base/slices.h"
 #include "../graph/encode.h"
 #include "planner.h"
 
@@ -350,6 +351,7 @@ int32_t wn__excerpt_try(struct wn__excerpt *x, const int32_t *keep, int32_t n, s
 {
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);
+    WN_TRY(wn__pause());
     write_recipe(x, keep, n);
     WN_TRY(wn__lower(&x->form, &x->recipe, &s));
     struct meter m = {.x = x, .s = s, .out = out};

@@ -40,7 +40,7 @@ int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, 
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);
     WN_TRY(wn__lower(f, r, &s));
-    int32_t code = wn__place_bound(f, s);
+    int32_t code = wn__place(f, s, WN__PLACE_BOUND);
     if (code == WN_OK) code = wn__simulate(f, s);
     if (code == WN_OK) code = make_room(f, s, out);
     if (code == WN_OK) {

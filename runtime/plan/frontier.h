@@ -16,8 +16,11 @@ struct wn__frontier {
     int32_t n, tried;
     struct wn__recipe base, fine; /* arrays the points share */
 };
-/* Counted; remembered by what it may depend on. */
-int32_t wn__frontier_of(const struct wn__form *f, struct wn__frontier **out);
+/* Goes on making the list of a form for about so many seconds, or finds one that is remembered by what it may depend on.
+ * *out: counted; NULL while it is not whole yet, then ask again. The list never depends on how often it was asked for. */
+int32_t wn__frontier_slice(struct wn__form *f, double seconds, struct wn__frontier **out);
+/* Proposals of the list under way that were judged, and about how many there will be. */
+void wn__frontier_progress(int32_t *done, int32_t *expected);
 void wn__frontier_unref(struct wn__frontier *fr);
 void wn__frontier_forget(void);
 /* The fastest that reserves at most `bytes`; -1: none does. */
@@ -59,6 +62,8 @@ int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t b
 void wn__forecast_release(struct wn__forecast *c);
 /* toggle.c: edits of flat recipes, a fixed number of them. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
+/* search.c: about how many edits a graph of that size is worth */
+int32_t wn__frontier_edits(const struct wn__form *f);
 /* search.c: edits of good recipes, a fixed number of them. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

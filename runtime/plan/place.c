@@ -12,7 +12,9 @@
 
 #define ROUNDS 12     /* of moving what reaches the top to the front; more never won on the models tried */
 #define WORK 12000000 /* pairs of boxes looked at before a search ends: 10 us a node at 1,000 nodes */
-#define NEAR 1024     /* a height within bound / NEAR of the bound is good enough */
+#define ROUGH                                                                                                          \
+    600000        /* rounds of an order x boxes squared, when roughly: all below 223 boxes, 3 at 400, 1 from 775 on */
+#define NEAR 1024 /* a height within bound / NEAR of the bound is good enough */
 
 struct box {
     int64_t bytes, at, align; /* align: from the start of its region; what bytes are a multiple of */
@@ -36,6 +38,7 @@ struct placing {
     struct region *region;
     int64_t arena_base, bound;
     int32_t space; /* ARENA, HOST or DISK */
+    enum wn__place_effort effort;
     int32_t code;
 };
 
@@ -149,15 +152,22 @@ static int32_t lift(struct placing *p, int32_t round, int64_t height, const int3
     return 1;
 }
 
+static int32_t rounds_of(const struct placing *p)
+{
+    int64_t rounds = p->effort == WN__PLACE_ROUGHLY ? ROUGH / p->n / p->n : ROUNDS;
+    return rounds > ROUNDS ? ROUNDS : rounds < 1 ? 1 : (int32_t)rounds;
+}
+
 static int64_t search(struct placing *p, int32_t *rank)
 {
+    int32_t rounds = rounds_of(p);
     int (*const compares[])(const void *, const void *) = {by_size, by_span, by_start};
     int64_t best = INT64_MAX, good = p->bound + p->bound / NEAR, pairs = (int64_t)p->n * p->n / 2 + 1, work = 0;
     for (int32_t c = 0; c < 3 && best > good; c++) {
         sorted_boxes = p->box;
         qsort(p->order, (size_t)p->n, sizeof *p->order, compares[c]);
         for (int32_t i = 0; i < p->n; i++) rank[p->order[i]] = i;
-        for (int32_t round = 0; round < ROUNDS && best > good && (c == 0 || work < WORK); round++) {
+        for (int32_t round = 0; round < rounds && best > good && (c == 0 || work < WORK); round++) {
             int64_t height = try_order(p, best);
             if (height < best) best = height;
             work += pairs;
@@ -271,11 +281,11 @@ static int32_t place_boxes(struct placing *p, int64_t *height)
     return p->code;
 }
 
-/* Sets the boxes of one space up and finds their lower bound; with `placing`, also places them. */
-static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space, int32_t placing,
-                           int64_t *height)
+/* Sets the boxes of one space up, finds their lower bound, and places them unless only that is asked for. */
+static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space,
+                           enum wn__place_effort effort, int64_t *height)
 {
-    struct placing p = {.f = f, .s = s, .space = space};
+    struct placing p = {.f = f, .s = s, .space = space, .effort = effort};
     int64_t n = (int64_t)s->n_stores + s->n;
     p.box = get(&p, n, sizeof *p.box);
     p.best = get(&p, n, sizeof *p.best);
@@ -288,25 +298,15 @@ static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int
         find_bound(&p);
         *height = p.n == 0 ? 0 : p.bound;
     }
-    if (p.code == WN_OK && placing && p.n > 0) p.code = place_boxes(&p, height);
+    if (p.code == WN_OK && effort != WN__PLACE_BOUND && p.n > 0) p.code = place_boxes(&p, height);
     wn__pool_release(&p.scratch);
     return p.code;
 }
 
-static int32_t place_spaces(const struct wn__form *f, struct wn__schedule *s, int32_t placing)
+int32_t wn__place(const struct wn__form *f, struct wn__schedule *s, enum wn__place_effort effort)
 {
-    WN_TRY(place_space(f, s, WN_SPACE_ARENA, placing, &s->arena));
+    WN_TRY(place_space(f, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;
-    WN_TRY(place_space(f, s, WN_SPACE_HOST, placing, &s->depot[WN_PLACE_HOST]));
-    return place_space(f, s, WN_SPACE_DISK, placing, &s->depot[WN_PLACE_DISK]);
-}
-
-int32_t wn__place(const struct wn__form *f, struct wn__schedule *s)
-{
-    return place_spaces(f, s, 1);
-}
-
-int32_t wn__place_bound(const struct wn__form *f, struct wn__schedule *s)
-{
-    return place_spaces(f, s, 0);
+    WN_TRY(place_space(f, s, WN_SPACE_HOST, effort, &s->depot[WN_PLACE_HOST]));
+    return place_space(f, s, WN_SPACE_DISK, effort, &s->depot[WN_PLACE_DISK]);
 }

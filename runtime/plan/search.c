@@ -220,13 +220,18 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     return s->code;
 }
 
+int32_t wn__frontier_edits(const struct wn__form *f)
+{
+    int64_t edits = WORK / (f->n + 1);
+    return edits > MOST ? MOST : (int32_t)edits;
+}
+
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
 {
     struct search s = {.b = b, .ns = ns, .code = WN_OK};
-    int64_t edits = WORK / (b->f->n + 1);
+    int64_t edits = wn__frontier_edits(b->f);
     for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && s.code == WN_OK; a++)
         if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
-    if (edits > MOST) edits = MOST;
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
         int64_t points = b->n, per = edits / ROUNDS;
         if (per < 1 || points < 1) break;

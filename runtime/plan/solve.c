@@ -30,6 +30,7 @@
  * Only whole numbers are compared. Among equal times the fewer forward runs win, then the fewer operations. */
 #include "solve.h"
 #include <string.h>
+#include "../base/slices.h"
 #include "../base/status.h"
 
 /* A table has at most CORNERS / blocks / (tables of windows of its length) corners, yet SHORTEST to LONGEST of them. One with
@@ -325,6 +326,7 @@ static int32_t fill_tables(struct wn__chain_solution *s)
             w->slack[variant] = 0;
             if (wn__solve_has(s, w->last, variant)) code = fill_table(s, w, variant, most, tolerance, &e);
         }
+        if (code == WN_OK) code = wn__pause();
     }
     wn__envelope_release(&e);
     return code;

@@ -30,7 +30,7 @@ static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *
     WN_TRY(wn__lower(f, r, out));
     struct wn__schedule *s = *out;
     WN_TRY_GOTO(load_kernels(f, s));
-    WN_TRY_GOTO(wn__place(f, s));
+    WN_TRY_GOTO(wn__place(f, s, WN__PLACE_FULLY));
     WN_TRY_GOTO(wn__verify(f, s));
     WN_TRY_GOTO(wn__simulate(f, s));
     return WN_OK;
@@ -63,9 +63,9 @@ static int32_t plan_words(const struct wn__form *f, struct wn__schedule **out)
     return code;
 }
 
-int32_t wn__program_frontier(struct wn_program *p)
+int32_t wn__program_frontier(struct wn_program *p, double seconds)
 {
-    return p->frontier != NULL ? WN_OK : wn__frontier_of(p->form, &p->frontier);
+    return p->frontier != NULL ? WN_OK : wn__frontier_slice(p->form, seconds, &p->frontier);
 }
 
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)

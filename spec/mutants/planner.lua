@@ -26,7 +26,7 @@ return {
     row('the least budget forgets what comes last', 'solve.c',
         'max_of(m.least, max_of(least_of(s, &m.then), least_of(s, &m.last)));',
         'max_of(m.least, least_of(s, &m.then));', 'a plan of a chain'),
-    row('thinning is not told', 'solve.c', 'w->slack[variant] += tolerance;', 'w->slack[variant] += 0 * tolerance;',
+    row('thinning is not told', 'solve.c', '        *slack += tolerance;', '        *slack += 0 * tolerance;',
         'a long chain'),
     row('a run lets nothing go', 'solve_emit.c', '        if (i > first) put(e, WN_CHAIN_FREE, i - 1, 0);',
         '        if (i > first + 1) put(e, WN_CHAIN_FREE, i - 1, 0);', 'a plan of a chain'),
