@@ -100,6 +100,20 @@ describe('what is bound at run', function()
         assert.equal(0, seen[2])
     end)
 
+    it('is what a function of a residual says now, in every question before a run', function()
+        local model, x, word = nn.MLP(8, 16), wane.eval(wane.randn(4, 8)), 'save'
+        local function loss() return model(x):sum() end
+        local opts = { policy = function() return word end }
+        local saved = { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts), #wane.frontier(loss, opts).all }
+        word = 'recompute'
+        local dropped = { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts) }
+        assert.equal(0, saved[1])
+        assert(dropped[1] > 0)
+        word = 'save'
+        assert.same(saved, { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts),
+            #wane.frontier(loss, opts).all })
+    end)
+
     it('counts the modules of a list that record nothing, of the model that was recorded', function()
         local function build(n)
             local list = { nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU() }

@@ -173,7 +173,7 @@ end
 local function request_with(fn, opts, what)
     local request, copy = plan.request_of(fn, what), {}
     for key, value in pairs(request) do copy[key] = value end
-    if opts.policy ~= nil then copy.policy = opts.policy end
+    if opts.policy ~= nil then copy.policy = require('wane.policy').anew(opts.policy) end
     copy.target = require('wane.costs').target(opts.target, what)
     return copy
 end

@@ -453,7 +453,8 @@ function plan.plan(fn, opts)
     local request = plan.request_of(fn, 'wane.plan')
     local copy, notes = {}, program.notes()
     for key, value in pairs(request) do copy[key] = value end
-    local chosen = require('wane.grad').policy(opts)
+    local chosen = require('wane.grad').policy { policy = require('wane.policy').anew(opts.policy),
+        budget = opts.budget }
     if chosen ~= nil then copy.policy = chosen end
     copy.target = require('wane.costs').target(opts.target, 'wane.plan')
     local opened = program.open(copy)

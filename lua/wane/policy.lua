@@ -370,6 +370,13 @@ function policy.of(x)
         errors.describe(x), table.concat(words, ', '))
 end
 
+--- What a question before a run asks: a Lua function is asked anew, for what it reads may have changed since it was
+-- last asked; anything else is itself. Run points keep the answers that their plan was made by.
+function policy.anew(x)
+    if type(x) ~= 'function' then return x end
+    return new('function', { ask = function(_, r) return x(r) end })
+end
+
 local default
 
 -- What decides where nobody else has an opinion: policy.default = 'recompute_all', nil for none.
