@@ -423,6 +423,14 @@ function plan.check_options(opts, allowed, what)
     return errors.check_options(opts, allowed, what)
 end
 
+--- Refuses a function that updates from the gradients of its own backward: a plan of the backward alone would say too
+-- little about the step.
+function plan.refuse_update()
+    raise(nil, 'unsupported', 'wane.plan: the function runs a backward and then step() of its gradients; several '
+        .. 'programs are not planned as one in this version; plan opt:step(loss), which has the same bits, or a '
+        .. 'function that ends with the backward')
+end
+
 --- The request a function comes down to: its first step or backward, else what it returned.
 -- @return request, all requests; request.since: the place in record order where fn was called
 function plan.request_of(fn, what, ...)
@@ -432,6 +440,11 @@ function plan.request_of(fn, what, ...)
         request.since = since
         requests[#requests + 1] = request
     end, ...)
+    local has_backward = false
+    for _, request in ipairs(requests) do
+        if request.mode == 'update' and has_backward then plan.refuse_update() end
+        has_backward = has_backward or request.mode == 'backward'
+    end
     for _, request in ipairs(requests) do
         if request.mode == 'backward' or request.mode == 'step' then return request, requests end
     end

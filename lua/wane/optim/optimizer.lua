@@ -223,8 +223,9 @@ local function update(self, opts)
     if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
-    if self.clip_norm then clip(self) end
     local list, who = updates(self, true)
+    if #list == 0 and require('wane.program').is_planning() then require('wane.plan').refuse_update() end
+    if self.clip_norm then clip(self) end
     if #list == 0 then
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
             self._class.name)
