@@ -24,9 +24,8 @@ local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', '
 --- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead (ratio),
 -- recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device; packed, lossy (counts);
 -- host, disk (bytes of depots), moved (bytes out and back), move_seconds, stall_seconds, hidden (ratio); first (what
--- making the states takes before the first step: see plan.first_of).
+-- making the states takes before the first step, as of when it is first read: see plan.first_of).
 local Plan = {}
-Plan.__index = Plan
 plan.Plan = Plan
 
 local function by_kind(array)
@@ -64,6 +63,14 @@ function plan.first_of(p)
         beside = tonumber(first.beside) }
 end
 
+-- `first` is found when it is asked for: it plans another program.
+function Plan.__index(self, key)
+    if key ~= 'first' then return Plan[key] end
+    local found = plan.first_of(self.program)
+    rawset(self, 'first', found)
+    return found
+end
+
 --- The Plan of a planned Program.
 function plan.of(p)
     local s = binding.new('struct wn_summary')
@@ -75,7 +82,6 @@ function plan.of(p)
     for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
         'blocks' } do self[name] = s[name] end
     self.residual_count = s.residuals
-    self.first = plan.first_of(p)
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
     self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))
