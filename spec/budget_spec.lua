@@ -7,7 +7,7 @@ local measure = require 'wane.measure'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local compared_in_all, faster_in_all = 0, 0
 
-local BUDGETS = 50
+local BUDGETS = helper.is_long and 50 or 10
 local function refused(pattern, fn)
     local ok, e = pcall(fn)
     assert.is_false(ok)
@@ -29,8 +29,11 @@ local function gradient_bits(fn, m, opts)
     return bits
 end
 
+local function none() end
+
 for _, model in ipairs(models) do
-    describe('fifty budgets on ' .. model.name, function()
+    local describe_it = (helper.is_long or not model.is_slow) and describe or none
+    describe_it('budgets on ' .. model.name, function()
         local fn, m, least, most
         setup(function()
             wane.manual_seed(3)
@@ -78,7 +81,7 @@ for _, model in ipairs(models) do
 
         it('are spent better than by hand', function()
             local compared, faster = 0, 0
-            for _, row in ipairs((models.compare(fn, BUDGETS))) do
+            for _, row in ipairs((models.compare(fn, 50))) do
                 if row.best then
                     assert(row.seconds <= row.best_seconds, ('%s takes %.9f, the budget %.9f at %d'):format(row.best,
                         row.best_seconds, row.seconds, row.budget))
@@ -311,7 +314,7 @@ describe('the frontier', function()
     end)
 
     it('is the same list each time, with nothing remembered between', function()
-        local fn = models[4].build()
+        local fn = models[helper.is_long and 4 or 2].build()
         local function text()
             require('wane.ffi').C.wn_debug('forget_plans', 1)
             return tostring(wane.frontier(fn))

@@ -4,7 +4,7 @@
 --   tally.lua line WAY FILE        prints one line about a file that has ended
 --   tally.lua report WAY FILES...  prints failures, the slowest 20 specs, `N passed, N failed`; status 1 on a failure
 --
--- All lies in the folder that WANE_SPEC_FOLDER names: WAY/NAME.result is a Lua table that spec/support/output.lua wrote,
+-- All lies in the folder that WANE_SPEC_FOLDER names: WAY/NAME.result is a Lua table from spec/support/output.lua,
 -- WAY/NAME.code the exit status, WAY.times the seconds of each file for the order of the next run.
 local what, way = arg[1], arg[2]
 local folder = assert(os.getenv 'WANE_SPEC_FOLDER', 'WANE_SPEC_FOLDER is not set: start spec/support/suite.sh')
