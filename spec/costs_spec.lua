@@ -47,6 +47,33 @@ describe('seconds of a plan', function()
         assert(wane.plan(fn).seconds < 2.5 + before)
     end)
 
+    it('are those of an application that reads what was computed again, and stand in where it has no others', function()
+        local request = require('wane.plan').request_of(fn, 'x')
+        local function keys_of(policy)
+            local copy, keys = { policy = policy }, {}
+            for key, value in pairs(request) do copy[key] = value end
+            local p = require('wane.program').open(copy):plan()
+            for i = 0, C.wn_step_count(p.handle) - 1 do keys[i] = binding.text(C.wn_cost_key_step(p.handle, i)) end
+            p:close()
+            return keys
+        end
+        for _, key in pairs(keys_of 'save_all') do assert.is_nil(key:find ' again$') end
+        local again, count = nil, 0
+        local keys = keys_of 'recompute_all'
+        for _, key in pairs(keys) do
+            if key:match '^gelu.* again$' then again = key end
+        end
+        for _, key in pairs(keys) do count = count + (key == again and 1 or 0) end
+        assert.is_true(count > 0)
+        local saved, plain = wane.plan(fn, { policy = 'save_all' }).seconds, again:gsub(' again$', '')
+        C.wn_cost(again, 7) -- nothing else is known: it stands for all of them
+        assert.is_true(wane.plan(fn, { policy = 'save_all' }).seconds > 35)
+        C.wn_cost(plain, 0)
+        assert.is_true(wane.plan(fn, { policy = 'save_all' }).seconds < saved)
+        local seconds = wane.plan(fn, { policy = 'recompute_all' }).seconds
+        assert.is_true(seconds > 7 * count and seconds < 7 * count + 1)
+    end)
+
     it('of a profile made beside other work are neither used nor kept', function()
         local function places(...)
             local list = {}
