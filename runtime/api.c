@@ -201,7 +201,7 @@ int32_t wn_signal_on(int32_t on)
 
 void wn_oom_last(struct wn_oom *out)
 {
-    wn__oom_get(out);
+    if (out != NULL) wn__oom_get(out);
 }
 
 int32_t wn__enter(void)
@@ -222,6 +222,7 @@ int32_t wn_op_count(void)
 
 int32_t wn_op_get(int32_t op, struct wn_op_info *out)
 {
+    WN_TRY(wn__need(out, "op"));
     if (op < 0 || op >= WN_OP_COUNT) return wn__fail(WN_VALUE, "op: there is no op %d", op);
     *out = (struct wn_op_info){wn__op_name(op), wn__op_least_inputs(op), wn__op_most_inputs(op), wn__op_flags(op),
                                wn__op_rules(op)->grad != NULL};
@@ -230,17 +231,10 @@ int32_t wn_op_get(int32_t op, struct wn_op_info *out)
 
 int32_t wn_op_id(const char *name)
 {
-    return wn__op_find(name);
+    return name == NULL ? -1 : wn__op_find(name);
 }
 
 /* ---- devices and memory -------------------------------------------------------------------------------------- */
-
-static int32_t check_device(int32_t device)
-{
-    WN_TRY(wn__thread_check());
-    if (wn__device(device) != NULL) return WN_OK;
-    return wn__fail(WN_DEVICE, "device: there is no device %d", device);
-}
 
 int32_t wn_device_count(void)
 {
@@ -261,7 +255,8 @@ const char *wn_kind_name(int32_t kind)
 
 int32_t wn_memory_get(int32_t device, struct wn_memory *out)
 {
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
+    WN_TRY(wn__need(out, "memory"));
     wn__handle_drain();
     const struct wn__ledger *l = wn__ledger(device);
     *out = (struct wn_memory){.live = l->live,
@@ -280,7 +275,7 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
 
 int32_t wn_memory_limit(int32_t device, int64_t bytes)
 {
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
     if (bytes < 0)
         return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
     wn__ledger(device)->limit = bytes;
@@ -289,7 +284,7 @@ int32_t wn_memory_limit(int32_t device, int64_t bytes)
 
 int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
 {
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
     if (bytes < 0)
         return wn__fail(WN_VALUE, "memory.limit_disk: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
     wn__ledger(device)->disk_limit = bytes;
@@ -298,7 +293,7 @@ int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
 
 int32_t wn_memory_reset_peak(int32_t device)
 {
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
     wn__handle_drain();
     struct wn__ledger *l = wn__ledger(device);
     l->peak = l->live;
@@ -309,7 +304,7 @@ int32_t wn_memory_reset_peak(int32_t device)
 
 int32_t wn_memory_trim(int32_t device)
 {
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__depot_trim(device, place);
@@ -319,7 +314,9 @@ int32_t wn_memory_trim(int32_t device)
 int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in)
 {
     double seconds[WN_WAY_COUNT] = {0};
-    WN_TRY(check_device(device));
+    WN_TRY(wn__check_device(device, "device"));
+    WN_TRY(wn__need(out, "probe"));
+    WN_TRY(wn__need(in, "probe"));
     if (place < 0 || place >= WN_PLACE_COUNT || bytes < (1 << 20))
         return wn__fail(WN_VALUE, "probe: place 0 or 1 and at least 1 MiB, got %d and %lld", place, (long long)bytes);
     WN_TRY(wn__depot_probe(device, place, bytes, seconds));
@@ -337,6 +334,7 @@ static void forget_plans(void)
 int32_t wn_debug(const char *option, int64_t value)
 {
     WN_TRY(wn__thread_check());
+    WN_TRY(wn__need(option, "debug"));
     if (strcmp(option, "poison") == 0) wn__poison_on = value != 0;
     else if (strcmp(option, "check") == 0) wn__check_on = value != 0;
     else if (strcmp(option, "replay") == 0) wn__replay_on = value != 0;
@@ -363,6 +361,7 @@ int32_t wn_debug(const char *option, int64_t value)
 
 int64_t wn_debug_get(const char *option)
 {
+    if (option == NULL) return -1;
     if (strcmp(option, "poison") == 0) return wn__poison_on;
     if (strcmp(option, "check") == 0) return wn__check_on;
     if (strcmp(option, "replay") == 0) return wn__replay_on;
@@ -383,14 +382,16 @@ int64_t wn_debug_get(const char *option)
 int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    return wn__scope_of(parent, name, type, variant);
+    int32_t code = wn__need(name, "scope: its name");
+    if (code == WN_OK) code = wn__need(type, "scope: its type");
+    return code == WN_OK ? wn__scope_of(parent, name, type, variant) : -code;
 }
 
 int32_t wn_scope_set(int32_t scope)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.scope;
-    wn__here.scope = scope;
+    if (wn__scope_is(scope)) wn__here.scope = scope;
     return before;
 }
 
@@ -404,7 +405,7 @@ int32_t wn_region_set(int32_t region)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.region;
-    wn__here.region = region;
+    if (wn__region_is(region)) wn__here.region = region;
     return before;
 }
 
@@ -418,7 +419,7 @@ int32_t wn_grad_set(int32_t on)
 
 int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
 {
-    const struct wn_device *d = wn__device(device);
+    const struct wn_device *d = outputs < 0 || inputs < 0 ? NULL : wn__device(device);
     struct wn_type t = {.dtype = WN_F32, .ndim = 2, .dim = {outputs, inputs}};
     return d != NULL && wn__layout_fits(d->weight_layout, &t) ? d->weight_layout : WN_PLAIN;
 }
@@ -463,5 +464,5 @@ const char *wn_line_text(int32_t line)
 int32_t wn_line(const char *text)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    return wn__line_of(text);
+    return text == NULL ? 0 : wn__line_of(text);
 }

@@ -15,7 +15,7 @@ int32_t wn_chain_open(const struct wn_chain *c)
     struct wn__chain_solution *s = NULL;
     void *memory = NULL;
     int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__chain_check(c);
+    if (code == WN_OK) code = wn__check_chain(c);
     if (code == WN_OK) code = wn__chain_of_stages(c, &chain, &memory);
     if (code == WN_OK) code = wn__chain_open(&chain, &s);
     wn__free(memory);
@@ -29,6 +29,7 @@ int32_t wn_chain_least(int32_t chain, int64_t *bytes)
 {
     const struct wn__chain_solution *s = get_chain(chain);
     if (s == NULL) return WN_VALUE;
+    WN_TRY(wn__need(bytes, "chain"));
     *bytes = wn__chain_least(s);
     return WN_OK;
 }
@@ -42,7 +43,9 @@ int32_t wn_chain_frontier(int32_t chain, int32_t room, struct wn_chain_cost *out
 {
     struct wn__chain_solution *s = get_chain(chain);
     const struct wn_chain_cost *points;
-    int32_t n, code = s == NULL ? WN_VALUE : wn__chain_frontier(s, &points, &n, slack);
+    int32_t n, code = s == NULL ? WN_VALUE : wn__need(slack, "chain: slack");
+    if (code == WN_OK) code = wn__check_array(out, room, INT32_MAX, "chain: points");
+    if (code == WN_OK) code = wn__chain_frontier(s, &points, &n, slack);
     if (code != WN_OK) return -code;
     if (room > 0) memcpy(out, points, (size_t)least_of(n, room) * sizeof *out);
     return n;
@@ -61,7 +64,8 @@ int32_t wn_chain_schedule(int32_t chain, int64_t budget, int32_t room, struct wn
 {
     struct wn__chain_solution *s = get_chain(chain);
     struct wn_chain_op *op = NULL;
-    int32_t n = 0, code = s == NULL ? WN_VALUE : wn__chain_schedule(s, budget, &op, &n);
+    int32_t n = 0, code = s == NULL ? WN_VALUE : wn__check_array(out, room, INT32_MAX, "chain: operations");
+    if (code == WN_OK) code = wn__chain_schedule(s, budget, &op, &n);
     return give(code, op, n, room, out);
 }
 
@@ -77,6 +81,7 @@ int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct 
 {
     struct wn_chain_op *op = NULL;
     int32_t n = 0, code = wn__enter();
+    if (code == WN_OK) code = wn__check_array(out, room, INT32_MAX, "binomial: operations");
     if (code == WN_OK) code = wn__chain_binomial(n_stages, slots, &op, &n);
     return give(code, op, n, room, out);
 }
@@ -84,6 +89,8 @@ int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct 
 int32_t wn_chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out)
 {
     WN_TRY(wn__enter());
-    WN_TRY(wn__chain_check(c));
+    WN_TRY(wn__check_chain(c));
+    WN_TRY(wn__check_array(op, n, INT32_MAX, "chain: operations"));
+    WN_TRY(wn__need(out, "chain"));
     return wn__chain_replay(c, n, op, out);
 }

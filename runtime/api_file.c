@@ -27,6 +27,7 @@ int32_t wn_file_create(const char *path)
 {
     struct wn__file *f = NULL;
     int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "writing");
     if (code == WN_OK) code = wn__file_create(path, &f);
     return file_handle(code, f);
 }
@@ -34,7 +35,9 @@ int32_t wn_file_create(const char *path)
 int32_t wn_file_write(int32_t file, const void *bytes, int64_t n)
 {
     struct wn__file *f = get_file(file);
-    return f == NULL ? WN_VALUE : wn__file_write(f, bytes, n);
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_bytes(bytes, 0, n, "writing"));
+    return wn__file_write(f, bytes, n);
 }
 
 int32_t wn_file_save(int32_t file, int32_t handle)
@@ -65,12 +68,14 @@ int32_t wn_file_open(const char *path)
 {
     struct wn__file *f = NULL;
     int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "reading");
     if (code == WN_OK) code = wn__file_open(path, &f);
     return file_handle(code, f);
 }
 
 int32_t wn_file_check(const char *path, int32_t is_written)
 {
+    WN_TRY(wn__need(path, is_written ? "writing" : "reading"));
     return wn__file_check(path, is_written ? "writing" : "reading");
 }
 
@@ -82,18 +87,20 @@ double wn_file_size(int32_t file)
 int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n)
 {
     const struct wn__file *f = get_file(file);
-    return f == NULL ? WN_VALUE : wn__file_read(f, at, bytes, n);
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_bytes(bytes, at, n, "reading"));
+    return wn__file_read(f, at, bytes, n);
 }
 
 int32_t wn_element_bytes(const char *kind)
 {
-    const struct wn__element *e = wn__element_find(kind);
+    const struct wn__element *e = kind == NULL ? NULL : wn__element_find(kind);
     return e == NULL ? 0 : e->bytes;
 }
 
 int32_t wn_element_dtype(const char *kind)
 {
-    const struct wn__element *e = wn__element_find(kind);
+    const struct wn__element *e = kind == NULL ? NULL : wn__element_find(kind);
     return e == NULL ? -1 : e->dtype;
 }
 
@@ -135,6 +142,8 @@ static int32_t run_stream(const struct stream *s)
 static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece *p, const struct wn_type *type,
                            struct stream *out)
 {
+    WN_TRY(wn__need(p->kind, "reading: the kind of elements"));
+    WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
     const struct wn__element *kind = wn__element_find(p->kind);
     if (kind == NULL || wn__convert_way(kind, type->dtype) == 0)
         return wn__fail(WN_DTYPE, "reading '%s': '%s' is %s, which does not become %s", f->path, p->name, p->kind,
@@ -168,7 +177,8 @@ int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const stru
     struct stream s;
     const struct wn__file *f = get_file(file);
     if (f == NULL) return -WN_VALUE;
-    int32_t code = wn__type_check(type, "tensor");
+    int32_t code = wn__check_type(type, "tensor");
+    if (code == WN_OK) code = wn__need(piece, "reading");
     if (code == WN_OK) code = open_stream(f, piece, type, &s);
     if (code != WN_OK) return -code;
     int32_t id = wn_data(type, device, NULL);
@@ -227,6 +237,7 @@ int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces
     const struct wn__file *f = get_file(file);
     int32_t taken = 0;
     if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_array(pieces, n, 1 << 24, "load: pieces"));
     int32_t code = take_storage(f, n, pieces, &taken), has_begun = code == WN_OK;
     for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(f, &pieces[i]);
     for (int32_t i = 0; i < taken; i++) {
@@ -267,9 +278,11 @@ int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, 
     int32_t code = WN_OK;
     struct wn_cell *c = cell_of(cell);
     if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__check_array(start, n, INT32_MAX, "gather: pieces"));
     WN_TRY(wn_info(value, &info));
     int64_t all = wn__numel(&info.type), size = wn__dtype_size(info.type.dtype), given;
-    if (!info.held) return wn__fail(WN_VALUE, "gather: %s holds nothing yet; run it first", wn__type_text(&info.type));
+    if (!info.held || (wn__handle_kind(value) == WN_HANDLE_VALUE && info.op == WN_OP_CONST))
+        return wn__fail(WN_VALUE, "gather: %s holds nothing yet; run it first", wn__type_text(&info.type));
     if (c->type.dtype != info.type.dtype && !(c->type.dtype == WN_I32 && info.type.dtype == WN_U8))
         return wn__fail(WN_DTYPE, "gather: %s into %s; the dtypes must be equal, or bytes go into i32",
                         wn__type_text(&info.type), wn__type_text(&c->type));
@@ -278,8 +291,8 @@ int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, 
                         wn__type_text(&c->type));
     for (int64_t i = 0; i < n; i++)
         if (start[i] < 0 || start[i] > all - length)
-            return wn__fail(WN_VALUE, "gather: elements %lld to %lld of %s", (long long)start[i],
-                            (long long)(start[i] + length), wn__type_text(&info.type));
+            return wn__fail(WN_VALUE, "gather: %lld elements from element %lld of %s", (long long)length,
+                            (long long)start[i], wn__type_text(&info.type));
     for (int64_t i = 0; i < n && code == WN_OK; i++) code = gather_piece(c, i * length, value, start[i], length, size);
     if (code == WN_OK) wn__cell_written(c);
     else wn__cell_unwritten(c);

@@ -18,6 +18,7 @@ int32_t wn_summary(int32_t program, struct wn_summary *out)
 {
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "summary"));
     *out = p->schedule->summary;
     return WN_OK;
 }
@@ -26,6 +27,7 @@ int32_t wn_measured(int32_t program, struct wn_measured *out)
 {
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "measured"));
     if (!p->ran) return wn__fail(WN_VALUE, "measured: the program did not run");
     *out = p->measured;
     return WN_OK;
@@ -68,7 +70,9 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
 int32_t wn_target_put(const char *name, const struct wn_profile *p)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    return wn__machine_put(name, p);
+    int32_t code = wn__need(name, "target: its name");
+    if (code == WN_OK) code = wn__need(p, "target: its rates");
+    return code == WN_OK ? wn__machine_put(name, p) : -code;
 }
 
 const char *wn_target_name(int32_t target)
@@ -79,6 +83,8 @@ const char *wn_target_name(int32_t target)
 int32_t wn_cost(const char *key, double seconds)
 {
     WN_TRY(wn__thread_check());
+    if (key != NULL && !(seconds >= 0 && seconds < 1e18))
+        return wn__fail(WN_VALUE, "cost: %g seconds given, expected 0 or more", seconds);
     if (key != NULL) return wn__cost_put(key, seconds);
     wn__costs_clear();
     return WN_OK;
@@ -113,6 +119,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "step"));
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
     const struct wn__schedule *s = p->schedule;
     const struct wn__instr *n = &s->instr[i];
@@ -146,7 +153,9 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 int32_t wn_step_kinds(int32_t program, int64_t *rows)
 {
     const struct wn_program *p = get_planned(program);
-    return p == NULL ? WN_VALUE : wn__simulate_kinds(p->form, p->schedule, rows);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(rows, "step_kinds"));
+    return wn__simulate_kinds(p->form, p->schedule, rows);
 }
 
 int32_t wn_trace(int32_t program, int32_t i)
@@ -177,6 +186,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "node"));
     const struct wn__form *f = p->form;
     if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
     const struct wn__pnode *q = &f->node[i], *said = &f->recorded[i];
@@ -240,6 +250,7 @@ int32_t wn_verify(int32_t program)
 void wn_digest(uint64_t *state, const void *bytes, int64_t n)
 {
     const uint8_t *at = bytes;
+    if (state == NULL || bytes == NULL) return;
     uint64_t h = *state;
     for (int64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
     *state = h;
@@ -250,6 +261,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
 {
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(field, "tamper"));
     struct wn__schedule *s = p->schedule;
     if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
     struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;

@@ -66,6 +66,11 @@ int32_t wn_spawn(const char *path, const char *const *argv, const char *const *s
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     pid_t pid = -1;
+    int32_t code = wn__need(path, "process: its program");
+    if (code == WN_OK) code = wn__need(argv, "process: its arguments");
+    if (code == WN_OK) code = wn__need(set, "process: its environment");
+    if (code == WN_OK) code = wn__need(output, "process: its output");
+    if (code != WN_OK) return -code;
     const char **env = environment_with(set);
     if (env == NULL) return -WN_OOM;
     posix_spawn_file_actions_init(&files);
@@ -83,6 +88,10 @@ int32_t wn_spawn(const char *path, const char *const *argv, const char *const *s
 int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out)
 {
     double until = wn_now() + seconds;
+    WN_TRY(wn__need(out, "process"));
+    if (pid < 1 || seconds != seconds)
+        return wn__fail(WN_VALUE, "process: number %d and %g seconds to wait given; give what wn_spawn returned", pid,
+                        seconds);
     int64_t pause = 1000000;
     for (;;) {
         int status;
@@ -102,8 +111,10 @@ int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out)
 
 int32_t wn_kill(int32_t pid)
 {
-    if (pid > 1 && (kill(-pid, SIGKILL) == 0 || kill(pid, SIGKILL) == 0)) return WN_OK;
-    return wn__fail(WN_IO, "process %d cannot be ended", pid);
+    siginfo_t info;
+    int is_own = pid > 1 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    if (is_own && (kill(-pid, SIGKILL) == 0 || kill(pid, SIGKILL) == 0)) return WN_OK;
+    return wn__fail(WN_IO, "process %d cannot be ended: it is none that this one started", pid);
 }
 
 int32_t wn_follow(int32_t parent)

@@ -30,7 +30,10 @@ static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt,
         if (wrt[i]->grad == NULL) continue;
         wn__node_ref(wrt[i]->grad);
         out[i] = wn__handle_new(WN_HANDLE_VALUE, wrt[i]->grad);
-        if (out[i] < 0) code = WN_OOM;
+        if (out[i] >= 0) continue;
+        wn__node_unref(wrt[i]->grad);
+        for (code = WN_OOM; i >= 0; i--) wn__handle_release(out[i]);
+        break;
     }
     wn__grads_release(&grads);
     wn__walk_release(&walk);
@@ -42,6 +45,8 @@ int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
     struct wn_node *r, **nodes;
     int32_t got = 0;
     WN_TRY(wn__enter());
+    WN_TRY(wn__check_array(wrt, n, 1 << 24, "grad"));
+    WN_TRY(wn__check_array(out, n, 1 << 24, "grad: results"));
     WN_TRY(wn__handle_value(root, &r));
     nodes = wn__alloc((n + 1) * (int64_t)sizeof *nodes);
     int32_t code = nodes == NULL ? WN_OOM : WN_OK;
@@ -65,6 +70,7 @@ int32_t wn_open(const struct wn_request *r)
 {
     struct wn_program *p;
     int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__check_request(r);
     if (code == WN_OK) code = wn__program_open(r, &p);
     if (code != WN_OK) return -code;
     int32_t id = wn__handle_new(WN_HANDLE_PROGRAM, p);
@@ -107,6 +113,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     struct wn_program *p;
     const struct wn__pnode *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "residual"));
     int32_t node = p->form->residual[i];
     struct wn_desc d = wn__form_desc(p->form, node);
     struct wn_cost cost = {0};
@@ -188,6 +195,8 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
     if (node < 0 || node >= p->form->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->form->n);
+    if (unit < 0 || unit > p->form->n)
+        return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->form->n);
     p->form->node[node].unit = unit;
     return WN_OK;
 }
@@ -260,6 +269,7 @@ int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
     const struct wn_program *p = get_program(program);
     const struct wn__frontier_point *q = get_point(p, i);
     if (q == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "point"));
     *out = (struct wn_point){.reserved = q->reserved,
                              .peak = q->peak,
                              .seconds = q->seconds,
@@ -284,6 +294,7 @@ int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r)
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
+    WN_TRY(wn__check_recipe(r));
     return wn__program_by_recipe(p, r);
 }
 
@@ -325,6 +336,7 @@ static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
 int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
 {
     struct wn_node **slot = leaf_slot(get_program(program), i);
+    WN_TRY(wn__need(out, "leaf"));
     if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "leaf: there is no leaf %d", i);
     *out = (struct wn_leaf){.op = (*slot)->op,
                             .is_hyper = (*slot)->hyper != NULL,
@@ -343,13 +355,23 @@ int32_t wn_leaf_find(int32_t program, int32_t value)
     return -1;
 }
 
+/* A number stands where numbers are put, a held value where its bytes are read, on the program's device. */
+static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, const struct wn_node *was, int32_t leaf)
+{
+    int32_t is_number = n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0);
+    int32_t is_here = n->device == p->device || n->device == WN_NO_DEVICE;
+    int32_t is_there = leaf >= p->form->n_given ? is_number : n->is_held && n->held != NULL;
+    return is_here && is_there && wn__type_equal(&n->type, &was->type);
+}
+
 int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
 {
+    const struct wn_program *p = get_program(program);
     struct wn_node **slot = leaf_slot(get_program(program), leaf), *n;
-    if (slot == NULL) return wn__fail(WN_VALUE, "rebind: there is no leaf %d", leaf);
+    if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "rebind: there is no leaf %d", leaf);
     WN_TRY(wn__handle_value(value, &n));
-    int32_t held = n->op == WN_OP_CONST || n->is_held;
-    if (!held || !wn__type_equal(&n->type, &(*slot)->type)) {
+    if (!fits_slot(p, n, *slot, leaf)) {
+        int32_t held = n->op == WN_OP_CONST || n->is_held;
         int32_t code =
             wn__fail(WN_SHAPE, "compiled step: an argument is %s%s, it was recorded with %s", wn__type_text(&n->type),
                      held ? "" : " and not computed yet", wn__type_text(&(*slot)->type));
@@ -365,6 +387,7 @@ int32_t wn_rerun(int32_t program)
 {
     struct wn_program *p = get_program(program);
     WN_TRY(wn__enter());
+    if (p != NULL && !p->ran) return wn__fail(WN_VALUE, "rerun: the program did not run yet; wn_run is first");
     return p == NULL ? WN_VALUE : wn__program_run(p, 1);
 }
 

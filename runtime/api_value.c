@@ -23,7 +23,10 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
     struct wn_node *small[8], **nodes = small, *out = NULL;
     int32_t got = 0, code = wn__enter();
     if (code != WN_OK) return -code;
-    if (n < 0 || n > 1024) return -wn__fail(WN_VALUE, "record: %d inputs given, at most 1024 fit", n);
+    code = wn__check_op(op, n);
+    if (code == WN_OK) code = wn__check_array(in, n, 1024, "record: inputs");
+    if (code == WN_OK) code = wn__check_attrs(op, attrs);
+    if (code != WN_OK) return -code;
     if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
     if (nodes == NULL) return -WN_OOM;
     for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
@@ -35,6 +38,10 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
         if (code != WN_OK) nodes[i] = NULL;
     }
     if (code == WN_OK) code = wn__record(op, n, nodes, attrs, line, &out);
+    if (code == WN_OK && (wn__op_flags(op) & WN_EFFECT)) {
+        wn__node_unref(out);
+        code = wn__fail(WN_VALUE, "record: %s is no value: a program does it, see wn_open", wn__op_name(op));
+    }
     for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
     if (nodes != small) wn__free(nodes);
     return wn__api_value(code, out);
@@ -44,7 +51,9 @@ int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, c
 {
     int32_t code = wn__enter();
     if (code != WN_OK) return -code;
-    if (n < 0 || n > 512) return -wn__fail(WN_VALUE, "custom: %d tensors given, at most 512 fit", n);
+    code = wn__check_array(x, n, 512, "custom: tensors");
+    if (code == WN_OK) code = wn__check_array(r, n, 512, "custom: gradients");
+    if (code != WN_OK) return -code;
     struct wn_node **all = wn__alloc((2 * n + 2) * (int64_t)sizeof *all), *out = NULL;
     if (all == NULL) return -WN_OOM;
     for (int32_t i = 0; i < 2 * n + 2; i++) all[i] = NULL;
@@ -62,16 +71,19 @@ int32_t wn_const(const double *v, int32_t n, int32_t dtype)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     struct wn_node *out = NULL;
-    int32_t code = wn__record_const(v, n, dtype, &out);
+    int32_t code = wn__check_array(v, n, 8, "const");
+    if (code == WN_OK) code = wn__need(v, "const");
+    for (int32_t i = 0; i < (n > 0 ? n : 1) && code == WN_OK; i++) code = wn__check_number(v[i], dtype, "const");
+    if (code == WN_OK) code = wn__record_const(v, n, dtype, &out);
     return wn__api_value(code, out);
 }
 
 int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
 {
     int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__type_check(type, "tensor");
+    if (code == WN_OK) code = wn__check_type(type, "tensor");
+    if (code == WN_OK) code = wn__check_device(device, "tensor");
     if (code != WN_OK) return -code;
-    if (wn__device(device) == NULL) return -wn__fail(WN_DEVICE, "tensor: there is no device %d", device);
     struct wn_node *n = wn__node_new(0);
     if (n == NULL) return -WN_OOM;
     n->op = WN_OP_DATA;
@@ -100,7 +112,8 @@ int32_t wn_cell(int32_t kind, int32_t init, const char *name)
     if (code == WN_OK) code = wn__handle_value(init, &from);
     if (code != WN_OK) return -code;
     int32_t device = from->device == WN_NO_DEVICE ? wn__here.device : from->device;
-    code = wn__cell_new(kind, &from->type, device, &c);
+    code = wn__check_cell(kind, from);
+    if (code == WN_OK) code = wn__cell_new(kind, &from->type, device, &c);
     if (code == WN_OK && name != NULL) {
         c->name = wn__intern(name);
         if (c->name == NULL) code = WN_OOM;
@@ -150,6 +163,7 @@ int32_t wn_cell_need_grad(int32_t cell, int32_t on)
     if (c == NULL) return WN_VALUE;
     if (on && !wn__dtype_is_float(c->type.dtype))
         return wn__fail(WN_DTYPE, "requires_grad: %s has no gradient; only floats do", wn__type_text(&c->type));
+    on = on != 0;
     if (c->needs_grad != on) c->reader = NULL; /* nodes recorded before keep what held then */
     c->needs_grad = on;
     return WN_OK;
@@ -167,6 +181,7 @@ int32_t wn_cell_rename(int32_t cell, const char *name)
 {
     struct wn_cell *c = get_cell(cell);
     if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__need(name, "rename"));
     const char *word = wn__intern(name);
     if (word == NULL) return WN_OOM;
     c->name = word;
@@ -193,6 +208,7 @@ int32_t wn_rename(int32_t value, const char *name)
     if (wn__handle_kind(value) == WN_HANDLE_CELL) return wn_cell_rename(value, name);
     struct wn_node *n = get_node(value);
     if (n == NULL) return WN_VALUE;
+    WN_TRY(wn__need(name, "rename"));
     const char *word = wn__intern(name);
     if (word == NULL) return WN_OOM;
     n->name = word;
@@ -229,6 +245,7 @@ static void cell_info(const struct wn_cell *c, struct wn_info *out)
 
 int32_t wn_info(int32_t handle, struct wn_info *out)
 {
+    WN_TRY(wn__need(out, "info"));
     if (wn__handle_kind(handle) == WN_HANDLE_CELL) {
         cell_info(get_cell(handle), out);
         return WN_OK;
@@ -261,6 +278,7 @@ double wn_serial(void)
 int32_t wn_look(int32_t handle, struct wn_look *out)
 {
     struct wn_node *n;
+    WN_TRY(wn__need(out, "look"));
     WN_TRY(wn__handle_value(handle, &n));
     *out = (struct wn_look){.type = n->type,
                             .attrs = n->attrs,
@@ -289,20 +307,23 @@ static int32_t read_number(const struct wn_node *n, void *bytes)
 {
     struct wn_device *d = n->device >= 0 ? wn__device(n->device) : NULL;
     if (d != NULL && !d->real) return d->get(d, bytes, NULL, wn__bytes(&n->type));
-    wn__number_put(n->type.dtype, n->number, bytes);
+    if (n->hyper == NULL) wn__number_put(n->type.dtype, n->number, bytes);
+    for (int32_t i = 0; n->hyper != NULL && i < n->type.dim[0]; i++)
+        wn__number_put(n->type.dtype, n->hyper->v[i], (char *)bytes + i * wn__dtype_size(n->type.dtype));
     return WN_OK;
 }
 
 int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
+    WN_TRY(wn__check_bytes(bytes, at, n, "read"));
     if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), at, bytes, n);
     const struct wn_node *node = get_node(handle);
     if (node == NULL) return WN_VALUE;
     if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, at, bytes, n);
     int64_t all = wn__bytes(&node->type);
     int32_t is_number = node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0);
-    if (at < 0 || n < 0 || at > all - n || (is_number && n != all))
+    if (at > all - n || (is_number && n != all))
         return wn__fail(WN_VALUE, "read: bytes %lld to %lld asked for, %s takes %lld", (long long)at,
                         (long long)(at + n), wn__type_text(&node->type), (long long)all);
     if (is_number) return read_number(node, bytes);
@@ -316,6 +337,7 @@ int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
 int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
+    WN_TRY(wn__check_bytes(bytes, at, n, "write"));
     struct wn_cell *c = get_cell(handle);
     if (c == NULL) return WN_VALUE;
     WN_TRY(wn__cell_write(c, at, bytes, n));

@@ -3,8 +3,10 @@
  *
  * Handles are int32_t ids of what the caller holds: a value, a state cell, a hyper block or a program.
  * Functions that make one return its id (>= 0) or -(status); the others return a status (0 is success). The
- * words of the last failure: wn_message(). Nothing here prints, exits or calls back. One thread uses the library, the one
- * that called wn_start: calls of others that would read or change anything are refused with WN_VALUE. */
+ * words of the last failure: wn_message(). Whatever numbers, NULLs and words are given, a call does what stands here or
+ * says what is wrong; an array must be as long as the count beside it says. Nothing here prints, exits or calls back. One
+ * thread uses the library, the one that called wn_start: calls of others that would read or change anything are refused
+ * with WN_VALUE. */
 #ifndef WANE_H
 #define WANE_H
 #ifndef WANE_CDEF
@@ -40,7 +42,7 @@ struct wn_ended { int32_t ended, code, signal; };
 /* argv, set ("NAME=value" beside the environment): up to a NULL. Its output is added to a file. Id, or -(status). */
 WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output);
 WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out); /* ended 0: not yet, or interrupted */
-WN_API int32_t wn_kill(int32_t pid);      /* it and what it started */
+WN_API int32_t wn_kill(int32_t pid);      /* it and what it started; WN_IO: this process did not start it, or it ended */
 WN_API int32_t wn_follow(int32_t parent); /* from now on this process ends with that one; WN_IO: it is gone */
 WN_API int32_t wn_process(void);
 WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is none */
@@ -158,9 +160,9 @@ WN_API int32_t wn_lock_close(int32_t lock);
 /* Interned; 0 is the root. Scopes of one path that differ in `variant` are different scopes: by it a caller keeps apart
  * modules of the same path for which policies decide differently. */
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);
-WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before */
+WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before; one that is none changes nothing */
 WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
-WN_API int32_t wn_region_set(int32_t region); /* returns the one before */
+WN_API int32_t wn_region_set(int32_t region); /* returns the one before; one that is none changes nothing */
 WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
 /* The layout (base/layout.h) of an nn.Linear weight (outputs, inputs) on this device; WN_PLAIN where it has none for that
  * shape, or there is no such device. */
@@ -217,7 +219,7 @@ WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be
 enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
 struct wn_recipe_step { int32_t what, block, root, keep_at, n_keep; }; /* block from 1; root from 1, 0: the block's own */
 struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *action /* words, 0: none */, *limit; int32_t n_steps, n_blocks,
-                         ahead; /* eighths, 0 to 8: room for moves to be under way (plan/slide.c); -1: as if nothing is said */ };
+                         n_keep /* of keep and action */, ahead; /* eighths, 0 to 8: room for moves to be under way (plan/slide.c); -1: as if nothing is said */ };
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */

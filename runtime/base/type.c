@@ -150,14 +150,20 @@ union number {
     uint16_t bf16;
 };
 
+/* The whole part of v, or the nearest end of what the type holds; 0 for what is no number. */
+static double held_within(double v, double least, double most)
+{
+    return v != v ? 0 : v < least ? least : v > most ? most : v;
+}
+
 void wn__number_put(int32_t dtype, double value, void *element)
 {
     union number n = {.f64 = value};
     switch (dtype) {
     case WN_F32: n.f32 = (float)value; break;
-    case WN_I32: n.i32 = (int32_t)value; break;
-    case WN_U8: n.u8 = (uint8_t)value; break;
-    case WN_I8: n.i8 = (int8_t)value; break;
+    case WN_I32: n.i32 = (int32_t)held_within(value, INT32_MIN, INT32_MAX); break;
+    case WN_U8: n.u8 = (uint8_t)held_within(value, 0, UINT8_MAX); break;
+    case WN_I8: n.i8 = (int8_t)held_within(value, INT8_MIN, INT8_MAX); break;
     case WN_BF16: n.bf16 = wn_to_bf16((float)value); break;
     default: break;
     }

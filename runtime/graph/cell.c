@@ -128,8 +128,8 @@ static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at,
 {
     int64_t all = wn__bytes(&c->type);
     if (at < 0 || n < 0 || at > all - n)
-        return wn__fail(WN_VALUE, "%s: bytes %lld to %lld given for %s, which takes %lld", what, (long long)at,
-                        (long long)(at + n), wn__type_text(&c->type), (long long)all);
+        return wn__fail(WN_VALUE, "%s: %lld bytes from byte %lld given for %s, which takes %lld", what, (long long)n,
+                        (long long)at, wn__type_text(&c->type), (long long)all);
     return WN_OK;
 }
 
@@ -167,6 +167,7 @@ void wn__cell_written(struct wn_cell *c)
 
 void wn__cell_unwritten(struct wn_cell *c)
 {
+    if (c->kind == WN_KIND_GRADIENT) return;
     if (c->init == NULL) {
         c->invalid = 1;
         return;

@@ -103,8 +103,10 @@ const char *wn__intern(const char *text); /* NULL: WN_OOM */
 /* id or -(status) */
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant);
 const struct wn__scope *wn__scope_get(int32_t id);
+int32_t wn__scope_is(int32_t id); /* 1: there is such a scope */
 int32_t wn__region_new(int32_t parent, const char *name);
 int32_t wn__region_parent(int32_t id);
+int32_t wn__region_is(int32_t id);
 int32_t wn__line_of(const char *text);
 const char *wn__line_text(int32_t id);
 

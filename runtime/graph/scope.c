@@ -116,6 +116,11 @@ const struct wn__scope *wn__scope_get(int32_t id)
     return id > 0 && id < n_scopes ? &scopes[id] : &root;
 }
 
+int32_t wn__scope_is(int32_t id)
+{
+    return id == 0 || (id > 0 && id < n_scopes);
+}
+
 static int32_t *region_parents; /* [id]; ids grow with time */
 static int64_t n_regions, regions_capacity;
 
@@ -132,6 +137,11 @@ int32_t wn__region_new(int32_t parent, const char *name)
 int32_t wn__region_parent(int32_t id)
 {
     return id > 0 && id < n_regions ? region_parents[id] : 0;
+}
+
+int32_t wn__region_is(int32_t id)
+{
+    return id == 0 || (id > 0 && id < n_regions);
 }
 
 static const char **lines;

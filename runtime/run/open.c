@@ -126,6 +126,17 @@ static int32_t find_device(struct wn_program *p)
                             wn__device(p->device)->name, wn__device(d)->name);
         p->device = d;
     }
+    struct wn_cell **written[] = {p->update_cell, p->target};
+    const int32_t counts[] = {3 * p->n_updates, p->n_roots};
+    for (int32_t l = 0; l < 2; l++)
+        for (int32_t i = 0; i < counts[l]; i++) {
+            const struct wn_cell *c = written[l][i];
+            if (c == NULL) continue;
+            if (p->device == WN_NO_DEVICE) p->device = c->device;
+            if (p->device != c->device)
+                return wn__fail(WN_DEVICE, "run: values on %s and a state on %s in one program; move one with :to",
+                                wn__device(p->device)->name, wn__device(c->device)->name);
+        }
     if (p->device == WN_NO_DEVICE) p->device = wn__here.device;
     return WN_OK;
 }

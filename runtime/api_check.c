@@ -1,0 +1,187 @@
+/* The doors of the API: what a caller gives is looked at here, one function a concept, before any room behind sees it.
+ * Whatever numbers come, a call either does what its comment says or returns a status with words: nothing is read past an
+ * array, no sum overflows, no pointer that is NULL is followed. What cannot be checked is how long a caller's array is. */
+#include <math.h>
+#include "api.h"
+
+int32_t wn__need(const void *pointer, const char *what)
+{
+    if (pointer != NULL) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: a NULL pointer was given; give the address of what it asks for", what);
+}
+
+int32_t wn__check_array(const void *array, int64_t n, int64_t most, const char *what)
+{
+    if (n < 0 || n > most)
+        return wn__fail(WN_VALUE, "%s: %lld entries given, expected 0 to %lld", what, (long long)n, (long long)most);
+    return n == 0 ? WN_OK : wn__need(array, what);
+}
+
+int32_t wn__check_bytes(const void *bytes, int64_t at, int64_t n, const char *what)
+{
+    if (at < 0 || n < 0 || at > INT64_MAX - n)
+        return wn__fail(WN_VALUE, "%s: %lld bytes from byte %lld given, expected 0 or more of both", what, (long long)n,
+                        (long long)at);
+    return n == 0 ? WN_OK : wn__need(bytes, what);
+}
+
+int32_t wn__check_type(const struct wn_type *type, const char *what)
+{
+    WN_TRY(wn__need(type, what));
+    return wn__type_check(type, what);
+}
+
+int32_t wn__check_device(int32_t device, const char *what)
+{
+    WN_TRY(wn__thread_check());
+    if (wn__device(device) != NULL) return WN_OK;
+    return wn__fail(WN_DEVICE, "%s: there is no device %d", what, device);
+}
+
+/* ---- recording ------------------------------------------------------------------------------------------------ */
+
+/* Ops that read attrs.layout: where it may be other than plain. */
+static int32_t has_layout(int32_t op)
+{
+    return op == WN_OP_FULL || op == WN_OP_UNIFORM || op == WN_OP_NORMAL || op == WN_OP_RELAYOUT || op == WN_OP_MATMUL;
+}
+
+int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a)
+{
+    const char *name = wn__op_name(op);
+    if (a == NULL) return WN_OK;
+    if (a->n < 0 || a->n > WN_MAX_DIMS)
+        return wn__fail(WN_VALUE, "%s: %d attributes given, expected 0 to %d", name, a->n, WN_MAX_DIMS);
+    if (a->dtype < 0 || a->dtype >= WN_DTYPE_COUNT)
+        return wn__fail(WN_DTYPE, "%s: element type %d is unknown", name, a->dtype);
+    if (a->layout < 0 || a->layout >= WN_LAYOUT_COUNT)
+        return wn__fail(WN_VALUE, "%s: layout %d is unknown", name, a->layout);
+    if (a->layout == WN_PLAIN || has_layout(op)) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: its result can only be plain, layout %d was given", name, a->layout);
+}
+
+int32_t wn__check_op(int32_t op, int32_t n)
+{
+    int32_t least = wn__op_least_inputs(op), most = wn__op_most_inputs(op);
+    if (op < 0 || op >= WN_OP_COUNT) return wn__fail(WN_VALUE, "record: there is no op %d", op);
+    if (wn__op_flags(op) & WN_LEAF)
+        return wn__fail(WN_VALUE, "record: %s cannot be recorded: wn_data, wn_const and wn_cell make it",
+                        wn__op_name(op));
+    if (n >= least && n <= most) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %d inputs given, expected %d%s", wn__op_name(op), n, least,
+                    most > least ? " or more" : "");
+}
+
+int32_t wn__check_number(double v, int32_t dtype, const char *what)
+{
+    struct wn_type type = {.dtype = dtype};
+    WN_TRY(wn__type_check(&type, what));
+    double least = dtype == WN_I32 ? INT32_MIN : dtype == WN_I8 ? INT8_MIN : 0;
+    double most = dtype == WN_I32 ? INT32_MAX : dtype == WN_I8 ? INT8_MAX : UINT8_MAX;
+    if (wn__dtype_is_float(dtype) || (v > least - 1 && v < most + 1)) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %g is no number of %s; use one from %g to %g, or a float dtype", what, v,
+                    wn__dtype_name(dtype), least, most);
+}
+
+/* ---- state and programs ---------------------------------------------------------------------------------------- */
+
+int32_t wn__check_cell(int32_t kind, const struct wn_node *init)
+{
+    if (kind != WN_KIND_PARAMETER && kind != WN_KIND_OPTIMIZER && kind != WN_KIND_BUFFER && kind != WN_KIND_INPUT)
+        return wn__fail(WN_VALUE,
+                        "cell: a state cannot be of kind %d; expected a parameter, optimizer, buffer or input", kind);
+    if (init->op == WN_OP_CONST && init->type.ndim > 0)
+        return wn__fail(WN_VALUE, "cell: it cannot begin as a vector of host numbers; begin with wn_data or a created "
+                                  "value");
+    return wn__type_check(&init->type, "cell");
+}
+
+/* How many cells an update writes; 0: the op is no update. */
+static int32_t cells_of(int32_t op)
+{
+    return op == WN_OP_SGD ? 1 : op == WN_OP_MOMENTUM ? 2 : op == WN_OP_ADAM ? 3 : 0;
+}
+
+int32_t wn__check_update(const struct wn_update *u, int64_t stamp)
+{
+    int32_t n = cells_of(u->op);
+    if (n == 0) return wn__fail(WN_VALUE, "step: %s (%d) is no update", wn__op_name(u->op), u->op);
+    for (int32_t k = 0; k < 3; k++) {
+        if (k >= n && u->cell[k] < 0) continue;
+        if (k >= n)
+            return wn__fail(WN_VALUE, "step: %s writes %d states, a further one was given", wn__op_name(u->op), n);
+        struct wn_cell *c = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
+        if (c == NULL) return WN_VALUE;
+        if (c->kind == WN_KIND_GRADIENT || !wn__dtype_is_float(c->type.dtype))
+            return wn__fail(WN_VALUE, "step: %s cannot write a %s of %s", wn__op_name(u->op), wn_kind_name(c->kind),
+                            wn__type_text(&c->type));
+        if (c->stamp == stamp)
+            return wn__fail(WN_VALUE, "step: %s is written by two updates; list a parameter once",
+                            c->name ? c->name : "a state");
+        c->stamp = stamp;
+    }
+    return WN_OK;
+}
+
+static int32_t check_targets(const struct wn_request *r)
+{
+    int64_t stamp = wn__node_stamp();
+    for (int32_t i = 0; i < r->n_roots; i++) {
+        struct wn_cell *c = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
+        if (c == NULL) return WN_VALUE;
+        if (c->stamp == stamp)
+            return wn__fail(WN_VALUE, "assign: %s is given two values; assign once", c->name ? c->name : "a state");
+        if (c->kind == WN_KIND_GRADIENT && !c->born)
+            return wn__fail(WN_VALUE, "assign: this gradient does not exist yet; run a backward first");
+        c->stamp = stamp;
+    }
+    return WN_OK;
+}
+
+int32_t wn__check_request(const struct wn_request *r)
+{
+    enum { MOST = 1 << 24 };
+    WN_TRY(wn__need(r, "run"));
+    if (r->mode < WN_RUN_EVAL || r->mode > WN_RUN_ASSIGN)
+        return wn__fail(WN_VALUE, "run: there is no mode %d", r->mode);
+    WN_TRY(wn__check_array(r->roots, r->n_roots, MOST, "run: roots"));
+    WN_TRY(wn__check_array(r->updates, r->n_updates, MOST, "run: updates"));
+    WN_TRY(wn__check_array(r->cells, r->n_cells, MOST, "run: cells"));
+    if (!isfinite(r->scale)) return wn__fail(WN_VALUE, "run: the scale is %g, expected a finite number", r->scale);
+    int32_t updates = r->mode == WN_RUN_STEP || r->mode == WN_RUN_UPDATE;
+    if ((r->mode == WN_RUN_UPDATE) != (r->n_roots == 0))
+        return wn__fail(WN_VALUE, "run: %d roots given, expected %s", r->n_roots,
+                        r->mode == WN_RUN_UPDATE ? "none: an update reads the gradients" : "1 or more");
+    if (updates != (r->n_updates > 0))
+        return wn__fail(WN_VALUE, "run: %d updates given, expected %s", r->n_updates, updates ? "1 or more" : "none");
+    if (r->n_cells != (r->mode == WN_RUN_ASSIGN ? r->n_roots : 0))
+        return wn__fail(WN_VALUE, "run: %d cells given, expected one a value assigned", r->n_cells);
+    int64_t stamp = wn__node_stamp();
+    for (int32_t i = 0; i < r->n_updates; i++) WN_TRY(wn__check_update(&r->updates[i], stamp));
+    return r->mode == WN_RUN_ASSIGN ? check_targets(r) : WN_OK;
+}
+
+int32_t wn__check_recipe(const struct wn_recipe_given *g)
+{
+    enum { MOST = 1 << 26 };
+    WN_TRY(wn__need(g, "recipe"));
+    WN_TRY(wn__check_array(g->step, g->n_steps, MOST, "recipe: steps"));
+    WN_TRY(wn__check_array(g->limit, g->n_blocks, MOST, "recipe: blocks"));
+    WN_TRY(wn__check_array(g->keep, g->n_keep, MOST, "recipe: keep sets"));
+    WN_TRY(wn__check_array(g->action, g->n_keep, MOST, "recipe: actions"));
+    for (int32_t i = 0; i < g->n_steps; i++) {
+        const struct wn_recipe_step *s = &g->step[i];
+        if (s->keep_at < 0 || s->n_keep < 0 || s->keep_at > g->n_keep - s->n_keep)
+            return wn__fail(WN_ILLEGAL, "recipe: rule 'keep': step %d names values %d to %lld of %d", i + 1, s->keep_at,
+                            (long long)s->keep_at + s->n_keep, g->n_keep);
+    }
+    return WN_OK;
+}
+
+int32_t wn__check_chain(const struct wn_chain *c)
+{
+    WN_TRY(wn__need(c, "chain"));
+    if (c->n_stages > 0) WN_TRY(wn__need(c->stage, "chain: stages"));
+    WN_TRY(wn__check_array(c->option, c->n_options, 1 << 24, "chain: options"));
+    return wn__chain_check(c);
+}
