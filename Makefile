@@ -19,6 +19,10 @@ LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
 
 OPT_release := -O2
 OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
+            -fno-sanitize-recover=undefined
+# clang does not vectorise every loop that gcc does, and says so.
+KERNEL_OPT_fuzz := -Wno-pass-failed
 KERNEL_OPT_release := -O3
 # Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/stream.h).
 KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
@@ -38,7 +42,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 jobs = $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 inner = +$(Q)$(MAKE) --no-print-directory $(jobs)
 
-.PHONY: all found library deps demo repl test check lint format asan bench doc mutants install uninstall clean help
+.PHONY: all found library deps demo repl test check lint format asan fuzz fuzzers bench doc mutants install uninstall clean help
 .DELETE_ON_ERROR:
 
 all: found
@@ -56,6 +60,7 @@ help:
 	@echo 'make test       the specs; the last line counts them'
 	@echo 'make check      lint, the specs in four ways (JIT, no JIT, tiny collector steps, sanitizers), the doc build'
 	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'
+	@echo 'make fuzz       random calls and files under the sanitizers, FUZZ_SECONDS=$(FUZZ_SECONDS) in all'
 	@echo 'make deps       installs what is missing for all of these'
 	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR'
 	@echo 'make clean      V=1 shows commands'
@@ -127,6 +132,20 @@ asan:
 	@$(MAKE) --no-print-directory all
 	$(inner) MODE=asan library
 	@sh spec/support/suite.sh asan $(SPEC)
+
+# Random calls and files under libFuzzer and the sanitizers, from nothing: FUZZ_SECONDS in all, shared by the drivers.
+FUZZ_SECONDS ?= 600
+FUZZ_CC ?= clang
+FUZZERS := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/fuzz_*.c))
+fuzz:
+	@sh spec/support/deps.sh fuzz
+	$(inner) MODE=fuzz CC='$(FUZZ_CC)' fuzzers
+	@sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+fuzzers: $(FUZZERS)
+build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c spec/fuzz/bytes.h $(OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) -Iruntime -fsanitize=fuzzer,address,undefined -o $@ $< $(OBJECTS) $(LDLIBS)
 
 lint:
 	@sh spec/support/deps.sh check

@@ -377,6 +377,18 @@ int64_t wn_debug_get(const char *option)
     return -1;
 }
 
+int32_t wn_anomaly(int32_t what)
+{
+    int32_t before = wn__anomaly_on;
+    if (wn__thread_check() == WN_OK && what >= 0 && what <= WN_ANOMALY_NAN) wn__anomaly_on = what;
+    return before;
+}
+
+void wn_anomaly_last(struct wn_anomaly *out)
+{
+    if (out != NULL) *out = wn__anomaly_found;
+}
+
 /* ---- where recording stands ------------------------------------------------------------------------------------ */
 
 int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant)

@@ -8,6 +8,7 @@
 #include "plan/chain.h"
 #include "plan/cache.h"
 #include "plan/rewrite.h"
+#include "run/anomaly.h"
 #include "run/check.h"
 #include "run/program.h"
 #include "run/run.h"

@@ -148,6 +148,8 @@ int32_t wn__check_request(const struct wn_request *r)
     WN_TRY(wn__check_array(r->updates, r->n_updates, MOST, "run: updates"));
     WN_TRY(wn__check_array(r->cells, r->n_cells, MOST, "run: cells"));
     if (!isfinite(r->scale)) return wn__fail(WN_VALUE, "run: the scale is %g, expected a finite number", r->scale);
+    if (!(r->clip >= 0) || (r->clip > 0 && r->mode != WN_RUN_STEP))
+        return wn__fail(WN_VALUE, "run: a clip of %g given, expected 0 (none), or a norm above 0 with a step", r->clip);
     int32_t updates = r->mode == WN_RUN_STEP || r->mode == WN_RUN_UPDATE;
     if ((r->mode == WN_RUN_UPDATE) != (r->n_roots == 0))
         return wn__fail(WN_VALUE, "run: %d roots given, expected %s", r->n_roots,

@@ -305,6 +305,8 @@ int32_t wn_lock(const char *path, int32_t *is_kept)
 {
     struct wn__lock *k = NULL;
     int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "lock");
+    if (code == WN_OK) code = wn__need(is_kept, "lock");
     if (code == WN_OK) code = wn__lock_take(path, &k);
     if (code != WN_OK) return -code;
     *is_kept = k->is_kept;

@@ -80,6 +80,13 @@ WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs ba
 WN_API int32_t wn_debug(const char *option, int64_t value);
 WN_API int64_t wn_debug_get(const char *option);
 
+/* 1: from now on a run stops at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: at a NaN alone;
+ * 0: at none; below 0: as it is. Returns what was before. A STEP may have changed some of its states by then. */
+WN_API int32_t wn_anomaly(int32_t what);
+struct wn_anomaly { const char *op, *path, *module; int32_t phase, line, node; int64_t count, elements, first; double value; };
+WN_API void wn_anomaly_last(struct wn_anomaly *out); /* of the last WN_ANOMALY: phase as in wn_node_info, line for wn_line_text;
+                                                      * how many of its elements are meant, the first of them and what it is */
+
 /* ---- values and state ---------------------------------------------------------------------------------- */
 WN_API int32_t wn_release(int32_t handle); /* finalizer: enqueues, cannot fail */
 WN_API int32_t wn_seed(uint64_t seed); /* restarts the counter too */

@@ -15,6 +15,7 @@
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX: argmax.c */

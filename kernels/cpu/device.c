@@ -110,7 +110,11 @@ struct wn_device wn__device_cpu = {.name = "cpu",
 static int32_t has_amx(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__clang__) /* the name is unknown to some of its versions */
+    return 0;
+#else
     return __builtin_cpu_supports("amx-bf16") != 0;
+#endif
 #else
     return 0;
 #endif

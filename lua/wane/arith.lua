@@ -50,6 +50,11 @@ function methods.gt(a, b) return binary(GT, a, b) end
 function methods.le(a, b) return binary(LE, a, b) end
 function methods.ge(a, b) return binary(GE, a, b) end
 
+local ISNAN, ISFINITE = id.isnan, id.isfinite
+--- Which elements are NaN; which are neither NaN nor infinite: u8 tensors of 0 and 1, of any float.
+function methods.isnan(a) return unary(ISNAN, a) end
+function methods.isfinite(a) return unary(ISFINITE, a) end
+
 -- Elementwise functions, one node each. gelu is the exact form, with erf.
 local ABS, EXP, LOG, SQRT, RSQRT = id.abs, id.exp, id.log, id.sqrt, id.rsqrt
 local RELU, GELU, SILU, TANH, SIGMOID = id.relu, id.gelu, id.silu, id.tanh, id.sigmoid

@@ -253,6 +253,7 @@ local function call(self, ...)
     if self.mode ~= mode then self.mode, self.steps = mode, {} end
     local key = signature(args, count) .. (op.is_casting() and '|autocast' or '')
     local values, inputs = prepare(args, count)
+    if C.wn_anomaly(-1) ~= 0 then return within('call policy', self.opts.policy, self.fn, unpack(values, 1, count)) end
     local step = self.steps[key] or {}
     self.steps[key] = step
     if step.recording then return run_again(step, inputs) end

@@ -75,7 +75,8 @@ binding.null = nil
 --- Whether x is a cdata of this ctype (text or ctype).
 binding.istype = ffi.istype
 
-local oom = ffi.new('struct wn_oom')
+local oom, anomaly = ffi.new('struct wn_oom'), ffi.new('struct wn_anomaly')
+local PHASES = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
 -- The error object for a status, with the library's standing message.
 local function failure(code)
@@ -89,6 +90,15 @@ local function failure(code)
             bytes = tonumber(oom.bytes), live = tonumber(oom.live), peak = tonumber(oom.peak),
             reserved = tonumber(oom.reserved), limit = tonumber(oom.limit), needs = tonumber(oom.least),
             least = tonumber(oom.least),
+        }
+    end
+    if word == 'anomaly' then
+        C.wn_anomaly_last(anomaly)
+        local line = ffi.string(C.wn_line_text(anomaly.line))
+        extra = {
+            op = ffi.string(anomaly.op), path = ffi.string(anomaly.path), module = ffi.string(anomaly.module),
+            line = line ~= '' and line or nil, phase = PHASES[anomaly.phase], count = tonumber(anomaly.count),
+            elements = tonumber(anomaly.elements), first = tonumber(anomaly.first) + 1, value = anomaly.value,
         }
     end
     return errors.new(word, message, extra)

@@ -49,6 +49,7 @@ end
 
 -- Elementwise larger, smaller of two tensors, or of a tensor and a number.
 wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
+wane.isnan, wane.isfinite = tensor.methods.isnan, tensor.methods.isfinite
 
 -- Whether nodes get the line of the script that recorded them: reports then name lines, recording is slower.
 wane.lines = op.lines
@@ -63,7 +64,7 @@ local PLACES = {
     targets = { 'costs', 'targets' }, profile = { 'costs', 'profile' }, fit = { 'fit', 'fit' },
     measure = { 'measure', 'measure' }, check = { 'measure', 'check' },
     gradient_error = { 'gradient_error', 'gradient_error' }, compile = { 'compile', 'compile' },
-    autocast = { 'autocast', 'autocast' },
+    autocast = { 'autocast', 'autocast' }, anomaly = { 'anomaly' },
     checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },

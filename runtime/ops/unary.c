@@ -243,6 +243,18 @@ static void grad_clamp(struct wn__grad *g)
 const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp, NULL};
 const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps, NULL};
 
+/* ---- isnan, isfinite: a byte an element, no slope --------------------------------------------------- */
+static int32_t shape_finite(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float(d));
+    d->out = d->in[0];
+    d->out.dtype = WN_U8;
+    return WN_OK;
+}
+
+const struct wn__rules wn__rules_isnan = {shape_finite, cost_cheap, NULL, NULL};
+const struct wn__rules wn__rules_isfinite = {shape_finite, cost_cheap, NULL, NULL};
+
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/action.h"
+#include "anomaly.h"
 #include "check.h"
 #include "measure.h"
 #include "../plan/costs.h"
@@ -222,6 +223,42 @@ static int32_t changes_state(const struct wn__form *f, const struct wn__instr *n
     return 0;
 }
 
+/* What an instruction made, while anomalies are looked for. Inputs that lie where the result does are gone by now. */
+static int32_t look_for_anomaly(struct wn_program *p, const struct bases *b, const struct wn__instr *n)
+{
+    struct wn__anomaly_value made, in[8];
+    struct wn__applied room;
+    const struct wn_desc *desc = wn__instr_desc(p->form, p->schedule, n, &room);
+    int32_t n_in = desc->n_in < 8 ? desc->n_in : 8;
+    made.type = &desc->out;
+    made.data = n->out >= 0 ? copy_address(b, n->out) : NULL;
+    for (int32_t k = 0; k < n_in; k++) {
+        const void *at = copy_address(b, p->schedule->in[n->in_at + k]);
+        in[k] = (struct wn__anomaly_value){&desc->in[k], n->out >= 0 && at == made.data ? NULL : at};
+    }
+    if (n->out >= 0) return wn__anomaly_check(p, n, &made, in, n_in);
+    for (int32_t k = 0; k < 3; k++) {
+        if (n->cell[k] < 0) continue;
+        made.data = store_address(b, &p->schedule->store[n->cell[k]]);
+        WN_TRY(wn__anomaly_check(p, n, &made, in, n_in));
+    }
+    return WN_OK;
+}
+
+/* What effects read that no instruction makes: gradients and held values, looked at before any state is changed. */
+static int32_t look_before(struct wn_program *p)
+{
+    const struct wn__form *f = p->form;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++) {
+        const struct wn__pnode *q = &f->node[f->in[f->node[i].in_at]];
+        struct wn__anomaly_value v = {&q->type, NULL};
+        if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
+        if (q->leaf == WN_LEAF_GIVEN) v.data = p->given[q->slot]->held->data;
+        if (v.data != NULL) WN_TRY(wn__anomaly_check_leaf(p, i, &v));
+    }
+    return WN_OK;
+}
+
 static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, uint64_t shift,
                     int32_t *effects)
 {
@@ -253,6 +290,7 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
         if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
         WN_TRY(wn__check_after(check, n));
         WN_TRY(wn__replay_after(check, n));
+        if (wn__anomaly_on) WN_TRY(look_for_anomaly(p, b, n));
     }
     return WN_OK;
 }
@@ -400,6 +438,7 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     WN_TRY(wn__meter_start(&meter, p));
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
     if (code == WN_OK) code = put_scalars(p, b);
+    if (code == WN_OK && wn__anomaly_on) code = look_before(p);
     if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
     wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));

@@ -34,6 +34,22 @@ clamp.bad[2] = { inputs = { { 3 } }, error = 'clamp: .*1 and %-1', call = functi
     return record('clamp', { x }, { f = { 1, -1 } })
 end }
 
+local odd = { 0, -0.0, 1, -1e-40, 3e38, -3e38, 1 / 0, -1 / 0, 0 / 0 }
+
+-- Which elements are no numbers, among ordinary ones, ends of the range, infinities and NaN; no gradient comes of it.
+local function test(name, f)
+    local call = function(_, x) return record(name, { x }) end
+    local function case(title, input)
+        return { name = title, inputs = { input }, dtype = 'u8', exact = true, call = call,
+            ref = function(x) return array.map(function(v) return f(v) and 1 or 0 end, x) end }
+    end
+    return {
+        cases = { case('every kind', { #odd, values = odd }), case('a matrix', { 3, 4 }), case('0-d', {}),
+            case('no elements', { 0, 3 }), case('past a vector', { 7, 67 }) },
+        bad = { { inputs = { { 3, dtype = 'i32', gen = 'int:2' } }, error = name .. ': .*f32' } },
+    }
+end
+
 local function cast(from, to, f, gen, options)
     return { name = from .. ' to ' .. to, inputs = { { 3, 4, dtype = from, gen = gen } }, dtype = to, only = 'f32',
         grad = options and options.grad, tol = options and options.tol, exact = not (options and options.tol),
@@ -58,6 +74,8 @@ return {
     tanh = unary('tanh', tanh, { call = function(_, x) return x:tanh() end }),
     sigmoid = unary('sigmoid', sigmoid, { call = function(_, x) return x:sigmoid() end }),
     clamp = clamp,
+    isnan = test('isnan', function(v) return v ~= v end),
+    isfinite = test('isfinite', function(v) return v - v == 0 end),
     cast = {
         cases = {
             cast('f64', 'f32', same, 'normal', { tol = { f32 = 1e-7 } }),

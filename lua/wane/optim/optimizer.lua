@@ -234,6 +234,20 @@ local function update(self, opts)
     rawset(self, '_clipped', nil)
 end
 
+-- Under wane.anomaly all gradients are made once for nothing, so that a value that is not finite is met before a
+-- parameter changes.
+local function rehearse(request)
+    local program = require 'wane.program'
+    if C.wn_anomaly(-1) == 0 or program.is_planning() then return end
+    local p = program.open {
+        mode = 'backward', roots = request.roots, scale = request.scale, policy = request.policy,
+        transient = true, again = true,
+    }
+    local ok, why = pcall(p.go, p)
+    p:close()
+    if not ok then error(why, 0) end
+end
+
 local function fused(self, roots, opts)
     local grad = require 'wane.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
@@ -242,8 +256,10 @@ local function fused(self, roots, opts)
     if #list == 0 then
         raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name)
     end
-    run(self, { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy,
-        clip = self.clip_norm or nil }, who)
+    local request = { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy,
+        clip = self.clip_norm or nil }
+    rehearse(request)
+    run(self, request, who)
 end
 
 --- One step. A run point.

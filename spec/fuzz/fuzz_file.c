@@ -1,0 +1,64 @@
+/* The readers of files that are in C: the input is a file's bytes, read back by random calls; then a file is written,
+ * given up or committed. Names stay inside one folder. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "bytes.h"
+#include "wane.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char name[64], other[64];
+
+static void write_input(const uint8_t *data, size_t size)
+{
+    if (name[0] == 0) {
+        snprintf(name, sizeof name, "/tmp/wane-fuzz-%d", (int)getpid());
+        snprintf(other, sizeof other, "/tmp/wane-fuzz-%d-2", (int)getpid());
+    }
+    FILE *f = fopen(name, "wb");
+    if (f == NULL) return;
+    fwrite(data, 1, size, f);
+    fclose(f);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t room[4096];
+    struct bytes b = {data, data + size};
+    struct wn_type t = {0};
+    wn_start();
+    wn_memory_limit(0, 64 << 20);
+    write_input(data, size);
+    int32_t file = wn_file_open(name), value = -1, cell = -1;
+    for (int32_t k = 0; k < 8; k++) {
+        int64_t n = take_wide(&b), at = take_wide(&b);
+        t.dtype = take_int(&b);
+        t.ndim = (int16_t)take_int(&b);
+        t.layout = (int16_t)(take(&b) < 240 ? 0 : take_int(&b));
+        for (int32_t i = 0; i < 8; i++) t.dim[i] = take_wide(&b);
+        wn_file_size(file);
+        wn_file_read(file, at, room, n > (int64_t)sizeof room ? -n : n);
+        int32_t v = wn_file_data(file, at, &t, take(&b) < 240 ? 0 : take_int(&b), take_int(&b));
+        if (v < 0) continue;
+        wn_release(value);
+        value = v;
+        int32_t c = wn_cell(0, value, "w");
+        if (c < 0) continue;
+        wn_release(cell);
+        cell = c;
+        wn_file_load(file, 1, &cell, &at);
+    }
+    int32_t out = wn_file_create(take(&b) < 240 ? other : "");
+    wn_file_write(out, room, take(&b));
+    wn_file_save(out, value);
+    wn_file_save(out, cell);
+    wn_file_write(out, room, take_wide(&b) > 0 ? 5 : -5);
+    if (take(&b) & 1) wn_file_commit(out);
+    int32_t ids[] = {file, value, cell, out};
+    wn_file_close(out);
+    wn_file_close(take_int(&b) - 2);
+    for (int32_t i = 0; i < 4; i++) wn_release(ids[i]);
+    unlink(other);
+    return 0;
+}
