@@ -3,10 +3,8 @@
  *
  * Handles are int32_t ids of what the caller holds: a value, a state cell, a hyper block or a program.
  * Functions that make one return its id (>= 0) or -(status); the others return a status (0 is success). The
- * words of the last failure: wn_message(). Whatever numbers, NULLs and words are given, a call does what stands here or
- * says what is wrong; an array must be as long as the count beside it says. Nothing here prints, exits or calls back. One
- * thread uses the library, the one that called wn_start: calls of others that would read or change anything are refused
- * with WN_VALUE. */
+ * words of the last failure: wn_message(). Any number, NULL or word is taken or refused, only arrays must be as long as the
+ * counts beside them. Nothing here prints, exits or calls back. Only the thread that called wn_start is served. */
 #ifndef WANE_H
 #define WANE_H
 #ifndef WANE_CDEF
@@ -21,15 +19,12 @@ struct wn_attrs { int32_t n; int16_t dtype, layout; int64_t i[8]; double f[2]; }
 
 /* ---- the library ------------------------------------------------------------------------------------ */
 WN_API int32_t wn_start(void); /* idempotent; reads the environment; WN_VALUE when a switch makes no sense */
-WN_API const char *wn_message(void);
-WN_API const char *wn_status_word(int32_t code);
-WN_API const char *wn_version(void);
+WN_API const char *wn_message(void); WN_API const char *wn_status_word(int32_t code); WN_API const char *wn_version(void);
 WN_API const char *wn_notice(void); /* what a start had to work around, one line, or "" */
 WN_API const char *wn_warning(void); /* takes the oldest pending warning, or "" */
 WN_API const char *wn_kernels(void); /* which CPU kernels this processor gets, in words */
 WN_API const char *wn_onednn(void); /* what of oneDNN is here and what it computes, in words */
-WN_API int32_t wn_threads(void);
-WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
+WN_API int32_t wn_threads(void); WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
 WN_API int32_t wn_interrupted(void);     /* what wn_interrupt or a signal set last */
 WN_API int32_t wn_signal_on(int32_t on); /* 1: SIGINT sets that flag from now on; 0: as it was before */
 WN_API double wn_now(void); /* monotonic seconds */
@@ -51,15 +46,13 @@ WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
 
 /* ---- the op table ------------------------------------------------------------------------------------ */
 struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; };
-WN_API int32_t wn_op_count(void);
-WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
+WN_API int32_t wn_op_count(void); WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
 WN_API int32_t wn_op_id(const char *name); /* -1: none */
 
 /* ---- devices and memory ------------------------------------------------------------------------------ */
 enum { WN_KIND_PARAMETER, WN_KIND_GRADIENT, WN_KIND_OPTIMIZER, WN_KIND_BUFFER, WN_KIND_INPUT, WN_KIND_RESULT,
        WN_KIND_ACTIVATION, WN_KIND_WORKSPACE, WN_KIND_HOST, WN_KIND_COUNT };
-WN_API int32_t wn_device_count(void);
-WN_API const char *wn_device_name(int32_t device); /* "cpu", "meta", ...; NULL past the last */
+WN_API int32_t wn_device_count(void); WN_API const char *wn_device_name(int32_t device); /* "cpu", "meta", ...; NULL past the last */
 WN_API const char *wn_kind_name(int32_t kind);
 struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kinds[9], peak_kinds[9], disk, disk_limit,
                    away; /* of offloaded values: file space; host memory beside a device's own */ };
@@ -80,19 +73,16 @@ WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs ba
 WN_API int32_t wn_debug(const char *option, int64_t value);
 WN_API int64_t wn_debug_get(const char *option);
 
-/* 1: from now on a run stops at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: at a NaN alone;
- * 0: at none; below 0: as it is. Returns what was before. A STEP may have changed some of its states by then. */
+/* 1: runs stop at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: a NaN; 0: none; below 0: as it is.
+ * Returns what was before. A STEP may have changed some states by then. anomaly_last: of the last one. */
 WN_API int32_t wn_anomaly(int32_t what);
 struct wn_anomaly { const char *op, *path, *module; int32_t phase, line, node; int64_t count, elements, first; double value; };
-WN_API void wn_anomaly_last(struct wn_anomaly *out); /* of the last WN_ANOMALY: phase as in wn_node_info, line for wn_line_text;
-                                                      * how many of its elements are meant, the first of them and what it is */
-
+WN_API void wn_anomaly_last(struct wn_anomaly *out);
 /* ---- values and state ---------------------------------------------------------------------------------- */
 WN_API int32_t wn_release(int32_t handle); /* finalizer: enqueues, cannot fail */
 WN_API int32_t wn_seed(uint64_t seed); /* restarts the counter too */
 WN_API uint64_t wn_counter(void); /* next number of a random node */
-WN_API uint64_t wn_seed_get(void);
-WN_API void wn_counter_set(uint64_t next);
+WN_API uint64_t wn_seed_get(void); WN_API void wn_counter_set(uint64_t next);
 /* Records one application; `line`: wn_line() id of the user's line, or 0. */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
 /* y with a gradient recorded ahead of time: r[i] (-1: none) is that of x[i], made from `placeholder` in the place of dy. */

@@ -1,5 +1,5 @@
--- wane.anomaly: a run ends at the first value that is not finite, and says which it is; nothing else changes - the bits of
--- runs that are not stopped, and the state after those that are.
+-- wane.anomaly: a run ends at the first value that is not finite, and says which it is; nothing else changes - the bits
+-- of runs that are not stopped, and the state after those that are.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,5 @@
 -- Faults of moves: every kind of program, every kind of fault, every index. The error is in words; the bytes held are
--- what they were; the state is what it was, or what was half updated says so until it is loaded; gradients are what they
+-- Faults of moves: every kind of program, every kind of fault, every index. The error is in words; the bytes held are
 -- were, or gone; and the next step gives the bits of a run that never failed.
 require 'spec.helper'
 local wane = require 'wane'

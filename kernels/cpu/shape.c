@@ -64,6 +64,11 @@ TURN(16, uint16_t)
 TURN(64, uint64_t)
 
 typedef uint32_t quad __attribute__((vector_size(16)));
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad){__VA_ARGS__})
+#endif
 
 static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
 {
@@ -71,14 +76,14 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
         for (int i = 0; i < TILE; i += 4) {
             quad row[4], half[4], out[4];
             for (int k = 0; k < 4; k++) memcpy(&row[k], in + i + (j + k) * step, sizeof(quad));
-            half[0] = __builtin_shuffle(row[0], row[2], (quad){0, 4, 1, 5});
-            half[1] = __builtin_shuffle(row[0], row[2], (quad){2, 6, 3, 7});
-            half[2] = __builtin_shuffle(row[1], row[3], (quad){0, 4, 1, 5});
-            half[3] = __builtin_shuffle(row[1], row[3], (quad){2, 6, 3, 7});
-            out[0] = __builtin_shuffle(half[0], half[2], (quad){0, 4, 1, 5});
-            out[1] = __builtin_shuffle(half[0], half[2], (quad){2, 6, 3, 7});
-            out[2] = __builtin_shuffle(half[1], half[3], (quad){0, 4, 1, 5});
-            out[3] = __builtin_shuffle(half[1], half[3], (quad){2, 6, 3, 7});
+            half[0] = SHUFFLE(row[0], row[2], 0, 4, 1, 5);
+            half[1] = SHUFFLE(row[0], row[2], 2, 6, 3, 7);
+            half[2] = SHUFFLE(row[1], row[3], 0, 4, 1, 5);
+            half[3] = SHUFFLE(row[1], row[3], 2, 6, 3, 7);
+            out[0] = SHUFFLE(half[0], half[2], 0, 4, 1, 5);
+            out[1] = SHUFFLE(half[0], half[2], 2, 6, 3, 7);
+            out[2] = SHUFFLE(half[1], half[3], 0, 4, 1, 5);
+            out[3] = SHUFFLE(half[1], half[3], 2, 6, 3, 7);
             for (int k = 0; k < 4; k++) memcpy(tile + (i + k) * SIDE + j, &out[k], sizeof(quad));
         }
 }

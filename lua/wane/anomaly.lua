@@ -1,12 +1,12 @@
 --- wane.anomaly(on, fn, ...): stops a run at the first value that is not finite.
 --
--- While it is on, every result of an application is looked at before the next one starts, and the run ends with an error
--- that names the op, the module's path, the line of the script that recorded it and the phase (forward, recompute, backward,
--- update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are the same. After an
--- anomaly in the forward or the backward the state is what it was: opt:step(loss) makes all gradients once for nothing
+-- While it is on, every result of an application is looked at before the next one starts, and the run ends with an
+-- error that names the op, the module's path, the line of the script that recorded it and the phase (forward,
+-- recompute, backward, update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are
+-- the same. After an anomaly in the forward or the backward the state is what it was: opt:step(loss) makes all gradients once for nothing
 -- before it begins, and then again; gradients that a backward had begun to add to are dropped, and the error says so.
--- A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for NaN in the backward
--- alone.)
+-- A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for NaN in the
+-- backward alone.)
 -- @module wane.anomaly
 
 local binding = require 'wane.ffi'
@@ -37,8 +37,8 @@ local words = { [0] = false, true, 'nan' }
 -- @param fn with it: on while fn(...) runs and its run points inside; without it: from now on
 -- @param ... handed to fn
 -- @return with fn what fn returns; else what was set before
--- Errors: 'anomaly' at a run point, with `op`, `path`, `module`, `line`, `phase`, `count`, `elements`, `first` (from 1) and
--- `value`; 'value' for anything else as `on`.
+-- Errors: 'anomaly' at a run point, with `op`, `path`, `module`, `line`, `phase`, `count`, `elements`, `first` (from 1)
+-- and `value`; 'value' for anything else as `on`.
 -- @usage wane.anomaly(true, function() model(x):sum():backward() end)
 local function anomaly(on, fn, ...)
     local what = WHAT[on]
