@@ -49,8 +49,8 @@ end
 local function clipped(params) return optim.AdamW(params, { lr = 0.01, clip_norm = 0.01 }) end
 
 -- before: what runs without faults; run: what a fault meets, given a world and a policy. saved: all state has a value
--- first, and a file holds it. several: more than one program runs, so gradients may be those of the first ones. retried:
--- the same call once more is the way on. counts: it takes its own random numbers again.
+-- first, and a file holds it. several: more than one program runs, so gradients may be those of the first ones.
+-- retried: the same call once more is the way on. counts: it takes its own random numbers again.
 local kinds = {
     { name = 'eval', run = function(w) return { w.loss():item() } end },
     { name = 'backward', run = function(w, p) w.loss():backward { policy = p } end },

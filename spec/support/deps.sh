@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sees to what a target needs: deps.sh demo|test|check. What is there is not installed again, and when nothing
+# Sees to what a target needs: deps.sh demo|test|check|fuzz. What is there is not installed again, and when nothing
 # is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
 # Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN, and
 # the check without what builds and runs for aarch64.
@@ -19,11 +19,19 @@ has_omp() { echo '#include <omp.h>' | gcc -fopenmp -E -xc - >/dev/null; }
 has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
 lua_has() { "$1" -e "require '$2'"; }
 
+has_fuzzer() { ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer*.a; }
+has_clang_omp() { ls /usr/lib/llvm-*/lib/libomp.so; }
+
 need gcc has_omp
 need libc6-dev has_headers
 need luajit command -v luajit
 case $level in
     demo) ;;
+    fuzz)
+        need clang command -v clang
+        need libclang-rt-14-dev has_fuzzer
+        need libomp-14-dev has_clang_omp
+        ;;
     test) need lua-busted lua_has luajit busted.core ;;
     check)
         need lua-busted lua_has luajit busted.core
@@ -35,7 +43,7 @@ case $level in
         has_asan 2>/dev/null || case $missing in *' gcc'*) ;; *) missing="$missing libgcc-12-dev" ;; esac
         ;;
     *)
-        echo "deps.sh: demo, test or check, not '$level'" >&2
+        echo "deps.sh: demo, test, check or fuzz, not '$level'" >&2
         exit 2
         ;;
 esac
