@@ -61,7 +61,7 @@ local function current_device()
 end
 
 local function finish(made, opts)
-    if opts and opts.name ~= nil and type(opts.name) ~= 'string' then
+    if opts and type(opts.name) ~= 'nil' and type(opts.name) ~= 'string' then
         raise(nil, 'value', 'name: expected a string, got %s', errors.describe(opts.name))
     end
     if opts and opts.requires_grad then
@@ -312,7 +312,7 @@ end
 -- @param init tensor, usually a creation node
 -- @param name what reports call it
 function create.cell(kind, init, name)
-    if name ~= nil and type(name) ~= 'string' then
+    if type(name) ~= 'nil' and type(name) ~= 'string' then
         raise(nil, 'value', 'name: expected a string, got %s', errors.describe(name))
     end
     return tensor.wrap(binding.id(C.wn_cell(kind, init.id, name or '')))

@@ -182,6 +182,12 @@ end
 
 local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
 
+-- What trains has the two methods; what raises when it is asked for an unknown name has them not.
+local function is_optimizer(x)
+    local ok, found = pcall(function() return type(x.step) == 'function' and type(x.zero_grad) == 'function' end)
+    return ok and found
+end
+
 --- Measures a step.
 -- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
 -- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false, trace = 'x.json' }: fused uses
@@ -196,6 +202,9 @@ function measure.measure(fn, opts)
     opts = setmetatable({ policy = require('wane.grad').policy(opts) }, { __index = opts })
     local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
     local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
+    if opts.optimizer and not is_optimizer(opts.optimizer) then
+        raise(nil, 'value', 'wane.measure: optimizer must be an optimizer, got %s', errors.describe(opts.optimizer))
+    end
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)

@@ -62,7 +62,7 @@ static struct word *words_find(struct words *w, const char *text)
 const char *wn__intern(const char *text)
 {
     static struct words names;
-    struct word *s = words_find(&names, text);
+    struct word *s = words_find(&names, text == NULL ? "" : text);
     return s == NULL ? NULL : s->text;
 }
 
