@@ -72,8 +72,15 @@ describe('planning in slices', function()
 
     it('looks at fewer plans of larger graphs', function()
         local _, _, few = list_of(stack(20, 16), 1e9)
-        local _, _, many = list_of(stack(LONG and 1000 or 300, 16), 1e9)
+        local _, _, many = list_of(stack(LONG and 1000 or 160, 16), 1e9)
         assert(many < 0.6 * few, ('%d, then %d'):format(few, many))
+    end)
+
+    it('plans a list of more units than binomial splits reach to', function()
+        local layers, x = {}, wane.randn(4, 8)
+        for i = 1, 1100 do layers[i] = i == 1 and nn.Linear(8, 8) or nn.Tanh() end
+        local m = nn.Sequential(layers)
+        assert(wane.min_budget(function() return m(x):sum() end) > 0)
     end)
 
     it('plans 10,000 nodes in seconds', function()

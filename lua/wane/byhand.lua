@@ -81,10 +81,12 @@ local function propose_cut(self, groups, scope, name, cut, number)
     check(C.wn_candidate(self.program.handle, name, self.n, unit, parent, nil))
 end
 
+local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
+
 local families = {
     { 'every', cuts.every, function(n) return 1, n end },
     { 'segments', cuts.segments, function(n) return 2, n end },
-    { 'binomial', cuts.binomial, function(n) return 0, n - 1 end },
+    { 'binomial', cuts.binomial, function(n) return 0, n <= LONGEST and n - 1 or -1 end },
     { 'keep_last', cuts.keep_last, function(n) return 1, n - 1 end },
 }
 
