@@ -45,6 +45,56 @@ wane.set_device(device)
 common.progress()
 common.table({ 'model, batch 1, T = 1024', 'nodes', 'plan, s', 'frontier, s', 'most memory of the process, MB' }, rows)
 
+-- ---- planning at size -------------------------------------------------------------------------------------------
+-- Nodes are counted as plan.nodes does: forward, backward and effects. The smallest models stand first, so the most
+-- memory of the process is each row's own.
+local function even(blocks)
+    local layers = {}
+    for _ = 1, blocks do
+        layers[#layers + 1] = wane.nn.Linear(64, 64)
+        layers[#layers + 1] = wane.nn.GELU()
+    end
+    local m, x = wane.nn.Sequential(layers), wane.randn(256, 64)
+    return function() return m(x):sum() end
+end
+
+-- Residual blocks, each of a width and with an activation of its own.
+local function uneven(blocks)
+    local random, list = chains.random(12345), {}
+    local acts = { 'gelu', 'relu', 'tanh', 'silu', 'sigmoid' }
+    for i = 1, blocks do
+        local width = 8 * random(4, 48)
+        list[i] = { norm = wane.nn.LayerNorm(64), a = wane.nn.Linear(64, width), b = wane.nn.Linear(width, 64),
+            act = acts[random(1, 5)], gate = random(0, 1) == 1 and acts[random(1, 5)] }
+    end
+    local x = wane.randn(64, 64)
+    return function()
+        local h = x
+        for _, b in ipairs(list) do
+            local t = b.a(b.norm(h))
+            t = t[b.act](t)
+            if b.gate then t = t * t[b.gate](t) end
+            h = h + b.b(t)
+        end
+        return h:sum()
+    end
+end
+
+device = wane.set_device 'meta'
+rows = {}
+for _, case in ipairs { { 'even MLP', even(100) }, { 'uneven residual', uneven(90) }, { 'even MLP', even(1000) },
+    { 'even MLP', even(5000) } } do
+    common.progress(case[1])
+    local plan
+    local planning = seconds(function() plan = wane.plan(case[2]) end, 1)
+    local frontier = seconds(function() wane.min_budget(case[2]) end, 1)
+    rows[#rows + 1] = { case[1], plan.nodes, ('%.3f'):format(planning), ('%.2f'):format(frontier),
+        ('%.0f'):format(high_water()) }
+end
+wane.set_device(device)
+common.progress()
+common.table({ 'planning at size', 'nodes', 'plan, s', 'frontier, s', 'most memory of the process, MB' }, rows)
+
 -- ---- chains: tables of stages ---------------------------------------------------------------------------------
 local cases = {
     { 'GPT-2 774M, 36 blocks and head, 8 options', chains.gpt(36, 1024, 1280, 20, 50257, 1) },
