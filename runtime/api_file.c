@@ -325,7 +325,7 @@ int32_t wn_lock_close(int32_t lock)
 
 double wn_json_cost(const char *text, int64_t n)
 {
-    return wn__json_cost(text, n);
+    return text == NULL || n < 0 ? 0 : wn__json_cost(text, n);
 }
 
 int32_t wn_file_close(int32_t file)

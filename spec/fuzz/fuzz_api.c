@@ -143,6 +143,7 @@ static void open_program(struct bytes *b)
     r.again = take(b) & 1;
     r.transient = take(b) > 200;
     if (take(b) > 240) r.scale = take_double(b);
+    if (take(b) > 220) r.clip = take_double(b);
     if (take(b) > 240) r.target = take_int(b);
     if (take(b) > 245) r.mode = take_int(b);
     r.policy = take(b) % 4;
@@ -165,14 +166,14 @@ static void give_recipe(struct bytes *b, int32_t p)
 
 static void decide(struct bytes *b)
 {
-    int32_t p = pick(b), i = take_int(b), word = take(b) < 200 ? take(b) % 10 : take_int(b);
+    int32_t progress[2], p = pick(b), i = take_int(b), word = take(b) < 200 ? take(b) % 10 : take_int(b);
     switch (take(b) % 8) {
     case 0: wn_decide(p, i, word); break;
     case 1: wn_allow(p, word); break;
     case 2: wn_refusal(p, i, word); break;
     case 3: wn_mark(p, i, take_int(b)); break;
     case 4: wn_mark_parent(p, i, word); break;
-    case 5: wn_frontier(p); break;
+    case 5: wn_frontier(p, 1, progress); break;
     case 6: wn_choose(p, i); break;
     default: give_recipe(b, p); break;
     }
@@ -254,7 +255,7 @@ static void set(struct bytes *b)
     struct wn_profile p = {0, take_double(b), 1e9, 1e9, 1e9, 0, {1e9, 1e9}, {1e9, 1e9}};
     int32_t i = take_int(b);
     switch (take(b) % 10) {
-    case 0: wn_scope_set(take(b) < 128 ? wn_scope(i, "m", "Module") : i); break;
+    case 0: wn_scope_set(take(b) < 128 ? wn_scope(i, "m", "Module", take(b) % 3) : i); break;
     case 1: wn_region_set(take(b) < 128 ? wn_region_new(i, "r") : i); break;
     case 2: wn_grad_set(i); break;
     case 3: wn_target_put("fuzzed", &p); break;

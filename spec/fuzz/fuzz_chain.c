@@ -25,8 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int32_t i = 0; i < OPTIONS; i++)
         option[i] = (struct wn_chain_option){amount(&b), amount(&b), 256 + amount(&b), amount(&b), amount(&b)};
     for (int32_t i = 0; i < STAGES; i++)
-        stage[i] = (struct wn_chain_stage){amount(&b), amount(&b), amount(&b), amount(&b), amount(&b),
-                                           take(&b) < 245 ? 2 * i : take_int(&b), 1 + take(&b) % 2};
+        stage[i] = (struct wn_chain_stage){amount(&b),      amount(&b), amount(&b),
+                                           amount(&b),      amount(&b), take(&b) < 245 ? 2 * i : take_int(&b),
+                                           1 + take(&b) % 2};
     struct wn_chain c = {amount(&b), amount(&b), stage, option, 1 + take(&b) % STAGES, OPTIONS};
     if (take(&b) > 250) c.n_stages = -1;
     int32_t n = 0, chain = wn_chain_open(&c);

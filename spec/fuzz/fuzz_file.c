@@ -39,7 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int32_t i = 0; i < 8; i++) t.dim[i] = take_wide(&b);
         wn_file_size(file);
         wn_file_read(file, at, room, n > (int64_t)sizeof room ? -n : n);
-        int32_t v = wn_file_data(file, at, &t, take(&b) < 240 ? 0 : take_int(&b), take_int(&b));
+        static const char *const words[] = {"F32", "F64", "F16",  "BF16",    "I64", "I32",
+                                            "I16", "U8",  "BOOL", "no such", NULL};
+        struct wn_file_piece piece = {.kind = words[take(&b) % 11], .name = "t", .at = at, .swap = take_int(&b)};
+        int32_t v = wn_file_data(file, &piece, &t, take(&b) < 240 ? 0 : take_int(&b));
         if (v < 0) continue;
         wn_release(value);
         value = v;
@@ -47,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (c < 0) continue;
         wn_release(cell);
         cell = c;
-        wn_file_load(file, 1, &cell, &at);
+        piece.cell = cell;
+        wn_file_load(file, 1, &piece);
     }
     int32_t out = wn_file_create(take(&b) < 240 ? other : "");
     wn_file_write(out, room, take(&b));
