@@ -74,8 +74,7 @@ end
 --- Makes a function whose value is what `forward` records and whose gradients are what `backward` records.
 -- The gradient that `backward` records can be differentiated again (wane.grad of wane.grad), unless it reads what
 -- forward made of its arguments and put into ctx.saved: that raises 'unsupported'; the arguments and the result may be
--- read. Neither function is differentiated otherwise: tensors that forward takes from around it, not as arguments, get no
--- gradient.
+-- read. Neither function is differentiated otherwise: tensors that forward takes from around it get no gradient.
 -- @param forward function(ctx, ...) that returns a tensor; it may put tensors into the list ctx.saved, and anything
 -- else into ctx
 -- @param backward function(ctx, dy, ...), with the same arguments, that returns the gradient of each, nil for none;
