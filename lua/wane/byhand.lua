@@ -13,7 +13,7 @@ local C, check = binding.C, binding.check
 
 local byhand = {}
 
-local WORK = 150000 -- proposals times nodes
+local WORK = 60000 -- proposals times nodes
 local FEWEST = 8    -- proposals; of graphs so large that less would be made none is
 local LISTS = 4     -- lists of modules whose members are units
 
@@ -82,11 +82,19 @@ local function propose_cut(self, groups, scope, name, cut, number)
 end
 
 local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
+local LONG = 24 -- units: longer lists get no more than 2 runs of a unit again, else a schedule grows with their square
+
+-- The fewest slots that binomial is proposed with.
+local function fewest_slots(count)
+    local slots = 0
+    while count > LONG and (slots + 2) * (slots + 1) / 2 < count do slots = slots + 1 end
+    return slots
+end
 
 local families = {
     { 'every', cuts.every, function(n) return 1, n end },
     { 'segments', cuts.segments, function(n) return 2, n end },
-    { 'binomial', cuts.binomial, function(n) return 0, n <= LONGEST and n - 1 or -1 end },
+    { 'binomial', cuts.binomial, function(n) return fewest_slots(n), n <= LONGEST and n - 1 or -1 end },
     { 'keep_last', cuts.keep_last, function(n) return 1, n - 1 end },
 }
 
