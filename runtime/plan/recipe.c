@@ -202,10 +202,9 @@ static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, i
 static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
 {
     if (lo >= hi) return;
-    /* The last run first: find where it starts by walking the runs. */
-    int32_t start = lo;
-    for (int32_t next = run_end(c, region, lo, hi); next < hi; next = run_end(c, region, start, hi)) start = next;
-    int32_t child = child_under(c, region, c->place[c->r->first[start]]);
+    /* The last run first. It is found from its end: walking all runs up to it took the square of their number. */
+    int32_t start = hi - 1, child = child_under(c, region, c->place[c->r->first[start]]);
+    while (child != 0 && start > lo && child_under(c, region, c->place[c->r->first[start - 1]]) == child) start--;
     if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
     else opened(c, child, start, hi, root);
     backward(c, region, lo, start, root);
