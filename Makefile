@@ -42,7 +42,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 jobs = $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 inner = +$(Q)$(MAKE) --no-print-directory $(jobs)
 
-.PHONY: all found library deps demo repl test check lint format asan fuzz fuzzers bench doc mutants install uninstall clean help
+.PHONY: all found library deps demo repl test check lint format asan fuzz bench doc mutants install uninstall clean help
 .DELETE_ON_ERROR:
 
 all: found
@@ -142,6 +142,7 @@ fuzz:
 	$(inner) MODE=fuzz CC='$(FUZZ_CC)' fuzzers
 	@sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
 
+.PHONY: fuzzers
 fuzzers: $(FUZZERS)
 build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c spec/fuzz/bytes.h $(OBJECTS)
 	$(call say,LINK,$@)

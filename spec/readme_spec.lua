@@ -82,8 +82,8 @@ describe('README.md', function()
         end
     end
 
-    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, a resumed run, PyTorch and a sweep',
-        function() assert.equal(18, count) end)
+    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, values that are not finite, a resumed '
+        .. 'run, PyTorch and a sweep', function() assert.equal(19, count) end)
 
     local examples = 0
     for _, block in ipairs(blocks) do
@@ -176,7 +176,7 @@ describe('the policy table of README.md', function()
             if name then listed[name] = true end
         end
         local helpers = { is = true, of = true, check_word = true, key = true, decide = true, within_budget = true,
-            word = true }
+            word = true, anew = true }
         for name, value in pairs(wane.policy) do
             if type(value) == 'function' and not helpers[name] then
                 assert.is_true(listed[name], name)

@@ -121,7 +121,9 @@ local chosen = product_of(1, 0, true)
 op('where', { like = true, reversed = true, saves = { { 1 } }, back = function(c, n, k)
     return k > 1 and chosen(c, n, k) or nil
 end })
-op('eq ne lt gt le ge', { like = true })
+op('eq ne lt gt le ge isnan', { like = true })
+-- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product is there
+op('isfinite', { like = true, scratch = function(n) return 2 * n.numel + n.inputs[1].bytes end })
 op('argmax', {})
 op('full arange eye uniform normal randint', {})
 
