@@ -417,7 +417,8 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
         end)
 
         it('not with a file that is something else', function()
-            local out = write(folder .. '/else.jsonl', '{"point":{},"status":"failed","code":"x","error":"y"}\nfor a while\n')
+            local row = '{"point":{},"status":"failed","code":"x","error":"y"}'
+            local out = write(folder .. '/else.jsonl', row .. '\nfor a while\n')
             local s = sweep { grid = { depth = { 1 } }, out = out, resume = true }
             assert.matches('line 2 of [^\n]* is no row of a sweep', (refusal(s.run, s)))
         end)

@@ -115,7 +115,7 @@ function ways.place(random, _, few)
     end)
 end
 
--- The plans of the frontier under the words: each keeps them, and one byte less than the least is refused with the least.
+-- Checks the plans of the frontier under the words: each keeps them, and one byte less than the least is refused.
 local function check_frontier(record, p, what)
     local by_hand = wane.plan(record, { policy = p, target = target })
     local all, n = wane.frontier(record, { policy = p, target = target, points = 2 }).all, 0

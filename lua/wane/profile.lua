@@ -170,7 +170,10 @@ function profile.judge(signs)
 end
 
 --- Profiles until one is undisturbed, a few times at most.
--- @param fn, mode, steps, policy as for profile.run
+-- @param fn as for profile.run
+-- @param mode as for profile.run
+-- @param steps as for profile.run
+-- @param policy as for profile.run
 -- @param roofline function() -> seconds for the first plan, or nil
 -- @return { key = seconds }, signs (of profile.fit), why (of profile.judge)
 function profile.take(fn, mode, steps, policy, roofline)
