@@ -5,8 +5,8 @@
 -- recompute, backward, update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are
 -- the same. After an anomaly in the forward or the backward the state is what it was: opt:step(loss) makes all
 -- gradients once before it begins, and then again; gradients that a backward had begun to add to are dropped, and the
--- error says so. A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for NaN in the
--- backward alone.)
+-- error says so. A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for
+-- NaN in the backward alone.)
 -- @module wane.anomaly
 
 local binding = require 'wane.ffi'
