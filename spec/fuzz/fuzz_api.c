@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST = 48, ARRAY = 12 };
 static int32_t handle[MOST], n_handles;
-static uint8_t room[1 << 16];
+static uint8_t room[1 << 18];
 
 static int32_t keep(int32_t id)
 {
@@ -59,10 +59,10 @@ static void make_data(struct bytes *b)
 {
     struct wn_type t;
     type_of(b, &t);
-    int64_t all = 1;
-    for (int32_t i = 0; i < t.ndim && i < 8; i++)
-        if (all < 4096) all *= t.dim[i] < 0 ? 0 : t.dim[i] > 4096 ? 4096 : t.dim[i];
-    keep(wn_data(&t, take(b) < 200 ? 0 : take_int(b), all * 8 <= (int64_t)sizeof room ? room : NULL));
+    int64_t all = 1, most = t.layout == 0 ? (int64_t)sizeof room / 8 : 128; /* panels are padded */
+    for (int32_t i = 0; i < t.ndim && i < 8 && all <= most; i++)
+        all = t.dim[i] < 0 || t.dim[i] > most ? most + 1 : all * t.dim[i];
+    keep(wn_data(&t, take(b) < 200 ? 0 : take_int(b), all <= most ? room : NULL));
 }
 
 static void make_const(struct bytes *b)

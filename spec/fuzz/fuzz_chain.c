@@ -13,6 +13,12 @@ static int64_t amount(struct bytes *b)
     return take(b) < 245 ? take(b) : take_wide(b);
 }
 
+/* Enough to hold the output of its stage, mostly. */
+static int64_t saved(struct bytes *b)
+{
+    return take(b) < 245 ? 256 + take(b) : take_wide(b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct wn_chain_op op[OPS];
@@ -23,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int64_t least = 0, slack;
     wn_start();
     for (int32_t i = 0; i < OPTIONS; i++)
-        option[i] = (struct wn_chain_option){amount(&b), amount(&b), 256 + amount(&b), amount(&b), amount(&b)};
+        option[i] = (struct wn_chain_option){amount(&b), amount(&b), saved(&b), amount(&b), amount(&b)};
     for (int32_t i = 0; i < STAGES; i++)
         stage[i] = (struct wn_chain_stage){amount(&b),      amount(&b), amount(&b),
                                            amount(&b),      amount(&b), take(&b) < 245 ? 2 * i : take_int(&b),
@@ -34,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (chain >= 0) {
         wn_chain_least(chain, &least);
         wn_chain_frontier(chain, 8, points, &slack);
-        int64_t budget = least + amount(&b);
+        int64_t more = amount(&b), budget = more > 0 && more < INT64_MAX - least ? least + more : least;
         n = wn_chain_schedule(chain, budget, OPS, op);
         if (n > 0 && n <= OPS && (wn_chain_replay(&c, n, op, &cost) != 0 || cost.bytes > budget)) abort();
         wn_release(chain);
