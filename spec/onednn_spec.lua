@@ -103,7 +103,7 @@ describe('oneDNN of this machine', function()
 
     it('gives the same bits in the next process, whatever the number of threads', function()
         assert.equal(text, select(2, run 'WANE_ONEDNN=on'))
-        for _, n in ipairs(helper.is_long and { 1, 3 } or { 1 }) do
+        for _, n in ipairs(helper.is_long and { 1, 3 } or {}) do
             local threads = ('WANE_THREADS=%d WANE_ONEDNN=on'):format(n)
             local _, once = run(threads)
             assert.equal(once, select(2, run('OMP_NUM_THREADS=5 ' .. threads)))
