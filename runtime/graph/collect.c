@@ -138,6 +138,7 @@ int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_hel
             WN_TRY(walk_push(w, node->in[i]));
         }
     }
+    if (w->count == first) return WN_OK;
     walk_sort(w->nodes + first, w->count - first);
-    return w->count == first ? WN_OK : walk_settle(w, first, roots, n, through_held);
+    return walk_settle(w, first, roots, n, through_held);
 }

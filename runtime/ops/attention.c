@@ -30,8 +30,8 @@ static int32_t check_attrs(const struct wn_desc *d)
 static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
 {
     const struct wn_type *qkv = &d->in[i];
-    int64_t all = d->attrs.i[0] + 2 * d->attrs.i[1];
     WN_TRY(check_attrs(d));
+    int64_t all = d->attrs.i[0] + 2 * d->attrs.i[1];
     if (qkv->ndim != 3 || qkv->dim[2] < 1 || qkv->dim[2] % all != 0)
         return wn__fail(WN_SHAPE,
                         "%s: qkv is %s, expected (batch, time, width), the width a multiple of %" PRId64 ": %" PRId64

@@ -77,11 +77,16 @@ int32_t wn__check_out(const struct wn_desc *d)
     return wn__type_check(&d->out, wn__op_name(d->op));
 }
 
+int64_t wn__from_one(int64_t i)
+{
+    return i < INT64_MAX ? i + 1 : i;
+}
+
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim)
 {
     if (dim >= 0 && dim < ndim) return WN_OK;
     /* Lua added ndim to a negative dim before it came here: say the number the user wrote. */
-    int64_t said = dim < 0 ? dim - ndim : dim + 1;
+    int64_t said = dim >= 0 ? wn__from_one(dim) : dim < INT64_MIN + ndim ? dim : dim - ndim;
     if (ndim == 0)
         return wn__fail(WN_SHAPE, "%s: dim %" PRId64 " given, but the input has no dims; reshape it to 1 dim first",
                         wn__op_name(d->op), said);

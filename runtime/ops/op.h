@@ -180,6 +180,8 @@ int32_t wn__same_dtype(const struct wn_desc *d);
 int32_t wn__need_float(const struct wn_desc *d);
 int32_t wn__like_first(struct wn_desc *d); /* out = in[0], floats only */
 /* A dim attribute that rules get 0-based: fails with the user's 1-based wording when out of range. */
+/* Counted from 1 as the user does, for messages: i + 1, or i where that overflows. */
+int64_t wn__from_one(int64_t i);
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim);
 void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost); /* 1 FLOP an output, all bytes once */
 #endif

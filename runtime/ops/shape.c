@@ -77,7 +77,7 @@ static int32_t shape_narrow(struct wn_desc *d)
         return wn__fail(WN_SHAPE,
                         "narrow: %" PRId64 " elements from %" PRId64 " of dim %d given, %s has %" PRId64
                         " there; start at 1 and stay inside",
-                        length, start + 1, (int)dim + 1, wn__shape_text(x), x->dim[dim]);
+                        length, wn__from_one(start), (int)dim + 1, wn__shape_text(x), x->dim[dim]);
     d->out = *x;
     d->out.dim[dim] = length;
     return WN_OK;
@@ -107,7 +107,7 @@ static int32_t shape_narrow_grad(struct wn_desc *d)
     WN_TRY(wn__check_dim(d, dim, dy->ndim));
     if (start < 0 || start > full || dy->dim[dim] > full - start)
         return wn__fail(WN_SHAPE, "narrow_grad: %s from %" PRId64 " of dim %d does not fit a length of %" PRId64,
-                        wn__shape_text(dy), start + 1, (int)dim + 1, full);
+                        wn__shape_text(dy), wn__from_one(start), (int)dim + 1, full);
     d->out = *dy;
     d->out.dim[dim] = full;
     return wn__check_out(d);

@@ -64,8 +64,11 @@ int32_t wn__chain_check(const struct wn_chain *c)
 
 int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *out, void **memory)
 {
+    /* Each block gets options of its own, as stages may share theirs: what a backward takes depends on the stage. */
+    int32_t all = 0, next = 0;
+    for (int32_t i = 0; i < c->n_stages; i++) all += c->stage[i].n_options;
     size_t blocks = (size_t)c->n_stages * sizeof *out->block;
-    char *bytes = wn__alloc((int64_t)(blocks + (size_t)c->n_options * sizeof *out->option));
+    char *bytes = wn__alloc((int64_t)(blocks + (size_t)all * sizeof *out->option));
     if (bytes == NULL) return WN_OOM;
     struct wn__chain_block *block = (struct wn__chain_block *)bytes;
     struct wn__chain_option *option = (struct wn__chain_option *)(bytes + blocks);
@@ -77,17 +80,17 @@ int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *o
                                             .bytes = s->out_bytes,
                                             .grad = s->grad_bytes,
                                             .born = s->wgrad_bytes,
-                                            .first = s->first,
+                                            .first = next,
                                             .n_options = s->n_options};
         for (int32_t q = s->first; q < s->first + s->n_options; q++) {
             const struct wn_chain_option *o = &c->option[q];
-            option[q] =
+            option[next++] =
                 (struct wn__chain_option){o->fwd_time, o->bwd_time, o->saved_bytes, o->saved_bytes + o->fwd_tmp_bytes,
                                           o->saved_bytes + s->grad_bytes + grad_before + o->bwd_tmp_bytes};
         }
         grad_before = s->grad_bytes;
     }
-    *out = (struct wn__chain_blocks){c->n_stages, c->n_options, block, option, c->input_bytes};
+    *out = (struct wn__chain_blocks){c->n_stages, all, block, option, c->input_bytes};
     *memory = bytes;
     return WN_OK;
 }

@@ -21,21 +21,27 @@ struct bases { /* where each space starts, this time */
     struct wn__transfer transfer;
 };
 
+/* NULL has no bytes beside it: that of nothing, and of the meta device, stays NULL. */
+static char *at(void *base, int64_t offset)
+{
+    return base == NULL ? NULL : (char *)base + offset;
+}
+
 static char *store_address(const struct bases *b, const struct wn__store *t)
 {
     switch (t->space) {
-    case WN_SPACE_SLAB: return (char *)b->p->slab[t->slot]->data + t->offset;
+    case WN_SPACE_SLAB: return at(b->p->slab[t->slot]->data, t->offset);
     case WN_SPACE_CELL: return wn__cell_data(b->p->cell[t->slot]);
     case WN_SPACE_GIVEN: return b->p->given[t->slot]->held->data;
     case WN_SPACE_RESULT: return b->result[t->slot]->data;
-    default: return b->arena + t->offset;
+    default: return at(b->arena, t->offset);
     }
 }
 
 static char *copy_address(const struct bases *b, int32_t copy)
 {
     const struct wn__copy *c = &b->p->schedule->copy[copy];
-    return store_address(b, &b->p->schedule->store[c->store]) + c->at;
+    return at(store_address(b, &b->p->schedule->store[c->store]), c->at);
 }
 
 /* ---- before: what the run needs ------------------------------------------------------------------------- */

@@ -1,0 +1,281 @@
+-- Walks every function of the C API with arguments that make no sense. Each call comes back, with a status and words
+-- where its result can tell of a failure, and a training step afterwards gives the same bits as before.
+-- The functions are those that the library's own header declares: one that the walk cannot call fails by its name.
+-- `make fuzz` goes further, with random programs under the sanitizers.
+require 'spec.helper'
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+
+local C = binding.C
+local BAD = { -1, -2147483648, 2147483647, 1000 }
+local WIDE = { -1LL, -0x7fffffffffffffffLL - 1, 0x7fffffffffffffffLL, 0x100000000LL }
+
+-- Not called with numbers at random: it would wait, signal, end or follow processes, change every later run, or read as
+-- many bytes as it is told to. Those with a failure of their own are called below by name.
+local APART = {
+    wn_interrupt = 'the next run would stop', wn_signal_on = 'handles SIGINT', wn_counter_set = 'changes later numbers',
+    wn_seed = 'changes later numbers', wn_grad_set = 'changes later recording', wn_timing = 'changes later runs',
+    wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail', wn_warning = 'takes a warning',
+    wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
+    wn_anomaly = 'changes later runs',
+}
+
+-- Functions that return neither a status nor a handle: a word, a count, or what was set before.
+local ANSWERS = {
+    wn_start = true, wn_threads = true, wn_interrupted = true, wn_process = true, wn_op_count = true, wn_op_id = true,
+    wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
+    wn_file_close = true, wn_lock_close = true, wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
+    wn_device_set = true, wn_action_lossy = true, wn_same_encoding = true, wn_leaf_find = true, wn_trace = true,
+    wn_node_input = true, wn_hyper = true, wn_free = true,
+}
+
+-- ---- the header ----------------------------------------------------------------------------------------------------
+local function declared()
+    local text = binding.string(C.wn_cdef()):gsub('struct%s+wn_[%w_]+%s*(%b{})%s*;', ''):gsub('enum%s*(%b{})%s*;', '')
+    local list = {}
+    for statement in text:gmatch '([^;]+);' do
+        local result, name, inside = statement:match '^%s*(.-)%s*(wn_[%w_]+)%s*(%b())%s*$'
+        assert(name, 'not understood: ' .. statement)
+        list[#list + 1] = { name = name, result = result, inside = inside:sub(2, -2) }
+    end
+    return list
+end
+
+-- What stands for an argument in turn k: a number that makes no sense, or no address.
+local function argument(of, k)
+    if of:find '%*' then return nil end
+    if of:find '^double' then return k % 2 == 0 and 0 / 0 or -1 / 0 end
+    if of:find '^u?int64_t' then return WIDE[(k - 1) % #WIDE + 1] end
+    if of:find '^int32_t' then return BAD[(k - 1) % #BAD + 1] end
+    error('an argument of a kind that the walk does not know: ' .. of)
+end
+
+local function call(f, k)
+    local args, n = {}, 0
+    if f.inside ~= 'void' then
+        for of in (f.inside .. ','):gmatch '%s*(.-)%s*,' do
+            n = n + 1
+            args[n] = argument(of, k + n - 1)
+        end
+    end
+    return C[f.name](unpack(args, 1, n))
+end
+
+-- ---- a step --------------------------------------------------------------------------------------------------------
+local function train()
+    wane.manual_seed(7)
+    local model = wane.nn.Linear(4, 3)
+    local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+    local loss = (model(wane.ones(2, 4)):tanh()):sum()
+    opt:step(loss)
+    local seen = { ('%.17g'):format(loss:item()) }
+    local function add(v)
+        if type(v) == 'number' then seen[#seen + 1] = ('%.17g'):format(v) end
+        for _, inner in ipairs(type(v) == 'table' and v or {}) do add(inner) end
+    end
+    for _, p in ipairs(model:parameters()) do add(p:totable()) end
+    return seen
+end
+
+local function refused(code, what)
+    code = tonumber(code)
+    assert.is_true(code ~= 0, what .. ' was taken')
+    local word = binding.string(C.wn_status_word(math.abs(code)))
+    assert.is_truthy(#word > 0 and #binding.string(C.wn_message()) > 0, what .. ' says nothing')
+end
+
+local function f32(...)
+    local t = binding.new 'struct wn_type'
+    t.ndim = select('#', ...)
+    for i = 1, t.ndim do t.dim[i - 1] = select(i, ...) end
+    return t
+end
+
+local function record(name, inputs, attrs)
+    return C.wn_record(C.wn_op_id(name), #inputs, binding.new('int32_t[?]', #inputs, inputs), attrs, 0)
+end
+
+describe('the C API', function()
+    local before
+
+    setup(function() before = train() end)
+    after_each(function() assert.are.same(before, train()) end)
+
+    it('is declared in words that the walk reads', function()
+        local list = declared()
+        assert.is_true(#list > 100)
+        for _, f in ipairs(list) do
+            local is_known = f.result == 'void' or f.result == 'double' or f.result:find 'char' or f.result:find '64_t'
+                or f.result == 'int32_t'
+            assert.is_truthy(is_known, f.name .. ' returns ' .. f.result)
+        end
+        for name in pairs(APART) do assert.is_truthy(C[name], name) end
+        for name in pairs(ANSWERS) do assert.is_truthy(C[name], name) end
+    end)
+
+    it('refuses ids, counts and sizes that are none and NULL pointers, in every function', function()
+        local taken = {}
+        for _, f in ipairs(declared()) do
+            if not APART[f.name] then
+                for k = 1, 4 do
+                    local result = call(f, k)
+                    if f.result == 'int32_t' and not ANSWERS[f.name] then
+                        if result == 0 then taken[#taken + 1] = f.name .. ' ' .. k else refused(result, f.name) end
+                    end
+                end
+            end
+        end
+        assert.are.same({}, taken)
+    end)
+end)
+
+describe('a door of the C API', function()
+    local before, held
+
+    setup(function()
+        before = train()
+        held = C.wn_data(f32(2), 0, binding.new('float[2]', 1, 2))
+    end)
+    teardown(function() C.wn_release(held) end)
+    after_each(function() assert.are.same(before, train()) end)
+
+    it('refuses a vector of host numbers and no kind of state as a cell', function()
+        local vector = C.wn_const(binding.new('double[2]', 1, 2), 2, 0)
+        refused(C.wn_cell(0, vector, 'w'), 'a CONST vector')
+        for _, kind in ipairs { 1, 5, 8, 9, 1000, -1 } do refused(C.wn_cell(kind, held, 'w'), 'kind ' .. kind) end
+        C.wn_release(vector)
+    end)
+
+    it('refuses effects and leaves that are recorded as values', function()
+        local cell = C.wn_cell(0, held, 'w')
+        for _, op in ipairs { 'sgd', 'momentum', 'adam', 'assign', 'data', 'const', 'cell' } do
+            for n = 0, 4 do
+                local inputs = {}
+                for i = 1, n do inputs[i] = i == 1 and cell or held end
+                if C.wn_op_id(op) >= 0 then refused(record(op, inputs), op .. ' of ' .. n) end
+            end
+        end
+        C.wn_release(cell)
+    end)
+
+    it('refuses attributes outside their ranges, with every op', function()
+        for op = 0, C.wn_op_count() - 1 do
+            local info = binding.new 'struct wn_op_info'
+            C.wn_op_get(op, info)
+            local inputs = binding.new('int32_t[16]', held)
+            for _, field in ipairs { 'n', 'dtype', 'layout' } do
+                for _, value in ipairs { -1, 9, 1000, 32767 } do
+                    local attrs = binding.new 'struct wn_attrs'
+                    attrs[field] = value
+                    refused(C.wn_record(op, info.least, inputs, attrs, 0), ('op %d, %s %d'):format(op, field, value))
+                end
+            end
+        end
+    end)
+
+    it('answers for the widest places and dims that an op may be given', function()
+        for op = 0, C.wn_op_count() - 1 do
+            local info = binding.new 'struct wn_op_info'
+            C.wn_op_get(op, info)
+            local inputs, said = binding.new('int32_t[16]', held), binding.new 'struct wn_attrs'
+            for _, value in ipairs(WIDE) do
+                said.n = 1
+                for i = 0, 7 do said.i[i] = value end
+                local id = C.wn_record(op, info.least, inputs, said, 0)
+                if id >= 0 then C.wn_release(id) else refused(id, 'op ' .. op) end
+            end
+        end
+        local attrs = binding.new 'struct wn_attrs'
+        attrs.n, attrs.i[0] = 1, 0x7fffffffffffffffLL
+        refused(record('softmax', { held }, attrs), 'a dim beyond all')
+        assert.is_nil(binding.string(C.wn_message()):find 'dim %-')
+        attrs.n, attrs.i[0], attrs.i[1] = 3, 0, 0x7fffffffffffffffLL
+        refused(record('narrow', { held }, attrs), 'a start beyond all')
+        assert.is_nil(binding.string(C.wn_message()):find 'from %-')
+    end)
+
+    it('refuses types of no dtype, of too many dims and of dims below 0', function()
+        for field, values in pairs { dtype = { -1, 99, 2147483647 }, ndim = { -1, 9, 32767 }, layout = { -1, 99 } } do
+            for _, value in ipairs(values) do
+                local t = f32(2)
+                t[field] = value
+                refused(C.wn_data(t, 0, nil), field .. ' ' .. value)
+            end
+        end
+        refused(C.wn_data(f32(-1), 0, nil), 'a dim below 0')
+        refused(C.wn_data(f32(0x7fffffffffffffffLL), 0, nil), 'a dim beyond all memory')
+        for _, dtype in ipairs { -1, 99 } do refused(C.wn_const(binding.new('double[1]'), 0, dtype), 'dtype ' .. dtype) end
+        refused(C.wn_const(binding.new('double[9]'), 9, 0), 'nine numbers')
+    end)
+
+    it('refuses an update that is none and requests whose counts disagree', function()
+        local cell, hyper = C.wn_cell(0, held, 'w'), C.wn_hyper()
+        local loss = record('sum', { cell })
+        local roots, update = binding.new('int32_t[1]', loss), binding.new 'struct wn_update[1]'
+        local function request(fields)
+            local r = binding.new 'struct wn_request'
+            r.scale, r.n_roots, r.roots = 1, 1, roots
+            for k, v in pairs(fields) do r[k] = v end
+            return C.wn_open(r)
+        end
+        for _, op in ipairs { C.wn_op_id 'add', -1, 1000, 2147483647 } do
+            update[0].op, update[0].cell[0], update[0].cell[1], update[0].cell[2] = op, cell, -1, -1
+            update[0].hyper = hyper
+            refused(request { mode = 2, n_updates = 1, updates = update }, 'update ' .. op)
+        end
+        for what, fields in pairs {
+            mode = { mode = 5 }, roots = { n_roots = -1 }, none = { n_roots = 0 }, updates = { n_updates = 1 },
+            cells = { n_cells = 1 }, scale = { scale = 0 / 0 }, clip = { clip = 1 }, assign = { mode = 4 },
+        } do
+            refused(request(fields), what)
+        end
+        for _, id in ipairs { cell, hyper, loss } do C.wn_release(id) end
+    end)
+
+    it('refuses a vector of host numbers in the place of a held value', function()
+        local vector = C.wn_const(binding.new('double[2]', 1, 2), 2, 0)
+        local sum = record('sum', { held })
+        local r = binding.new 'struct wn_request'
+        r.scale, r.n_roots, r.roots = 1, 1, binding.new('int32_t[1]', sum)
+        local program = C.wn_open(r)
+        assert.is_true(program >= 0)
+        assert.are.equal(0, C.wn_plan(program))
+        assert.are.equal(0, C.wn_run(program), binding.string(C.wn_message()))
+        local leaf = C.wn_leaf_find(program, held)
+        assert.is_true(leaf >= 0)
+        refused(C.wn_rebind(program, leaf, vector), 'a CONST vector')
+        assert.are.equal(0, C.wn_rerun(program))
+        for _, id in ipairs { vector, sum, program } do C.wn_release(id) end
+    end)
+
+    it('refuses to wait for no number of seconds', function()
+        local ended = binding.new 'struct wn_ended'
+        refused(C.wn_wait(C.wn_process(), 0 / 0, ended), 'NaN seconds')
+        refused(C.wn_wait(-1, 0, ended), 'every process')
+    end)
+
+    it('keeps a schedule within its budget where stages share options', function()
+        -- The second option stands in the table once and is of both stages, whose gradients are of unlike sizes.
+        local stage, option = binding.new 'struct wn_chain_stage[3]', binding.new 'struct wn_chain_option[2]'
+        for i, grad in ipairs { 500, 100, 1 } do
+            stage[i - 1].fwd_time, stage[i - 1].out_bytes, stage[i - 1].grad_bytes = 5, 20, grad
+            stage[i - 1].first, stage[i - 1].n_options = 0, 2
+        end
+        for i = 0, 1 do
+            option[i].fwd_time, option[i].bwd_time, option[i].saved_bytes = 5, 5 + 5 * i, 60 - 30 * i
+        end
+        local c = binding.new 'struct wn_chain'
+        c.input_bytes, c.input_grad_bytes, c.stage, c.option, c.n_stages, c.n_options = 10, 10, stage, option, 3, 2
+        local chain, least = C.wn_chain_open(c), binding.new 'int64_t[1]'
+        assert.is_true(chain >= 0)
+        assert.are.equal(0, C.wn_chain_least(chain, least))
+        local op, cost = binding.new 'struct wn_chain_op[64]', binding.new 'struct wn_chain_cost'
+        for more = 0, 200, 10 do
+            local n = C.wn_chain_schedule(chain, least[0] + more, 64, op)
+            assert.is_true(n > 0)
+            assert.are.equal(0, C.wn_chain_replay(c, n, op, cost))
+            assert.is_true(cost.bytes <= least[0] + more)
+        end
+        C.wn_release(chain)
+    end)
+end)
