@@ -113,8 +113,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
     return WN_OK;
 }
 
-/* Places every plan of the list as it will be run, which takes a tenth of the time of placing every proposal so. Some
- * then reserve less, and beat others. */
+/* Places every plan of the list as it will be run. Some then reserve less, and beat others. */
 static int32_t place_fully(struct wn__building *b)
 {
     struct wn__frontier_point *rough = b->point;

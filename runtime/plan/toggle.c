@@ -14,6 +14,7 @@
 
 #define ROUNDS 4
 #define WORK 200000 /* edits times nodes */
+#define SMALL 500   /* nodes; of a graph k times as large the share of edits, WORK, is k times smaller */
 #define MOST 600    /* edits */
 #define PLANS 24    /* of the list, edited in a round */
 #define FEWEST 6    /* edits of a plan by forecasts; where there are too many plans some are left out */
@@ -308,12 +309,18 @@ static int32_t run_rounds(struct toggling *t, struct flat_plan *plan)
     return WN_OK;
 }
 
+/* WORK / n, and above SMALL nodes WORK / n * SMALL / n. */
+static int64_t edits_of(int64_t n)
+{
+    int64_t edits = n > SMALL ? WORK * SMALL / n / n : WORK / n;
+    return edits > MOST ? MOST : edits;
+}
+
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
 {
-    struct toggling t = {.b = b, .ns = ns, .left = WORK / (b->f->n + 1)};
+    struct toggling t = {.b = b, .ns = ns, .left = edits_of(b->f->n + 1)};
     struct flat_plan plan[PLANS];
     int64_t n = b->f->n + 1;
-    if (t.left > MOST) t.left = MOST;
     t.kept = wn__pool_get(&t.pool, n);
     t.use = wn__pool_get(&t.pool, n);
     t.stack = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.stack);
