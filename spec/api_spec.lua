@@ -278,4 +278,36 @@ describe('a door of the C API', function()
         end
         C.wn_release(chain)
     end)
+
+    it('splits a chain at once, however many slots there are', function()
+        local started = C.wn_now()
+        assert.are.equal(1, C.wn_chain_split(1000, 2147483647))
+        assert.are.equal(1, C.wn_chain_split(1000, 1000))
+        assert.is_true(C.wn_now() - started < 0.5)
+    end)
+
+    it('gives back what a value held when a second program computes it again', function()
+        local memory = binding.new 'struct wn_memory'
+        local function live()
+            C.wn_free(-1) -- lets go of what was released
+            C.wn_memory_get(0, memory)
+            return tonumber(memory.kinds[5])
+        end
+        local start = live()
+        local double = record('add', { held, held })
+        local r, programs = binding.new 'struct wn_request', {}
+        r.scale, r.n_roots, r.roots = 1, 2, binding.new('int32_t[2]', double, double)
+        for i = 1, 2 do programs[i] = C.wn_open(r) end
+        for i = 1, 2 do
+            assert.is_true(programs[i] >= 0)
+            assert.are.equal(0, C.wn_plan(programs[i]))
+            C.wn_run(programs[i])
+        end
+        local got = binding.new 'float[2]'
+        assert.are.equal(0, C.wn_read(double, got, 8))
+        assert.are.equal(4, got[1])
+        for i = 1, 2 do C.wn_release(programs[i]) end
+        C.wn_release(double)
+        assert.are.equal(start, live())
+    end)
 end)

@@ -29,6 +29,7 @@ static int64_t reach(int64_t s, int64_t r)
 int32_t wn__chain_split(int32_t l, int32_t slots)
 {
     int64_t r = 1;
+    if (slots > l) slots = l; /* more of them change nothing */
     while (reach(slots, r) < l) r++;
     int64_t right_most = reach(slots - 1, r), left_least = reach(slots, r - 2 >= 0 ? r - 2 : 0);
     int64_t left = l - right_most > left_least ? l - right_most : left_least;

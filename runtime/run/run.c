@@ -327,6 +327,7 @@ static void keep_results(struct wn_program *p, struct bases *b)
             b->result[r] = NULL;
             continue;
         }
+        wn__buffer_unref(n->held); /* of a program that was opened earlier and ran in between */
         n->held = b->result[r];
         b->result[r] = NULL;
         n->is_held = 1;
