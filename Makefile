@@ -18,7 +18,8 @@ LIBRARY_release := build/libwane.so
 LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
 
 OPT_release := -O2
-OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+# Measured: spec/gpt_spec.lua takes 186 s of processor time at -O1 and 27 s at -O2.
+OPT_asan := -O2 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
             -fno-sanitize-recover=undefined
 # Leaves the kernels bare under the fuzzer: the calls are what is random, `make asan` watches the kernels, and clang takes
