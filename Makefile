@@ -60,7 +60,7 @@ help:
 	@echo 'make demo       builds, then trains the heavy-layer network under four policies'
 	@echo 'make repl       a prompt'
 	@echo 'make test       the specs; the last line counts them'
-	@echo 'make check      lint, the specs in four ways (JIT, no JIT, tiny collector steps, sanitizers), the doc build'
+	@echo 'make check      lint, the specs in four ways (JIT, no JIT, tiny collector steps, sanitizers), the doc build, a short fuzz'
 	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'
 	@echo 'make fuzz       random calls and files under the sanitizers, FUZZ_SECONDS=$(FUZZ_SECONDS) in all'
 	@echo 'make deps       installs what is missing for all of these'

@@ -163,7 +163,7 @@ static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe
 {
     *n = 0;
     WN_TRY(copy_room(b, r, out));
-    memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
+    if (r->n > 0) memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
     for (int32_t k = 0; k < r->n_keep; k++) {
         int32_t to = r->action[k] == 0 && wn__action_may_choose(b->f, r->keep[k], action);
         *n += to;

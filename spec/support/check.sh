@@ -1,7 +1,7 @@
 #!/bin/sh
 # All that is checked before a change lands, each stage whatever became of the ones before: lint, the reference
 # pages, then the specs without the JIT, under collector stress, under sanitizers, some of them for aarch64 under
-# qemu-user, and as users run them. Specs that have a long form (random networks, every index of a fault) run it once, in
+# qemu-user, and as users run them; and random calls and files for 24 s. Specs that have a long form (random networks, every index of a fault) run it once, in
 # the last stage.
 # The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
 cd "$(dirname "$0")/../.." || exit 1
@@ -23,6 +23,7 @@ stage nojit sh spec/support/suite.sh nojit
 stage stress sh spec/support/suite.sh stress
 stage asan $make --no-print-directory asan
 stage aarch64 sh spec/support/aarch64.sh
+stage fuzz sh spec/support/fuzz_short.sh
 start=$(date +%s)
 mkdir -p build/suite
 { WANE_SPEC_LONG=1 sh spec/support/suite.sh plain; echo $? >build/suite/plain.code; } | tee build/suite/plain.out

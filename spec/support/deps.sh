@@ -2,7 +2,7 @@
 # Sees to what a target needs: deps.sh demo|test|check|fuzz. What is there is not installed again, and when nothing
 # is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
 # Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN, and
-# the check without what builds and runs for aarch64.
+# the check without what builds and runs for aarch64, and without clang.
 level=${1:-check}
 missing=
 optional=
@@ -19,7 +19,7 @@ has_omp() { echo '#include <omp.h>' | gcc -fopenmp -E -xc - >/dev/null; }
 has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
 lua_has() { "$1" -e "require '$2'"; }
 
-has_fuzzer() { ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer*.a; }
+has_fuzzer() { ls /usr/lib/llvm-*/lib/clang/*/lib/linux/ /usr/lib/clang/*/lib/linux/ | grep -q libclang_rt.fuzzer; }
 has_clang_omp() { ls /usr/lib/llvm-*/lib/libomp.so; }
 
 need gcc has_omp
@@ -58,6 +58,9 @@ if [ "$level" = check ]; then
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
     may qemu-user command -v qemu-aarch64
+    may clang command -v clang
+    may libclang-rt-14-dev has_fuzzer
+    may libomp-14-dev has_clang_omp
 fi
 [ -n "$missing$optional" ] || exit 0
 
