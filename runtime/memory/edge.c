@@ -94,16 +94,22 @@ static int32_t move_all(struct stretch *s, int64_t at, int64_t n)
     return WN_OK;
 }
 
+/* NULL, of a device without bytes, stays NULL. */
+static char *beside(const void *base, int64_t at)
+{
+    return base == NULL ? NULL : (char *)(uintptr_t)base + at;
+}
+
 int32_t wn__edge_get(struct wn_device *d, const struct wn_type *t, const void *from, int64_t at, void *bytes, int64_t n)
 {
-    if (t->layout == WN_PLAIN || !d->real) return d->get(d, bytes, (const char *)from + at, n);
+    if (t->layout == WN_PLAIN || !d->real) return d->get(d, bytes, beside(from, at), n);
     struct stretch s = {.d = d, .t = t, .device = (char *)(uintptr_t)from, .host = bytes};
     return move_all(&s, at, n);
 }
 
 int32_t wn__edge_put(struct wn_device *d, const struct wn_type *t, void *to, int64_t at, const void *bytes, int64_t n)
 {
-    if (t->layout == WN_PLAIN || !d->real) return d->put(d, (char *)to + at, bytes, n);
+    if (t->layout == WN_PLAIN || !d->real) return d->put(d, beside(to, at), bytes, n);
     struct stretch s = {.d = d, .t = t, .device = to, .host = (char *)(uintptr_t)bytes, .is_put = 1};
     return move_all(&s, at, n);
 }

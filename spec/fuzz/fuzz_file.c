@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (take(&b) & 1) wn_file_commit(out);
     int32_t ids[] = {file, value, cell, out};
     wn_file_close(out);
-    wn_file_close(take_int(&b) - 2);
+    wn_file_close(take_int(&b));
     for (int32_t i = 0; i < 4; i++) wn_release(ids[i]);
     unlink(other);
     return 0;
