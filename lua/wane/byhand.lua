@@ -82,7 +82,7 @@ local function propose_cut(self, groups, scope, name, cut, number)
 end
 
 local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
-local LONG = 24 -- units: longer lists get no more than 2 runs of a unit again, else a schedule grows with their square
+local LONG = 64 -- units: longer lists get no more than 2 runs of a unit again, else a schedule grows with their square
 
 -- The fewest slots that binomial is proposed with.
 local function fewest_slots(count)
