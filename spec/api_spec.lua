@@ -15,7 +15,8 @@ local WIDE = { -1LL, -0x7fffffffffffffffLL - 1, 0x7fffffffffffffffLL, 0x10000000
 local APART = {
     wn_interrupt = 'the next run would stop', wn_signal_on = 'handles SIGINT', wn_counter_set = 'changes later numbers',
     wn_seed = 'changes later numbers', wn_grad_set = 'changes later recording', wn_timing = 'changes later runs',
-    wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail', wn_warning = 'takes a warning',
+    wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail',
+    wn_warning = 'takes a warning',
     wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
     wn_anomaly = 'changes later runs',
 }
@@ -204,7 +205,9 @@ describe('a door of the C API', function()
         end
         refused(C.wn_data(f32(-1), 0, nil), 'a dim below 0')
         refused(C.wn_data(f32(0x7fffffffffffffffLL), 0, nil), 'a dim beyond all memory')
-        for _, dtype in ipairs { -1, 99 } do refused(C.wn_const(binding.new('double[1]'), 0, dtype), 'dtype ' .. dtype) end
+        for _, dtype in ipairs { -1, 99 } do
+            refused(C.wn_const(binding.new('double[1]'), 0, dtype), 'dtype ' .. dtype)
+        end
         refused(C.wn_const(binding.new('double[9]'), 9, 0), 'nine numbers')
     end)
 

@@ -28,7 +28,7 @@ describe('a budget does no worse than any words', function()
     for _, kind in ipairs(graphs.kinds) do
         it('on small random graphs, ' .. kind, function()
             local compared, corners = 0, 0
-            -- Chain 25 of size 8 is missed: the search finds 280,576 bytes at least, keeping three values takes 264,192.
+            -- Chain 25 of size 8 is missed: the search finds 280,576 bytes at least, three kept values take 264,192.
             for seed = 1, LONG and (kind == 'chain' and 24 or 60) or 6 do
                 for _, size in ipairs { 5, 8, 12 } do
                     local gap, ours, least, n = compare(graphs.make(kind, seed, size))

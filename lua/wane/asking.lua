@@ -22,7 +22,7 @@ local function refuse()
         .. 'residual it is given, not record or read')
 end
 
--- What stands in the place of a metamethod. A coroutine that a policy yielded to is not asked anything.
+-- Replaces a metamethod while a policy is asked; a coroutine that the policy yielded to keeps the usual one.
 local function guard_of(name)
     return function(...)
         within.sync()

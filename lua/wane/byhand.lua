@@ -137,7 +137,7 @@ local function add_feature(features, kind, key, node)
     features[name].nodes[node.index] = true
 end
 
--- What residuals can be told apart by: op, name, type of a module they belong to. A list of { name, nodes (set) }.
+-- Lists the sets of residuals that a rule can name, by op, by name and by type of module: { name, nodes (set) }.
 local function features_of(forward)
     local features, residuals = {}, {}
     for _, node in ipairs(forward) do

@@ -189,7 +189,7 @@ end
 --- The most steps that one call measures or trains: at a microsecond each they would take a second.
 errors.MOST_STEPS = 1e6
 
---- Whether x can be called: a function, or what has __call in its metatable.
+--- Returns whether x can be called: a function, or what has __call in its metatable.
 function errors.is_callable(x)
     local mt = type(x) == 'table' and getmetatable(x)
     return type(x) == 'function' or type(mt) == 'table' and rawget(mt, '__call') ~= nil

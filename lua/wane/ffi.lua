@@ -295,7 +295,7 @@ function binding.round(wide, n)
     return halves
 end
 
---- Whether a cdata names memory: an array, a struct, or a pointer that is not null.
+--- Returns whether a cdata names memory: an array, a struct, or a pointer that is not null.
 function binding.is_memory(x)
     local text = tostring(x)
     if text:find '^ctype<' or x == nil then return false end

@@ -221,7 +221,7 @@ local function relative_name(owner, m)
     return name
 end
 
--- Whether another module of this type already took the path of scope `id` in the program being recorded.
+-- Returns whether another module of this type took the path of scope `id` in the program being recorded.
 local function taken(id, m)
     local other = infos[id] and infos[id].module
     return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch

@@ -41,7 +41,7 @@ local function moved(p, where)
     return p:to(where)
 end
 
--- Whether a value is a float of another dtype than the parameter.
+-- Returns whether a value is a float of another dtype than the parameter.
 local function casts(parameter, value)
     return tensor.is(value) and tensor.typed(value)._dtype ~= tensor.typed(parameter)._dtype
         and tensor.is_float[value._dtype] and tensor.is_float[parameter._dtype]

@@ -211,13 +211,13 @@ end
 
 local is_float = { f32 = true, f64 = true, bf16 = true }
 
--- Whether a file's entry becomes what the model wants when floats are cast.
+-- Returns whether a file's entry becomes what the model wants when floats are cast.
 local function casts(wanted, entry)
     return is_float[wanted.dtype] and is_float[entry.dtype or ''] and not entry.why
         and tensor.shape_text(wanted.dims) == tensor.shape_text(entry.dims)
 end
 
--- What may be behind names and dtypes that do not fit.
+-- Returns a hint at why names and dtypes do not fit.
 local function advice_of(wanted, given, by_name)
     for _, entry in ipairs(wanted) do
         local there = by_name[entry.name]
