@@ -187,6 +187,22 @@ describe('the verifier', function()
         assert.equal(0, C.wn_verify(p.handle))
     end)
 
+    it('bounds: a number that points outside its table, at every instruction', function()
+        local p, s = open('step', 'recompute_all')
+        local outside = { 1000000, 2147483647, -2147483648, 0x7fffffffffffff00LL, -0x7fffffffffffff00LL }
+        for step = 0, #s - 1 do
+            for _, value in ipairs(outside) do
+                for _, field in ipairs { 'inplace', 'input', 'offset', 'cell' } do
+                    if not (tonumber(value) > 2 ^ 32 or tonumber(value) < -2 ^ 32) or field == 'offset' then
+                        local code = C.wn_verify_edited(p.handle, step, field, value)
+                        assert.is_true(code ~= 0, ('%s of step %d: %s'):format(field, step, tostring(value)))
+                    end
+                end
+            end
+        end
+        assert.equal(0, C.wn_verify(p.handle))
+    end)
+
     it('refuses a request for a field it does not know, and says so', function()
         local p = open 'backward'
         assert.is_true(C.wn_tamper(p.handle, 0, 'colour', 1) ~= 0)

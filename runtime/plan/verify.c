@@ -2,7 +2,8 @@
  * nothing of how it was made. It runs after every lowering, in release builds too.
  *
  *  1 an input is the value the form names, whole, not overwritten and not freed      (read)
- *  2 live stores never overlap, lie inside their space and start on a granule         (overlap, bounds)
+ *  2 live stores never overlap, lie inside their space and start on a granule, and
+ *    every number of an instruction lies inside the table that it points into         (overlap, bounds)
  *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
  *  4 an effect is issued exactly once, into the cells it names, after every read of
  *    their old version                                                                (effect, stale)
@@ -111,7 +112,7 @@ static int32_t make_alive(struct machine *m, int32_t store)
     const struct wn__store *t = &m->s->store[store];
     if (m->alive[store]) return WN_OK;
     int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
-    if (t->offset < 0 || t->offset % granule != 0 || t->offset + wn__store_span(t) > space_size(m, t))
+    if (t->offset < 0 || t->offset % granule != 0 || t->offset > space_size(m, t) - wn__store_span(t))
         return illegal(m, "bounds", "a store lies outside its space", store);
     WN_TRY(check_extent(m, t));
     take(m, store);
@@ -259,7 +260,7 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
                               .slot = slab,
                               .offset = n->work_offset,
                               .bytes = n->work_bytes};
-        if (w.offset < 0 || w.offset + w.bytes > space_size(m, &w))
+        if (w.offset < 0 || w.offset > space_size(m, &w) - w.bytes)
             return illegal(m, "bounds", "a workspace lies outside its space", 0);
         if (n->out >= 0) WN_TRY(check_output(m, n));
         WN_TRY(check_extent(m, &w));
@@ -321,6 +322,29 @@ static int32_t check_end(struct machine *m)
     return WN_OK;
 }
 
+/* Checks what the rules index with before any of them does: copies, stores, inputs and slabs. */
+static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__schedule *s = m->s;
+    if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
+    int32_t n_in = n->what == WN_DO_RUN                               ? m->f->node[n->node].n_in
+                   : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
+                                                                      : 0;
+    int32_t most_out = n->what == WN_DO_FREE ? s->n_stores : s->n_copies;
+    if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
+        return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
+    if (n->inplace < -1 || n->inplace >= n_in)
+        return illegal(m, "inplace", "there is no such input, counted from 0", n->inplace);
+    int32_t least_out = n->what == WN_DO_RUN || n->what == WN_DO_WAIT ? -1 : 0;
+    if (n->out < least_out || n->out >= most_out) return illegal(m, "bounds", "there is no such output", n->out);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] < -1 || n->cell[k] >= s->n_stores)
+            return illegal(m, "effect", "there is no store of a cell", n->cell[k]);
+    if (n->work_bytes > 0 && n->work_slab >= m->f->n_slabs)
+        return illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
+    return WN_OK;
+}
+
 static int32_t check_all(struct machine *m)
 {
     for (int32_t t = 0; t < m->s->n_stores; t++) {
@@ -330,7 +354,7 @@ static int32_t check_all(struct machine *m)
     }
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];
-        if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
+        WN_TRY(check_numbers(m, n));
         int32_t code = wn__instr_has_kernel(n) ? step_run(m, n)
                        : wn__instr_way(n) >= 0 ? step_move(m, n)
                        : n->what == WN_DO_WAIT ? step_wait(m, n)
