@@ -8,6 +8,7 @@
 #include "gemm.h"
 #include "onednn.h"
 #include "parallel.h"
+#include "pool.h"
 
 #define HUGE_PAGE (2 << 20)
 
@@ -23,6 +24,10 @@ static int32_t cpu_alloc(struct wn_device *d, int64_t bytes, void **out)
 {
     int64_t size = mapped_size(bytes), slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
     (void)d;
+    if (bytes <= WN_POOL_MOST) {
+        *out = wn__pool_take(bytes);
+        return *out == NULL ? wn__fail(WN_OOM, "out of memory: the system refused a page") : WN_OK;
+    }
     char *raw = mmap(NULL, (size_t)(size + slack), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes", (long long)size);
     char *start = raw;
@@ -41,7 +46,8 @@ static int32_t cpu_alloc(struct wn_device *d, int64_t bytes, void **out)
 static void cpu_release(struct wn_device *d, void *p, int64_t bytes)
 {
     (void)d;
-    munmap(p, (size_t)mapped_size(bytes));
+    if (bytes <= WN_POOL_MOST) wn__pool_give(p, bytes);
+    else munmap(p, (size_t)mapped_size(bytes));
 }
 
 static int32_t cpu_put(struct wn_device *d, void *to, const void *host, int64_t bytes)
