@@ -109,11 +109,45 @@ describe('wane.data.npy', function()
         end
     end)
 
+    it('in Fortran order gives every element at its place, of every dtype, for 0 to 4 dims', function()
+        for code, size in pairs { ['<f4'] = 4, ['>f8'] = 8, ['<i8'] = 8, ['>i2'] = 2, ['|u1'] = 1, ['|b1'] = 1 } do
+            for _, dims in ipairs { {}, { 5 }, { 2, 3 }, { 3, 1, 4 }, { 2, 3, 4, 5 }, { 0, 3 }, { 3, 0 } } do
+                local n = 1
+                for _, d in ipairs(dims) do n = n * d end
+                local zeros = function(count) return ('\0'):rep(count) end
+                local parts = {} -- element k, from 0, of what is stored is k % 2 in its last byte or its first
+                for k = 0, n - 1 do
+                    local bit_ = string.char((k * k + math.floor(k / 3)) % 2)
+                    parts[k + 1] = code:sub(1, 1) == '>' and zeros(size - 1) .. bit_ or bit_ .. zeros(size - 1)
+                end
+                local text = ("{'descr': '%s', 'fortran_order': True, 'shape': (%s), }"):format(code,
+                    table.concat(dims, ',') .. (#dims == 1 and ',' or ''))
+                text = text .. (' '):rep(117 - #text) .. '\n'
+                local t = data.npy(write('\147NUMPY\1\0\118\0' .. text .. table.concat(parts)))
+                assert.are.same(dims, t.shape)
+                local got = n > 0 and t:reshape(-1):totable() or {}
+                local wanted, strides, step = {}, {}, 1
+                for d = 1, #dims do strides[d], step = step, step * dims[d] end
+                for at = 0, n - 1 do
+                    local rest, k = at, 0
+                    for d = #dims, 1, -1 do
+                        k = k + rest % dims[d] * strides[d]
+                        rest = math.floor(rest / dims[d])
+                    end
+                    local is_one = parts[k + 1]:find '\1' ~= nil
+                    local small = code:find 'f' and 2 ^ (size == 4 and -149 or -1074) or 1 -- the last bit
+                    wanted[at + 1] = is_one and small or 0
+                end
+                assert.are.same(wanted, got, code)
+            end
+        end
+    end)
+
     it('says what is wrong, and what to do', function()
         refused('io', function() data.npy(changed("'<f4'", "'<c8'")) end, 'c8', 'astype')
         refused('io', function() data.npy(changed("'<f4'", "'|O '")) end, 'astype')
-        refused('io', function() data.npy(changed("'fortran_order': False", "'fortran_order': True ")) end,
-            'ascontiguousarray')
+        refused('io', function() data.npy(changed("'fortran_order': False", "'fortran_order': maybe")) end,
+            'Fortran order')
         refused('io', function() data.npy(changed('(3, 2)', '(3, 3)')) end, '(3, 3) f32 takes 36 bytes')
         refused('io', function() data.npy(changed('NUMPY', 'NUMPI')) end, 'at byte 0')
         for n = 0, #fixture - 1 do refused('io', function() data.npy(write(fixture:sub(1, n))) end) end

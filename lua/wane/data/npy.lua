@@ -1,11 +1,13 @@
---- wane.data.npy(path): a tensor from a file of numpy.save, row-major, versions 1 to 3 of the format.
+--- wane.data.npy(path): a tensor from a file of numpy.save, versions 1 to 3 of the format.
 --
 -- A magic word, a version, the length of a header, the header (a Python dict), then the elements, in either order of
--- their bytes. Integers of numpy's default, 64 bits, become i32, and each is looked at.
+-- their bytes, row by row or (Fortran order) column by column. Integers of numpy's default, 64 bits, become i32, and
+-- each is looked at.
 -- @module wane.data.npy
 
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
+local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 
 -- Codes of numpy -> kinds of elements (wane.io.file).
@@ -32,6 +34,19 @@ local function header_of(f)
     return f:read(start, length), start + length
 end
 
+-- The tensor of elements that stand column by column: its dims in the other order are row by row. Takes the tensor's
+-- bytes once more while it turns them.
+local function transposed(f, entry)
+    local back, axes, n = {}, {}, #entry.dims
+    for k = 1, n do back[k], axes[k] = entry.dims[n + 1 - k], n + 1 - k end
+    entry.dims = back
+    local stored = f:data(entry)
+    local turned = stored:permute(unpack(axes))
+    op.eval { turned }
+    stored:free()
+    return turned
+end
+
 local function read(f)
     local text, start = header_of(f)
     local order, code = text:match "'descr':%s*'([<>|=]?)(%a%d+)'"
@@ -40,20 +55,24 @@ local function read(f)
         fail(f, "its elements are %s; there are f2, f4, f8, i1 to i8, u1 to u8, b1: save a.astype('float32') or such",
             (text:match "'descr':%s*(.-),%s*'" or 'not named'):sub(1, 60))
     end
-    if not text:find "'fortran_order':%s*False" then
-        fail(f, 'it is not row-major; save numpy.ascontiguousarray(a)')
+    local order_word = text:match "'fortran_order':%s*(%a+)"
+    if order_word ~= 'False' and order_word ~= 'True' then
+        fail(f, 'its header does not say whether it is in Fortran order')
     end
     local shape = text:match "'shape':%s*%(([%d,%s]*)%)"
     if not shape then fail(f, 'its header has no shape') end
     local dims = {}
-    for d in shape:gmatch '%d+' do dims[#dims + 1] = tonumber(d) end
-    if #dims > 8 then fail(f, '%d dims; a tensor has at most 8', #dims) end
+    for d in shape:gmatch '%d+' do
+        dims[#dims + 1] = tonumber(d)
+        if #dims > 8 then fail(f, 'more than 8 dims; a tensor has at most 8') end
+    end
     local bytes = tensor.count(dims) * file.element(kind)
     if f.size - start ~= bytes then
         fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), kind:lower(), bytes,
             start, f.size - start)
     end
-    return f:data { at = start, kind = kind, dims = dims, name = 'the array', is_turned = order == '>' }
+    local entry = { at = start, kind = kind, dims = dims, name = 'the array', is_turned = order == '>' }
+    return order_word == 'True' and #dims > 1 and transposed(f, entry) or f:data(entry)
 end
 
 --- wane.data.npy(path): the tensor of a .npy file, on the current device.
