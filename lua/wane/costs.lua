@@ -41,6 +41,7 @@ local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
 local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
 local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
+local MOST_SHORT = 10000 -- applications of a file whose lines have fewer than 40 letters; more are none of wane.profile
 
 -- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none. Also why it cannot be
 -- read, if so.
@@ -49,7 +50,8 @@ local function read(name)
     if not name then return found end
     local file, why, errno = system.open(name, 'r')
     if not file then return found, errno ~= NO_SUCH_FILE and why or nil end
-    local is_ours = file:seek 'end' == 0
+    local size, count = file:seek 'end', 0
+    local is_ours = size == 0
     file:seek 'set'
     for line in file:lines() do
         local number, key = line:match('^(%S+)\t(.+)$')
@@ -66,7 +68,11 @@ local function read(name)
             for word in key:gmatch('%S+') do found.link[#found.link + 1] = tonumber(word) end
             if #found.link ~= #links then found.link = nil end
         elseif tonumber(number) then
-            found.seconds[key] = tonumber(number)
+            found.seconds[key], count = tonumber(number), count + 1
+            if count > math.max(MOST_SHORT, size / 40) then
+                file:close()
+                return { seconds = {} }, ('it has more than %d lines of few letters'):format(count - 1)
+            end
         end
     end
     file:close()
