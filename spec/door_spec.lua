@@ -15,8 +15,9 @@ local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 -- binding.array and binding.list stand in them. A new one is looked at before it is listed here.
 local WRITERS = {
     ['byhand.lua'] = 4, ['chain.lua'] = 6, ['create.lua'] = 2, ['data/batches.lua'] = 1, ['data/order.lua'] = 1,
-    ['data/tokens.lua'] = 4, ['gradient_error.lua'] = 1, ['io/file.lua'] = 2, ['measure.lua'] = 2,
-    ['nn/attention.lua'] = 3, ['plan.lua'] = 1, ['program.lua'] = 1, ['read.lua'] = 2, ['recipe.lua'] = 4,
+    ['data/tokens.lua'] = 4, ['gradient_error.lua'] = 1, ['io/file.lua'] = 2, ['io/header.lua'] = 3,
+    ['json.lua'] = 1, ['measure.lua'] = 2, ['nn/attention.lua'] = 3, ['plan.lua'] = 1,
+    ['program.lua'] = 1, ['read.lua'] = 2, ['recipe.lua'] = 4,
     ['repl/readline.lua'] = 1, ['sweep/process.lua'] = 1,
 }
 

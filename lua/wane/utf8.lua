@@ -46,6 +46,22 @@ function utf8.char(code)
         bor(0x80, band(rshift(code, 6), 0x3F)), bor(0x80, band(code, 0x3F)))
 end
 
+--- Writes the bytes of a character at bytes[n].
+-- @return the index behind them
+function utf8.put(bytes, n, code)
+    if code < 0x80 then
+        bytes[n] = code
+        return n + 1
+    end
+    local letters = code < 0x800 and 2 or code < 0x10000 and 3 or 4
+    for k = letters - 1, 1, -1 do
+        bytes[n + k] = bor(0x80, band(code, 0x3F))
+        code = rshift(code, 6)
+    end
+    bytes[n] = bor(band(0xFF, rshift(0xF00, letters)), code)
+    return n + letters
+end
+
 --- The first byte (from 1) at which a string is no UTF-8, or nil.
 function utf8.wrong(s)
     if not s:find '[\128-\255]' then return nil end

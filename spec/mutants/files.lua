@@ -47,16 +47,16 @@ return {
     },
     {
         name = 'a hole in a file is overlooked',
-        file = 'lua/wane/io/safetensors.lua',
-        old = 'elseif e.first > at then',
-        new = 'elseif e.first > at + 1 then',
+        file = 'lua/wane/io/header.lua',
+        old = 'elseif first > at then',
+        new = 'elseif first > at + 1 then',
         spec = FILE,
     },
     {
         name = 'what lies behind the last tensor is overlooked',
-        file = 'lua/wane/io/safetensors.lua',
-        old = 'elseif start + at < f.size then',
-        new = 'elseif start + at < 0 then',
+        file = 'lua/wane/io/header.lua',
+        old = 'if start + at < f.size then',
+        new = 'if start + at < 0 then',
         spec = FILE,
     },
     {

@@ -9,6 +9,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
+local header = require 'wane.io.header'
 local match = require 'wane.match'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
@@ -26,12 +27,19 @@ local STATE = 'optimizer.'
 -- ---- names --------------------------------------------------------------------------------------------------------
 -- Lists are counted from 0 in PyTorch's files: blocks.1.weight here is blocks.0.weight there.
 local function shifted(name, by)
+    if by == 0 or not name:find '%d' then return name end
     local parts = {}
     for part in (name .. '.'):gmatch '(.-)%.' do
-        local n = part:match '^%d+$' and tonumber(part) + by
+        local n = (part == '0' or part:find '^[1-9]%d*$' and #part < 16) and tonumber(part) + by
         parts[#parts + 1] = n and n >= 0 and ('%.0f'):format(n) or part
     end
     return table.concat(parts, '.')
+end
+
+-- The name in a file that becomes `name` when lists are counted otherwise by -by; nil where none does.
+local function name_in_file(name, by)
+    local there = shifted(name, by)
+    return shifted(there, -by) == name and there or nil
 end
 
 local SHIFT = { wane = 0, torch = -1 }
@@ -155,10 +163,10 @@ function io_.save(path, model, opts)
     for _, entry in ipairs(list) do entry.name = shifted(entry.name, by) end
     local strings = metadata.encode(given, what)
     if by ~= 0 then strings.format = 'pt' end -- what readers of PyTorch's files look for
-    local header, sorted = safetensors.header(list, strings, what)
+    local text, sorted = safetensors.header(list, strings, what)
     return file.write(path, what, function(f)
-        f:write(header)
-        local size = #header
+        f:write(text)
+        local size = #text
         for _, entry in ipairs(sorted) do
             f:save(entry.tensor)
             size = size + entry.bytes
@@ -187,24 +195,47 @@ local function dict_of(path, unreadable)
     })
 end
 
+-- Measured: a tensor that is read takes 640 bytes, its name and its place in the table 250; its bytes lie in units of
+-- 256, or in pages.
+local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
+local FLOOR = 2 ^ 20 -- bytes that tensors may take beyond 7 times their file
+
+-- Refuses to make tensors that take much more memory than the file: 300,000 of no bytes stand in 16 MiB.
+local function check_cost(f, head)
+    local cost = 0
+    for k = 1, head.n do
+        local bytes = head:bytes(k)
+        local unit = bytes > PAGE / 2 and PAGE or UNIT
+        cost = cost + BYTES_OF_TENSOR + math.ceil(bytes / unit) * unit
+    end
+    if cost > FLOOR + 7 * f.size then
+        raise(nil, 'io', "reading '%s': its %d tensors would take %.1f MiB, the file has %.1f; load it into a model, "
+            .. 'which makes no tensors', f.path, head.n, cost / 2 ^ 20, f.size / 2 ^ 20)
+    end
+end
+
 -- All tensors that can be read, by name; also a list of the others.
-local function read_all(f, list)
+local function read_all(f, head, by)
+    check_cost(f, head)
     local found, unreadable = {}, {}
-    for _, entry in ipairs(list) do
+    for k = 1, head.n do
+        local entry = head:entry(k)
         local ok, value, why, code = true, nil, entry.why, 'dtype'
         if not why then ok, value = pcall(f.data, f, entry) end
         if not ok then
             if not errors.is(value) or value.code ~= 'value' then error(value, 0) end
             why, code = 'not what its dtype here holds: ' .. value.message, 'value'
         end
+        local name = shifted(entry.name, -by)
         if why then
-            unreadable[#unreadable + 1] = { name = entry.name, dtype = entry.kind, shape = entry.dims, why = why,
+            unreadable[#unreadable + 1] = { name = name, dtype = entry.kind, shape = entry.dims, why = why,
                 code = code }
         else
-            found[entry.name] = value
+            found[name] = value
         end
     end
     local dict = dict_of(f.path, unreadable)
+    if #unreadable == 0 then return found, unreadable end
     for name, value in pairs(found) do rawset(dict, name, value) end
     return dict, unreadable
 end
@@ -218,44 +249,46 @@ local function casts(wanted, entry)
 end
 
 -- Returns a hint at why names and dtypes do not fit.
-local function advice_of(wanted, given, by_name)
+local function advice_of(wanted, found, head)
     for _, entry in ipairs(wanted) do
-        local there = by_name[entry.name]
+        local there = found[entry.name]
         if there and there.dtype ~= entry.dtype and casts(entry, there) then
             return "{cast = true} makes floats into the model's dtype"
         end
     end
-    local in_file, fitting = {}, 0
-    for name in pairs(given) do in_file[shifted(name, 1)] = true end
     for _, entry in ipairs(wanted) do
-        if not given[entry.name] and in_file[entry.name] then fitting = fitting + 1 end
+        local there = not found[entry.name] and name_in_file(entry.name, -1)
+        if there and there ~= entry.name and head:find(there) then
+            return "PyTorch's files count lists from 0: give {names = 'torch'}"
+        end
     end
-    if fitting > 0 then return "PyTorch's files count lists from 0: give {names = 'torch'}" end
 end
 
 -- The states to load and where they stand in the file; everything is checked, nothing changed.
-local function fit(f, list, wanted, opts, has_optimizer)
-    local given, by_name, asked = {}, {}, {}
-    for k, entry in ipairs(wanted) do
-        asked[entry.name] = entry
-        wanted[k].text = text_of(entry)
-    end
-    for _, entry in ipairs(list) do
-        by_name[entry.name] = entry
-        -- An optimizer's state is nothing unexpected where only a model is asked for.
-        local is_state = entry.name:find(STATE, 1, true) == 1
-        local wish = asked[entry.name]
-        if wish or has_optimizer or not is_state then
-            given[entry.name] = opts.cast and wish and casts(wish, entry) and wish.text or text_of(entry)
+local function fit(f, head, wanted, opts, has_optimizer)
+    local by, given, found = shift_of(opts.names), {}, {}
+    for _, entry in ipairs(wanted) do
+        local name = name_in_file(entry.name, by)
+        local there = name and head:find(name)
+        entry.text = text_of(entry)
+        if there then
+            found[entry.name] = there
+            given[entry.name] = opts.cast and casts(entry, there) and entry.text or text_of(there)
         end
+    end
+    for k = 1, head.n do
+        local name = shifted(head:name(k), -by)
+        -- An optimizer's state is nothing unexpected where only a model is asked for.
+        local is_state = name:find(STATE, 1, true) == 1
+        if not given[name] and (has_optimizer or not is_state) then given[name] = 'unexpected' end
     end
     local missing, unexpected = match.check { what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted,
         given = given, here = 'the model', there = 'the file', is_partial = opts.strict == false,
-        advice = advice_of(wanted, given, by_name) }
+        advice = advice_of(wanted, found, head) }
     local cells, places = {}, {}
     for _, entry in ipairs(wanted) do
-        if given[entry.name] then
-            cells[#cells + 1], places[#places + 1] = entry.tensor, by_name[entry.name]
+        if found[entry.name] then
+            cells[#cells + 1], places[#places + 1] = entry.tensor, found[entry.name]
         end
     end
     return cells, places, missing, unexpected
@@ -293,7 +326,7 @@ local function load_cells(f, cells, places)
     f:load(cells, places)
 end
 
-local function load_into(f, list, info, model, opts)
+local function load_into(f, head, info, model, opts)
     local what = 'wane.load'
     if not module.is(model) then
         raise(nil, 'value', '%s: expected a model, or nothing for a table of tensors, got %s', what,
@@ -311,7 +344,7 @@ local function load_into(f, list, info, model, opts)
         raise(nil, 'value', "%s: '%s' does not say where the random numbers stood; give {random = false}", what,
             f.path)
     end
-    local cells, places, missing, unexpected = fit(f, list, wanted, opts, optimizer ~= nil)
+    local cells, places, missing, unexpected = fit(f, head, wanted, opts, optimizer ~= nil)
     load_cells(f, cells, places)
     if optimizer then opts.optimizer:set_progress(count, info.settings) end
     if wants_random then metadata.set_random(info) end
@@ -347,17 +380,19 @@ function io_.load(path, model, opts)
     check_running(what)
     local by = shift_of(opts.names, what)
     return file.read(path, what, function(f)
-        local list, strings = safetensors.read(f)
-        local info, count = metadata.decode(strings), {}
-        for _, entry in ipairs(list) do entry.name = shifted(entry.name, -by) end
-        for name, n in pairs(info.count) do count[shifted(name, -by)] = n end
-        info.count = count
+        local head, strings = header.read(f)
+        local info = metadata.decode(strings)
+        if by ~= 0 then
+            local count = {}
+            for name, n in pairs(info.count) do count[shifted(name, -by)] = n end
+            info.count = count
+        end
         if model == nil then
             local dict
-            dict, info.unreadable = read_all(f, list)
+            dict, info.unreadable = read_all(f, head, by)
             return dict, info
         end
-        return load_into(f, list, info, model, opts)
+        return load_into(f, head, info, model, opts)
     end)
 end
 
