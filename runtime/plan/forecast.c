@@ -68,6 +68,19 @@ int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t b
     return c->reserved + peak - c->peak;
 }
 
+double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds)
+{
+    const struct wn__frontier_point *last = &b->point[b->n - 1];
+    if (reserved < last->reserved) return 1 + (double)(last->reserved - reserved) / (double)last->reserved;
+    int64_t lo = 0, hi = b->n - 1; /* the fastest that reserves no more */
+    while (lo < hi) {
+        int64_t middle = (lo + hi) / 2;
+        if (b->point[middle].reserved <= reserved) hi = middle;
+        else lo = middle + 1;
+    }
+    return b->point[lo].seconds / seconds - 1;
+}
+
 void wn__forecast_release(struct wn__forecast *c)
 {
     wn__pool_release(&c->pool);

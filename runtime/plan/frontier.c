@@ -195,6 +195,7 @@ static int32_t propose(struct wn__building *b)
     if (code == WN_OK && b->fine.n_blocks > b->base.n_blocks && b->fine.n_blocks <= FINEST)
         code = solve(b, &b->fine, ns, FINE);
     if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
+    if (code == WN_OK) code = wn__frontier_subsets(b);
     if (code == WN_OK) code = wn__frontier_toggle(b, ns);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
     if (code == WN_OK) code = wn__frontier_actions(b);

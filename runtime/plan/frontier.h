@@ -60,6 +60,10 @@ int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, 
 /* With so many bytes more (fewer: below 0) for values a and b where they wait; a == b: one value, bytes_b is 0. */
 int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
 void wn__forecast_release(struct wn__forecast *c);
+/* Seconds of the list's fastest plan within `reserved` bytes / seconds - 1; 1 and more below the list's least bytes. */
+double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
+/* subsets.c: every flat recipe of a graph with few residuals. */
+int32_t wn__frontier_subsets(struct wn__building *b);
 /* toggle.c: edits of flat recipes, a fixed number of them. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
 /* search.c: about how many edits a graph of that size is worth */

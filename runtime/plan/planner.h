@@ -8,6 +8,7 @@
  *   portfolio.c   what people write by hand, so that a budget is never worse
  *   evict.c       value by value over the whole graph, for graphs without cuts
  *   flat.c        recipes that run every block forward once, as the set of values that stay
+ *   subsets.c     every one of those sets, of a graph with few residuals
  *   toggle.c      edits of those sets
  *   forecast.c    which of these edits are worth a try
  *   search.c      small edits of good recipes

@@ -182,19 +182,6 @@ static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_
 
 /* ---- edits by their forecasts -------------------------------------------------------------------------------------- */
 
-static double gain_of(const struct wn__building *b, int64_t reserved, double seconds)
-{
-    const struct wn__frontier_point *last = &b->point[b->n - 1];
-    if (reserved < last->reserved) return 1 + (double)(last->reserved - reserved) / (double)last->reserved;
-    int64_t lo = 0, hi = b->n - 1; /* the fastest that reserves no more */
-    while (lo < hi) {
-        int64_t middle = (lo + hi) / 2;
-        if (b->point[middle].reserved <= reserved) hi = middle;
-        else lo = middle + 1;
-    }
-    return b->point[lo].seconds / seconds - 1;
-}
-
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
 {
     const struct wn__form *f = t->b->f;
@@ -206,7 +193,7 @@ static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x
         bytes[k] = gone ? f->node[node[k]].bytes : -f->node[node[k]].bytes;
         seconds += (gone ? -1e-9 : 1e-9) * (double)t->ns[node[k]];
     }
-    double gain = gain_of(t->b, wn__forecast_reserved(c, x, bytes[0], y, bytes[1]), seconds);
+    double gain = wn__frontier_gain(t->b, wn__forecast_reserved(c, x, bytes[0], y, bytes[1]), seconds);
     if (gain > -SLACK) t->edit[t->n_edits++] = (struct forecast_edit){x, y, gain};
 }
 

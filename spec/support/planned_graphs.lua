@@ -139,7 +139,50 @@ function kinds.residual(m, random, width, size)
     end
 end
 
-graphs.kinds = { 'chain', 'dag', 'rnn', 'skips', 'residual' }
+-- Branches of one input, merged two by two.
+function kinds.tree(m, random, width, size)
+    local leaves, acts = {}, {}
+    for i = 1, math.max(2, math.floor(size / 3)) do
+        leaves[i] = { linear(m, width, width), random(1, 2) == 1 and activations[random(1, #activations)] or nil }
+        acts[i] = random(1, 3) > 1 and activations[random(1, #activations)] or nil
+    end
+    local is_product = random(0, 1) == 1
+    return function(x)
+        local level, merges = {}, 0
+        for i, leaf in ipairs(leaves) do
+            local y = leaf[1](x)
+            level[i] = leaf[2] and y[leaf[2]](y) or y
+        end
+        while #level > 1 do
+            local a, b = table.remove(level, 1), table.remove(level, 1)
+            merges = merges + 1
+            local y = is_product and merges % 2 == 1 and a * b or a + b
+            level[#level + 1] = acts[merges] and y[acts[merges]](y) or y
+        end
+        return (level[1] * level[1]):mean()
+    end
+end
+
+-- One value and the input, read again by every step of a stream.
+function kinds.shared(m, random, width, size)
+    local first, steps = linear(m, width, width), {}
+    for i = 1, math.max(1, math.floor((size - 4) / 2)) do
+        steps[i] = { random(1, 4), activations[random(1, #activations)], linear(m, width, width) }
+    end
+    return function(x)
+        local read = first(x):tanh()
+        local y = read
+        for _, s in ipairs(steps) do
+            if s[1] == 1 then y = y[s[2]](y) * read
+            elseif s[1] == 2 then y = s[3](y) + read
+            elseif s[1] == 3 then y = s[3](y) * x
+            else y = y + read[s[2]](read) end
+        end
+        return (y * read):sum()
+    end
+end
+
+graphs.kinds = { 'chain', 'dag', 'rnn', 'skips', 'residual', 'tree', 'shared' }
 
 --- @param kind one of graphs.kinds
 -- @param seed whole number
@@ -153,23 +196,51 @@ function graphs.make(kind, seed, size)
     return function() return m(x) end, m
 end
 
---- Calls fn with each assignment of 'save' and 'recompute' to the residuals of `record`: { reserved, seconds, bits }.
--- @param record function that records the loss
-function graphs.all_words(record, opts, most)
-    local n = #wane.plan(record, { policy = 'save_all', target = opts.target }):residuals()
-    if n > most then return nil, n end
-    local points = {}
-    for bits = 0, 2 ^ n - 1 do
-        local bit = bits
-        local word = {}
-        for i = 1, n do
-            word[i] = bit % 2 == 1 and 'recompute' or 'save'
-            bit = math.floor(bit / 2)
-        end
-        local p = wane.plan(record, { policy = function(r) return word[r.index] end, target = opts.target })
-        points[#points + 1] = { reserved = p.reserved, seconds = p.seconds, bits = bits }
-        p.program:close()
+local function count_forward(record)
+    local n = 0
+    for _, node in ipairs(wane.plan(record, { policy = 'save_all' }).program:graph()) do
+        if node.phase == 'forward' and node.leaf == 0 then n = n + 1 end
     end
+    return n
+end
+
+--- The largest graph of a kind and a seed whose forward has at most `most` nodes.
+function graphs.make_within(kind, seed, most)
+    for size = most + 4, 1, -1 do
+        local record, m = graphs.make(kind, seed, size)
+        if count_forward(record) <= most then return record, m end
+    end
+end
+
+--- Plans each assignment of 'save' and 'recompute' to the residuals of `record`, as policies that answer so would.
+-- @param record function that records the loss
+-- @param opts { target = }
+-- @param most residuals; of more nothing is planned
+-- @return list of { reserved =, seconds =, bits = which residuals are recomputed }, or nil; and the number of residuals
+function graphs.all_words(record, opts, most)
+    local binding, program, policy = require 'wane.ffi', require 'wane.program', wane.policy
+    local C, check, summary = binding.C, binding.check, binding.new('struct wn_summary')
+    local request = require('wane.plan').request_of(record, 'all_words')
+    request.target = require('wane.costs').target(opts.target, 'all_words')
+    local points, n, bits = {}, 0, 0
+    repeat
+        request.policy = policy.of(function() end) -- a key of its own: what is planned anew is asked for words
+        local p = program.open(request)
+        n = C.wn_residual_count(p.handle)
+        if n > most then
+            p:close()
+            return nil, n
+        end
+        for i = 0, n - 1 do
+            local is_gone = math.floor(bits / 2 ^ i) % 2 == 1
+            check(C.wn_decide(p.handle, i, policy.words[is_gone and 'recompute' or 'save']))
+        end
+        check(C.wn_plan(p.handle))
+        check(C.wn_summary(p.handle, summary))
+        points[#points + 1] = { reserved = tonumber(summary.reserved), seconds = summary.seconds, bits = bits }
+        p:close()
+        bits = bits + 1
+    until bits == 2 ^ n
     return points, n
 end
 
