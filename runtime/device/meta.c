@@ -70,12 +70,17 @@ static int32_t meta_sync(struct wn_device *d)
     return WN_OK;
 }
 
+struct meta_depot {
+    struct wn_depot depot;
+    int64_t begun[WN_WAY_COUNT]; /* bytes of the moves of this run */
+};
+
 static int32_t meta_depot_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
 {
-    static struct wn_depot depots[WN_PLACE_COUNT];
+    static struct meta_depot depots[WN_PLACE_COUNT];
     (void)d;
-    depots[place] = (struct wn_depot){.place = place, .bytes = bytes, .most = most};
-    *out = &depots[place];
+    depots[place] = (struct meta_depot){.depot = {.place = place, .bytes = bytes, .most = most}};
+    *out = &depots[place].depot;
     return WN_OK;
 }
 
@@ -86,7 +91,8 @@ static void meta_depot_close(struct wn_device *d, struct wn_depot *depot)
 
 static int32_t meta_depot_start(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m)
 {
-    (void)d, (void)depot, (void)m;
+    (void)d;
+    ((struct meta_depot *)depot)->begun[m->way] += m->bytes;
     return WN_OK;
 }
 
@@ -94,6 +100,17 @@ static int32_t meta_depot_wait(struct wn_device *d, struct wn_depot *depot, int3
 {
     (void)d, (void)depot, (void)way, (void)number;
     return WN_OK;
+}
+
+/* Says how many bytes the run would have moved, as the other devices say how many theirs did. */
+static void meta_depot_stop(struct wn_device *d, struct wn_depot *depot)
+{
+    struct meta_depot *m = (struct meta_depot *)depot;
+    (void)d;
+    for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
+        depot->moved[way] = m->begun[way];
+        m->begun[way] = 0;
+    }
 }
 
 struct wn_device wn__device_meta = {.name = "meta",
@@ -110,4 +127,4 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .depot_close = meta_depot_close,
                                     .depot_start = meta_depot_start,
                                     .depot_wait = meta_depot_wait,
-                                    .depot_stop = meta_depot_close};
+                                    .depot_stop = meta_depot_stop};
