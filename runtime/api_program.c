@@ -364,12 +364,33 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
     return is_here && is_there && wn__type_equal(&n->type, &was->type);
 }
 
+/* Whether the gradient of a held value is taken on to what it was computed from: what that reads is this value's alone. */
+static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
+{
+    const struct wn__form *f = p->form;
+    int32_t at = 0;
+    if (n->n_in == 0 || !n->needs_grad) return 0;
+    int32_t kind = leaf < f->n_given ? 1 : 2, slot = leaf < f->n_given ? leaf : leaf - f->n_given;
+    while (at < f->n && (f->node[at].is_given != kind || f->node[at].slot != slot)) at++;
+    for (int32_t i = 0; at < f->n && i < f->n; i++)
+        if (f->node[i].phase == WN_PHASE_BACKWARD && f->node[i].forward_of == at) return 1;
+    return 0;
+}
+
 int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
 {
     const struct wn_program *p = get_program(program);
     struct wn_node **slot = leaf_slot(get_program(program), leaf), *n;
     if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "rebind: there is no leaf %d", leaf);
     WN_TRY(wn__handle_value(value, &n));
+    if (n != *slot && has_gradient(p, *slot, leaf)) {
+        wn__node_unref(n);
+        return wn__fail(
+            WN_VALUE,
+            "compiled step: the gradient of an argument (%s) goes on to what the argument was computed from "
+            "at the second call; compute it inside the function, or pass it with :detach()",
+            wn__type_text(&(*slot)->type));
+    }
     if (!fits_slot(p, n, *slot, leaf)) {
         int32_t held = n->op == WN_OP_CONST || n->is_held;
         int32_t code =
@@ -380,6 +401,16 @@ int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
     }
     wn__node_unref(*slot);
     *slot = n;
+    return WN_OK;
+}
+
+int32_t wn_keep_numbers(int32_t program, double serial)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    if (!(serial >= 0 && serial < 9e15))
+        return wn__fail(WN_VALUE, "keep_numbers: place %g given, expected 0 or more, of wn_serial", serial);
+    wn__program_keep_numbers(p, (int64_t)serial);
     return WN_OK;
 }
 

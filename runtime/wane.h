@@ -225,8 +225,9 @@ WN_API int32_t wn_same_encoding(int32_t a, int32_t b); /* 1 when equal, else 0 *
 WN_API int32_t wn_leaf_count(int32_t program); struct wn_leaf { int32_t op, is_cell, is_hyper, line; int64_t handle; double number; };
 WN_API int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out);
 WN_API int32_t wn_leaf_find(int32_t program, int32_t value); /* leaf number of a DATA or CONST value, or -1 */
-WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* another value of the same type */
-WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers; effects run again */
+WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* another value of the same type; WN_VALUE: its gradient goes on to what it was computed from */
+WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers, but for values that were held before; effects run again */
+WN_API int32_t wn_keep_numbers(int32_t program, double serial); /* reruns keep the numbers of all recorded up to this place (wn_serial) */
 WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i's result */
 WN_API int32_t wn_results(int32_t program); /* how many */ WN_API int32_t wn_program_cells(int32_t program);
 WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */

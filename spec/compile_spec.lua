@@ -120,6 +120,59 @@ describe('a compiled step', function()
         for k = 1, 5 do assert.same({ k + 1, k + 1 }, kept[k]:totable()) end
     end)
 
+    it('keeps the random numbers of what was recorded before, computed or not, and draws its own anew', function()
+        local function run(is_compiled, is_held)
+            wane.manual_seed(3)
+            local w, v, drop = nn.Parameter(wane.ones(12)), nn.Parameter(wane.ones(12)), nn.Dropout(0.5)
+            local opt = wane.optim.SGD({ w, v }, { lr = 0 })
+            local inner = drop(w * 2)
+            local outer = drop(inner:tanh() + w)
+            if is_held then wane.eval(outer) end
+            local function fn()
+                local loss = (drop(outer) * v):sum()
+                wane.backward({ loss }, { again = true })
+                return loss
+            end
+            local step, seen = is_compiled and wane.compile(fn) or fn, {}
+            for _ = 1, 6 do
+                opt:zero_grad()
+                seen[#seen + 1] = { step():item(), w.grad:totable(), v.grad:totable() }
+            end
+            return seen
+        end
+        for _, is_held in ipairs { true, false } do
+            local expected = run(false, is_held)
+            assert.are_not.same(expected[1], expected[3])
+            assert.are.same(expected, run(true, is_held))
+        end
+    end)
+
+    it('refuses another argument whose gradient goes on to what it was computed from', function()
+        local w, v, drop = nn.Parameter(wane.ones(12)), nn.Parameter(wane.ones(12)), nn.Dropout(0.5)
+        local opt = wane.optim.SGD({ w, v }, { lr = 0 })
+        local step = wane.compile(function(x)
+            local loss = (x * v):sum()
+            loss:backward()
+            return loss
+        end)
+        local function call(x)
+            opt:zero_grad()
+            return step(x)
+        end
+        for _ = 1, 2 do
+            local x = drop(w)
+            call(x)
+            for i, g in ipairs(w.grad:totable()) do assert.are.equal(x:totable()[i], g) end
+        end
+        assert.is_truthy(message(call, drop(w)):find(':detach()', 1, true))
+        for _ = 1, 4 do
+            local x = drop(w):detach()
+            call(x)
+            assert.is_nil(w.grad)
+            assert.are.same(x:totable(), v.grad:totable())
+        end
+    end)
+
     it('follows a learning rate that changes', function()
         local function run(wrap)
             local w = wane.ones(2, { requires_grad = true })

@@ -106,7 +106,7 @@ local function pack(...)
 end
 
 local function record(fn, values, count, inputs, opts)
-    local programs, is_inside = {}, true
+    local programs, is_inside, began = {}, true, C.wn_serial()
     local returned
     within('listen', function(p)
         if is_inside and p.request.mode == 'eval' then
@@ -120,6 +120,8 @@ local function record(fn, values, count, inputs, opts)
         finish(programs, returned, returned.n)
     end)
     if #programs == 0 then raise(nil, 'value', 'wane.compile: the function ran nothing and returned no tensor') end
+    -- What the function captured drew its numbers before; only what it records itself draws new ones at every call.
+    for _, each in ipairs(programs) do check(C.wn_keep_numbers(each.handle, began)) end
     return { programs = programs, returned = returned, inputs = inputs }
 end
 
@@ -224,11 +226,23 @@ local function clearing_of(recording)
     return clears
 end
 
-local function run_again(step, inputs)
+-- Arguments take the places of those before, in every program before any runs. One that cannot, raises; the recording
+-- is given up, so that the next calls make another.
+local function bind(self, key, inputs)
+    local step = self.steps[key]
+    for p, each in ipairs(step.recording.programs) do
+        for _, to in ipairs(step.bindings[p]) do
+            local code = C.wn_rebind(each.handle, to.leaf, inputs[to.input].id)
+            if code ~= 0 then self.steps[key] = nil end
+            check(code)
+        end
+    end
+end
+
+local function run_again(step)
     local recording = step.recording
     for p, each in ipairs(recording.programs) do
         for _, optimizer in ipairs(step.clears[p] or {}) do optimizer:zero_grad() end
-        for _, bind in ipairs(step.bindings[p]) do check(C.wn_rebind(each.handle, bind.leaf, inputs[bind.input].id)) end
         local optimizer = each.request.optimizer
         if optimizer then optimizer:ready() end
         each:rerun()
@@ -256,7 +270,10 @@ local function call(self, ...)
     if C.wn_anomaly(-1) ~= 0 then return within('call policy', self.opts.policy, self.fn, unpack(values, 1, count)) end
     local step = self.steps[key] or {}
     self.steps[key] = step
-    if step.recording then return run_again(step, inputs) end
+    if step.recording then
+        bind(self, key, inputs)
+        return run_again(step)
+    end
     local recording = record(self.fn, values, count, inputs, self.opts)
     if not step.first then
         step.first = recording

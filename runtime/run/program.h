@@ -6,8 +6,11 @@
 #include "../plan/frontier.h"
 #include "../plan/schedule.h"
 
+/* Where a random node's numbers begin. is_held: the value was there before, so its numbers are those it was made of. */
 struct wn__numbers {
     uint64_t seed, counter;
+    int64_t seq;              /* of the node that drew them */
+    int32_t is_held, is_kept; /* a rerun leaves them as they are */
 };
 
 struct wn_program {
@@ -57,6 +60,8 @@ struct wn_program {
 int32_t wn__program_open(const struct wn_request *r, struct wn_program **out);
 /* assemble.c: differentiates and builds the form of a program whose walk is done. */
 int32_t wn__program_assemble(struct wn_program *p);
+/* bind.c: says which numbers reruns keep: of what was held before, and of nodes recorded up to place `seq`. */
+void wn__program_keep_numbers(struct wn_program *p, int64_t seq);
 /* bind.c: fills the bindings from the walk, by the form. */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);

@@ -187,7 +187,7 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
     if (n->what == WN_DO_RUN && q->random >= 0) {
         buffers.seed = p->random[q->random].seed;
-        buffers.counter = p->random[q->random].counter + shift;
+        buffers.counter = p->random[q->random].counter + (p->random[q->random].is_kept ? 0 : shift);
     }
     if (n->what == WN_DO_RUN && q->offset >= 0) {
         room.desc = *desc;
