@@ -16,8 +16,8 @@ local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 local WRITERS = {
     ['byhand.lua'] = 4, ['chain.lua'] = 6, ['create.lua'] = 2, ['data/batches.lua'] = 1, ['data/order.lua'] = 1,
     ['data/tokens.lua'] = 4, ['gradient_error.lua'] = 1, ['io/file.lua'] = 2, ['io/header.lua'] = 3,
-    ['json.lua'] = 1, ['measure.lua'] = 2, ['nn/attention.lua'] = 3, ['plan.lua'] = 1,
-    ['program.lua'] = 1, ['read.lua'] = 2, ['recipe.lua'] = 4,
+    ['json.lua'] = 1, ['measure.lua'] = 2, ['nn/attention.lua'] = 3, ['parts.lua'] = 1, ['plan.lua'] = 1,
+    ['program.lua'] = 1, ['read.lua'] = 2, ['recipe.lua'] = 4, ['rehearse.lua'] = 1,
     ['repl/readline.lua'] = 1, ['sweep/process.lua'] = 1,
 }
 

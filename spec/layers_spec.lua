@@ -5,7 +5,7 @@
 -- run, memory -> device -> base and kernels -> kernel.h, base. To open a way, add it to `may_include` with a reason.
 local helper = require 'spec.helper'
 
-local LONGEST_FILE, LONGEST_FUNCTION, LONGEST_HEADER = 500, 60, 300
+local LONGEST_FILE, LONGEST_FUNCTION, LONGEST_HEADER = 500, 60, 320 -- the header: wane.h, the whole public API
 
 -- room -> rooms and single files it may include. `api` is runtime/*.c, where the outside meets the inside.
 local may_include = {

@@ -123,27 +123,6 @@ describe('the least bytes of a step', function()
         assert.is_true(wane.min_budget(fn) < least)
     end)
 
-    it('are refused, not guessed, for an update that a plan does not cover', function()
-        local p = nn.Parameter(wane.ones(4))
-        local opt = optim.Adam({ p }, { lr = 0.1 })
-        local function lines()
-            local loss = (p * p):sum()
-            opt:zero_grad()
-            loss:backward()
-            opt:step()
-            return loss
-        end
-        for _ = 1, 2 do -- without gradients of before, and with them
-            for _, ask in ipairs { wane.plan, wane.min_budget, wane.frontier } do
-                local ok, why = pcall(ask, lines)
-                assert.is_false(ok)
-                assert.equal('unsupported', why.code)
-                assert.is_truthy(tostring(why):find('plan opt:step(loss)', 1, true), tostring(why))
-            end
-            lines()
-        end
-    end)
-
     it('count data that parameters begin as', function()
         local before = clean()
         local w = nn.Parameter(wane.eval(wane.randn(64, 64)))

@@ -275,6 +275,8 @@ local function call(self, ...)
         return run_again(step)
     end
     local recording = record(self.fn, values, count, inputs, self.opts)
+    local limit = self.opts.policy and self.opts.policy.budget
+    if type(limit) == 'number' then require('wane.parts').check_budget(recording.programs, limit, 'wane.compile') end
     if not step.first then
         step.first = recording
     else

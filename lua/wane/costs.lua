@@ -7,7 +7,6 @@
 -- @module wane.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local plan = require 'wane.plan'
 local profile = require 'wane.profile'
 local program = require 'wane.program'
 local system = require 'wane.system'
@@ -259,9 +258,10 @@ function costs.profile(fn, opts)
     end
     costs.load()
     local steps = errors.count(opts.steps or 5, 'wane.profile: steps', 1, errors.MOST_STEPS)
-    local request = plan.request_of(fn, 'wane.profile')
-    local seconds, list, why = profile.take(fn, request.mode, steps, opts.policy, function()
-        return roofline_of(plan.request_of(fn, 'wane.profile'), opts.policy)
+    local request = require('wane.rehearse').one_of(fn, 'wane.profile')
+    local seconds, list, why = profile.take(fn, request and request.mode or 'several', steps, opts.policy, function()
+        local again = require('wane.rehearse').one_of(fn, 'wane.profile')
+        return again and roofline_of(again, opts.policy)
     end)
     setmetatable(list, Profile)
     for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end

@@ -7,14 +7,16 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
+local parts = require 'wane.parts'
 local plan = require 'wane.plan'
 local plot = require 'wane.plot'
 local progress = require 'wane.progress'
 local program = require 'wane.program'
+local rehearse = require 'wane.rehearse'
 local system = require 'wane.system'
 local table_ = require 'wane.table'
 
-local C, check = binding.C, binding.check
+local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
 
 local SLICE = 0.1 -- seconds in the library between two looks
@@ -102,15 +104,32 @@ local function infeasible(self, limit, least, first)
     local copy = {}
     for key, value in pairs(self.request) do copy[key] = value end
     copy.policy = require('wane.policy').least()
-    local holders = holders_of(smallest(copy))
+    return frontier.refusal(limit, least, holders_of(smallest(copy)), '')
+end
+
+--- The error of a budget that no plan keeps.
+-- @param limit the budget in bytes
+-- @param least bytes that would do
+-- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
+-- @param note words after the least bytes, or ''
+function frontier.refusal(limit, least, holders, note)
     local words = {}
     for i, h in ipairs(holders) do
         if i <= 4 or h.value then words[#words + 1] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
     end
-    return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s); '
-        .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least),
+    return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s)%s; '
+        .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least), note,
         table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit,
         explain = require('wane.explain').budget })
+end
+
+--- What the plan of an open program that reserves least holds at its peak: see frontier.refusal. The program is spent.
+function frontier.holders(p)
+    check(C.wn_keep_apart(p.handle, -1))
+    local list = points_of(p)
+    check(C.wn_choose(p.handle, #list - 1))
+    check(C.wn_plan(p.handle))
+    return holders_of(plan.of(p))
 end
 
 --- Makes an open program the fastest that reserves at most `limit` bytes. Errors: 'budget', with min_budget and
@@ -118,12 +137,27 @@ end
 -- @param self a Program whose words are given
 -- @param limit bytes
 function frontier.choose(self, limit)
-    local list, first = points_of(self), plan.first_of(self)
-    local least = with_first(first, list[#list].reserved)
-    for i, p in ipairs(least <= limit and list or {}) do
-        if p.reserved <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+    local list, beside = points_of(self), 0
+    local first, least
+    if self.part then -- one of several programs of a step
+        first, beside = self.part.first, self.part.beside.reserved
+        least = parts.needed(self.part, list[#list].reserved)
+    else
+        first = plan.first_of(self)
+        least = with_first(first, list[#list].reserved)
     end
+    for i, p in ipairs(least <= limit and list or {}) do
+        if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+    end
+    if self.part then error(errors.new('budget', 'of one program of a step', { budget = limit }), 0) end
     error(infeasible(self, limit, least, first), 0)
+end
+
+--- The least bytes that any plan of an open program reserves, by itself.
+function frontier.least_of(p)
+    if C.wn_is_planned(p.handle) == 0 then require('wane.policy').decide(p, p.policy) end
+    local list = points_of(p)
+    return list[#list].reserved
 end
 
 --- Makes an open program the one that reserves least.
@@ -144,15 +178,10 @@ Frontier.__index = Frontier
 local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'segments(3)', 'segments(4)',
     'segments(8)' }
 
-local function summary_under(request, name)
-    local copy = {}
-    for key, value in pairs(request) do copy[key] = value end
-    if name then copy.policy = name end
-    local p = program.open(copy)
+local function summary_of(p, name)
     local ok, found = pcall(function() return plan.of(p:plan()) end)
-    local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
     p:close()
-    return out
+    return ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
 end
 
 -- Every k-th point, so that at most `count` stay, the first and the last among them.
@@ -170,57 +199,128 @@ local function best_within(self, reserved)
     end
 end
 
-local function request_with(fn, opts, what)
-    local request, copy = plan.request_of(fn, what), {}
-    for key, value in pairs(request) do copy[key] = value end
-    if opts.policy ~= nil then copy.policy = require('wane.policy').anew(opts.policy) end
-    copy.target = require('wane.costs').target(opts.target, what)
-    return copy
+-- Opens what fn runs; with each program about which something can be chosen, `also`: the same under policies by hand,
+-- the first of them under none but its own.
+local function open(fn, opts, what, names)
+    local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
+    local target = require('wane.costs').target(opts.target, what)
+    local function with(request, name) return rehearse.with(request, name or policy, target) end
+    local list = rehearse.open(fn, what, with, names and function(request)
+        local also = { program.open(with(request)) }
+        for i, name in ipairs(names) do also[i + 1] = program.open(with(request, name)) end
+        return also
+    end)
+    return list
 end
 
--- The open program of a request, with its words given.
-local function decided(request)
-    local p = program.open(request)
-    local limit
-    if C.wn_is_planned(p.handle) == 0 then limit = require('wane.policy').decide(p, p.policy) end
-    return p, limit
+local function close(list)
+    for _, part in ipairs(list) do
+        part.program:close()
+        for _, p in ipairs(part.also or {}) do p:close() end
+    end
 end
 
---- Every plan worth having of what fn records.
--- @param fn function() that returns the loss, or calls loss:backward() or opt:step(loss); nothing runs
--- @param opts { points = 50, policy = words that constrain every plan, target = }
--- @return Frontier
-function frontier.frontier(fn, opts)
-    opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
-    local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
-    local request = request_with(fn, opts, 'wane.frontier')
-    local p = decided(request)
-    local self = setmetatable({ here = summary_under(request), heuristics = {} }, Frontier)
-    self.all, self.tried = points_of(p)
-    p:close()
+-- The one program of a step about which something can be chosen.
+local function chosen_of(list)
+    local found
+    for _, part in ipairs(list) do
+        if #list == 1 or parts.chooses(part) then
+            if found then
+                raise(nil, 'unsupported', 'wane.frontier: the function runs %d programs (%s), and plans of more than '
+                    .. 'one of them can be chosen; wane.plan and wane.min_budget take such a step', #list,
+                    rehearse.modes(list))
+            end
+            found = part
+        end
+    end
+    return found or list[1]
+end
+
+-- Turns what a plan of one program takes into what its step takes: bytes held beside it and seconds of the other
+-- programs are added, and no step needs less than they do. Nothing to do for a step of one program.
+local function step_of(list, part)
+    if #list == 1 then return function(q) return q end end
+    local floor, peak, seconds = parts.floor(list), 0, 0
+    for _, other in ipairs(list) do
+        if other ~= part then
+            local p = plan.of(other.program:plan())
+            peak, seconds = math.max(peak, p.peak + other.beside.live), seconds + p.seconds
+        end
+    end
+    return function(q)
+        if not q then return nil end
+        q.own = q.reserved
+        q.reserved = math.max(q.reserved + part.beside.reserved, floor)
+        q.peak, q.seconds = math.max(q.peak + part.beside.live, peak), q.seconds + seconds
+        return q
+    end
+end
+
+-- Points as those of a step; of several that the other programs' bytes make equal the fastest stays.
+local function points_of_step(points, of_step)
+    local out = {}
+    for _, q in ipairs(points) do
+        of_step(q)
+        if #out == 0 or q.reserved < out[#out].reserved then out[#out + 1] = q end
+    end
+    return out
+end
+
+local function fill(self, list, count)
+    local part = chosen_of(list)
+    if C.wn_is_planned(part.program.handle) == 0 then
+        require('wane.policy').decide(part.program, part.program.policy)
+    end
+    local of_step = step_of(list, part)
+    self.here = of_step(summary_of(part.also[1]))
+    local points, tried = points_of(part.program)
+    self.all, self.tried = points_of_step(points, of_step), tried
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
-        q.policy = require('wane.policy').budget(q.reserved)
+        q.policy = require('wane.policy').budget(q.own or q.reserved)
     end
     for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
-    for _, name in ipairs(by_hand) do
-        local found = summary_under(request, name)
+    for i, name in ipairs(by_hand) do
+        local found = of_step(summary_of(part.also[i + 1], name))
         if found then
             found.best = best_within(self, found.reserved)
             table.insert(self.heuristics, found)
         end
     end
+end
+
+--- Every plan worth having of what fn records.
+-- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
+-- nothing runs
+-- @param opts { points = 50, policy = words that constrain every plan, target = }
+-- @return Frontier; of a step of several programs the bytes are those of the whole step, and `policy` is for the
+-- backward
+function frontier.frontier(fn, opts)
+    opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
+    local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
+    local list = open(fn, opts, 'wane.frontier', by_hand)
+    local self = setmetatable({ heuristics = {} }, Frontier)
+    local ok, why = pcall(fill, self, list, count)
+    close(list)
+    if not ok then error(why, 0) end
     return self
 end
 
 --- The least bytes any plan of what fn records reserves; before its first run, no less than making its states takes, so
--- that every step holds within it, the first one too.
+-- that every step holds within it, the first one too. Of a step of several programs: what the largest needs, with all
+-- that the others hold beside it.
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
-    local p = decided(request_with(fn, opts, 'wane.min_budget'))
-    local list, first = points_of(p), plan.first_of(p)
-    p:close()
-    return with_first(first, list[#list].reserved)
+    local list = open(fn, opts, 'wane.min_budget')
+    local ok, least = pcall(function()
+        if #list > 1 then return parts.least(list) end
+        local p = list[1].program
+        local reserved = frontier.least_of(p)
+        return with_first(plan.first_of(p), reserved)
+    end)
+    close(list)
+    if not ok then error(least, 0) end
+    return least
 end
 
 function Frontier.__tostring(self)

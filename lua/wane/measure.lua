@@ -132,9 +132,12 @@ end
 
 -- One step that trains.
 local function train(fn, opts)
-    local row = new_row(opts)
+    local row, programs = new_row(opts), {}
     local loss
-    within('listen', function(p) take(row, p) end, function()
+    within('listen', function(p)
+        take(row, p)
+        programs[#programs + 1] = p
+    end, function()
         loss = fn()
         if row.peak >= 0 then return end -- it stepped by itself
         if not tensor.is(loss) then
@@ -150,6 +153,8 @@ local function train(fn, opts)
         end
     end)
     if row.peak < 0 then raise(nil, 'value', 'wane.measure: the function ran nothing and returned no loss') end
+    local limit = opts.policy and opts.policy.budget
+    if type(limit) == 'number' then require('wane.parts').check_budget(programs, limit, 'wane.measure') end
     row.loss = tensor.is(loss) and tensor.typed(loss)._ndim == 0 and number_of(loss) or nil
     return row
 end

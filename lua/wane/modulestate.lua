@@ -9,6 +9,7 @@ local create = require 'wane.create'
 local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
+local within = require 'wane.within'
 
 local C = binding.C
 local raise = errors.raise
@@ -145,6 +146,7 @@ end
 local function add_state(module, Module)
     --- Drops all gradients; their bytes are given back at once.
     function Module.zero_grad(m)
+        within.sync() -- not the gradients of a planning that waits
         for _, p in ipairs(m:parameters()) do binding.check(C.wn_cell_drop_grad(p.id)) end
     end
 

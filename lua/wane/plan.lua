@@ -8,8 +8,10 @@ local away = require 'wane.away'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
 local errors = require 'wane.errors'
+local parts = require 'wane.parts'
 local plot = require 'wane.plot'
 local program = require 'wane.program'
+local rehearse = require 'wane.rehearse'
 local table_ = require 'wane.table'
 local tensor = require 'wane.tensor'
 local within = require 'wane.within'
@@ -53,15 +55,7 @@ local function costs_text(s, target)
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
 
-local first = binding.new('struct wn_first')
-
---- What the states of an open program take that nobody has made yet: { cells = how many, peak =, reserved = bytes of
--- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
-function plan.first_of(p)
-    check(C.wn_first(p.handle, first))
-    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
-        beside = tonumber(first.beside) }
-end
+plan.first_of = rehearse.first_of
 
 -- `first` is found when it is asked for: it plans another program.
 function Plan.__index(self, key)
@@ -306,6 +300,20 @@ function Plan:trace(path)
 end
 
 -- ---- PyTorch ----------------------------------------------------------------------------------------------
+-- Adds the bytes of the optimizer's states that a request updates.
+local function add_states(list, request)
+    for _, update in ipairs(request.updates or {}) do
+        for k = 2, 3 do
+            local cell = update.cells[k]
+            if cell then
+                local info = binding.new('struct wn_info')
+                check(C.wn_info(type(cell) == 'number' and cell or cell.id, info))
+                table.insert(list, tonumber(info.bytes))
+            end
+        end
+    end
+end
+
 -- The graph with the regions PyTorch would be told of: marks of the script, or those a policy of units made.
 local function torch_graph(self)
     local p = self.program
@@ -339,16 +347,8 @@ local function torch_graph(self)
         raise(nil, 'unsupported', 'plan:pytorch: regions inside regions are not in this version')
     end
     graph.extra = {}
-    for _, update in ipairs(p.request.updates or {}) do
-        for k = 2, 3 do
-            local cell = update.cells[k]
-            if cell then
-                local info = binding.new('struct wn_info')
-                check(C.wn_info(type(cell) == 'number' and cell or cell.id, info))
-                table.insert(graph.extra, tonumber(info.bytes))
-            end
-        end
-    end
+    add_states(graph.extra, p.request)
+    for _, part in ipairs(rawget(self, 'others') or {}) do add_states(graph.extra, part.request) end
     return graph
 end
 
@@ -409,6 +409,7 @@ function Plan.__tostring(self)
         block_table(self),
         away.text(self, graph_of(self)),
     }
+    if rawget(self, 'parts') then table.insert(lines, 4, tostring(self.parts)) end
     local fine, torch = pcall(self.pytorch, self)
     if fine then
         lines[#lines + 1] = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(math.max(torch.peak_forward,
@@ -429,63 +430,30 @@ function plan.check_options(opts, allowed, what)
     return errors.check_options(opts, allowed, what)
 end
 
---- Refuses a function that updates from the gradients of its own backward: a plan of the backward alone would say too
--- little about the step.
-function plan.refuse_update()
-    raise(nil, 'unsupported', 'wane.plan: the function runs a backward and then step() of its gradients; several '
-        .. 'programs are not planned as one in this version; plan opt:step(loss), which has the same bits, or a '
-        .. 'function that ends with the backward')
-end
-
---- The request a function comes down to: its first step or backward, else what it returned.
--- @return request, all requests; request.since: the place in record order where fn was called
-function plan.request_of(fn, what, ...)
-    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
-    local requests, since = {}, C.wn_serial()
-    local result = program.planning(fn, function(request)
-        request.since = since
-        requests[#requests + 1] = request
-    end, ...)
-    local has_backward = false
-    for _, request in ipairs(requests) do
-        if request.mode == 'update' and has_backward then plan.refuse_update() end
-        has_backward = has_backward or request.mode == 'backward'
-    end
-    for _, request in ipairs(requests) do
-        if request.mode == 'backward' or request.mode == 'step' then return request, requests end
-    end
-    if requests[1] then return requests[1], requests end
-    if not tensor.is(result) then
-        raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,
-            errors.describe(result))
-    end
-    local needs = tensor.info(result).needs_grad ~= 0
-    return { mode = needs and 'backward' or 'eval', roots = { result }, since = since }, requests
-end
+plan.request_of = rehearse.only
 
 --- Plans what fn records.
--- @param fn function() that returns the loss, or calls loss:backward() or opt:step(loss); nothing runs
+-- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() in
+-- several run points; nothing runs, and gradients stay as they are
 -- @param opts { policy =, budget = bytes or text, target = 'h200' (see wane.targets()) }
--- @return Plan; or nil and why (an error object: min_budget, holders) when no plan keeps the budget
+-- @return Plan; of several run points that of the largest program, with the peak, bytes and seconds of the whole step,
+-- and `parts`, a printable list of { mode, peak, reserved, beside, live_beside, seconds }; or nil and why (an error
+-- object: min_budget, holders) when no plan keeps the budget
 function plan.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
-    local request = plan.request_of(fn, 'wane.plan')
-    local copy, notes = {}, program.notes()
-    for key, value in pairs(request) do copy[key] = value end
     local chosen = require('wane.grad').policy { policy = require('wane.policy').anew(opts.policy),
         budget = opts.budget }
-    if chosen ~= nil then copy.policy = chosen end
-    copy.target = require('wane.costs').target(opts.target, 'wane.plan')
-    local opened = program.open(copy)
-    local ok, why = pcall(opened.plan, opened)
+    local target = require('wane.costs').target(opts.target, 'wane.plan')
+    local opened = rehearse.open(fn, 'wane.plan', function(request) return rehearse.with(request, chosen, target) end)
+    local notes = program.notes()
+    local ok, made = pcall(parts.plan, opened, chosen and type(chosen.budget) == 'number' and chosen.budget or nil)
     if ok then
-        local made = plan.of(opened)
         made.notes = notes
         return made
     end
-    opened:close()
-    if errors.is(why) and why.code == 'budget' then return nil, why end
-    error(why, 0)
+    for _, part in ipairs(opened) do part.program:close() end
+    if errors.is(made) and made.code == 'budget' then return nil, made end
+    error(made, 0)
 end
 
 return plan

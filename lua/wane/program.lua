@@ -45,6 +45,13 @@ within.register('counter', function(value)
     return before
 end)
 
+local before_rehearsal = binding.new('int32_t[1]')
+
+within.register('rehearsal', function(handle)
+    check(C.wn_rehearse(handle, before_rehearsal))
+    return before_rehearsal[0]
+end)
+
 local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
 
 within.register('call policy', function(p)
@@ -273,12 +280,15 @@ function program.notes()
     return notes
 end
 
---- Calls fn with run points captured instead of run; the random counter is put back.
+--- Calls fn with run points captured instead of run; the random counter and the gradients are put back.
 -- @param fn called with the further arguments
 -- @param on_request function(request), default: refuse reads, ignore the rest
 -- @return what fn returns
 function program.planning(fn, on_request, ...)
+    local rehearsal = binding.Ref(binding.id(C.wn_rehearsal()))
     local function restore(ok, ...)
+        C.wn_release(rehearsal.id)
+        rehearsal.id = -1
         module.new_epoch()
         if not ok then error((...), 0) end
         return ...
@@ -295,7 +305,8 @@ function program.planning(fn, on_request, ...)
     end
     module.new_epoch()
     notes = {}
-    return restore(pcall(within, 'counter', true, within, 'capture', refuse, fn, ...))
+    return restore(pcall(within, 'rehearsal', rehearsal.id, within, 'counter', true, within, 'capture', refuse, fn,
+        ...))
 end
 
 -- ---- looking at the nodes --------------------------------------------------------------------------------------

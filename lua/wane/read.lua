@@ -20,6 +20,7 @@ local MOST_BYTES = 2 ^ 31 -- of one array of LuaJIT's ffi
 
 --- Makes sure t holds bytes: runs it when it does not.
 function read.run(t)
+    within.sync()
     if not op.held(t) then op.eval { t } end
     return t
 end

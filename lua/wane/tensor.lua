@@ -8,6 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local within = require 'wane.within'
 
 local C = binding.C
 local raise, near = errors.raise, errors.near
@@ -181,6 +182,7 @@ end
 function fields.grad(t)
     typed(t)
     if not t._cell then return nil end
+    within.sync() -- a planning that waits has gradients of its own
     local id = C.wn_cell_grad(t.id)
     if id < 0 then return nil end
     return wrap(id)
@@ -205,6 +207,7 @@ function setfields.grad(t, value)
         raise(nil, 'value', 'grad: only nil can be assigned (it drops the gradient); '
             .. 'write t.grad:assign(value) to change it')
     end
+    within.sync()
     if t._cell then binding.check(C.wn_cell_drop_grad(t.id)) end
 end
 

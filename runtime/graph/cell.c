@@ -133,6 +133,14 @@ static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at,
     return WN_OK;
 }
 
+/* A gradient that exists only in the words of a rehearsal has no bytes. */
+static int32_t check_rehearsed(const struct wn_cell *c, const char *what)
+{
+    if (c->kind != WN_KIND_GRADIENT || c->rehearsed == 0 || !wn__device(c->device)->real) return WN_OK;
+    if (wn__cell_data(c) != NULL) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: this gradient has no value while a step is planned, for nothing runs", what);
+}
+
 int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t n)
 {
     struct wn_device *d = wn__device(c->device);
@@ -143,6 +151,7 @@ int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t 
     if (!wn__cell_has_value(c))
         return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
                         c->name ? c->name : "the state");
+    WN_TRY(check_rehearsed(c, "read"));
     WN_TRY(d->sync(d));
     return wn__edge_get(d, &c->type, wn__cell_data(c), at, bytes, n);
 }
@@ -153,6 +162,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
     WN_TRY(cell_check(c, "write", at, n));
     if (c->kind == WN_KIND_GRADIENT && !c->born)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
+    WN_TRY(check_rehearsed(c, "write"));
     WN_TRY(wn__cell_materialise(c));
     return wn__edge_put(d, &c->type, wn__cell_data(c), at, bytes, n);
 }

@@ -62,6 +62,7 @@ struct wn_cell {
     const char *name;
     int64_t stamp;
     int32_t local;
+    int32_t rehearsed; /* its number, from 1, in the rehearsal under way: run/rehearse.h; 0: not in it */
 };
 
 /* ---- node.c */
@@ -140,7 +141,8 @@ enum wn__handle_kind {
     WN_HANDLE_PROGRAM,
     WN_HANDLE_FILE,
     WN_HANDLE_CHAIN,
-    WN_HANDLE_LOCK
+    WN_HANDLE_LOCK,
+    WN_HANDLE_REHEARSAL
 };
 void wn__thread_own(void);                        /* the calling thread is the one that may use the library */
 int32_t wn__thread_check(void);                   /* WN_VALUE in any other */
@@ -151,10 +153,11 @@ void wn__handle_release(int32_t id); /* enqueues */
 void wn__handle_drain(void);         /* runs what was enqueued */
 /* A value for use as an input: a cell gives its reader. Counted. */
 int32_t wn__handle_value(int32_t id, struct wn_node **out);
-void wn__program_free(void *program); /* by run/ */
-void wn__file_free(void *file);       /* by io/ */
-void wn__lock_free(void *lock);       /* by io/ */
-void wn__chain_close(void *solution); /* by plan/ */
+void wn__program_free(void *program);     /* by run/ */
+void wn__file_free(void *file);           /* by io/ */
+void wn__lock_free(void *lock);           /* by io/ */
+void wn__rehearsal_free(void *rehearsal); /* by run/ */
+void wn__chain_close(void *solution);     /* by plan/ */
 
 /* ---- grad.c */
 struct wn__grads {          /* the outcome of differentiating */

@@ -59,7 +59,8 @@ int32_t wn__depot_is_own(int32_t device);
 /* Gradients of a parameter set share one slab. It outlives zero_grad as an idle reserve, until trimmed. */
 struct wn__slab {
     int32_t refs, device;
-    int32_t born; /* cells whose gradient exists now */
+    int32_t born;   /* cells whose gradient exists now */
+    int32_t hidden; /* gradients that exist, whatever a rehearsal under way says: their memory stays */
     int64_t bytes;
     void *data;     /* NULL until first needed, and after a trim */
     int64_t stamp;  /* keys: met in this one, */

@@ -5,6 +5,7 @@
  * never marked as held), so a failure gives every byte back and the next try computes the same bits. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "rehearse.h"
 #include "run.h"
 
 struct first {                /* what the missing cells start as */
@@ -20,7 +21,7 @@ struct first {                /* what the missing cells start as */
 
 static int32_t is_missing(const struct wn_cell *c)
 {
-    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c);
+    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c) && !wn__rehearsed_value(c);
 }
 
 static int32_t is_computed(const struct wn_node *n)
@@ -240,20 +241,32 @@ int32_t wn__program_materialise(struct wn_program *p)
 
 /* ---- asking what it would take ---------------------------------------------------------------------------- */
 
+struct held {
+    int64_t live, reserved;
+};
+
 /* What the program reads or adds to and is there already: it is held beside the making of what is not. */
-static int64_t held_bytes(const struct wn_program *p)
+static struct held held_bytes(const struct wn_program *p)
 {
-    const struct wn__slab *last = NULL;
-    int64_t bytes = 0;
+    int64_t stamp = wn__node_stamp();
+    struct held sum = {0, 0};
     for (int32_t i = 0; i < p->form->n_given; i++)
-        if (p->given[i] != NULL && p->given[i]->held != NULL) bytes += p->given[i]->held->bytes;
+        if (p->given[i] != NULL && p->given[i]->held != NULL) sum.live += p->given[i]->held->bytes;
+    sum.reserved = sum.live;
     for (int32_t i = 0; i < p->form->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
-        if (c->kind != WN_KIND_GRADIENT) bytes += is_missing(c) ? 0 : wn__padded(wn__bytes(&c->type));
-        else if (c->slab != NULL && c->slab != last && c->slab->born > 0) bytes += c->slab->bytes;
-        if (c->kind == WN_KIND_GRADIENT) last = c->slab;
+        int64_t bytes = wn__padded(wn__bytes(&c->type));
+        if (c->kind != WN_KIND_GRADIENT) {
+            sum.live += is_missing(c) ? 0 : bytes;
+            sum.reserved += is_missing(c) ? 0 : bytes;
+            continue;
+        }
+        sum.live += c->born ? bytes : 0;
+        if (c->slab == NULL || c->slab->born == 0 || c->slab->stamp == stamp) continue;
+        c->slab->stamp = stamp;
+        sum.reserved += wn__slab_share(p, c->slab);
     }
-    return bytes;
+    return sum;
 }
 
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
@@ -267,9 +280,9 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
     if (code == WN_OK) code = compute(&x, &sum);
     for (int32_t i = 0; i < x.n_init; i++)
         if (x.init[i]->held != NULL) out->beside += x.init[i]->held->bytes;
-    int64_t beside = held_bytes(p) + x.own_bytes + out->beside;
-    out->peak = sum.peak + beside;
-    out->reserved = sum.reserved + beside;
+    struct held held = held_bytes(p);
+    out->peak = sum.peak + held.live + x.own_bytes + out->beside;
+    out->reserved = sum.reserved + held.reserved + x.own_bytes + out->beside;
     release(&x);
     return code;
 }

@@ -89,6 +89,16 @@ int32_t wn__program_plan(struct wn_program *p)
     return wn__cache_put(&p->key, p->form, p->schedule);
 }
 
+int32_t wn__program_keep_apart(struct wn_program *p, int64_t beside)
+{
+    if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
+    wn__schedule_unref(p->schedule);
+    p->schedule = NULL;
+    p->chosen = 0;
+    wn__bytes_int(&p->key, beside);
+    return p->key.code;
+}
+
 int32_t wn__trace_on;
 
 int32_t wn__timing_on;

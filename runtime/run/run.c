@@ -7,6 +7,7 @@
 #include "check.h"
 #include "measure.h"
 #include "../plan/costs.h"
+#include "rehearse.h"
 #include "run.h"
 #include "transfer.h"
 
@@ -463,6 +464,8 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     int32_t code;
     if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
     if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
+    if (wn__rehearsal_now() != NULL)
+        return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave the rehearsal first");
     if (p->machine != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
                         wn__machine_name(p->machine));

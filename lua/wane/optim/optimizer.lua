@@ -12,6 +12,7 @@ local errors = require 'wane.errors'
 local op = require 'wane.op'
 local tensor = require 'wane.tensor'
 local upkeep = require 'wane.upkeep'
+local within = require 'wane.within'
 
 local C = binding.C
 local raise = errors.raise
@@ -224,7 +225,6 @@ local function update(self, opts)
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
     local list, who = updates(self, true)
-    if #list == 0 and require('wane.program').is_planning() then require('wane.plan').refuse_update() end
     if self.clip_norm then clip(self) end
     if #list == 0 then
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
@@ -268,6 +268,7 @@ end
 -- returns the list.
 function Optimizer:step(what, opts)
     opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
+    within.sync()
     if what == nil then return update(self, opts) end
     if tensor.is(what) then
         fused(self, { what }, opts)
@@ -288,6 +289,7 @@ end
 
 --- Drops the gradients of all its parameters; their bytes are given back at once.
 function Optimizer:zero_grad()
+    within.sync() -- not the gradients of a planning that waits
     for _, p in ipairs(self._params) do binding.check(C.wn_cell_drop_grad(p.id)) end
 end
 
