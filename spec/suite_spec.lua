@@ -64,3 +64,17 @@ describe('the specs', function()
         assert.same({ '0 passed, 0 failed', 1 }, { closing, code })
     end)
 end)
+
+describe('what the build says it found', function()
+    it('takes a compiler of two words, as in make CC="ccache gcc"', function()
+        local out, code = helper.shell "sh spec/support/found.sh 'env cc' \"${LUAJIT:-luajit}\""
+        assert.equal(0, code, out)
+        assert.matches('^wane: env cc %d', out)
+    end)
+
+    it('is an error where there is no compiler', function()
+        local out, code = helper.shell "sh spec/support/found.sh 'no-such-cc' luajit"
+        assert.equal(1, code)
+        assert.matches('no compiler %(no%-such%-cc%)', out)
+    end)
+end)

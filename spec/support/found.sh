@@ -3,7 +3,8 @@
 # Only looks: installs nothing, fails for nothing but a missing compiler.
 cc=$1
 luajit=$2
-version=$("$cc" -dumpfullversion 2>/dev/null) || { echo "wane: no compiler ($cc): apt-get install gcc libc6-dev"; exit 1; }
+# shellcheck disable=SC2086 # "ccache gcc" is two words
+version=$($cc -dumpfullversion 2>/dev/null) || { echo "wane: no compiler ($cc): apt-get install gcc libc6-dev"; exit 1; }
 line="wane: $cc $version"
 
 if command -v "$luajit" >/dev/null 2>&1; then
