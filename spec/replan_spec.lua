@@ -94,4 +94,14 @@ describe('a step planned for the fifth time', function()
                 o:step()
             end))
         end)
+
+    it('is kept from the output of specs, and not lost', function()
+        local before = #helper.notices
+        for i = 1, 9 do
+            (wane.eval(wane.ones(i, 4)) * w):sum():backward()
+            w.grad = nil
+        end
+        assert.equal(before + 1, #helper.notices)
+        assert.matches('for the 5th time', helper.notices[before + 1])
+    end)
 end)
