@@ -368,3 +368,55 @@ describe('binomial', function()
         assert.has_error(function() wane.plan(fn, { policy = 'binomial(2)' }):pytorch() end)
     end)
 end)
+
+describe('a policy made anew at every step', function()
+    -- Closures that are alive after a collection, of 20 that `use` was given one after the other.
+    local function alive_after(use)
+        local seen, list = setmetatable({}, { __mode = 'k' }), 0
+        for i = 1, 20 do
+            local fn = function() return i % 2 == 0 and 'save' or 'recompute' end
+            seen[fn] = true
+            use(fn)
+        end
+        for _ = 1, 4 do collectgarbage() end
+        for _ in pairs(seen) do list = list + 1 end
+        return list
+    end
+
+    it('is freed with the closure it was made of, wherever one can be given', function()
+        local _, fn = make(1)
+        for name, use in pairs {
+            backward = function(p) fn():backward { policy = p } end,
+            budget = function(p) fn():backward { policy = p, budget = 1e9 } end,
+            plan = function(p) wane.plan(fn, { policy = p }) end,
+            compose = function(p) policy.compose(p, 'save_all') end,
+            default = function(p)
+                policy.default = p
+                fn():backward()
+                policy.default = nil
+            end,
+        } do
+            assert.equal(0, alive_after(use), name)
+        end
+    end)
+
+    it('takes fewer than 200 bytes that stay', function()
+        for _ = 1, 4 do collectgarbage() end
+        local before = collectgarbage 'count'
+        for i = 1, 10000 do policy.of(function() return i end) end
+        for _ = 1, 4 do collectgarbage() end
+        assert.is_true((collectgarbage 'count' - before) * 1024 / 10000 < 200)
+    end)
+
+    it('is the same object while it lives, and has the same number when it is made again', function()
+        local fn = function() return 'save' end
+        local first = policy.of(fn)
+        assert.equal(first, policy.of(fn))
+        local serial = first.serial
+        first = nil -- luacheck: ignore
+        for _ = 1, 4 do collectgarbage() end
+        policy.of(function() return 'recompute' end)
+        assert.equal(serial, policy.of(fn).serial)
+        assert.is_true(policy.of(function() end).serial > serial)
+    end)
+end)

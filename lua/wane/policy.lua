@@ -32,13 +32,13 @@ Policy.__describe = function(p) return 'the policy ' .. p.name end
 
 local SERIALS = 2 ^ 26 -- two of them make a key, which must stay below 2^53
 
-local function new(name, fields)
-    serial = serial + 1
+local function new(name, fields, given)
+    serial = given and serial or serial + 1
     if serial >= SERIALS then
         raise(nil, 'value', 'policy: %d policies were made in this process, one more than it can tell apart; make a '
             .. 'policy once, outside the loop', serial)
     end
-    fields.serial, fields.name = serial, name
+    fields.serial, fields.name = given or serial, name
     return setmetatable(fields, Policy)
 end
 
@@ -287,16 +287,15 @@ function policy.least()
     return least
 end
 
-local bounded = setmetatable({}, { __mode = 'k' })
-
 --- A policy's words under a budget: the same two give the same object, so that its decisions are found again.
 function policy.within_budget(p, size)
     local budget = policy.budget(size)
     if p == nil then return budget end
     p = policy.of(p)
-    bounded[p] = bounded[p] or {}
-    bounded[p][budget] = bounded[p][budget] or policy.compose(p, budget)
-    return bounded[p][budget]
+    local bounded = rawget(p, 'bounded') or {} -- in p: a table of policies keyed by p would keep p alive
+    p.bounded = bounded
+    bounded[budget] = bounded[budget] or policy.compose(p, budget)
+    return bounded[budget]
 end
 
 -- ---- recipes ------------------------------------------------------------------------------------------------
@@ -326,7 +325,20 @@ for _, word in ipairs(built) do
 end
 local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
-local by_text, by_function = {}, setmetatable({}, { __mode = 'k' })
+local by_text = {}
+
+-- A policy of a function holds the function, so a table of such policies keeps neither only where both are weak. Its
+-- number stays with the function, so that decisions are found again when the object was collected.
+local by_function, serial_of = setmetatable({}, { __mode = 'kv' }), setmetatable({}, { __mode = 'k' })
+
+local function of_function(x)
+    local p = by_function[x]
+    if p == nil then
+        p = new('function', { ask = function(_, r) return x(r) end }, serial_of[x])
+        by_function[x], serial_of[x] = p, p.serial
+    end
+    return p
+end
 
 -- 'budget(2 GiB, compress:bf16)': the bytes, then what is allowed.
 local function parse_budget(argument)
@@ -361,10 +373,7 @@ function policy.of(x)
         by_text[x] = by_text[x] or parse(x)
         return by_text[x]
     end
-    if type(x) == 'function' then
-        by_function[x] = by_function[x] or new('function', { ask = function(_, r) return x(r) end })
-        return by_function[x]
-    end
+    if type(x) == 'function' then return of_function(x) end
     if type(x) == 'table' and type(x.as_policy) == 'function' then return x:as_policy() end
     raise(nil, 'value', "policy: expected a string, a function, a policy or a plan, got %s; strings are %s",
         errors.describe(x), table.concat(words, ', '))
