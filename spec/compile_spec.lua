@@ -280,3 +280,62 @@ describe('a compiled step', function()
         assert.has_error(function() wane.compile(function() end, { polcy = 'sqrt' }) end)
     end)
 end)
+
+describe('a compiled step whose optimizer holds parameters that the loss does not reach', function()
+    local optim = wane.optim
+    local x
+
+    local ways = {
+        ['opt:step(loss)'] = function(model, opt) return function(v) return opt:step(model(v):sum()) end end,
+        ['three lines'] = function(model, opt)
+            return function(v)
+                opt:zero_grad()
+                local loss = model(v):sum()
+                loss:backward()
+                opt:step()
+                return loss
+            end
+        end,
+        ['clipped gradients'] = function(model, opt)
+            return function(v)
+                opt:zero_grad()
+                local loss = model(v):sum()
+                loss:backward()
+                optim.clip_grad_norm(model:parameters(), 1)
+                opt:step()
+                return loss
+            end
+        end,
+        ['several losses'] = function(model, opt)
+            return function(v) return opt:step { model(v):sum(), model(v * 2):sum() } end
+        end,
+    }
+
+    -- All parameters after 5 steps, those not reached first; `before` is done to the part that is not reached.
+    local function after(way, kind, before, is_compiled)
+        wane.manual_seed(1)
+        local model, other = nn.Linear(4, 4), nn.Linear(4, 4)
+        local list = other:parameters()
+        for _, p in ipairs(model:parameters()) do list[#list + 1] = p end
+        local opt = optim[kind](list, { lr = 0.1, weight_decay = 0.1 })
+        if before then before(other, opt) end
+        local step = ways[way](model, opt)
+        if is_compiled then step = wane.compile(step) end
+        for _ = 1, 5 do step(x) end
+        local values = {}
+        for i, p in ipairs(list) do values[i] = p:totable() end
+        return values
+    end
+
+    it('leaves them as they are, as the function does uncompiled and as PyTorch does', function()
+        x = wane.eval(wane.ones(2, 4))
+        for way in pairs(ways) do
+            for _, kind in ipairs { 'SGD', 'AdamW' } do
+                for _, before in pairs { false, function(other) other(x):sum():backward() end,
+                    function(other, opt) opt:step(other(x):sum()) end, function(other) other(x):sum():item() end } do
+                    assert.are.same(after(way, kind, before, false), after(way, kind, before, true), way .. kind)
+                end
+            end
+        end
+    end)
+end)
