@@ -3,9 +3,10 @@
 -- the first step on. Planning leaves gradients, states and bytes as they were.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
 local networks = require 'spec.support.networks'
 
-local nn, optim = wane.nn, wane.optim
+local C, nn, optim = binding.C, wane.nn, wane.optim
 local SEEDS = { 2, 3, 9 }
 if os.getenv('WANE_SPEC_LONG') == '1' then
     for seed = 1, 60 do SEEDS[seed] = seed end
@@ -246,6 +247,36 @@ describe('a step of several run points', function()
         assert.equal(want, found.reserved)
         assert.equal(gradients, fingerprint(e))
         e.lines()
+    end)
+
+    it('is planned with each allocation failing once: nothing has changed, and the next try is right', function()
+        for _, ask in ipairs { wane.plan, wane.min_budget } do
+            local e = example { clip_norm = 0.1 }
+            e.loss():backward()
+            local function found()
+                local p = ask(e.lines)
+                return type(p) == 'number' and p or p.reserved
+            end
+            local want, gradients, failures = found(), fingerprint(e), 0
+            repeat
+                C.wn_debug('forget_plans', 0)
+                C.wn_debug('fail_alloc', failures + 1)
+                local ok, got = pcall(found)
+                local fired = C.wn_debug_get('fail_alloc') == 0
+                C.wn_debug('fail_alloc', 0)
+                assert.equal(not fired, ok, tostring(got))
+                if fired then
+                    failures = failures + 1
+                    assert.equal('oom', got.code)
+                    if failures % 16 == 0 then assert.equal(gradients, fingerprint(e)) end
+                else
+                    assert.equal(want, got)
+                end
+            until not fired
+            assert.is_true(failures > 100, tostring(failures))
+            assert.equal(gradients, fingerprint(e))
+            e.lines()
+        end
     end)
 
     it('refuses a gradient that is read while nothing runs', function()
