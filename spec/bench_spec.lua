@@ -236,6 +236,64 @@ describe('what budget.lua found', function()
     end)
 end)
 
+describe('what seconds.lua found', function()
+    local secondsreport = require 'spec.bench.secondsreport'
+
+    local function plan(name, predicted, seconds, is_known)
+        return { name = name, predicted = predicted, seconds = seconds, is_known = is_known or false }
+    end
+
+    -- The machine is half as fast in the turns as in the profile, and one prediction is wrong by a fifth beside that.
+    local function found()
+        return { bench = 'seconds', threads = 2, machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 },
+            load = { start = '0.1 0.2 0.3', finish = '1 2 3' },
+            rows = { { name = 'GPT', what = 'small', turns = 9, unrest = 1.04, profiled = 1, plans = {
+                plan('as marked', 1, 2, true), plan('sqrt', 1.5, 3, true), plan('every(2)', 1.2, 2) } } } }
+    end
+
+    it('is told with the machine\'s drift and without', function()
+        local data = found()
+        local r = data.rows[1]
+        assert.equal(2, secondsreport.drift(r))
+        assert.same({ 0.5, 0.5 }, { secondsreport.errors(r, 1) })
+        local middle, worst = secondsreport.errors(r, 2)
+        assert.is_true(middle == 0 and math.abs(worst - 0.2) < 1e-12)
+        assert.is_true(math.abs(secondsreport.errors(r, 2, true) - 0.2) < 1e-12)
+        assert.same({ 2, 2 }, { secondsreport.order(r) })
+        r.plans[2].predicted = 1.1 -- below that of every(2), which is faster
+        assert.same({ 1, 2 }, { secondsreport.order(r) })
+        assert.truthy(secondsreport.results(data):find('| GPT: small | 3 | 9 | 2e+03 ms | 50.0 % | 40.0 % | 63.3 % '
+            .. '| 2.000 | 20.0 % | 26.7 % | 1 of 2 | 1.04 | no |', 1, true))
+        assert.truthy(secondsreport.sentence(data):find('of 2 pairs 3 % apart or more, 50.0 % are', 1, true))
+    end)
+
+    it('is published when every model has its turns and a profile that was not disturbed', function()
+        local old, new = found(), found()
+        assert.is_nil(secondsreport.refusal(new, old))
+        new.rows[1].turns = 3
+        assert.matches('turns', secondsreport.refusal(new))
+        new.rows[1].turns, new.rows[1].disturbed = 9, 'a burst'
+        assert.matches('a burst', secondsreport.refusal(new))
+        new.rows[1].disturbed = nil
+        old.rows[2] = { name = 'wide' }
+        assert.matches("lack the model 'wide'", secondsreport.refusal(new, old))
+    end)
+
+    it('stands in both pages as it was measured', function()
+        local kept = loadfile(helper.root .. '/spec/bench/results_seconds.lua')
+        for page, show in pairs { ['README.md'] = secondsreport.readme,
+            ['spec/bench/RESULTS.md'] = secondsreport.results } do
+            local shown = report.marked(helper.read(page), 'seconds')
+            if kept then
+                assert.is_nil(secondsreport.refusal(kept()))
+                assert.equal('\n' .. show(kept()) .. '\n', shown)
+            else -- nothing was published yet, and the pages say so
+                assert.truthy(shown:lower():find('not%s+measured on a quiet machine yet'), page)
+            end
+        end
+    end)
+end)
+
 describe('the picture', function()
     it('has a bar for each number, as high as it is, and the aims as lines at their height', function()
         local svg, heights, aims = report.picture(fixture(true)), {}, {}

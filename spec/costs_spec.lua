@@ -169,8 +169,8 @@ describe('seconds of a plan', function()
             local wane = require 'wane'
             local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
             local function fn() return m(x):sum() end
-            if arg[2] == 'profile' then print(wane.profile(fn, { anyway = true })) end
-            if arg[2] == 'once' then print(wane.profile(fn, { keep = false, anyway = true })) end
+            if arg[2] == 'profile' then print(wane.profile(fn, { steps = 5, anyway = true })) end
+            if arg[2] == 'once' then print(wane.profile(fn, { steps = 5, keep = false, anyway = true })) end
             print(wane.plan(fn).costs)
         ]]
         out:close()

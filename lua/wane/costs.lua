@@ -241,9 +241,9 @@ end
 --- Measures each application of what fn runs under several plans (see profile.lua), keeps their seconds in the file of
 -- costs, and uses them from now on.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
--- @param opts { steps = 5, policy =, keep = true, anyway = false }: steps, turns of three steps a plan; policy, the
--- only plan measured; keep = false writes no file, and this process alone uses them; anyway = true uses and keeps what
--- was measured beside other work
+-- @param opts { steps =, policy =, keep = true, anyway = false }: steps, turns of three steps a plan (default: 5, and
+-- where fn leaves nothing behind more of them until a second is over); policy, the only plan measured; keep = false
+-- writes no file, and this process alone uses them; anyway = true uses and keeps what was measured beside other work
 -- @return a printable list of { key, seconds }, slowest first; `disturbed`: how other work showed, or nil; `is_used`:
 -- whether plans follow it; `file`: where it is kept, or nil; `unrest`, `stretch`, `sum`, `whole`: see profile.fit
 function costs.profile(fn, opts)
@@ -257,7 +257,7 @@ function costs.profile(fn, opts)
         raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
     end
     costs.load()
-    local steps = errors.count(opts.steps or 5, 'wane.profile: steps', 1, errors.MOST_STEPS)
+    local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local request = require('wane.rehearse').one_of(fn, 'wane.profile')
     local seconds, list, why = profile.take(fn, request and request.mode or 'several', steps, opts.policy, function()
         local again = require('wane.rehearse').one_of(fn, 'wane.profile')

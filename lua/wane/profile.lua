@@ -26,6 +26,7 @@ local RESTLESS = 1.5     -- of unrest: a quiet machine shows 1.02 to 1.2
 local LONGEST = 1.35     -- a whole step over the sum of its applications: 1.04 to 1.1 on a quiet machine
 local BETWEEN = 20e-6    -- seconds between two applications that are no sign of other work
 local FURTHEST = 10      -- the sum over what the machine's measured rates allow
+local FEWEST, MOST, SPREAD = 5, 100, 1 -- turns, turns, seconds; where nobody says how many turns
 local others = { 'recompute_all', 'sqrt' }
 
 -- The value below which a share of a list lies; sorts it.
@@ -108,20 +109,23 @@ local function policies_of(fn, mode, policy)
     return list
 end
 
---- Runs the turns.
+--- Runs the turns: as many as are asked for, or else FEWEST and, where a turn leaves nothing behind, as many more as
+-- take SPREAD seconds, so that a burst of other work reaches few of a short step's turns.
 -- @param fn as for wane.profile
 -- @param mode of its request: 'backward', 'eval', 'step', 'update'
--- @param steps turns
+-- @param steps turns, or nil
 -- @param policy the only one, or nil for several
 -- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = } }
 function profile.run(fn, mode, steps, policy)
-    local records = {}
+    local records, from, turns = {}, C.wn_now(), 0
+    local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
     for i, each in ipairs(policies_of(fn, mode, policy)) do
         records[i] = { whole = {}, places = {}, policy = each.policy }
     end
-    for _ = 1, steps do
+    repeat
         for _, record in ipairs(records) do turn(fn, mode, record.policy, record) end
-    end
+        turns = turns + 1
+    until turns >= most or not steps and turns >= FEWEST and C.wn_now() - from >= SPREAD
     return records
 end
 

@@ -1,7 +1,7 @@
--- Puts results into the documents: after `luajit spec/bench/rival.lua` and `luajit spec/bench/budget.lua`, the tables
--- in README.md and in spec/bench/RESULTS.md (each between two marker comments) and spec/bench/results.svg are made from
--- build/bench/rival.lua and build/bench/budget.lua, and those files are kept beside them as spec/bench/results.lua and
--- spec/bench/results_budget.lua, which spec/bench_spec.lua holds the pages to. Results that lack what the published
+-- Puts results into the documents: after `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua`, the tables in
+-- README.md and in spec/bench/RESULTS.md (each between two marker comments) and spec/bench/results.svg are made from
+-- build/bench/NAME.lua, and those files are kept beside them as spec/bench/results.lua, results_budget.lua and
+-- results_seconds.lua, which spec/bench_spec.lua holds the pages to. Results that lack what the published
 -- ones have (PyTorch, rows, size) are not published, which is said.
 --
 --   luajit spec/bench/publish.lua [--root FOLDER] [--from FILE] [bench ...]
@@ -12,6 +12,7 @@ local checkout = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. checkout .. '/?.lua;' .. package.path
 local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'
+local secondsreport = require 'spec.bench.secondsreport'
 
 -- kept: where the data are kept; readme, results: what the pages say; picture: one more file, or nil.
 local benches = {
@@ -19,6 +20,8 @@ local benches = {
         refusal = report.refusal, picture = report.picture },
     budget = { kept = 'spec/bench/results_budget.lua', readme = budgetreport.readme, results = budgetreport.results,
         refusal = budgetreport.refusal },
+    seconds = { kept = 'spec/bench/results_seconds.lua', readme = secondsreport.readme,
+        results = secondsreport.results, refusal = secondsreport.refusal },
 }
 
 local root, from, ran = checkout, nil, nil
@@ -78,7 +81,7 @@ local function main()
         if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
         return publish(data.bench, from)
     end
-    for _, name in ipairs { 'rival', 'budget' } do
+    for _, name in ipairs { 'rival', 'budget', 'seconds' } do
         local path = root .. '/build/bench/' .. name .. '.lua'
         local there = io.open(path)
         if there then there:close() end

@@ -1,13 +1,15 @@
 -- Predicted seconds against measured ones: each model is profiled once (wane.profile), then plans of its frontier and
 -- by hand run in turns. A turn runs a plan twice and counts the second step, as a training loop would; a plan's seconds
 -- are the lower quartile of its turns. "others" are plans that the profile did not run. Order: of pairs of plans whose
--- measured seconds are 3 % apart or more, those that the prediction puts in the right order.
--- luajit spec/bench/seconds.lua [seconds a model] [models]
+-- measured seconds are 3 % apart or more, those that the prediction puts in the right order. With --add, models that
+-- are not named keep the rows they have in build/bench/seconds.lua, from which publish.lua makes the tables.
+-- luajit spec/bench/seconds.lua [seconds a model] [--add] [models]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local measure, plan, program = require 'wane.measure', require 'wane.plan', require 'wane.program'
 local module = require 'wane.module'
+local secondsreport = require 'spec.bench.secondsreport'
 local nn, C = wane.nn, binding.C
 
 local Block = nn.module('Block', function(self, d, heads)
@@ -111,27 +113,31 @@ local function run(fn, plans, seconds)
     return turns
 end
 
-local function order(plans)
-    local right, all = 0, 0
-    for i, p in ipairs(plans) do
-        for k = i + 1, #plans do
-            local q = plans[k]
-            if math.abs(p.seconds / q.seconds - 1) >= 0.03 then
-                all = all + 1
-                if (p.seconds - q.seconds) * (p.predicted - q.predicted) > 0 then right = right + 1 end
-            end
-        end
+-- A row of results: what secondsreport.lua makes the table of.
+local function row_of(model, made, plans, turns)
+    local row = { name = model[1], what = model[2], turns = turns, unrest = made.unrest, disturbed = made.disturbed,
+        profiled = made.whole, plans = {} }
+    for i, q in ipairs(plans) do
+        row.plans[i] = { name = q.name, is_known = q.is_known or false, predicted = q.predicted, seconds = q.seconds }
     end
-    return right, all
+    return row
 end
 
-local function percent(x)
-    return ('%.1f %%'):format(100 * x)
+-- The rows of a run before that measured other models, in the order of `models`; with --add only.
+local function with_earlier(rows)
+    local kept = loadfile(common.out)
+    local by_name, all = {}, {}
+    for _, row in ipairs(kept and kept().rows or {}) do by_name[row.name] = row end
+    for _, row in ipairs(rows) do by_name[row.name] = row end
+    for _, model in ipairs(models) do all[#all + 1] = by_name[model[1]] end
+    return all
 end
 
-local seconds, wanted = tonumber(arg[1]) or 15, {}
-for i = 2, #arg do wanted[arg[i]] = true end
-local rows, right_all, pairs_all = {}, 0, 0
+local seconds, wanted, is_added, rows = tonumber(arg[1]) or 15, {}, false, {}
+for i = 1, #arg do
+    if arg[i] == '--add' then is_added = true
+    elseif not tonumber(arg[i]) then wanted[arg[i]] = true end
+end
 for _, model in ipairs(models) do
     if next(wanted) == nil or wanted[model[1]] then
         common.progress(model[1])
@@ -139,23 +145,14 @@ for _, model in ipairs(models) do
         local made = wane.profile(fn, { keep = false, anyway = true })
         local plans = plans_of(fn)
         local turns = run(fn, plans, seconds)
-        local errors, others, worst = {}, {}, 0
-        for i, q in ipairs(plans) do
-            errors[i] = math.abs(q.predicted / q.seconds - 1)
-            worst = math.max(worst, errors[i])
-            if not q.is_known then others[#others + 1] = errors[i] end
-            if os.getenv 'WANE_BENCH_PLANS' then
-                print(('%-14s predicted %.3f ms, measured %.3f, median %.3f'):format(q.name, q.predicted * 1e3,
-                    q.seconds * 1e3, common.median(q.times) * 1e3))
-            end
+        rows[#rows + 1] = row_of(model, made, plans, turns)
+        for _, q in ipairs(os.getenv 'WANE_BENCH_PLANS' and plans or {}) do
+            print(('%-14s predicted %.3f ms, measured %.3f, median %.3f'):format(q.name, q.predicted * 1e3,
+                q.seconds * 1e3, common.median(q.times) * 1e3))
         end
-        local right, all = order(plans)
-        right_all, pairs_all = right_all + right, pairs_all + all
-        rows[#rows + 1] = { model[1] .. ': ' .. model[2], #plans, turns, ('%.3g ms'):format(plans[1].seconds * 1e3),
-            percent(common.median(errors)), #others > 0 and percent(common.median(others)) or '', percent(worst),
-            ('%d of %d'):format(right, all), ('%.2f'):format(made.unrest), made.disturbed and 'yes' or 'no' }
     end
 end
-common.table({ 'model', 'plans', 'turns', 'a step', 'median error', 'of others', 'worst', 'order', 'unrest',
-    'disturbed' }, rows)
-if pairs_all > 0 then print(('pairs in order: %s'):format(percent(right_all / pairs_all))) end
+common.progress(nil)
+common.data.rows, common.data.threads = is_added and with_earlier(rows) or rows, C.wn_threads()
+common.save()
+io.write(secondsreport.results(common.data))
