@@ -344,3 +344,19 @@ describe('wane.gradient_error', function()
         refused('is nan', function() return (w * (0 / 0)):sum() end, { policy = 'recompute_all' })
     end)
 end)
+
+describe('the replay check of a plan that compresses', function()
+    it('compares what is computed again but for what comes of a compressed value', function()
+        wane.manual_seed(3)
+        local w, v = nn.Parameter(wane.randn(16, 16)), nn.Parameter(wane.randn(16, 16))
+        local function loss() -- the products are computed again: one from what tanh was kept as, one from the sigmoid
+            local a, b = wane.randn(8, 16):tanh(), wane.ones(8, 16) * w:sum(1):sigmoid()
+            return (a:matmul(w):gelu() * b:matmul(v):silu()):sum()
+        end
+        for _, word in ipairs { 'compress:int8', 'compress:bf16' } do
+            local checked = wane.check(loss, { policy = policy.by_op { tanh = word, matmul = 'recompute',
+                gelu = 'recompute', silu = 'recompute', sigmoid = 'save', mul = 'save' } })
+            assert.is_true(checked.compared >= 1, word)
+        end
+    end)
+end)

@@ -302,7 +302,8 @@ function Checked.__tostring(c)
 end
 
 --- The replay check: runs a step once under a policy and compares, bit for bit, every value that is computed again for
--- the backward with the value that was dropped. Leaves nothing behind.
+-- the backward with the value that was dropped. What is computed from a value that a lossy action gave back is not
+-- compared: other bits are what that action was asked for. Leaves nothing behind.
 -- @param fn function() that records and returns the loss
 -- @param opts { policy =, budget = }
 -- @return { compared =, bytes =, loss = }, printable

@@ -113,6 +113,19 @@ int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
 
 /* ---- what is computed again ---------------------------------------------------------------------------------- */
 
+/* Marks what a lossy action gives back, and all that is computed from it: other bits than before are what was asked for. */
+static void find_inexact(struct wn__check *c)
+{
+    const struct wn__schedule *s = c->p->schedule;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
+        int32_t n_in = n->what == WN_DO_RUN ? c->p->form->node[n->node].n_in : 1;
+        c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->copy[n->out].back);
+        for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
+    }
+}
+
 int32_t wn__replay_start(struct wn__check *c)
 {
     const struct wn__form *f = c->p->form;
@@ -125,7 +138,10 @@ int32_t wn__replay_start(struct wn__check *c)
     c->first = wn__alloc((f->n + 1) * (int64_t)sizeof *c->first);
     c->issued = wn__alloc(f->n + 1);
     c->room = wn__alloc(most + 1);
-    return c->first == NULL || c->issued == NULL || c->room == NULL ? WN_OOM : WN_OK;
+    c->inexact = wn__alloc(s->n_copies + 1);
+    if (c->first == NULL || c->issued == NULL || c->room == NULL || c->inexact == NULL) return WN_OOM;
+    find_inexact(c);
+    return WN_OK;
 }
 
 static int32_t replay_differs(const struct wn__check *c, const struct wn__instr *n)
@@ -146,7 +162,7 @@ int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
     const struct wn__schedule *s = c->p->schedule;
     if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
     const struct wn__store *t = &s->store[s->copy[n->out].store];
-    if (t->space == WN_SPACE_GIVEN) return WN_OK;
+    if (t->space == WN_SPACE_GIVEN || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);
     char *at = (char *)store_start(c, t) + s->copy[n->out].at;
     int64_t bytes = wn__bytes(&c->p->form->node[n->node].type);
@@ -193,5 +209,6 @@ int64_t wn__check_stop(struct wn__check *c)
     wn__free(c->first);
     wn__free(c->issued);
     wn__free(c->room);
+    wn__free(c->inexact);
     return top;
 }
