@@ -289,6 +289,29 @@ describe('a door of the C API', function()
         assert.is_true(C.wn_now() - started < 0.5)
     end)
 
+    it('clips the gradients of losses that share one backward pass, as of those with a pass each', function()
+        for joint = 0, 1 do
+            local cell, hyper = C.wn_cell(0, held, 'w'), C.wn_hyper()
+            C.wn_cell_need_grad(cell, 1)
+            C.wn_hyper_set(hyper, 0, 1)
+            local r, update = binding.new 'struct wn_request', binding.new 'struct wn_update[1]'
+            update[0].op, update[0].hyper = C.wn_op_id 'sgd', hyper
+            update[0].cell[0], update[0].cell[1], update[0].cell[2] = cell, -1, -1
+            local roots = { record('sum', { record('mul', { cell, cell }) }), record('sum', { cell }) }
+            r.mode, r.scale, r.clip, r.joint, r.n_roots, r.n_updates = 2, 1, 0.5, joint, 2, 1
+            r.roots, r.updates = binding.new('int32_t[2]', roots), update
+            local program, got = C.wn_open(r), binding.new 'float[2]'
+            assert.is_true(program >= 0)
+            assert.are.equal(0, C.wn_plan(program), binding.string(C.wn_message()))
+            assert.are.equal(0, C.wn_run(program), binding.string(C.wn_message()))
+            assert.are.equal(0, C.wn_read(cell, got, 8))
+            local factor = 0.5 / math.sqrt(34) -- w = { 1, 2 }, its gradient 2 w + 1 = { 3, 5 }
+            assert.is_true(math.abs(got[0] - (1 - 3 * factor)) < 1e-6, got[0])
+            assert.is_true(math.abs(got[1] - (2 - 5 * factor)) < 1e-6, got[1])
+            for _, id in ipairs { program, cell, hyper, roots[1], roots[2] } do C.wn_release(id) end
+        end
+    end)
+
     it('gives back what a value held when a second program computes it again', function()
         local memory = binding.new 'struct wn_memory'
         local function live()

@@ -58,7 +58,7 @@ static int32_t differentiate(struct assembly *a)
     wn__here.grad_off = 1;
     for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots) && code == WN_OK; i++) code = differentiate_root(a, i, only);
     if (code == WN_OK && p->clip != NULL && a->grads.n_cells > 0) {
-        struct wn__clip clip = {p->update_cell, p->n_updates, p->n_roots - 1, p->clip, p->root[0]};
+        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - 1, p->clip, p->root[0]};
         code = wn__grad_clip(&clip, &a->grads);
     }
     wn__here.grad_off = before;
@@ -177,7 +177,8 @@ static int32_t put_graph(struct assembly *a)
 {
     struct wn_program *p = a->p;
     int32_t passes = (p->mode == WN_RUN_BACKWARD || p->mode == WN_RUN_STEP) && !p->joint ? p->n_roots : 1;
-    for (int64_t i = 0, k = 0, r = 0; r < passes; r++) {
+    int64_t k = 0;
+    for (int64_t i = 0, r = 0; r < passes; r++) {
         for (; i < p->root_end[r]; i++) {
             a->f->walk_node[i] = a->at;
             WN_TRY(put_graph_node(a, p->walk.nodes[i]));
@@ -185,6 +186,7 @@ static int32_t put_graph(struct assembly *a)
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
     }
+    if (k != a->grads.count) return wn__fail(WN_INTERNAL, "backward: a gradient belongs to no pass");
     for (int32_t i = 0; i < p->n_roots; i++) a->f->root_node[i] = p->root[i]->local;
     return WN_OK;
 }
