@@ -199,6 +199,41 @@ describe('seconds of a plan', function()
     end)
 end)
 
+describe('a file of costs with a number that no machine measures', function()
+    it('is said and left aside, whatever the number is', function()
+        local script, file = os.tmpname(), os.tmpname()
+        local out = assert(io.open(script, 'w'))
+        out:write [[
+            package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
+            local wane, costs = require 'wane', require 'wane.costs'
+            local m = wane.nn.Linear(8, 8)
+            local rates = { '1e+10', '2e+10', '4e+10', '8e+09', '1e-06' }
+            for _, field in ipairs { 'machine', 'link', 'seconds' } do
+                for _, number in ipairs { '-1', 'nan', 'inf', '1e999', '-inf', 'x', '0' } do
+                    local f = assert(io.open(arg[2], 'w'))
+                    local words = { unpack(rates, 1, field == 'link' and 4 or 5) }
+                    words[2] = number
+                    f:write('machine\t', table.concat(field == 'machine' and words or rates, ' '), '\n')
+                    if field == 'link' then f:write('link\t', table.concat(words, ' '), '\n') end
+                    if field == 'seconds' then f:write(number, '\tadd\n') end
+                    f:close()
+                    costs.forget()
+                    local seconds = wane.plan(function() return m(wane.ones(4, 8)):sum() end).seconds
+                    assert(seconds > 0 and seconds < 1, field .. ' ' .. number)
+                end
+            end
+            print 'planned'
+        ]]
+        out:close()
+        local said = helper.shell(("WANE_COSTS='%s' luajit '%s' . '%s' 2>&1"):format(file, script, file))
+        assert.matches('planned', said)
+        local _, told = said:gsub('the file of costs ' .. file:gsub('%p', '%%%0') .. ' cannot be read %(its line %d', '')
+        assert.equal(7 + 7 + 5, told, said) -- seconds may be 0, and a word in their place is a remark
+        os.remove(script)
+        os.remove(file)
+    end)
+end)
+
 describe('a target', function()
     local fn
     setup(function() fn = models[3].build() end)

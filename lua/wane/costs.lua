@@ -42,6 +42,30 @@ local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1
 local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
 local MOST_SHORT = 10000 -- applications of a file whose lines have fewer than 40 letters; more are none of wane.profile
 
+-- Takes the words of a line as rates of these names. Returns false for a number that is no rate; a line of other than as
+-- many words says nothing.
+local function take_rates(found, field, key, names)
+    local list, k = {}, 0
+    for word in key:gmatch('%S+') do
+        k = k + 1
+        local rate, least = tonumber(word), names[k] == 'launch' and 0 or 5e-324
+        if not (rate and rate >= least and rate < math.huge) then return false end
+        if names[k] then list[names[k]] = rate end
+    end
+    if k == #names then found[field] = list end
+    return true
+end
+
+-- Takes a line. Returns false for one with a number that cannot have been measured.
+local function take_line(found, number, key)
+    if number == 'machine' then return take_rates(found, 'machine', key, rates) end
+    if number == 'link' then return take_rates(found, 'link', key, links) end
+    local seconds = tonumber(number)
+    if seconds and not (seconds >= 0 and seconds < 1e18) then return false end
+    found.seconds[key] = seconds
+    return true
+end
+
 -- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none. Also why it cannot be
 -- read, if so.
 local function read(name)
@@ -49,25 +73,19 @@ local function read(name)
     if not name then return found end
     local file, why, errno = system.open(name, 'r')
     if not file then return found, errno ~= NO_SUCH_FILE and why or nil end
-    local size, count = file:seek 'end', 0
+    local size, count, lines = file:seek 'end', 0, 0
     local is_ours = size == 0
     file:seek 'set'
     for line in file:lines() do
         local number, key = line:match('^(%S+)\t(.+)$')
         is_ours = is_ours or number == 'machine' or number == 'link' or tonumber(number) ~= nil or line == HEAD
-        if number == 'machine' then
-            local list, k = {}, 0
-            for word in key:gmatch('%S+') do
-                k = k + 1
-                if rates[k] then list[rates[k]] = tonumber(word) end
-            end
-            if k == #rates then found.machine = list end
-        elseif number == 'link' then
-            found.link = {}
-            for word in key:gmatch('%S+') do found.link[#found.link + 1] = tonumber(word) end
-            if #found.link ~= #links then found.link = nil end
-        elseif tonumber(number) then
-            found.seconds[key], count = tonumber(number), count + 1
+        lines = lines + 1
+        if number and not take_line(found, number, key) then
+            file:close()
+            return { seconds = {} }, ('its line %d has a number that no machine measures'):format(lines)
+        end
+        if tonumber(number) then
+            count = count + 1
             if count > math.max(MOST_SHORT, size / 40) then
                 file:close()
                 return { seconds = {} }, ('it has more than %d lines of few letters'):format(count - 1)
@@ -75,8 +93,8 @@ local function read(name)
         end
     end
     file:close()
-    for i, link in ipairs(links) do
-        if found.machine and found.link then found.machine[link] = found.link[i] end
+    for _, link in ipairs(links) do
+        if found.machine and found.link then found.machine[link] = found.link[link] end
     end
     return found, not is_ours and "no line of it is one that wane.profile writes" or nil
 end
@@ -92,7 +110,7 @@ local function write(name, found)
     end
     if found.link then
         local words = {}
-        for i, rate in ipairs(found.link) do words[i] = ('%.6g'):format(rate) end
+        for i, link in ipairs(links) do words[i] = ('%.6g'):format(found.link[link]) end
         lines[#lines + 1] = 'link\t' .. table.concat(words, ' ')
     end
     for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
@@ -217,7 +235,7 @@ local function keep(name, seconds, machine)
     found.machine = machine or found.machine
     if machine then
         found.link = {}
-        for i, link in ipairs(links) do found.link[i] = machine[link] end
+        for _, link in ipairs(links) do found.link[link] = machine[link] end
     end
     if name then write(name, found) end
     take { seconds = seconds, machine = machine }

@@ -2,6 +2,7 @@
  * it is kept in can be read and mended by hand. */
 #include "costs.h"
 #include <stdio.h>
+#include <math.h>
 #include <string.h>
 #include "../graph/encode.h"
 #include "rewrite.h"
@@ -30,8 +31,10 @@ static int32_t check_profile(const char *name, const struct wn_profile *p)
 {
     const double rates[] = {p->f64, p->f32, p->bf16, p->bytes, p->out[0], p->out[1], p->in[0], p->in[1]};
     for (int32_t i = 0; i < 8; i++)
-        if (!(rates[i] > 0)) return wn__fail(WN_VALUE, "target %s: rates must be above 0, in units a second", name);
-    if (!(p->launch >= 0)) return wn__fail(WN_VALUE, "target %s: launch must be 0 or more seconds", name);
+        if (!(rates[i] > 0 && rates[i] < INFINITY))
+            return wn__fail(WN_VALUE, "target %s: rates must be above 0 and finite, in units a second", name);
+    if (!(p->launch >= 0 && p->launch < 1e18))
+        return wn__fail(WN_VALUE, "target %s: launch must be 0 or more seconds", name);
     return WN_OK;
 }
 
