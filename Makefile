@@ -135,18 +135,20 @@ asan:
 	$(inner) MODE=asan library
 	@sh spec/support/suite.sh asan $(SPEC)
 
-# Random calls and files under libFuzzer and the sanitizers, from nothing: FUZZ_SECONDS in all, shared by the drivers.
+# Random calls, trainings and files under libFuzzer and the sanitizers, and files for the readers in Lua, from nothing:
+# FUZZ_SECONDS in all, shared by the drivers; FUZZ_SEED draws others.
 FUZZ_SECONDS ?= 600
 FUZZ_CC ?= clang
 FUZZERS := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/fuzz_*.c))
 fuzz:
 	@sh spec/support/deps.sh fuzz
+	@$(MAKE) --no-print-directory all
 	$(inner) MODE=fuzz CC='$(FUZZ_CC)' fuzzers
-	@sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
+	@LUAJIT='$(LUAJIT)' sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS) spec/fuzz/readers.lua
 
 .PHONY: fuzzers
 fuzzers: $(FUZZERS)
-build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c spec/fuzz/bytes.h $(OBJECTS)
+build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c $(wildcard spec/fuzz/*.h) $(OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -Iruntime -fsanitize=fuzzer,address,undefined -o $@ $< $(OBJECTS) $(LDLIBS)
 

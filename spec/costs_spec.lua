@@ -227,7 +227,8 @@ describe('a file of costs with a number that no machine measures', function()
         out:close()
         local said = helper.shell(("WANE_COSTS='%s' luajit '%s' . '%s' 2>&1"):format(file, script, file))
         assert.matches('planned', said)
-        local _, told = said:gsub('the file of costs ' .. file:gsub('%p', '%%%0') .. ' cannot be read %(its line %d', '')
+        local words = 'the file of costs ' .. file:gsub('%p', '%%%0') .. ' cannot be read %(its line %d'
+        local _, told = said:gsub(words, '')
         assert.equal(7 + 7 + 5, told, said) -- seconds may be 0, and a word in their place is a remark
         os.remove(script)
         os.remove(file)

@@ -42,8 +42,8 @@ local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1
 local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
 local MOST_SHORT = 10000 -- applications of a file whose lines have fewer than 40 letters; more are none of wane.profile
 
--- Takes the words of a line as rates of these names. Returns false for a number that is no rate; a line of other than as
--- many words says nothing.
+-- Takes the words of a line as rates of these names. Returns false for a number that is no rate; a line of other than
+-- as many words says nothing.
 local function take_rates(found, field, key, names)
     local list, k = {}, 0
     for word in key:gmatch('%S+') do

@@ -1,0 +1,330 @@
+/* Random networks trained in random ways, under plans drawn at random, with what must hold whatever is drawn:
+ *
+ *   bits       a plan whose actions keep every bit gives the bytes that saving everything gives
+ *   bytes      predicted is measured: peak, reserved, every kind, every instant, what is moved
+ *   obedience  the verifier passes, the instructions that ran are those of the schedule, a point that is chosen and a recipe
+ *              that is given back are what is planned
+ *   faults     a call that fails says why; the same training afterwards gives the same bytes
+ *   release    with every handle released, in any order, no byte is live
+ *
+ * What does not hold stops the driver. The first half of the input is the network, the second what is done with it; numbers
+ * drawn from both go on where they end, so that few bytes are a whole network too. */
+#include <string.h>
+#include "training.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { STATES = 3 * NET_CELLS };
+static struct outcome wanted, got;
+
+/* ---- one training --------------------------------------------------------------------------------------------------- */
+
+/* A value of the network by a program of its own, beside the one that trains. */
+static void run_beside(struct net *w, struct bytes *b)
+{
+    int32_t root = w->n > 0 ? w->value[take(b) % w->n] : -1;
+    struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = 1, .roots = &root, .scale = 1};
+    int32_t p = wn_open(&r);
+    if (p < 0) refused(p);
+    expect(p >= 0 && wn_plan(p) == 0 && wn_run(p) == 0, "a value of the network is computed beside it");
+    check_plan(p);
+    check_run(p);
+    if (take(b) & 1) wn_release(p);
+    else net_own(w, p);
+}
+
+static int32_t rerun(struct net *w, const struct training *t, int32_t p, struct outcome *o)
+{
+    for (int32_t k = 0; k < t->reruns && t->mode != WN_RUN_BACKWARD; k++) {
+        int32_t leaf = wn_leaf_find(p, w->x);
+        if (leaf >= 0) expect(wn_rebind(p, leaf, w->x) == 0, "a leaf takes its own value");
+        int32_t code = wn_rerun(p);
+        if (code != 0) return refused(code);
+        check_run(p);
+        put_results(o, p);
+        put_state(o, w);
+    }
+    return 0;
+}
+
+/* -> 0, or the status of the call that failed; `o` is what came out. */
+static int32_t run_program(struct net *w, const struct training *t, int32_t p, struct outcome *o)
+{
+    int32_t code = wn_run(p);
+    if (code != 0) return refused(code);
+    check_run(p);
+    clear(o);
+    put_results(o, p);
+    put_state(o, w);
+    code = rerun(w, t, p, o);
+    if (code == 0) update_after(w, t, o);
+    return code;
+}
+
+/* It makes the states that it reads, and what is held before is not drawn again by a rerun. */
+static int32_t may_run_beside(const struct training *t)
+{
+    return t->touched && t->reruns == 0;
+}
+
+static int32_t train(struct net *w, const struct training *t, struct variant *v, struct outcome *o)
+{
+    if (v->plan != NULL && may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan);
+    int32_t p = open_program(w, t, v->policy);
+    if (p < 0) return refused(p < -1 ? p : -4);
+    if (v->plan != NULL) {
+        plan_drawn(w, t, p, v);
+        if (may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan); /* it makes states that it reads */
+    } else {
+        for (int32_t i = 0; i < wn_residual_count(p); i++) wn_decide(p, i, WN_WORD_SAVE);
+        int32_t code = wn_plan(p);
+        if (code != 0) return refused(code);
+    }
+    check_plan(p);
+    return v->planned_only ? 0 : run_program(w, t, p, o);
+}
+
+/* ---- faults --------------------------------------------------------------------------------------------------------- */
+
+struct snapshot {
+    uint8_t bytes[STATES][16 * 16 * 8];
+    int64_t n[STATES];
+};
+
+static int32_t state_of(const struct net *w, int32_t k)
+{
+    return k % 3 == 0 ? w->cell[k / 3] : w->state[k / 3][k % 3 - 1];
+}
+
+/* Every state gets its first value, which is kept. */
+static void take_snapshot(struct net *w, struct snapshot *s)
+{
+    int32_t roots[STATES], n = 3 * w->n_cells;
+    for (int32_t k = 0; k < n; k++) roots[k] = net_mean(w, state_of(w, k));
+    struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .roots = roots, .scale = 1};
+    int32_t p = net_own(w, wn_open(&r));
+    expect(p >= 0 && wn_plan(p) == 0 && wn_run(p) == 0, "states are made");
+    for (int32_t k = 0; k < n && w->device != META; k++) {
+        struct wn_info info;
+        expect(wn_info(state_of(w, k), &info) == 0, "a state is known");
+        s->n[k] = net_bytes(&info.type);
+        expect(wn_read(state_of(w, k), s->bytes[k], s->n[k]) == 0, "a state is read");
+    }
+}
+
+static int32_t is_unchanged(const struct net *w, const struct snapshot *s)
+{
+    static uint8_t now[16 * 16 * 8];
+    for (int32_t k = 0; k < 3 * w->n_cells && w->device != META; k++)
+        if (wn_read(state_of(w, k), now, s->n[k]) != 0 || memcmp(now, s->bytes[k], (size_t)s->n[k]) != 0) return 0;
+    return 1;
+}
+
+static void put_back(struct net *w, const struct snapshot *s)
+{
+    for (int32_t k = 0; k < 3 * w->n_cells && w->device != META; k++)
+        expect(wn_write(state_of(w, k), s->bytes[k], s->n[k]) == 0, "a state is written after a failure");
+    for (int32_t k = 0; k < w->n_cells; k++)
+        if (wn_cell_state(w->cell[k]) & 2) wn_cell_drop_grad(w->cell[k]);
+}
+
+enum { FAIL_ALLOC, FAIL_OFFLOAD, FAIL_FETCH, FAIL_DISK, FAIL_INTERRUPT, FAIL_LIMIT, FAIL_DISK_LIMIT, FAIL_ANOMALY, FAULTS };
+
+static void disarm(void)
+{
+    static const char *const options[] = {"fail_alloc", "fail_offload", "fail_fetch", "disk_full"};
+    for (int32_t i = 0; i < 4; i++) wn_debug(options[i], 0);
+    wn_interrupt(0);
+    wn_anomaly(0);
+    for (int32_t d = 0; d < 3; d++) {
+        wn_memory_limit(d, d == 1 ? 0 : 256 << 20);
+        wn_memory_limit_disk(d, 64 << 20);
+    }
+}
+
+static void arm(const struct net *w, int32_t fault, int32_t n)
+{
+    struct wn_memory m;
+    switch (fault) {
+    case FAIL_ALLOC: wn_debug("fail_alloc", 1 + n); break;
+    case FAIL_OFFLOAD: wn_debug("fail_offload", 1 + n % 8); break;
+    case FAIL_FETCH: wn_debug("fail_fetch", 1 + n % 8); break;
+    case FAIL_DISK: wn_debug("disk_full", 1); break;
+    case FAIL_INTERRUPT: wn_interrupt(1); break;
+    case FAIL_ANOMALY: wn_anomaly(1); break;
+    case FAIL_DISK_LIMIT: wn_memory_limit_disk(w->device, 4096 * (1 + n % 32)); break;
+    default:
+        wn_memory_get(w->device, &m);
+        wn_memory_limit(w->device, m.reserved + 64 * n);
+    }
+}
+
+/* The run alone meets the fault. What ends before the first effect leaves all as it was, and the same program runs. */
+static void fault_in_run(struct net *w, const struct training *t, struct variant *v, const struct snapshot *s)
+{
+    int32_t p = open_program(w, t, v->policy);
+    expect(p >= 0, "a network opens twice");
+    plan_drawn(w, t, p, v);
+    int32_t fault = take(v->plan) % FAULTS, n = take(v->plan) + 256 * (take(v->plan) % 4);
+    arm(w, fault, n);
+    int32_t code = wn_run(p);
+    disarm();
+    if (code != 0) {
+        refused(code);
+        int32_t is_early = fault == FAIL_INTERRUPT || fault == FAIL_LIMIT || fault == FAIL_DISK_LIMIT;
+        if (is_early) expect(is_unchanged(w, s), "a run that was refused changed no state");
+        if (!is_unchanged(w, s)) put_back(w, s);
+        code = wn_run(p);
+        if (code != 0) refused(code);
+        expect(code == 0 || !is_early, "a run that was refused can be run");
+    }
+    if (code != 0) return;
+    check_run(p);
+    clear(&got);
+    put_results(&got, p);
+    put_state(&got, w);
+    if (t->reruns == 0 && !v->lossy && w->device != META) compare(&wanted, &got, "bits after a run that failed");
+}
+
+/* Recording, opening and planning meet the fault: memory of the host that is not there. */
+static void fault_before(struct net *w, const struct training *t, struct variant *v, struct bytes net)
+{
+    arm(w, FAIL_ALLOC, take(v->plan) + 256 * (take(v->plan) % 16));
+    net_record(w, net);
+    int32_t p = w->loss < 0 ? -1 : open_program(w, t, v->policy);
+    if (p >= 0 && (take(v->plan) & 1)) {
+        int32_t n = wn_residual_count(p), progress[2];
+        for (int32_t i = 0; i < n; i++) wn_decide(p, i, draw_word(v));
+        if (take(v->plan) & 1) wn_frontier(p, 0, progress);
+        if (wn_frontier(p, 0, progress) > 0) wn_choose(p, 0);
+    }
+    if (p >= 0 && wn_plan(p) == 0) expect(wn_verify(p) == 0 || wn_debug_get("fail_alloc") == 0, "a plan that was made");
+    disarm();
+}
+
+static void train_after_fault(struct bytes world, const struct training *t, struct variant *v)
+{
+    static struct snapshot s;
+    struct net w;
+    net_world(&w, &world);
+    struct bytes net = world;
+    take_snapshot(&w, &s);
+    if (take(v->plan) & 1) {
+        fault_before(&w, t, v, net);
+        expect(is_unchanged(&w, &s), "planning changed no state");
+    } else if (net_record(&w, net) >= 0) {
+        fault_in_run(&w, t, v, &s);
+    }
+    put_back(&w, &s);
+    struct variant after = {v->plan, v->lossy, 0, v->policy + 2};
+    expect(net_record(&w, net) >= 0, "a network is recorded after a failure");
+    int32_t code = train(&w, t, &after, &got);
+    expect(code == 0, "a network is trained after a failure");
+    if (!after.lossy && w.device != META) compare(&wanted, &got, "bits after a failure");
+    net_close(&w, v->plan);
+}
+
+/* ---- the driver ------------------------------------------------------------------------------------------------------- */
+
+static void draw_training(struct bytes *b, struct training *t)
+{
+    static const int32_t modes[] = {WN_RUN_BACKWARD, WN_RUN_STEP, WN_RUN_BACKWARD, WN_RUN_STEP, WN_RUN_EVAL, WN_RUN_ASSIGN};
+    uint8_t how = take(b);
+    *t = (struct training){.mode = modes[take(b) % 6], .scale = take(b) > 200 ? 0.5 : 1};
+    t->two_roots = how > 200;
+    t->joint = how & 1;
+    t->again = how >> 1 & 1;
+    t->transient = (how & 28) == 4;
+    t->update = take(b) % 3;
+    t->reruns = take(b) % 8 < 6 ? 0 : take(b) % 3;
+    t->clip = take(b) > 200 ? 0.01 : 0;
+    t->touched = take(b) & 1; /* states have their first values before */
+}
+
+static void begin(void)
+{
+    wn_start();
+    disarm();
+    wn_debug("trace", 1);
+    wn_debug("move_delay", 0);
+}
+
+static void settle(const char *what)
+{
+    struct wn_memory m;
+    wn_free(-1);
+    for (int32_t d = 0; d < 3; d++) {
+        expect(wn_memory_trim(d) == 0 && wn_memory_get(d, &m) == 0, "memory is counted");
+        for (int32_t k = 0; k < 9; k++) {
+            if (m.kinds[k] != 0) fprintf(stderr, "fuzz_train: %lld bytes of %s\n", (long long)m.kinds[k], wn_kind_name(k));
+            expect(m.kinds[k] == 0, what);
+        }
+        if (m.live != 0 || m.reserved != 0 || m.disk != 0 || m.away != 0)
+            fprintf(stderr, "fuzz_train: live %lld of %lld, disk %lld, away %lld\n", (long long)m.live,
+                    (long long)m.reserved, (long long)m.disk, (long long)m.away);
+        expect(m.live == 0 && m.reserved == 0 && m.disk == 0 && m.away == 0, what);
+    }
+}
+
+/* "check" looks at every byte around every instruction, which takes most of the time where it is on. */
+static void draw_switches(struct bytes *b, int32_t on, int64_t rows)
+{
+    wn_debug("poison", on && take(b) > 160);
+    wn_debug("replay", on && take(b) > 160);
+    wn_debug("check", on && take(b) > 230 && rows < 16);
+    wn_debug("rewrite", on ? take(b) < 220 : 1);
+}
+
+/* The network, made and recorded anew from its bytes. */
+static int32_t make_net(struct net *w, struct bytes world, const struct training *t)
+{
+    static struct snapshot s;
+    net_world(w, &world);
+    w->retains = !t->touched; /* what is retained is a result of whatever program reaches it first */
+    if (t->touched) take_snapshot(w, &s);
+    return net_record(w, world);
+}
+
+enum { DRAWS = 4096 };
+
+/* The n bytes of `data`, then numbers drawn from them. */
+static struct bytes go_on(uint8_t *room, const uint8_t *data, size_t n)
+{
+    uint64_t state = 0xcbf29ce484222325;
+    wn_digest(&state, data, (int64_t)n);
+    for (size_t i = 0; i < DRAWS; i++) {
+        state = state * 6364136223846793005 + 1442695040888963407;
+        room[i] = i < n ? data[i] : (uint8_t)(state >> 33);
+    }
+    return (struct bytes){room, room + DRAWS};
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t first[DRAWS], second[DRAWS];
+    struct bytes world = go_on(first, data, size / 2), plan = go_on(second, data + size / 2, size - size / 2);
+    struct training t;
+    struct variant reference = {.policy = 1}, v = {.plan = &plan, .policy = 2};
+    struct net w;
+    begin();
+    draw_training(&plan, &t);
+    v.lossy = take(&plan) > 220;
+    int32_t code = make_net(&w, world, &t) < 0 ? -1 : train(&w, &t, &reference, &wanted);
+    net_close(&w, &plan);
+    settle("live bytes after everything was released");
+    if (code == 0) {
+        draw_switches(&plan, 1, w.rows);
+        if (t.touched && (take(&plan) & 1)) {
+            train_after_fault(world, &t, &v);
+        } else {
+            expect(make_net(&w, world, &t) >= 0, "a network is recorded twice");
+            expect(train(&w, &t, &v, &got) == 0, "a network that trains, trains under another plan");
+            if (!v.lossy && w.device != META) compare(&wanted, &got, "bits of another plan");
+            net_close(&w, &plan);
+        }
+        settle("live bytes after everything was released");
+    }
+    draw_switches(&plan, 0, 0);
+    wn_debug("forget_plans", 1);
+    return 0;
+}
