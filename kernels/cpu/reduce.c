@@ -370,7 +370,7 @@ struct extreme_grad {
             if (block) wn__stream_fetching(out + at, block, (stop - at) * (int64_t)sizeof(T), next);                   \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Where the extreme is NaN: PyTorch's max() shares dy between the NaNs, its amax(dims) divides by no winners. */  \
+    /* Shares dy between the NaNs where max() or min() named no dim; else every element is NaN, as amax's are. */      \
     static void extreme_grad_nan_##S(const struct extreme_grad *g, int64_t base, T dy)                                 \
     {                                                                                                                  \
         const struct plan *p = &g->plan;                                                                               \

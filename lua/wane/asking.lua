@@ -58,7 +58,7 @@ function asking.node_of(program, i)
     return info.node
 end
 
---- What a policy is given of a residual.
+--- Describes a residual to a policy.
 -- @param program whose residual it is
 -- @param node its node in the program's graph
 -- @param i its number, counted from 0
@@ -120,7 +120,7 @@ function asking.check(said)
     end
 end
 
---- What policies are asked about in a planned program: list of { node =, seen = what a policy is given }.
+--- Lists what policies are asked about in a planned program: { node =, seen = what a policy is given }.
 function asking.residuals(program, graph)
     local list = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do

@@ -1,4 +1,5 @@
---- What a plan does with the values it keeps, in words: saved, computed again, or somewhere else until they are read.
+--- Says in words what a plan does with the values it keeps: saves them, computes them again, or moves them away until
+-- they are read.
 -- @module wane.away
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'
@@ -9,7 +10,7 @@ local tonumber = tonumber
 
 local away = {}
 
---- What is done with a residual: 'save', 'recompute', or an action such as 'compress:bf16'.
+--- Returns what is done with a residual: 'save', 'recompute', or an action such as 'compress:bf16'.
 -- @param node of plan:graph()
 function away.word(node)
     if node.away > 0 then return policy.word(node.away) end
@@ -24,7 +25,7 @@ function away.said(node)
     return is_action and policy.word(node.word) or nil
 end
 
---- What offloading takes, into a plan or a measurement: moved (bytes, out and back), move_seconds, stall_seconds
+--- Puts what offloading takes into a plan or a measurement: moved (bytes, out and back), move_seconds, stall_seconds
 -- (waited for), hidden (the part of move_seconds that is not).
 -- @param out table
 -- @param s wn_summary or wn_measured

@@ -2,8 +2,8 @@
 -- units they would meet, and words by op, name and type of module. The library lowers and simulates each as it would
 -- the policy itself, and a budget picks among them too: so it is never worse than they are.
 --
--- How many are proposed depends on the size of the graph alone. What is proposed of a graph depends on its forward and
--- its modules, never on what was planned before.
+-- The number of proposals depends on the size of the graph alone. The proposals depend on the graph's forward and its
+-- modules, never on what was planned before.
 -- @module wane.byhand
 local binding = require 'wane.ffi'
 local cuts = require 'wane.cuts'

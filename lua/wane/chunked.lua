@@ -29,7 +29,7 @@ local function need_tensor(result)
         errors.describe(result))
 end
 
--- What fn records on all of x, followed; the random counter stays where it was.
+-- Follows what fn records on all of x; the random counter stays where it was.
 local function prove(fn, x, dim)
     local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: what is older is from outside the function
     local result = within('counter', true, within, 'capture', refuse_read, within, 'lines', true, fn, whole)

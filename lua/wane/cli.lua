@@ -131,9 +131,9 @@ local function call_script(path, args)
     return chunk(unpack(args))
 end
 
---- What a script's description (`wane.main{ build = function(p) ... end }`) comes to.
--- Under `wane plan`, `measure` and `sweep` the table itself, and nothing runs. Run directly: built with its defaults,
--- then run once.
+--- Takes a script's description (`wane.main{ build = function(p) ... end }`).
+-- Under `wane plan`, `measure` and `sweep` returns the table itself, and nothing runs. Run directly, the script builds
+-- its step with the defaults and runs it once.
 -- @param t table: `build` function(p) -> fn, model, optimizer; `defaults` table for p (optional); `grid` and `order`
 -- for `wane sweep` (optional)
 -- @return t when a command asks, else what fn returned
@@ -170,7 +170,7 @@ function commands.repl(args)
     return 0
 end
 
--- What a script describes: the table it returns.
+-- Returns the table by which a script describes itself.
 local function describe(given, command)
     if given.positional[2] then misuse("%s takes one script, got '%s' too", command, given.positional[2]) end
     cli.asking = command
@@ -183,7 +183,7 @@ local function describe(given, command)
     return t
 end
 
--- What the script's build function gets: everything that is not the command's own, defaults first.
+-- Returns what the script's build function gets: every option that is not the command's own, defaults first.
 local function script_options(t, options, own)
     check_names(options, own, t)
     local p = {}
@@ -326,7 +326,7 @@ function commands.profile(args)
     return made.disturbed and 1 or 0
 end
 
---- What this machine has, as `wane version` prints it: a list of lines.
+--- Lists what this machine has, a line each, as `wane version` prints it.
 function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text

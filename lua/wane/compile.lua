@@ -24,7 +24,7 @@ local function as_value(x)
     return tensor.wrap(binding.id(C.wn_const(number, 0, tensor.dtype_id.f32)))
 end
 
--- What two calls must share to be the same step.
+-- Two calls that share the same text are the same step.
 local names, named = setmetatable({}, { __mode = 'k' }), 0
 
 local function identity(x)

@@ -107,7 +107,7 @@ local function make(what, o, dims, f0, f1, opts, default, layout)
 end
 create.make = make
 
---- How the bytes of a tensor lie: a number of runtime/base/layout.h; 0: row by row.
+--- Returns the layout of a tensor: a number of runtime/base/layout.h; 0: row by row.
 function create.layout(t)
     return tensor.info(t).type.layout
 end

@@ -119,7 +119,7 @@ local function find_list(forward, scope)
     end
 end
 
--- How many modules the list has, also those that record nothing (an Identity is a unit too).
+-- Counts the modules of the list, also those that record nothing (an Identity is a unit too).
 local function list_length(group, scope)
     local info = scope ~= 0 and module.of_scope(scope) or nil
     local last, prefix = 0, nil

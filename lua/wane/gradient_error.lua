@@ -87,7 +87,7 @@ local function sums_of(ours, reference, names)
     return { max_abs = most, differ = differ, n = ours.n, d2 = d2, r2 = r2, o2 = o2, dot = dot }
 end
 
--- What the sums say. Equal bits: 0 and 1 exactly, also of gradients that are all zero.
+-- Returns what the sums come to. Equal bits give 0 and 1 exactly, also of gradients that are all zero.
 local function measures(s)
     local out = { max_abs = s.max_abs, differ = s.differ, elements = s.n, norm = sqrt(s.r2) }
     if s.d2 == 0 then

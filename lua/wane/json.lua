@@ -12,7 +12,7 @@ local byte = string.byte
 
 local json = {}
 
---- What null may become when it is read: decode(text, json.null).
+--- Stands for null where it is asked for: decode(text, json.null).
 json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
@@ -346,8 +346,8 @@ function json.need_end(text, at)
     if at <= #text then wrong(at, 'nothing more expected, not %s', shown(text, at)) end
 end
 
---- What reads a large text piece by piece, inside json.try, where making tables of all of it would cost too much.
--- Each takes the text and a place (a byte, from 1) and returns what it read and the place behind it.
+--- Reads a large text piece by piece, inside json.try, where making tables of all of it would cost too much.
+-- Each function takes the text and a place (a byte, from 1) and returns what it read and the place behind it.
 json.cursor = { skip = skip, string = read_string, skip_string = skip_string, number = read_number,
     first_entry = first_entry, next_entry = next_entry, need_name = need_name, skip_colon = skip_colon,
     skip_value = skip_value, wrong = wrong }

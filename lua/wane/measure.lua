@@ -187,7 +187,7 @@ end
 
 local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
 
--- What trains has the two methods; what raises when it is asked for an unknown name has them not.
+-- Returns whether x has the two methods of an optimizer; an x that raises for unknown names has none.
 local function is_optimizer(x)
     local ok, found = pcall(function() return type(x.step) == 'function' and type(x.zero_grad) == 'function' end)
     return ok and found

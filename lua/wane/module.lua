@@ -141,10 +141,10 @@ local takers = {} -- scope id without a variant -> { module = the last one recor
 local weak_values = { __mode = 'v' }
 local info_class = { __index = function(info, key) return key == 'module' and info.taker.module or nil end }
 
---- What a scope is: { path =, type =, parent_scope =, policy =, numbers =, module = }, or nil. `policy` is the one
--- given to the module, or nil; `numbers` lists the names of its numbered children. Neither ever changes: a module with
--- another policy records under another scope. `module` is the instance last recorded under the path, nil when it was
--- collected.
+--- Describes a scope: { path =, type =, parent_scope =, policy =, numbers =, module = }, or nil where there is none.
+-- `policy` is the one given to the module, or nil; `numbers` lists the names of its numbered children. Neither ever
+-- changes: a module with another policy records under another scope. `module` is the instance last recorded under the
+-- path, nil when it was collected.
 function module.of_scope(id)
     return infos[id]
 end

@@ -222,7 +222,7 @@ function plot.stacks(chart)
 end
 
 -- ---- points -----------------------------------------------------------------------------------------------------
--- What a scale shows of numbers: from 0 when they come near it, else with a margin.
+-- Returns the range of a scale: from 0 when the numbers come near it, else with a margin.
 local function range_of(points, axis)
     local low, high = math.huge, -math.huge
     for _, p in ipairs(points) do low, high = math.min(low, p[axis]), math.max(high, p[axis]) end

@@ -379,8 +379,8 @@ function policy.of(x)
         errors.describe(x), table.concat(words, ', '))
 end
 
---- What a question before a run asks: a Lua function is asked anew, for what it reads may have changed since it was
--- last asked; anything else is itself. Run points keep the answers that their plan was made by.
+--- Returns the policy that a question before a run asks: a Lua function is asked anew, for what it reads may have
+-- changed since it was last asked; anything else is itself. Run points keep the answers that their plan was made by.
 function policy.anew(x)
     if type(x) ~= 'function' then return x end
     return new('function', { ask = function(_, r) return x(r) end })
@@ -388,8 +388,8 @@ end
 
 local default
 
--- What decides where nobody else has an opinion: policy.default = 'recompute_all', nil for none.
--- Read and written as a field.
+-- Makes policy.default a field that is checked when it is written: the policy that decides where no other has an
+-- opinion, nil for none.
 setmetatable(policy, {
     __index = function(_, key)
         if key == 'default' then return default end

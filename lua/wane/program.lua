@@ -275,7 +275,7 @@ function program.note(place, message)
     if capture then notes[#notes + 1] = { place = place, message = message } end
 end
 
---- What was noted while the last function was planned: a list of { place =, message = }.
+--- Returns what was noted while the last function was planned: a list of { place =, message = }.
 function program.notes()
     return notes
 end

@@ -1,7 +1,7 @@
---- How far a long piece of work is, on the error stream.
+--- Shows on the error stream how far a long piece of work is.
 --
--- At a terminal one line that is rewritten; at a dumb one a line for each piece; elsewhere nothing, or those lines when
--- they were asked for. No line is longer than a terminal of 80 columns shows.
+-- A terminal gets one line that is rewritten, a dumb one a line for each piece; any other stream gets nothing, or those
+-- lines when they were asked for. No line is longer than a terminal of 80 columns shows.
 -- @module wane.progress
 local binding = require 'wane.ffi'
 local system = require 'wane.system'

@@ -19,7 +19,7 @@ local steps = {} -- place, mode and policy -> { count =, last = run point, seen 
 
 local info = binding.new('struct wn_node_info')
 
--- What a node is to its reader: 'add', "linear 'blocks.1.up'", "an input", "parameter 'weight'".
+-- Names a node as its reader sees it: 'add', "linear 'blocks.1.up'", "an input", "parameter 'weight'".
 local function name_of(node)
     if node.op == 'cell' then return ('the %s read by this step'):format(node.cell_kind or 'state') end
     if node.leaf ~= 0 then return 'an input' end
@@ -36,7 +36,7 @@ local function numbers_of(handle, node)
     return table.concat(list, ', ')
 end
 
---- What is compared of an open program: a list, one entry a node, with the fields `policy` and `fallback`.
+--- Returns what is compared of an open program: a list, one entry a node, with the fields `policy` and `fallback`.
 local function describe(p)
     local list = { policy = p.policy, fallback = p.fallback }
     for i, node in ipairs(p:graph()) do
@@ -75,7 +75,7 @@ local function node_difference(now, before)
     if now.scope ~= before.scope then return now.what .. ' was recorded in another module' end
 end
 
---- What differs between two descriptions, in words.
+--- Says in words what differs between two descriptions.
 local function difference(now, before)
     for k, node in ipairs(now) do
         local words = before[k] and node_difference(node, before[k])

@@ -336,7 +336,7 @@ local function name_of(self, row)
     return self.points[row.n].label
 end
 
---- What must not be: a list of sentences, empty when every row holds what Wane promises.
+--- Lists promises of Wane that a row breaks, a sentence each; empty when every row holds them.
 function Sweep:problems()
     local groups, order, out = {}, {}, {}
     for _, q in ipairs(self.points) do

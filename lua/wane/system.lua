@@ -1,4 +1,4 @@
---- What the operating system knows: whether a stream is a terminal, folders, how this process was started.
+--- Asks the operating system whether a stream is a terminal, for folders, and how this process was started.
 --
 -- Asked and never assumed: each function answers nil or false where the system does not say.
 -- @module wane.system

@@ -183,7 +183,7 @@ local function layout_like(node, inputs)
     return layout.elementwise(node.shape, operands)
 end
 
--- What the kernel reads: the inputs, or copies of them; copies: what to drop behind it.
+-- Returns what the kernel reads, the inputs or copies of them, and a list of copies to drop behind it.
 function Machine:operands(row, node, inputs)
     if row.operands then return row.operands(self, node, inputs) end
     if not row.flat then return inputs end

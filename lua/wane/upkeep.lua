@@ -1,4 +1,4 @@
---- What is done beside the work: garbage that holds bytes is collected in time, and warnings are shown.
+--- Collects garbage that holds bytes in time, and shows warnings.
 --
 -- The collector of Lua sees a tensor as a table of a hundred bytes, whatever its value takes. So whoever just made
 -- values that hold bytes (inputs, results) calls `upkeep.made`: when they have grown past a soft limit, a full

@@ -201,7 +201,7 @@ function Tokens:split(share)
     return part_of(self, 0, n), part_of(self, n, self.length - n)
 end
 
---- What data.batches takes examples from: windows of `length` tokens, and the same windows one later.
+--- Returns what data.batches takes examples from: windows of `length` tokens, and the same windows one later.
 -- @return { n = windows, pieces = list of { value =, length =, stride =, first =, dims =, dtype = } }
 function Tokens:examples(length, what)
     local n = math.floor((self.length - 1) / length)

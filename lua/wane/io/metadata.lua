@@ -1,4 +1,4 @@
---- What a checkpoint says beside its tensors, as the strings that a safetensors file can hold, and back.
+--- Turns what a checkpoint says beside its tensors into the strings that a safetensors file can hold, and back.
 --
 -- `wane.version`, `wane.threads`, `wane.step`; `wane.seed` and `wane.next`, the whole state of the random numbers, all
 -- 64 bits in decimal; `wane.optimizer` (its name), `wane.optimizer.SETTING`, `wane.optimizer.count.PARAMETER` (steps);
@@ -73,7 +73,7 @@ local function setting(text)
     return tonumber(text)
 end
 
---- What such strings say.
+--- Reads such strings.
 -- @return { version =, threads =, step =, seed =, next = (decimal strings), optimizer = its name, settings =, count =,
 -- meta = the user's; of other writers: their strings }
 function metadata.decode(strings)

@@ -51,7 +51,7 @@ function complete.words(env, text)
     return list
 end
 
---- What all words of a list begin with.
+--- Returns the letters that all words of a list begin with.
 function complete.common(words)
     local common = words[1] or ''
     for _, word in ipairs(words) do

@@ -28,7 +28,7 @@ local function look()
     error(errors.new('interrupt', 'interrupted'), 0)
 end
 
--- What passes through here ends the watch.
+-- Ends the watch, and passes on what the watched function returned or raised.
 local function leave(hook, mask, count, ...)
     debug.sethook(hook, mask, count)
     C.wn_interrupt(0)

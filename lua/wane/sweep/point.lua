@@ -47,7 +47,7 @@ local function built(settings, q)
     return fn, optimizer
 end
 
--- What the plan of the step says.
+-- Puts what the plan of the step says into the row.
 local function look(row, fn, optimizer, settings, q)
     local step = fn
     if settings.fused then step = function() return optimizer:step(fn()) end end

@@ -19,7 +19,7 @@ local process = {}
 
 local LOOK = 0.1 -- seconds between two signs of life
 
---- What this process was started for: { call =, point =, grid =, parent =, out = }, or nil when by a user.
+--- Returns what this process was started for: { call =, point =, grid =, parent =, out = }, or nil when by a user.
 function process.role()
     local text, out = os.getenv 'WANE_SWEEP_POINT', os.getenv 'WANE_SWEEP_OUT'
     if text == nil or text == '' then return nil end

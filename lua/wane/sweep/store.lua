@@ -49,7 +49,7 @@ local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = NUMBER, 
     digest_of = STRING, script = STRING, predicted_kinds = KINDS, times = { is_times, 'a list of seconds' },
     n = NUMBER }
 
--- What is wrong with a decoded line, or nil.
+-- Returns what is wrong with a decoded line, or nil.
 local function fault_of(row)
     if type(row.point) ~= 'table' then return 'it tells no point' end
     for key, value in pairs(row.point) do
