@@ -84,6 +84,9 @@ local HEADERS = {
     ['one key'] = function(n) return filled(n, META, '"a":"",', '"a":""}}') end,
     ['one field'] = function(n) return filled(n, '{"a":{', '"shape":[0],', '"shape":[0]}}') end,
     tensors = function(n) return filled(n, '{', tensor_of, LAST) end,
+    ['tensors of near names'] = function(n)
+        return filled(n, '{', function(k) return (tensor_of(k):gsub('^"', '"1.2.weight')) end, LAST)
+    end,
     ['one tensor'] = function(n) return filled(n, '{', TENSOR:format(0), LAST) end,
     ['tensors of other dtypes'] = function(n)
         return filled(n, '{', function(k) return (tensor_of(k):gsub('F32', 'Q%%d'):format(k % 1000)) end, LAST)
@@ -122,6 +125,7 @@ end
 
 local TABLE = "function(path) require('wane').load(path) end"
 local MODEL = "function(path, model) require('wane').load(path, model, { strict = false }) end"
+local STRICT = "function(path, model) require('wane').load(path, model, { names = 'torch' }) end"
 local ROWS = "function(path) require('wane.sweep.store').read(path) end"
 local NPY = "function(path) require('wane').data.npy(path) end"
 
@@ -156,6 +160,7 @@ describe('a hostile header', function()
                 put_header(make, size)
                 check(TABLE, size, name .. ', as a table')
                 if LONG or size == MiB then check(MODEL, size, name .. ', into a model') end
+                if LONG then check(STRICT, size, name .. ', into a model, names counted from 0') end
             end)
         end
     end

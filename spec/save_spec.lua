@@ -452,3 +452,21 @@ describe('a file that does not fit', function()
         refused('device', function() wane.save(PATH, meta) end, 'meta')
     end)
 end)
+
+describe('a table whose names are numbers in part', function()
+    it('comes back under the same names, each with its own tensor', function()
+        local path, given = os.tmpname(), {}
+        for k, name in ipairs { '0', '1', '01', '00', 'a.0', 'a.00', 'a.1', '99999999999999999999', '1e3', '-1',
+            'a..b' } do
+            given[name] = wane.full({ 2 }, k)
+        end
+        wane.save(path, given)
+        local got, n = wane.load(path), 0
+        os.remove(path)
+        for name, t in pairs(got) do
+            assert.same(given[name]:totable(), t:totable(), name)
+            n = n + 1
+        end
+        assert.equal(11, n)
+    end)
+end)

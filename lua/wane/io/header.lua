@@ -321,6 +321,11 @@ function Header:entry(k)
     return entry_of(self, self.order[k - 1], self:name(k))
 end
 
+--- Gives up header:find, whose index takes as much as the names.
+function Header:forget()
+    self.index = nil
+end
+
 --- Bytes of tensor k, from 1, in the file.
 function Header:bytes(k)
     local i = self.order[k - 1]

@@ -26,14 +26,17 @@ local STATE = 'optimizer.'
 
 -- ---- names --------------------------------------------------------------------------------------------------------
 -- Lists are counted from 0 in PyTorch's files: blocks.1.weight here is blocks.0.weight there.
-local function shifted(name, by)
-    if by == 0 or not name:find '%d' then return name end
-    local parts = {}
-    for part in (name .. '.'):gmatch '(.-)%.' do
+local function shift_by(by)
+    return function(part)
         local n = (part == '0' or part:find '^[1-9]%d*$' and #part < 16) and tonumber(part) + by
-        parts[#parts + 1] = n and n >= 0 and ('%.0f'):format(n) or part
+        return n and n >= 0 and ('%.0f'):format(n) or nil
     end
-    return table.concat(parts, '.')
+end
+local shifts = { [-1] = shift_by(-1), [1] = shift_by(1) }
+
+local function shifted(name, by)
+    if by == 0 then return name end
+    return (name:gsub('[^.]+', shifts[by]))
 end
 
 -- The name in a file that becomes `name` when lists are counted otherwise by -by; nil where none does.
@@ -217,6 +220,7 @@ end
 -- All tensors that can be read, by name; also a list of the others.
 local function read_all(f, head, by)
     check_cost(f, head)
+    head:forget()
     local found, unreadable = {}, {}
     for k = 1, head.n do
         local entry = head:entry(k)
@@ -276,15 +280,18 @@ local function fit(f, head, wanted, opts, has_optimizer)
             given[entry.name] = opts.cast and casts(entry, there) and entry.text or text_of(there)
         end
     end
+    local advice = advice_of(wanted, found, head)
+    head:forget()
+    local others = {}
     for k = 1, head.n do
         local name = shifted(head:name(k), -by)
         -- An optimizer's state is nothing unexpected where only a model is asked for.
         local is_state = name:find(STATE, 1, true) == 1
-        if not given[name] and (has_optimizer or not is_state) then given[name] = 'unexpected' end
+        if not given[name] and (has_optimizer or not is_state) then others[#others + 1] = name end
     end
     local missing, unexpected = match.check { what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted,
-        given = given, here = 'the model', there = 'the file', is_partial = opts.strict == false,
-        advice = advice_of(wanted, found, head) }
+        given = given, unexpected = others, here = 'the model', there = 'the file', is_partial = opts.strict == false,
+        advice = advice }
     local cells, places = {}, {}
     for _, entry in ipairs(wanted) do
         if found[entry.name] then
