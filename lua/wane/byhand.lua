@@ -13,8 +13,8 @@ local C, check = binding.C, binding.check
 
 local byhand = {}
 
-local WORK = 60000 -- proposals times nodes
-local FEWEST = 8    -- proposals; of graphs so large that less would be made none is
+local WORK = 250000 -- proposals times nodes: judging one takes about 0.5 us a node
+local FEWEST = 22   -- proposals; none is made of a graph that would get fewer: above 11,000 nodes one takes 0.4 s
 local LISTS = 4     -- lists of modules whose members are units
 
 -- ---- regions -------------------------------------------------------------------------------------------------------
@@ -82,12 +82,16 @@ local function propose_cut(self, groups, scope, name, cut, number)
 end
 
 local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
-local LONG = 64 -- units: longer lists get no more than 2 runs of a unit again, else a schedule grows with their square
+local LONG = 64 -- units: of longer lists no unit is run again more than RUNS times, else schedules grow with the square
+local RUNS = 8
 
--- The fewest slots that binomial is proposed with.
+-- Returns the fewest slots that binomial is proposed with: the least s for which (s + RUNS) over RUNS reaches `count`.
 local function fewest_slots(count)
-    local slots = 0
-    while count > LONG and (slots + 2) * (slots + 1) / 2 < count do slots = slots + 1 end
+    local slots, reach = 0, 1
+    while count > LONG and reach < count do
+        slots = slots + 1
+        reach = reach * (slots + RUNS) / slots
+    end
     return slots
 end
 
@@ -187,7 +191,8 @@ function byhand.propose(program)
     local self, forward = { program = program, n = n }, decide.forward(program:graph())
     local scopes = scopes_of(forward)
     for i, scope in ipairs(scopes) do
-        propose_cuts(self, forward, scope, math.floor((i == 1 and most / 2 or most / 4 / (#scopes - 1))))
+        local part = i > 1 and 1 / 4 / (#scopes - 1) or #scopes > 1 and 1 / 2 or 3 / 4
+        propose_cuts(self, forward, scope, math.floor(most * part))
     end
     propose_features(self, forward, math.floor(most / 4))
 end

@@ -247,7 +247,7 @@ void wn__frontier_unref(struct wn__frontier *fr)
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
 /* What a frontier may depend on: key2, what people said of values and regions, how these nest, what they allowed, and
- * the proposals given with the form. */
+ * the proposals given with the form, of each a hash: their numbers would take 9 bytes a node and proposal. */
 static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
 {
     struct wn__bytes b = {0};
@@ -260,9 +260,10 @@ static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
     for (int32_t i = 0; i < f->n_regions; i++) wn__bytes_put(&b, &f->region_parent[i], sizeof f->region_parent[i]);
     wn__bytes_put(&b, &f->allowed, sizeof f->allowed);
     for (const struct wn__candidate *c = f->candidate; c != NULL; c = c->next) {
-        wn__bytes_put(&b, c->unit, f->n * (int64_t)sizeof *c->unit);
-        wn__bytes_put(&b, c->parent, f->n * (int64_t)sizeof *c->parent);
-        wn__bytes_put(&b, c->word, f->n);
+        const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, f->n * (int64_t)sizeof *c->unit),
+                                  wn__bytes_hash((const uint8_t *)c->parent, f->n * (int64_t)sizeof *c->parent),
+                                  wn__bytes_hash((const uint8_t *)c->word, f->n)};
+        wn__bytes_put(&b, mark, sizeof mark);
     }
     *out = b.data;
     *n = b.count;
