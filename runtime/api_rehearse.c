@@ -35,11 +35,11 @@ int32_t wn_rehearse_run(int32_t program)
     return wn__rehearse_run(p);
 }
 
-int32_t wn_keep_apart(int32_t program, int64_t beside)
+int32_t wn_keep_apart(int32_t program)
 {
     WN_TRY(wn__enter());
     struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    return p == NULL ? WN_VALUE : wn__program_keep_apart(p, beside);
+    return p == NULL ? WN_VALUE : wn__program_keep_apart(p);
 }
 
 int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out)

@@ -250,7 +250,7 @@ WN_API int32_t wn_rehearsal(void); WN_API int32_t wn_rehearse(int32_t rehearsal,
 WN_API int32_t wn_rehearse_run(int32_t program); /* gradients and states are from now on as if it had run */
 struct wn_beside { int64_t live, reserved, first_live, first_reserved, kinds[9]; };
 WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
-WN_API int32_t wn_keep_apart(int32_t program, int64_t beside); /* the next plan is not that of other bytes beside it */
+WN_API int32_t wn_keep_apart(int32_t program); /* takes its plan back; no other program finds the next one */
 /* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
 struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
 WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */

@@ -170,6 +170,26 @@ describe('a step of several run points', function()
         assert.is_true(wane.plan(e.lines, { budget = all.reserved }).reserved <= all.reserved)
     end)
 
+    it('finds no plan again that was made beside other states', function()
+        local e = example()
+        local plain = optim.SGD(e.parameters, { lr = 0 })
+        local function lines()
+            plain:zero_grad()
+            local l = e.loss()
+            l:backward()
+            plain:step()
+            return l
+        end
+        local budget = wane.min_budget(e.lines)
+        assert.is_true(wane.min_budget(lines) < budget)
+        for _, fn in ipairs { lines, e.lines, lines } do
+            assert.is_true(wane.plan(fn, { budget = budget }).reserved <= budget)
+        end
+        -- The backward alone has more room under the same budget.
+        local own = wane.plan(e.lines, { budget = budget }).parts[1].reserved
+        assert.is_true(wane.plan(e.loss, { budget = budget }).reserved > own)
+    end)
+
     it('has a frontier whose bytes are those of the step', function()
         local e = example()
         e.lines()
@@ -223,8 +243,12 @@ describe('a step of several run points', function()
 
     it('is planned in a coroutine that is dropped, or goes on after steps of others', function()
         local e = example()
+        e.lines()
+        e.opt.lr = 0
+        e.opt:zero_grad()
         e.loss():backward()
-        local gradients = fingerprint(e)
+        local gradients_of_one_backward = fingerprint(e)
+        local gradients = gradients_of_one_backward
         local function halting()
             e.opt:zero_grad()
             local l = e.loss()
@@ -245,6 +269,15 @@ describe('a step of several run points', function()
         gradients = fingerprint(e)
         assert(coroutine.resume(co))
         assert.equal(want, found.reserved)
+        co = coroutine.create(function() found = wane.plan(halting).reserved end)
+        assert(coroutine.resume(co))
+        e.opt:zero_grad() -- those of the script, while the planning waits
+        assert.is_nil(e.parameters[1].grad)
+        assert(coroutine.resume(co))
+        assert.equal(want, found)
+        assert.is_nil(e.parameters[1].grad)
+        e.loss():backward()
+        assert.equal(gradients_of_one_backward, fingerprint(e))
         assert.equal(gradients, fingerprint(e))
         e.lines()
     end)

@@ -125,7 +125,7 @@ end
 
 --- What the plan of an open program that reserves least holds at its peak: see frontier.refusal. The program is spent.
 function frontier.holders(p)
-    check(C.wn_keep_apart(p.handle, -1))
+    check(C.wn_keep_apart(p.handle))
     local list = points_of(p)
     check(C.wn_choose(p.handle, #list - 1))
     check(C.wn_plan(p.handle))

@@ -36,7 +36,7 @@ parts.needed = needed
 local function ready(list)
     for _, part in ipairs(list) do
         if parts.chooses(part) then
-            check(C.wn_keep_apart(part.program.handle, part.beside.reserved))
+            check(C.wn_keep_apart(part.program.handle))
             part.program.part = part
         end
     end

@@ -89,13 +89,13 @@ int32_t wn__program_plan(struct wn_program *p)
     return wn__cache_put(&p->key, p->form, p->schedule);
 }
 
-int32_t wn__program_keep_apart(struct wn_program *p, int64_t beside)
+int32_t wn__program_keep_apart(struct wn_program *p)
 {
     if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
     wn__schedule_unref(p->schedule);
     p->schedule = NULL;
     p->chosen = 0;
-    wn__bytes_int(&p->key, beside);
+    wn__bytes_int(&p->key, 1);
     return p->key.code;
 }
 

@@ -18,8 +18,8 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
 int32_t wn__trace_room(struct wn_program *p);
 /* plan.c: recipe, lowering, placement, verifier, simulator, cache. */
 int32_t wn__program_plan(struct wn_program *p);
-/* Takes back a plan and keeps the next one apart from those found by the program's key: it depends on `beside`, too. */
-int32_t wn__program_keep_apart(struct wn_program *p, int64_t beside);
+/* Takes back a plan; the next one is not found by this program's key, for it depends on more than the program. */
+int32_t wn__program_keep_apart(struct wn_program *p);
 int32_t wn__program_frontier(struct wn_program *p, double seconds); /* into p->frontier; NULL there: not whole yet */
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g); /* into p->by_recipe */
 #endif
