@@ -1,5 +1,6 @@
--- Walks every function of the C API with arguments that make no sense. Each call comes back, with a status and words
--- where its result can tell of a failure, and a training step afterwards gives the same bits as before.
+-- Walks every function of the C API with arguments that make no sense, then with live handles of every kind in every
+-- place. Each call comes back, with a status and words where its result can tell of a failure, and a training step
+-- afterwards gives the same bits as before.
 -- The functions are those that the library's own header declares: one that the walk cannot call fails by its name.
 -- `make fuzz` goes further, with random programs under the sanitizers.
 require 'spec.helper'
@@ -7,6 +8,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 
 local C = binding.C
+local PATH = os.tmpname()
 local BAD = { -1, -2147483648, 2147483647, 1000 }
 local WIDE = { -1LL, -0x7fffffffffffffffLL - 1, 0x7fffffffffffffffLL, 0x100000000LL }
 
@@ -127,6 +129,95 @@ describe('the C API', function()
             end
         end
         assert.are.same({}, taken)
+    end)
+end)
+
+-- ---- live handles in every place ----------------------------------------
+
+-- Beside those of APART: these end processes, or wait for them.
+local NEVER = { wn_spawn = true, wn_wait = true, wn_kill = true, wn_follow = true, wn_interrupt = true,
+    wn_signal_on = true }
+
+local function handles(held)
+    local cell = C.wn_cell(0, held, 'w')
+    C.wn_cell_need_grad(cell, 1)
+    local sum = record('sum', { cell })
+    local r, made = binding.new 'struct wn_request', {}
+    r.scale, r.n_roots, r.roots = 1, 1, binding.new('int32_t[1]', sum)
+    for i = 1, 3 do made[i] = C.wn_open(r) end -- open, planned, run
+    for i = 2, 3 do assert.are.equal(0, C.wn_plan(made[i])) end
+    assert.are.equal(0, C.wn_run(made[3]))
+    local c = binding.new 'struct wn_chain'
+    local stage, option = binding.new 'struct wn_chain_stage[1]', binding.new 'struct wn_chain_option[1]'
+    stage[0].out_bytes, stage[0].n_options, option[0].saved_bytes = 8, 1, 8
+    c.stage, c.option, c.n_stages, c.n_options = stage, option, 1, 1
+    local kept = binding.new 'int32_t[1]'
+    for _, id in ipairs { cell, sum, C.wn_hyper(), C.wn_chain_open(c), C.wn_file_create(PATH), C.wn_lock(PATH, kept),
+        C.wn_file_open(debug.getinfo(1, 'S').source:sub(2)), C.wn_data(f32(2, 2), 1, nil) } do made[#made + 1] = id end
+    for _, id in ipairs(made) do assert.is_true(id >= 0, binding.string(C.wn_message())) end
+    return made
+end
+
+-- Calls f with one handle in place `at` and small numbers elsewhere, addresses of zeros for pointers.
+local function call_with(f, at, handle, room, turn)
+    local args, n = {}, 0
+    for of in (f.inside .. ','):gmatch '%s*(.-)%s*,' do
+        n = n + 1
+        local is_text = of:find 'char%s*%*' and not of:find '%*%s*const'
+        if n == at and of:find '^int32_t' and not of:find '%*' then args[n] = handle
+        elseif is_text then args[n] = PATH
+        elseif of:find '%*' then args[n] = require('ffi').cast('void *', room)
+        else args[n] = (turn + n) % 3 end
+    end
+    return C[f.name](unpack(args, 1, n))
+end
+
+describe('the C API with live handles', function()
+    local before, held
+
+    setup(function()
+        before = train()
+        held = C.wn_data(f32(2), 0, binding.new('float[2]', 1, 2))
+    end)
+    teardown(function()
+        C.wn_release(held)
+        os.remove(PATH)
+        os.remove(PATH .. '.lock')
+    end)
+
+    local function put_back()
+        for device = 0, C.wn_device_count() do
+            C.wn_memory_limit(device, 0)
+            C.wn_memory_limit_disk(device, 0)
+        end
+        C.wn_anomaly(0)
+        C.wn_scope_set(0)
+        C.wn_region_set(0)
+        C.wn_grad_set(1)
+        C.wn_device_set(0)
+        C.wn_timing(0)
+        C.wn_cost(nil, 0)
+    end
+
+    it('answers to a handle of every kind in the place of every number', function()
+        for _, f in ipairs(declared()) do
+            local _, places = (f.inside .. ','):gsub(',', '')
+            local has_number = f.inside:find 'int32_t%s+[%w_]+' and not NEVER[f.name]
+            local made = has_number and handles(held) or {}
+            for k, handle in ipairs(made) do
+                for at = 1, places do
+                    local room = binding.new('uint8_t[65536]')
+                    local result = call_with(f, at, handle, room, k)
+                    if f.result == 'int32_t' and result < 0 and not ANSWERS[f.name] and not APART[f.name] then
+                        refused(result, f.name)
+                    end
+                end
+            end
+            for _, id in ipairs(made) do C.wn_release(id) end
+            C.wn_free(-1)
+            put_back()
+            if has_number then assert.are.same(before, train(), f.name) end
+        end
     end)
 end)
 
