@@ -62,7 +62,7 @@ static void make_data(struct bytes *b)
     int64_t all = 1, most = t.layout == 0 ? (int64_t)sizeof room / 8 : 128; /* panels are padded */
     for (int32_t i = 0; i < t.ndim && i < 8 && all <= most; i++)
         all = t.dim[i] < 0 || t.dim[i] > most ? most + 1 : all * t.dim[i];
-    keep(wn_data(&t, take(b) < 200 ? 0 : take_int(b), all <= most ? room : NULL));
+    keep(wn_data(&t, take(b) < 200 ? 0 : take(b) < 200 ? take(b) % 3 : take_int(b), all <= most ? room : NULL));
 }
 
 static void make_const(struct bytes *b)
@@ -164,11 +164,25 @@ static void give_recipe(struct bytes *b, int32_t p)
     wn_give_recipe(p, &g);
 }
 
+static void candidate(struct bytes *b)
+{
+    int32_t unit[256], parent[256], word[256], p = pick(b), n = wn_node_count(p);
+    if (n < 0 || n > 256) n = take(b);
+    for (int32_t i = 0; i < 256; i++) {
+        unit[i] = take(b) < 240 ? take(b) % 4 - 1 : take_int(b);
+        parent[i] = take(b) < 240 ? 0 : take_int(b);
+        word[i] = take(b) < 240 ? take(b) % 3 : take_int(b);
+    }
+    wn_candidate(p, take(b) < 250 ? "c" : NULL, n, take(b) < 250 ? unit : NULL, take(b) < 128 ? parent : NULL,
+                 take(b) < 128 ? word : NULL);
+}
+
 static void decide(struct bytes *b)
 {
     int32_t progress[2], p = pick(b), i = take_int(b), word = take(b) < 200 ? take(b) % 10 : take_int(b);
-    switch (take(b) % 8) {
+    switch (take(b) % 9) {
     case 0: wn_decide(p, i, word); break;
+    case 8: candidate(b); break;
     case 1: wn_allow(p, word); break;
     case 2: wn_refusal(p, i, word); break;
     case 3: wn_mark(p, i, take_int(b)); break;
@@ -226,6 +240,56 @@ static void look(struct bytes *b)
     wn_signal_name(i);
 }
 
+/* What has no number of its own to give: asked of whatever handle and number come. */
+static void ask(struct bytes *b)
+{
+    static const char *const options[] = {"poison",       "check",         "replay",   "trace",
+                                          "fail_write",   "unnamed_files", "rewrite",  "replay_fault",
+                                          "fail_offload", "disk_full",     "no_locks", "no such"};
+    union {
+        struct wn_first first;
+        struct wn_oom oom;
+        struct wn_anomaly anomaly;
+        struct wn_op_info op;
+        int64_t rows[4];
+    } out;
+    int32_t h = pick(b), i = take_int(b);
+    double out_seconds, in_seconds;
+    wn_first(h, &out.first);
+    wn_oom_last(&out.oom);
+    wn_anomaly_last(&out.anomaly);
+    wn_op_get(i, &out.op);
+    wn_is_planned(h), wn_residual_count(h), wn_candidates(h), wn_leaf_count(h), wn_results(h), wn_program_cells(h);
+    wn_step_count(h), wn_node_count(h), wn_roofline(h), wn_step_seconds(h, i);
+    wn_cell_version(h), wn_cell_state(h), wn_read(h, room, take_wide(b) > 64 ? 16 : take_wide(b));
+    wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_onednn(), wn_version(), wn_device_name(i);
+    wn_debug_get(options[take(b) % 12]);
+    wn_keep_numbers(h, take_double(b));
+    wn_line_text(take(b) < 100 ? wn_line("fuzz:1") : i);
+    wn_warning();
+    wn_same_encoding(h, h);
+    uint64_t state = 1;
+    wn_digest(&state, room, take(b));
+    wn_json_cost((const char *)room, take(b));
+    wn_element_bytes("F32"), wn_element_dtype(take(b) < 128 ? "BF16" : "no such");
+    if (take(b) > 253) wn_probe(i, i, take(b) < 128 ? 1 << 20 : take_wide(b) % (1 << 21), &out_seconds, &in_seconds);
+}
+
+/* Steps of several run points: programs opened as if those before them had run. */
+static void rehearse(struct bytes *b)
+{
+    struct wn_beside beside[ARRAY];
+    int32_t programs[ARRAY], before, n = list(b, programs);
+    switch (take(b) % 6) {
+    case 0: wn_rehearse(keep(wn_rehearsal()), &before); break;
+    case 1: wn_rehearse(pick(b), &before); break;
+    case 2: wn_rehearse(-1, &before); break;
+    case 3: wn_rehearse_run(pick(b)); break;
+    case 4: wn_keep_apart(pick(b)); break;
+    default: wn_beside(n, programs, beside); break;
+    }
+}
+
 static void run(struct bytes *b)
 {
     int32_t p = pick(b);
@@ -250,11 +314,27 @@ static void differentiate(struct bytes *b)
         if (out[i] >= 0) keep(out[i]);
 }
 
+/* Switches that change every call until the end; end() puts them back. */
+static void turn(struct bytes *b)
+{
+    static const char *const options[] = {"poison",  "check",        "replay",       "trace",
+                                          "rewrite", "replay_fault", "fail_offload", "disk_full"};
+    int32_t i = take_int(b);
+    switch (take(b) % 6) {
+    case 0: wn_debug(options[take(b) % 8], take(b) % 3); break;
+    case 1: wn_interrupt(take(b) & 1); break;
+    case 2: wn_anomaly(i); break;
+    case 3: wn_device_set(take(b) < 200 ? take(b) % 3 : i); break;
+    case 4: wn_timing(take(b) & 1); break;
+    default: wn_counter_set((uint64_t)take_wide(b)); break;
+    }
+}
+
 static void set(struct bytes *b)
 {
     struct wn_profile p = {0, take_double(b), 1e9, 1e9, 1e9, 0, {1e9, 1e9}, {1e9, 1e9}};
     int32_t i = take_int(b);
-    switch (take(b) % 10) {
+    switch (take(b) % 13) {
     case 0: wn_scope_set(take(b) < 128 ? wn_scope(i, "m", "Module", take(b) % 3) : i); break;
     case 1: wn_region_set(take(b) < 128 ? wn_region_new(i, "r") : i); break;
     case 2: wn_grad_set(i); break;
@@ -264,7 +344,8 @@ static void set(struct bytes *b)
     case 6: wn_memory_trim(i); break;
     case 7: wn_debug("fail_alloc", take(b)); break;
     case 8: wn_debug("fail_fetch", take(b) % 4); break;
-    default: wn_seed((uint64_t)take_wide(b)); break;
+    case 9: wn_seed((uint64_t)take_wide(b)); break;
+    default: turn(b); break;
     }
 }
 
@@ -278,8 +359,15 @@ static void begin(void)
 
 static void end(void)
 {
+    int32_t before;
+    wn_rehearse(-1, &before);
     wn_debug("fail_alloc", 0);
     wn_debug("fail_fetch", 0);
+    static const char *const options[] = {"poison",       "check",        "replay",   "trace",
+                                          "replay_fault", "fail_offload", "disk_full"};
+    for (int32_t i = 0; i < 7; i++) wn_debug(options[i], 0);
+    wn_debug("rewrite", 1);
+    wn_interrupt(0), wn_anomaly(0), wn_device_set(0), wn_timing(0), wn_counter_set(0);
     wn_scope_set(0);
     wn_region_set(0);
     wn_grad_set(1);
@@ -306,8 +394,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 9: change(&b); break;
         case 10: open_program(&b); break;
         case 11: decide(&b); break;
-        case 12: look(&b); break;
-        case 13: differentiate(&b); break;
+        case 12:
+            if (take(&b) < 150) look(&b);
+            else ask(&b);
+            break;
+        case 13:
+            if (take(&b) < 150) differentiate(&b);
+            else rehearse(&b);
+            break;
         case 14: set(&b); break;
         default: run(&b); break;
         }

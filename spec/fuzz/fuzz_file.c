@@ -53,16 +53,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         piece.cell = cell;
         wn_file_load(file, 1, &piece);
     }
+    int32_t is_kept = 0, lock = wn_lock(take(&b) < 200 ? other : "/none/at/all", &is_kept);
+    wn_file_check(other, take(&b) & 1);
+    wn_json_cost((const char *)data, (int64_t)size);
+    wn_debug("fail_write", size % 8 == 7 ? 1 + (int64_t)size % 5 : 0);
     int32_t out = wn_file_create(take(&b) < 240 ? other : "");
     wn_file_write(out, room, take(&b));
     wn_file_save(out, value);
     wn_file_save(out, cell);
     wn_file_write(out, room, take_wide(&b) > 0 ? 5 : -5);
-    if (take(&b) & 1) wn_file_commit(out);
-    int32_t ids[] = {file, value, cell, out};
+    if (size % 3 != 0) wn_file_commit(out);
+    wn_debug("fail_write", 0);
+    wn_lock_close(lock);
+    int32_t ids[] = {file, value, cell, out, lock};
     wn_file_close(out);
     wn_file_close(take_int(&b));
-    for (int32_t i = 0; i < 4; i++) wn_release(ids[i]);
+    for (int32_t i = 0; i < 5; i++) wn_release(ids[i]);
     unlink(other);
     return 0;
 }

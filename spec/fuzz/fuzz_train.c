@@ -128,7 +128,17 @@ static void put_back(struct net *w, const struct snapshot *s)
         if (wn_cell_state(w->cell[k]) & 2) wn_cell_drop_grad(w->cell[k]);
 }
 
-enum { FAIL_ALLOC, FAIL_OFFLOAD, FAIL_FETCH, FAIL_DISK, FAIL_INTERRUPT, FAIL_LIMIT, FAIL_DISK_LIMIT, FAIL_ANOMALY, FAULTS };
+enum {
+    FAIL_ALLOC,
+    FAIL_OFFLOAD,
+    FAIL_FETCH,
+    FAIL_DISK,
+    FAIL_INTERRUPT,
+    FAIL_LIMIT,
+    FAIL_DISK_LIMIT,
+    FAIL_ANOMALY,
+    FAULTS
+};
 
 static void disarm(void)
 {
@@ -153,9 +163,7 @@ static void arm(const struct net *w, int32_t fault, int32_t n)
     case FAIL_INTERRUPT: wn_interrupt(1); break;
     case FAIL_ANOMALY: wn_anomaly(1); break;
     case FAIL_DISK_LIMIT: wn_memory_limit_disk(w->device, 4096 * (1 + n % 32)); break;
-    default:
-        wn_memory_get(w->device, &m);
-        wn_memory_limit(w->device, m.reserved + 64 * n);
+    default: wn_memory_get(w->device, &m); wn_memory_limit(w->device, m.reserved + 64 * n);
     }
 }
 
@@ -228,7 +236,8 @@ static void train_after_fault(struct bytes world, const struct training *t, stru
 
 static void draw_training(struct bytes *b, struct training *t)
 {
-    static const int32_t modes[] = {WN_RUN_BACKWARD, WN_RUN_STEP, WN_RUN_BACKWARD, WN_RUN_STEP, WN_RUN_EVAL, WN_RUN_ASSIGN};
+    static const int32_t modes[] = {WN_RUN_BACKWARD, WN_RUN_STEP, WN_RUN_BACKWARD,
+                                    WN_RUN_STEP,     WN_RUN_EVAL, WN_RUN_ASSIGN};
     uint8_t how = take(b);
     *t = (struct training){.mode = modes[take(b) % 6], .scale = take(b) > 200 ? 0.5 : 1};
     t->two_roots = how > 200;
@@ -256,7 +265,8 @@ static void settle(const char *what)
     for (int32_t d = 0; d < 3; d++) {
         expect(wn_memory_trim(d) == 0 && wn_memory_get(d, &m) == 0, "memory is counted");
         for (int32_t k = 0; k < 9; k++) {
-            if (m.kinds[k] != 0) fprintf(stderr, "fuzz_train: %lld bytes of %s\n", (long long)m.kinds[k], wn_kind_name(k));
+            if (m.kinds[k] != 0)
+                fprintf(stderr, "fuzz_train: %lld bytes of %s\n", (long long)m.kinds[k], wn_kind_name(k));
             expect(m.kinds[k] == 0, what);
         }
         if (m.live != 0 || m.reserved != 0 || m.disk != 0 || m.away != 0)

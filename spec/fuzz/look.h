@@ -58,7 +58,8 @@ static void say(int32_t p)
     fprintf(stderr, "---- program %d\n%s", p, wn_recipe(p));
     for (int32_t i = 0; i < wn_node_count(p); i++) {
         if (wn_node(p, i, &node) != 0) continue;
-        fprintf(stderr, "node %d %s phase %d dtype %d layout %d (", i, node.op, node.phase, node.type.dtype, node.type.layout);
+        fprintf(stderr, "node %d %s phase %d dtype %d layout %d (", i, node.op, node.phase, node.type.dtype,
+                node.type.layout);
         for (int32_t k = 0; k < node.type.ndim; k++) fprintf(stderr, "%lld ", (long long)node.type.dim[k]);
         fprintf(stderr, ") of");
         for (int32_t k = 0; k < node.n_in; k++) fprintf(stderr, " %d", wn_node_input(p, i, k));

@@ -14,8 +14,8 @@ struct net {
     int32_t device, dtype, retains;
     int64_t rows, width;
     int32_t cell[NET_CELLS], state[NET_CELLS][2], hyper, n_cells; /* (width, width) or (width); an optimizer's */
-    int32_t value[NET_VALUES], n;                                /* (rows, width) */
-    int32_t loose[NET_LOOSE], n_loose;                           /* floats of any shape */
+    int32_t value[NET_VALUES], n;                                 /* (rows, width) */
+    int32_t loose[NET_LOOSE], n_loose;                            /* floats of any shape */
     int32_t x, ids, loss;
     int32_t opened[NET_OPEN], n_opened; /* every handle that is the network's to release */
 };
@@ -127,8 +127,8 @@ static int32_t net_loose(struct net *w, int32_t v)
 
 static int32_t net_elementwise(struct net *w, struct bytes *b)
 {
-    static const char *const one[] = {"neg",  "abs",     "exp",  "relu",  "gelu",     "silu",   "tanh",
-                                      "tanh", "sigmoid", "sqrt", "rsqrt", "relu",     "log",    "clamp"};
+    static const char *const one[] = {"neg",  "abs",     "exp",  "relu",  "gelu", "silu", "tanh",
+                                      "tanh", "sigmoid", "sqrt", "rsqrt", "relu", "log",  "clamp"};
     static const char *const two[] = {"add", "sub", "mul", "div", "maximum", "minimum", "pow"};
     static const char *const compare[] = {"eq", "ne", "lt", "gt", "le", "ge"};
     int32_t a = net_pick(w, b), c = net_pick(w, b), k = take(b) % 4;
@@ -270,7 +270,8 @@ static int32_t net_mean(struct net *w, int32_t v)
 /* The square of a gradient of the mean joins the loss: a second gradient. */
 static int32_t net_second(struct net *w, struct bytes *b)
 {
-    int32_t root = net_mean(w, net_pick(w, b)), wrt[2] = {w->cell[take(b) % w->n_cells], w->cell[take(b) % w->n_cells]};
+    int32_t v = w->n_loose > 0 && take(b) < 100 ? w->loose[take(b) % w->n_loose] : net_pick(w, b);
+    int32_t root = net_mean(w, v), wrt[2] = {w->cell[take(b) % w->n_cells], w->cell[take(b) % w->n_cells]};
     int32_t got[2] = {-1, -1};
     if (root < 0 || wn_grad(root, 2, wrt, got) != 0) return -1;
     for (int32_t i = 0; i < 2; i++) {

@@ -16,7 +16,8 @@ struct recipe {
 static int32_t recipe_word(const char *at, int32_t length)
 {
     for (int32_t k = 0; k < WN_WORD_COUNT; k++)
-        if (length > 0 && (int32_t)strlen(wn_action_name(k)) == length && strncmp(wn_action_name(k), at, (size_t)length) == 0)
+        if (length > 0 && (int32_t)strlen(wn_action_name(k)) == length &&
+            strncmp(wn_action_name(k), at, (size_t)length) == 0)
             return k;
     return 0;
 }

@@ -52,7 +52,8 @@ static int32_t open_program(struct net *w, const struct training *t, int64_t pol
         struct wn_type type;
         for (int32_t i = 0; i < 2; i++) {
             if (!net_type(cells[i], &type)) return -1;
-            roots[i] = net_cast(w, net_two(w, "mul", cells[i], net_own(w, wn_const(&t->scale, 0, type.dtype))), type.dtype);
+            roots[i] =
+                net_cast(w, net_two(w, "mul", cells[i], net_own(w, wn_const(&t->scale, 0, type.dtype))), type.dtype);
         }
         r.n_roots = r.n_cells = 2;
     }
