@@ -125,6 +125,13 @@ describe('a budget does no worse than policies by hand', function()
         assert(check_by_hand(function() return b(a(x)):sum() end, 'two lists') > 20)
     end)
 
+    it('on plans whose bytes only the placement of a run shows', function()
+        local blocks, x = {}, wane.eval(wane.randn(64, 32))
+        for i = 1, LONG and 100 or 20 do blocks[i] = nn.Residual(nn.MLP(32, 96)) end
+        local m = nn.Sequential(blocks)
+        assert(check_by_hand(function() return m(x):sum() end, #blocks .. ' blocks') > 20)
+    end)
+
     it('on random graphs', function()
         for _, kind in ipairs(graphs.kinds) do
             for seed = 1, LONG and 12 or 1 do

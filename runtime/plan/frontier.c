@@ -9,12 +9,13 @@
 #include "../base/slices.h"
 #include "../graph/encode.h"
 
-#define PORTFOLIO 50 /* proposals by hand and by letting go, about */
-#define SOLVED 48    /* points of the solver's own frontier that are lowered */
-#define FINEST 256   /* blocks of the fine partition; more are not solved */
-#define FINE 4096    /* the same of blocks x kinds of blocks */
-#define SLICED 300   /* nodes; fewer take less than a slice */
-#define REMEMBERED 8 /* graphs */
+#define PORTFOLIO 50       /* proposals by hand and by letting go, about */
+#define SOLVED 48          /* points of the solver's own frontier that are lowered */
+#define FINEST 256         /* blocks of the fine partition; more are not solved */
+#define FINE 4096          /* the same of blocks x kinds of blocks */
+#define SLICED 300         /* nodes; fewer take less than a slice */
+#define REMEMBERED 8       /* graphs */
+#define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
 
 struct memory {
     struct wn__frontier *frontier;
@@ -56,7 +57,7 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     int32_t code = wn__place(b->f, s, WN__PLACE_BOUND);
     if (code == WN_OK) code = wn__simulate(b->f, s);
     if (code == WN_OK) {
-        p->reserved = s->summary.reserved;
+        p->reserved = p->bound = s->summary.reserved;
         p->peak = s->summary.peak;
         p->seconds = s->summary.seconds;
         p->recomputed = s->summary.recomputed;
@@ -89,18 +90,40 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     return WN_OK;
 }
 
+static double gain_of_chance(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    return b->n > 0 && p->bound < p->reserved ? wn__frontier_gain(b, p->bound, p->seconds) : 0;
+}
+
+/* Keeps a beaten point for a second chance if it might join the list were it placed as it will be run: those with the
+ * greatest gains of their bounds. Takes the point. */
+static void lay_aside(struct wn__building *b, struct wn__frontier_point *p)
+{
+    struct wn__frontier_point *to = NULL;
+    double gain = b->f->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
+    if (gain > 0 && b->n_chances < WN__CHANCES) to = &b->chance[b->n_chances++];
+    for (int32_t i = 0; i < b->n_chances && gain > 0 && to == NULL; i++)
+        if (gain_of_chance(b, &b->chance[i]) < gain) to = &b->chance[i];
+    if (to == NULL) {
+        point_release(p);
+        return;
+    }
+    point_release(to);
+    *to = *p;
+}
+
 /* Keeps the list free of beaten points, fastest first. Takes the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
     if (is_beaten(b, p)) {
-        point_release(p);
+        lay_aside(b, p);
         return WN_OK;
     }
     int64_t n = 0;
-    for (int64_t i = 0; i < b->n; i++) {
-        if (beats(p, &b->point[i])) point_release(&b->point[i]);
-        else b->point[n++] = b->point[i];
-    }
+    for (int64_t i = 0; i < b->n; i++)
+        if (beats(p, &b->point[i])) lay_aside(b, &b->point[i]);
+    for (int64_t i = 0; i < b->n; i++)
+        if (!beats(p, &b->point[i])) b->point[n++] = b->point[i];
     b->n = n;
     int32_t code = wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point);
     if (code != WN_OK) {
@@ -113,6 +136,36 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
     return WN_OK;
 }
 
+/* Places a point as it will be run, and offers it to the list. Takes the point. */
+static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *p)
+{
+    struct wn__schedule *s = NULL;
+    int32_t code = wn__pause();
+    if (code == WN_OK) code = wn__lower(b->f, &p->recipe, &s);
+    if (code == WN_OK) code = wn__place(b->f, s, WN__PLACE_FULLY);
+    if (code == WN_OK) p->reserved = wn__reserved(b->f, s);
+    wn__schedule_unref(s);
+    if (code == WN_OK) return insert(b, p);
+    point_release(p);
+    return code;
+}
+
+/* Places what was laid aside, the greatest gain first, as long as the list does not beat its bound. */
+static int32_t place_chances(struct wn__building *b)
+{
+    int32_t code = WN_OK;
+    while (b->n_chances > 0 && code == WN_OK) {
+        struct wn__frontier_point *best = &b->chance[0], p;
+        for (int32_t i = 1; i < b->n_chances; i++)
+            if (gain_of_chance(b, &b->chance[i]) > gain_of_chance(b, best)) best = &b->chance[i];
+        p = *best;
+        *best = b->chance[--b->n_chances];
+        if (gain_of_chance(b, &p) > 0) code = insert_placed(b, &p);
+        else point_release(&p);
+    }
+    return code;
+}
+
 /* Places every plan of the list as it will be run. Some then reserve less, and beat others. */
 static int32_t place_fully(struct wn__building *b)
 {
@@ -121,18 +174,13 @@ static int32_t place_fully(struct wn__building *b)
     int32_t code = WN_OK;
     b->point = NULL;
     b->n = b->capacity = 0;
+    b->is_placed = 1;
     for (int64_t i = 0; i < n; i++) {
-        struct wn__schedule *s = NULL;
-        if (code == WN_OK) code = wn__pause();
-        if (code == WN_OK) code = wn__lower(b->f, &rough[i].recipe, &s);
-        if (code == WN_OK) code = wn__place(b->f, s, WN__PLACE_FULLY);
-        if (code == WN_OK) rough[i].reserved = wn__reserved(b->f, s);
-        wn__schedule_unref(s);
-        if (code == WN_OK) code = insert(b, &rough[i]);
+        if (code == WN_OK) code = insert_placed(b, &rough[i]);
         else point_release(&rough[i]);
     }
     wn__free(rough);
-    return code;
+    return code == WN_OK ? place_chances(b) : code;
 }
 
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
@@ -226,6 +274,7 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
     if (code == WN_OK) code = place_fully(b);
     if (code == WN_OK) code = finish(b, out);
     for (int64_t i = 0; i < b->n; i++) point_release(&b->point[i]);
+    for (int32_t i = 0; i < b->n_chances; i++) point_release(&b->chance[i]);
     wn__free(b->point);
     wn__free(b->met);
     wn__recipe_release(&b->base);

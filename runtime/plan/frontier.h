@@ -6,6 +6,7 @@
 struct wn__frontier_point {
     struct wn__recipe recipe;
     int64_t reserved, peak;
+    int64_t bound; /* the least that any placing of it reserves */
     double seconds;
     int32_t recomputed, instructions;
     char name[32]; /* where it came from: "solved", "sqrt", "segments(4)"; "+" when edited since */
@@ -27,6 +28,7 @@ void wn__frontier_forget(void);
 int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 
 /* ---- while one is built ------------------------------------------------------------------------------------- */
+enum { WN__CHANCES = 12 };
 struct wn__building {
     const struct wn__form *f;
     struct wn__pool pool;
@@ -35,7 +37,9 @@ struct wn__building {
     int64_t n, capacity;
     uint64_t *met; /* (n_met) of recipes offered: none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed; /* proposals judged, and those of them that were placed */
+    int32_t tried, placed;                         /* proposals judged, and those of them that were placed */
+    struct wn__frontier_point chance[WN__CHANCES]; /* beaten where they were placed roughly, not with their bound */
+    int32_t n_chances, is_placed;                  /* is_placed: the list is placed as it will be run, or being so */
 };
 /* Judges a recipe, and keeps it unless another beats it. Takes the recipe. A wn__recipe_sink. */
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
