@@ -371,6 +371,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
     if (strcmp(option, "plans") == 0) return wn__cache_count();
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();
+    if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
     if (strcmp(option, "onednn") == 0) return wn__cpu_onednn_ready();
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
     if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;

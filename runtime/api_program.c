@@ -304,6 +304,14 @@ int32_t wn_plan(int32_t program)
     return p == NULL ? WN_VALUE : wn__program_plan(p);
 }
 
+int32_t wn_plan_forget(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    wn__program_plan_forget(p);
+    return WN_OK;
+}
+
 int32_t wn_run(int32_t program)
 {
     struct wn_program *p = get_program(program);

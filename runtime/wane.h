@@ -219,6 +219,7 @@ struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep,
                          n_keep /* of keep and action */, ahead; /* eighths, 0 to 8: room for moves to be under way (plan/slide.c); -1: as if nothing is said */ };
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
+WN_API int32_t wn_plan_forget(int32_t program); /* takes a plan that wn_plan made for this program out of the cache: it was to be looked at only */
 WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
 /* A compiled step: the same program again with other inputs. */
 WN_API int32_t wn_same_encoding(int32_t a, int32_t b); /* 1 when equal, else 0 */

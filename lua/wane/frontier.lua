@@ -178,10 +178,19 @@ Frontier.__index = Frontier
 local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'segments(3)', 'segments(4)',
     'segments(8)' }
 
+local LARGE = 10000 -- nodes
+
+-- What a program's plan comes to, or nil; closes it. The plan is only looked at, so the cache does not keep it: ten
+-- plans of 50,000 nodes would take 600 MiB. The collector does not see the bytes of the library, so after a large one
+-- it is called.
 local function summary_of(p, name)
     local ok, found = pcall(function() return plan.of(p:plan()) end)
+    local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
+    local is_large = C.wn_node_count(p.handle) > LARGE
+    check(C.wn_plan_forget(p.handle))
     p:close()
-    return ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
+    if is_large then collectgarbage() end
+    return out
 end
 
 -- Every k-th point, so that at most `count` stay, the first and the last among them.
@@ -200,14 +209,17 @@ local function best_within(self, reserved)
 end
 
 -- Opens what fn runs; with each program about which something can be chosen, `also`: the same under policies by hand,
--- the first of them under none but its own.
+-- the first of them under none but its own. Of a large program the others are not open all at once: open_later(i) opens
+-- the i-th, where the step has no other program whose run it would have to follow.
 local function open(fn, opts, what, names)
     local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
     local target = require('wane.costs').target(opts.target, what)
     local function with(request, name) return rehearse.with(request, name or policy, target) end
     local list = rehearse.open(fn, what, with, names and function(request)
         local also = { program.open(with(request)) }
-        for i, name in ipairs(names) do also[i + 1] = program.open(with(request, name)) end
+        local function open_under(i) return program.open(with(request, names[i])) end
+        if C.wn_node_count(also[1].handle) > LARGE then also.open_later = open_under
+        else for i = 1, #names do also[i + 1] = open_under(i) end end
         return also
     end)
     return list
@@ -281,7 +293,8 @@ local function fill(self, list, count)
     end
     for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
     for i, name in ipairs(by_hand) do
-        local found = of_step(summary_of(part.also[i + 1], name))
+        local p = part.also[i + 1] or (#list == 1 and part.also.open_later(i))
+        local found = p and of_step(summary_of(p, name))
         if found then
             found.best = best_within(self, found.reserved)
             table.insert(self.heuristics, found)

@@ -227,12 +227,22 @@ local function taken(id, m)
     return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
 end
 
+-- '<parent scope> <type>' -> { epoch =, n = }: how many modules of the type took a path in that program, so that
+-- thousands of them do not each try the paths of all before.
+local counts = {}
+
 local function root_scope(m)
-    local id = intern(scopes[depth], '', m)
-    local n = 1
+    local parent, kind = scopes[depth], module.type(m)
+    local key = parent .. ' ' .. kind
+    local count = counts[key]
+    if count == nil or count.epoch ~= epoch then
+        count = { epoch = epoch, n = 1 }
+        counts[key] = count
+    end
+    local id = intern(parent, count.n == 1 and '' or kind .. '_' .. count.n, m)
     while taken(id, m) do
-        n = n + 1
-        id = intern(scopes[depth], module.type(m) .. '_' .. n, m)
+        count.n = count.n + 1
+        id = intern(parent, kind .. '_' .. count.n, m)
     end
     rawset(m, '_epoch', epoch)
     if not rawget(m, '_named') then

@@ -1,4 +1,5 @@
-/* Counted host memory: see alloc.h. Uses malloc's own notion of a block's size, so no header is added. */
+/* Counted host memory: see alloc.h. Uses malloc's own notion of a block's size, so no header is added. Everything here
+ * is called from the one thread of the library at a time. */
 #include "alloc.h"
 #include <malloc.h>
 #include <stdlib.h>
@@ -46,6 +47,13 @@ void wn__free(void *p)
     if (p == NULL) return;
     live_bytes -= (int64_t)malloc_usable_size(p);
     free(p);
+}
+
+void wn__alloc_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 int32_t wn__grow(void *array, int64_t *capacity, int64_t need, size_t element)

@@ -7,6 +7,8 @@
 
 void *wn__alloc(int64_t bytes); /* NULL: WN_OOM is set */
 void wn__free(void *p);         /* NULL is fine */
+/* Gives pages that hold nothing any more back to the system, where the C library can; for the end of large work. */
+void wn__alloc_trim(void);
 
 /* Makes room for `need` elements in a growing array; the new part is zeroed. WN_OOM leaves it as it was. */
 int32_t wn__grow(void *array /* address of the pointer */, int64_t *capacity, int64_t need, size_t element);

@@ -75,6 +75,12 @@ int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn
     return WN_OK;
 }
 
+void wn__cache_forget(const struct wn__bytes *key)
+{
+    struct entry *e = find(key->data, key->count, wn__bytes_hash(key->data, key->count));
+    if (e != NULL) drop(e);
+}
+
 void wn__cache_clear(void)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++)

@@ -10,6 +10,7 @@
 struct wn__form *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule);
 struct wn__schedule *wn__cache_find_schedule(const struct wn__form *f, const char *recipe);
 int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn__schedule *s);
+void wn__cache_forget(const struct wn__bytes *key); /* does nothing when there is none */
 void wn__cache_clear(void);
 int64_t wn__cache_bytes(void);
 int64_t wn__cache_count(void); /* plans in it */

@@ -24,7 +24,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 static struct wn__chain_option option_of(const struct wn__class *c, const struct wn__excerpt_cost *cost)
 {
-    int64_t backward = larger(cost->backward_peak, cost->saved + c->excerpt.given + cost->born);
+    int64_t backward = larger(cost->backward_peak, cost->saved + c->given + cost->born);
     return (struct wn__chain_option){.forward = cost->forward_ns,
                                      .backward = cost->backward_ns,
                                      .saved = cost->saved,
@@ -47,7 +47,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
         block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
                                                  .peak = larger(c->plain.forward_peak, c->outputs),
                                                  .bytes = c->outputs,
-                                                 .grad = c->excerpt.given,
+                                                 .grad = c->given,
                                                  .born = c->plain.born,
                                                  .first = out->n_options,
                                                  .n_options = c->n_options};

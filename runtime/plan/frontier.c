@@ -16,6 +16,9 @@
 #define SLICED 300         /* nodes; fewer take less than a slice */
 #define REMEMBERED 8       /* graphs */
 #define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
+#define LARGE 10000        /* nodes; making the list of more leaves 100 MiB of free memory behind */
+#define STEEP 8            /* the last eighth of the list's bytes is placed with more care */
+#define SHORT 200          /* instructions of a schedule that is always placed so */
 
 struct memory {
     struct wn__frontier *frontier;
@@ -48,6 +51,17 @@ static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier
     return 0;
 }
 
+/* How carefully a proposal is placed before it is on the list. Near the least bytes a few of them decide which budgets can
+ * be kept at all; elsewhere another plan is as good.
+ * Measured against placing all of them roughly: the lists of models of 500 to 1,000 nodes take half the time; over 51
+ * budgets of 50 models no least is higher, and plans are 0.02 % faster on average. */
+static enum wn__place_effort effort_for(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    if (b->n == 0 || p->instructions < SHORT) return WN__PLACE_ROUGHLY;
+    int64_t least = b->point[b->n - 1].reserved, most = b->point[0].reserved;
+    return p->reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
+}
+
 /* Fills the point's numbers, or says that the list beats it. Simulated before it is placed, with the least it can
  * reserve: most proposals are beaten even so, and placing costs more than everything else together. */
 static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32_t *beaten)
@@ -65,7 +79,7 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
         *beaten = is_beaten(b, p);
     }
     if (code == WN_OK && !*beaten) {
-        code = wn__place(b->f, s, WN__PLACE_ROUGHLY);
+        code = wn__place(b->f, s, effort_for(b, p));
         p->reserved = wn__reserved(b->f, s);
         b->placed++;
     }
@@ -394,9 +408,11 @@ static int32_t go_on(double seconds, struct wn__frontier **out)
         u->made = NULL;
         u->key = NULL;
     }
+    int32_t is_large = u->form->n >= LARGE;
     wn__slices_stop(u->slices);
     u->slices = NULL;
     give_up();
+    if (is_large) wn__alloc_trim();
     return code;
 }
 

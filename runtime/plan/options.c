@@ -215,35 +215,59 @@ static int64_t output_bytes(const struct wn__excerpt *x)
     return bytes;
 }
 
-static int32_t find_options(struct wn__class *c, struct wn__pool *pool)
+/* Copies what was chosen into the classes' pool; the tries stay in their own. */
+static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn__pool *pool)
 {
-    struct wn__excerpt *x = &c->excerpt;
-    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
-    struct list l = {.pool = pool, .code = WN_OK};
-    int32_t *keep = wn__pool_get(pool, size), *scratch = wn__pool_get(pool, size);
-    if (keep == NULL || scratch == NULL) return WN_OOM;
-    int32_t n = find_candidates(x, keep);
-    if (n > MANY) descend_in_order(x, &l, keep, n, scratch);
-    else descend(x, &l, keep, n, scratch);
-    if (l.code == WN_OK) {
-        drop_beaten(&l);
-        thin(&l);
-        c->option = wn__pool_get(pool, (l.n + 1) * (int64_t)sizeof *c->option);
-        if (c->option == NULL) l.code = WN_OOM;
-        else memcpy(c->option, l.option, (size_t)l.n * sizeof *c->option);
-        c->n_options = (int32_t)l.n;
-        c->outputs = output_bytes(x);
+    c->option = wn__pool_get(pool, (l->n + 1) * (int64_t)sizeof *c->option);
+    if (c->option == NULL) return WN_OOM;
+    for (int64_t k = 0; k < l->n; k++) {
+        struct wn__option o = l->option[k];
+        int32_t *keep = wn__pool_get(pool, (o.n_keep + 1) * (int64_t)sizeof *keep);
+        if (keep == NULL) return WN_OOM;
+        if (o.n_keep > 0) memcpy(keep, o.keep, (size_t)o.n_keep * sizeof *keep);
+        o.keep = keep;
+        c->option[c->n_options++] = o;
     }
+    return WN_OK;
+}
+
+static void find_options(struct wn__excerpt *x, struct list *l)
+{
+    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
+    int32_t *keep = wn__pool_get(l->pool, size), *scratch = wn__pool_get(l->pool, size);
+    if (keep == NULL || scratch == NULL) {
+        l->code = WN_OOM;
+        return;
+    }
+    int32_t n = find_candidates(x, keep);
+    if (n > MANY) descend_in_order(x, l, keep, n, scratch);
+    else descend(x, l, keep, n, scratch);
+    if (l->code != WN_OK) return;
+    drop_beaten(l);
+    thin(l);
+}
+
+/* Fills a class from the excerpt of the first of its blocks. */
+static int32_t fill_class(struct wn__class *c, struct wn__excerpt *x, struct wn__pool *pool)
+{
+    struct wn__pool tries = {0};
+    struct list l = {.pool = &tries, .code = WN_OK};
+    uint8_t *key = wn__pool_get(pool, x->key_bytes + 1);
+    if (key == NULL) return WN_OOM;
+    memcpy(key, x->key, (size_t)x->key_bytes);
+    *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .given = x->given, .outputs = output_bytes(x)};
+    find_options(x, &l);
+    if (l.code == WN_OK) l.code = keep_options(c, &l, pool);
     if (l.code == WN_OK) l.code = wn__excerpt_try(x, NULL, 0, &c->plain);
     wn__free(l.option);
+    wn__pool_release(&tries);
     return l.code;
 }
 
 static int32_t find_class(const struct wn__classes *c, const struct wn__excerpt *x)
 {
     for (int32_t k = 0; k < c->n; k++)
-        if (c->class[k].excerpt.key_bytes == x->key_bytes &&
-            memcmp(c->class[k].excerpt.key, x->key, (size_t)x->key_bytes) == 0)
+        if (c->class[k].key_bytes == x->key_bytes && memcmp(c->class[k].key, x->key, (size_t)x->key_bytes) == 0)
             return k;
     return -1;
 }
@@ -255,15 +279,9 @@ static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__excerp
     if (c->own[block] == NULL) return WN_OOM;
     memcpy(c->own[block], x->own, (size_t)x->form.n * sizeof(int32_t));
     c->of[block] = find_class(c, x);
-    if (c->of[block] >= 0) {
-        wn__excerpt_release(x);
-        return WN_OK;
-    }
-    c->of[block] = c->n;
-    c->class[c->n].excerpt = *x;
-    memset(x, 0, sizeof *x);
-    c->n++;
-    return find_options(&c->class[c->n - 1], &c -> pool);
+    if (c->of[block] >= 0) return WN_OK;
+    c->of[block] = c->n++;
+    return fill_class(&c->class[c->of[block]], x, &c -> pool);
 }
 
 int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, const int64_t *ns,
@@ -288,7 +306,6 @@ int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, c
 
 void wn__classes_release(struct wn__classes *c)
 {
-    for (int32_t k = 0; k < c->n; k++) wn__excerpt_release(&c->class[k].excerpt);
     struct wn__pool pool = c->pool;
     wn__pool_release(&pool);
     memset(c, 0, sizeof *c);

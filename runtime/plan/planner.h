@@ -56,12 +56,15 @@ struct wn__option {
     int32_t *keep, n_keep; /* nodes of the excerpt */
     struct wn__excerpt_cost cost;
 };
-struct wn__class { /* blocks that are the same but for their place */
-    struct wn__excerpt excerpt;
+struct
+    wn__class { /* blocks that are the same but for their place; their excerpt is released once its options are known */
+    const uint8_t *key; /* of the excerpt */
+    int64_t key_bytes;
     struct wn__option *option;
     int32_t n_options;
     struct wn__excerpt_cost plain; /* forward alone, only the outputs kept */
     int64_t outputs;               /* bytes read by later blocks */
+    int64_t given;                 /* bytes of gradients that come from later blocks */
 };
 struct wn__classes {
     struct wn__pool pool;

@@ -102,8 +102,10 @@ int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t);
 /* lower.c: form + recipe -> instructions without places. */
 int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out);
 /* place.c: offsets for every store of the arena, borrowing unborn gradients' intervals, and the heights. BOUND: places
- * nothing, and fills the heights with the most bytes alive at once. ROUGHLY: never lower than FULLY, and faster. */
-enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
+ * nothing, and fills the heights with the most bytes alive at once. FULLY tries the most orders of placing, ROUGHLY fewer,
+ * HASTILY fewest. */
+enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
+extern int64_t wn__placed_boxes; /* ever, each time one was placed: specs count work by it */
 int32_t wn__place(const struct wn__form *f, struct wn__schedule *s, enum wn__place_effort effort);
 /* verify.c: every rule of legality; WN_ILLEGAL names the rule and the instruction. */
 int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);

@@ -86,7 +86,18 @@ int32_t wn__program_plan(struct wn_program *p)
     if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->form, p->by_recipe, &p->schedule));
     else if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
     else WN_TRY(plan_words(p->form, &p->schedule));
-    return wn__cache_put(&p->key, p->form, p->schedule);
+    WN_TRY(wn__cache_put(&p->key, p->form, p->schedule));
+    p->put_plan = 1;
+    return WN_OK;
+}
+
+enum { LARGE = 10000 }; /* nodes; plans of more leave many pages free */
+
+void wn__program_plan_forget(struct wn_program *p)
+{
+    if (p->put_plan) wn__cache_forget(&p->key);
+    p->put_plan = 0;
+    if (p->form->n >= LARGE) wn__alloc_trim();
 }
 
 int32_t wn__program_keep_apart(struct wn_program *p)
@@ -94,7 +105,7 @@ int32_t wn__program_keep_apart(struct wn_program *p)
     if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
     wn__schedule_unref(p->schedule);
     p->schedule = NULL;
-    p->chosen = 0;
+    p->put_plan = p->chosen = 0;
     wn__bytes_int(&p->key, 1);
     return p->key.code;
 }

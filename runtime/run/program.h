@@ -21,6 +21,7 @@ struct wn_program {
     struct wn__form *form;
     struct wn__schedule *schedule; /* NULL until planned */
     struct wn__frontier *frontier; /* NULL until asked for; counted */
+    int32_t put_plan;              /* the plan was not in the cache before this program */
     int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by words and marks */
     struct wn__recipe *by_recipe;  /* what to plan by instead, or NULL */
     struct wn_node **root;         /* (n_roots) as asked; counted */

@@ -20,6 +20,7 @@ int32_t wn__trace_room(struct wn_program *p);
 int32_t wn__program_plan(struct wn_program *p);
 /* Takes back a plan; the next one is not found by this program's key, for it depends on more than the program. */
 int32_t wn__program_keep_apart(struct wn_program *p);
+void wn__program_plan_forget(struct wn_program *p); /* takes it out of the cache again when this program put it there */
 int32_t wn__program_frontier(struct wn_program *p, double seconds); /* into p->frontier; NULL there: not whole yet */
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g); /* into p->by_recipe */
 #endif
