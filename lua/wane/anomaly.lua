@@ -7,6 +7,9 @@
 -- gradients once before it begins, and then again; gradients that a backward had begun to add to are dropped, and the
 -- error says so. A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for
 -- NaN in the backward alone.)
+--
+-- Measured, 2 threads beside other work, on and off in turns (6 GPT blocks of d 192; 16 Linear 96 with GELU, 2048 rows;
+-- AdamW): a step in three lines takes 2.2 and 2.5 times as long while it is on, opt:step(loss) 3.7 and 4.9 times.
 -- @module wane.anomaly
 
 local binding = require 'wane.ffi'
