@@ -118,7 +118,7 @@ local function cost_of(call)
         local message = ok and 'read' or type(e) == 'table' and e.message or 'raw: ' .. tostring(e)
         print(os.clock() - t, most() - before, #message, message:sub(1, 300))]]):format(call, PATH))
     local out = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' WANE_COSTS=off ${LUAJIT:-luajit} " .. SCRIPT)
-    local seconds, bytes, length, message = out:match '^(%S+)\t(%S+)\t(%d+)\t(.*)$'
+    local seconds, bytes, length, message = out:match '(%S+)\t(%S+)\t(%d+)\t(.*)$'
     assert(seconds, out)
     return tonumber(seconds), tonumber(bytes), tonumber(length), message
 end
@@ -127,6 +127,8 @@ local TABLE = "function(path) require('wane').load(path) end"
 local MODEL = "function(path, model) require('wane').load(path, model, { strict = false }) end"
 local STRICT = "function(path, model) require('wane').load(path, model, { names = 'torch' }) end"
 local ROWS = "function(path) require('wane.sweep.store').read(path) end"
+local COSTS = "function(path) local ffi = require 'ffi' ffi.cdef 'int setenv(const char *, const char *, int);' "
+    .. "ffi.C.setenv('WANE_COSTS', path, 1) require('wane.costs').forget() require('wane').targets() end"
 local NPY = "function(path) require('wane').data.npy(path) end"
 
 -- Checks what reading PATH cost, a file that begins with `size` bytes of header.
@@ -171,6 +173,15 @@ describe('a hostile header', function()
         write(PATH, '\147NUMPY\2\0', length_bytes(#text, 4), text)
         local message = check(NPY, size, 'npy')
         assert.is_truthy(message:find('is said to have', 1, true), message)
+    end)
+
+    it('costs little as a file of measured seconds', function()
+        for _, size in ipairs(LONG and { MiB, 16 * MiB } or { MiB }) do
+            write(PATH, filled(size, '', function(k) return ('1\tk%x\n'):format(k) end, ''))
+            check(COSTS, size, 'costs of short keys')
+            write(PATH, ('x'):rep(size))
+            check(COSTS, size, 'costs of one line')
+        end
     end)
 
     it('costs little as the row of a sweep', function()
