@@ -4,6 +4,10 @@
 -- order. Both recordings must be the same program with the same captured numbers and data, else an error says
 -- what to pass as an argument. From then on nothing is recorded: arguments are bound, optimizers count a step and
 -- set their numbers, the programs run again. Plain Lua in fn does not run then.
+--
+-- Random values that fn records draw new numbers at every call; those that it captured keep theirs, as in the plain
+-- loop. An argument whose gradient goes on to what it was computed from cannot be replaced by another: compute it
+-- inside fn, or pass it with :detach().
 -- @module wane.compile
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
