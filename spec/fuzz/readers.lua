@@ -220,7 +220,11 @@ end
 local bag = {}
 for _, reader in ipairs(readers) do
     for _, text in ipairs(reader.texts) do
-        if not try(reader, text) then found(reader, text, 'a right text was refused') end
+        local taken, tries = false, 0
+        while not taken and tries < 16 do -- the options of a try are drawn, and not all of them fit the file
+            taken, tries = try(reader, text), tries + 1
+        end
+        if not taken then found(reader, text, 'a right text was refused') end
     end
     for _ = 1, reader.weight do bag[#bag + 1] = reader end
 end
