@@ -15,6 +15,7 @@
 #define FINE 4096          /* the same of blocks x kinds of blocks */
 #define SLICED 300         /* nodes; fewer take less than a slice */
 #define REMEMBERED 8       /* graphs */
+#define BELOW 1e6          /* seconds / seconds of any two plans are less */
 #define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
 #define LARGE 10000        /* nodes; making the list of more leaves 100 MiB of free memory behind */
 #define STEEP 8            /* the last eighth of the list's bytes is placed with more care */
@@ -104,9 +105,12 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     return WN_OK;
 }
 
+/* Returns the gain of a point's bound; bytes below the list's least count more than any seconds. */
 static double gain_of_chance(const struct wn__building *b, const struct wn__frontier_point *p)
 {
-    return b->n > 0 && p->bound < p->reserved ? wn__frontier_gain(b, p->bound, p->seconds) : 0;
+    if (b->n == 0 || p->bound >= p->reserved) return 0;
+    double gain = wn__frontier_gain(b, p->bound, p->seconds);
+    return p->bound < b->point[b->n - 1].reserved ? gain + BELOW : gain;
 }
 
 /* Keeps a beaten point for a second chance if it might join the list were it placed as it will be run: those with the
