@@ -14,7 +14,7 @@
 #include "schedule.h"
 
 #define ROUNDS 12     /* of moving what reaches the top to the front; more never won on the models tried */
-#define MANY 300      /* boxes; of more, orders are left early, and there is one order less */
+#define MANY 300      /* boxes; of more only the two best orders are tried, and left early */
 #define STALE 4       /* rounds without a lower height, after which an order of many boxes is left */
 #define WORK 12000000 /* pairs of boxes looked at before a search ends: 10 us a node at 1,000 nodes */
 #define ROUGH 600000  /* rounds of an order x boxes squared, when roughly: all below 223 boxes, 6 at 300 */
@@ -178,7 +178,7 @@ static int32_t rounds_of(const struct placing *p)
 /* How many orders are tried, the best ones first. */
 static int32_t orders_of(const struct placing *p)
 {
-    return p->effort == WN__PLACE_HASTILY ? 2 : p->n > MANY ? 3 : 4;
+    return p->effort == WN__PLACE_HASTILY || p->n > MANY ? 2 : 4;
 }
 
 /* The rounds of one order, from the lowest height met before. */

@@ -80,14 +80,70 @@ local function uneven(blocks)
     end
 end
 
+-- No cuts: every layer reads those 3 and 9 before it.
+local function skips(layers)
+    local list, x = {}, wane.randn(64, 64)
+    for i = 1, layers do list[i] = wane.nn.Linear(64, 64) end
+    return function()
+        local h, was = x, {}
+        for i = 1, layers do
+            h = list[i](h):gelu()
+            if was[i - 3] then h = h + was[i - 3] end
+            if was[i - 9] then h = h + was[i - 9] end
+            was[i] = h
+        end
+        return h:sum()
+    end
+end
+
+local function unrolled(steps)
+    local a, b, x = wane.nn.Linear(64, 64), wane.nn.Linear(64, 64), wane.randn(32, 64)
+    return function()
+        local h = wane.zeros(32, 64)
+        for _ = 1, steps do h = (a(x) + b(h)):tanh() end
+        return h:sum()
+    end
+end
+
+-- One value that n nodes read.
+local function readers(n)
+    local a, x = wane.nn.Linear(64, 64), wane.randn(64, 64)
+    return function()
+        local h, out = a(x):gelu(), nil
+        for i = 1, n do
+            local t = h * (i / n)
+            out = out and out + t or t
+        end
+        return out:sum()
+    end
+end
+
+local function parameters(n)
+    local list, x = {}, wane.randn(64)
+    for i = 1, n do list[i] = wane.nn.Parameter(wane.randn(64)) end
+    return function()
+        local h = x
+        for i = 1, n do h = (h * list[i]):tanh() end
+        return h:sum()
+    end
+end
+
+-- Built when it is its turn, and forgotten after it, so that the memory of one row is not that of all.
 device = wane.set_device 'meta'
 rows = {}
-for _, case in ipairs { { 'even MLP', even(100) }, { 'uneven residual', uneven(90) }, { 'even MLP', even(1000) },
-    { 'even MLP', even(5000) } } do
+for _, case in ipairs { { 'even MLP', even, 100 }, { 'uneven residual', uneven, 90 }, { 'even MLP', even, 1000 },
+    { 'skips over 3 and 9 layers', skips, 720 }, { 'unrolled RNN', unrolled, 700 },
+    { 'one value, 5,000 readers', readers, 5000 }, { '7,150 parameters', parameters, 7150 },
+    { 'even MLP', even, 5000 }, { 'uneven residual', uneven, 1530 } } do
     common.progress(case[1])
     local plan
-    local planning = seconds(function() plan = wane.plan(case[2]) end, 1)
-    local frontier = seconds(function() wane.min_budget(case[2]) end, 1)
+    local fn = case[2](case[3])
+    local planning = seconds(function() plan = wane.plan(fn) end, 1)
+    local frontier = seconds(function() wane.min_budget(fn) end, 1)
+    require('wane.ffi').C.wn_debug('forget_plans', 1)
+    fn, case[2] = nil, nil
+    collectgarbage()
+    collectgarbage()
     rows[#rows + 1] = { case[1], plan.nodes, ('%.3f'):format(planning), ('%.2f'):format(frontier),
         ('%.0f'):format(high_water()) }
 end
