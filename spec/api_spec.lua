@@ -403,6 +403,22 @@ describe('a door of the C API', function()
         end
     end)
 
+    it('sums the bytes that a plan moves without overflow, however large its values are', function()
+        local huge, r = C.wn_data(f32(2 ^ 29, 2 ^ 30), 1, nil), binding.new 'struct wn_request'
+        assert.is_true(huge >= 0, binding.string(C.wn_message()))
+        local v = huge
+        local dim = binding.new 'struct wn_attrs'
+        dim.n, dim.i[0] = 1, 1
+        for _ = 1, 3 do v = record('softmax', { v }, dim) end
+        r.scale, r.n_roots, r.roots = 1, 1, binding.new('int32_t[1]', v)
+        local program, s = C.wn_open(r), binding.new 'struct wn_summary'
+        if program >= 0 and C.wn_plan(program) == 0 then
+            assert.are.equal(0, C.wn_summary(program, s))
+            assert.is_true(s.moved > 0)
+        end
+        for _, id in ipairs { huge, v, program } do C.wn_release(id) end
+    end)
+
     it('gives back what a value held when a second program computes it again', function()
         local memory = binding.new 'struct wn_memory'
         local function live()

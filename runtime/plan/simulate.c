@@ -98,6 +98,12 @@ static void note_row(const struct sim *m, int32_t row)
     if (m->rows != NULL) memcpy(m->rows + (int64_t)row * WN_KIND_COUNT, m->kinds, sizeof m->kinds);
 }
 
+/* INT64_MAX where the sum would be about as much: values of the meta device may be of any size. */
+static int64_t add_within(int64_t sum, double more)
+{
+    return (double)sum + more < 9e18 ? sum + (int64_t)more : INT64_MAX;
+}
+
 static void run_instr(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
@@ -113,7 +119,7 @@ static void run_instr(struct sim *m, int32_t i)
     m->sum->recomputed += n->recompute;
     m->sum->packed += n->what == WN_DO_PACK;
     m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
-    if (!there) m->sum->moved += (int64_t)bytes_moved(m, n);
+    if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
