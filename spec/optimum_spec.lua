@@ -9,7 +9,7 @@ local target = graphs.target()
 local MOST = LONG and 10 or 8 -- residuals: 2 ^ MOST plans
 local NODES = 14 -- of the forward, in graphs whose words are all planned, however many they are
 
--- Compares every budget with the best words in the same bytes; -> how much slower it is at worst, and the least bytes of
+-- Compares every budget with the best words in the same bytes; -> how much slower it is at worst, the least bytes of
 -- both, and how many plans of words nothing beats; or nil where there are more than `most` residuals.
 local function compare(record, most)
     local points = graphs.all_words(record, { target = target }, most)

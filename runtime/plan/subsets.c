@@ -5,7 +5,7 @@
  *   seconds >= seconds of that schedule + seconds of each value that is computed again, counted once;
  *   bytes at an instruction >= bytes alive there - bytes of each residual that does not stay and waits there, after its
  *   last forward reader and before its first backward one.
- * Measured: no set of 120,000 on seven kinds of random graphs was below its bounds; the seconds were equal to theirs, the
+ * Measured: no set of some 100,000 on seven kinds of random graphs was below its bounds; the seconds were equal to theirs, the
  * bytes 6 to 13 % above on average; a quarter to a half of the sets is judged. */
 #include <stdlib.h>
 #include <string.h>

@@ -222,7 +222,7 @@ function graphs.all_words(record, opts, most)
     local C, check, summary = binding.C, binding.check, binding.new('struct wn_summary')
     local request = require('wane.plan').request_of(record, 'all_words')
     request.target = require('wane.costs').target(opts.target, 'all_words')
-    local points, n, bits = {}, 0, 0
+    local points, bits, n = {}, 0
     repeat
         request.policy = policy.of(function() end) -- a key of its own: what is planned anew is asked for words
         local p = program.open(request)
