@@ -180,16 +180,20 @@ local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'se
 
 local LARGE = 10000 -- nodes
 
+-- Closes a program. The collector does not see the bytes of the library, so after a large one it is called.
+local function let_go(p)
+    local is_large = C.wn_node_count(p.handle) > LARGE
+    p:close()
+    if is_large then collectgarbage() end
+end
+
 -- What a program's plan comes to, or nil; closes it. The plan is only looked at, so the cache does not keep it: ten
--- plans of 50,000 nodes would take 600 MiB. The collector does not see the bytes of the library, so after a large one
--- it is called.
+-- plans of 50,000 nodes would take 600 MiB.
 local function summary_of(p, name)
     local ok, found = pcall(function() return plan.of(p:plan()) end)
     local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
-    local is_large = C.wn_node_count(p.handle) > LARGE
     check(C.wn_plan_forget(p.handle))
-    p:close()
-    if is_large then collectgarbage() end
+    let_go(p)
     return out
 end
 
@@ -208,21 +212,21 @@ local function best_within(self, reserved)
     end
 end
 
--- Opens what fn runs; with each program about which something can be chosen, `also`: the same under policies by hand,
--- the first of them under none but its own. Of a large program the others are not open all at once: open_later(i) opens
--- the i-th, where the step has no other program whose run it would have to follow.
+-- Opens what fn runs; with each program `also`: the same under policies by hand, the first of them under none but its
+-- own. Those of a large program are not open all at once: also.later(i) opens the i-th, unless it depends on gradients
+-- that the function clears or makes before.
 local function open(fn, opts, what, names)
     local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
     local target = require('wane.costs').target(opts.target, what)
     local function with(request, name) return rehearse.with(request, name or policy, target) end
-    local list = rehearse.open(fn, what, with, names and function(request)
-        local also = { program.open(with(request)) }
-        local function open_under(i) return program.open(with(request, names[i])) end
-        if C.wn_node_count(also[1].handle) > LARGE then also.open_later = open_under
-        else for i = 1, #names do also[i + 1] = open_under(i) end end
+    return rehearse.open(fn, what, with, names and function(request, p)
+        local also = {}
+        function also.later(i) return program.open(with(request, names[i - 1])) end
+        local depends = request.mode ~= 'step' and program.is_planning()
+        if C.wn_node_count(p.handle) > LARGE and not depends then return also end
+        for i = 1, #names + 1 do also[i] = also.later(i) end
         return also
     end)
-    return list
 end
 
 local function close(list)
@@ -284,17 +288,17 @@ local function fill(self, list, count)
         require('wane.policy').decide(part.program, part.program.policy)
     end
     local of_step = step_of(list, part)
-    self.here = of_step(summary_of(part.also[1]))
     local points, tried = points_of(part.program)
     self.all, self.tried = points_of_step(points, of_step), tried
+    if #list == 1 then let_go(part.program) end -- its points are read, and others need the memory
+    self.here = of_step(summary_of(part.also[1] or part.also.later(1)))
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
         q.policy = require('wane.policy').budget(q.own or q.reserved)
     end
     for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
     for i, name in ipairs(by_hand) do
-        local p = part.also[i + 1] or (#list == 1 and part.also.open_later(i))
-        local found = p and of_step(summary_of(p, name))
+        local found = of_step(summary_of(part.also[i + 1] or part.also.later(i + 1), name))
         if found then
             found.best = best_within(self, found.reserved)
             table.insert(self.heuristics, found)

@@ -56,7 +56,7 @@ local function captured(fn, what, prepare, also, ...)
     local function add(request)
         request.since = since
         local p = program.open(prepare(request))
-        local part = { program = p, request = request, also = also and also(request) }
+        local part = { program = p, request = request, also = also and also(request, p) }
         if #parts == 1 then parts[1].first = parts[1].first or rehearse.first_of(parts[1].program) end
         if #parts > 0 or request.mode ~= 'step' then part.first = rehearse.first_of(p) end
         parts[#parts + 1] = part
@@ -78,7 +78,7 @@ end
 -- @param fn function(...)
 -- @param what who asks, for messages
 -- @param prepare function(request) -> the request to open, with a policy or a target
--- @param also function(request) -> list of further programs, opened in the same state (optional)
+-- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
 -- @return list of parts in the order they would run: { program = open Program, request = as it was captured, also =,
 -- and of several: beside = { live, reserved, first_live, first_reserved = bytes the other programs hold beside it, now
 -- and the first time, kinds }, first = as first_of }
@@ -86,7 +86,8 @@ function rehearse.open(fn, what, prepare, also, ...)
     local parts, result, since = captured(fn, what, prepare, also, ...)
     if #parts == 0 then
         local request = request_for(result, what, since)
-        parts[1] = { program = program.open(prepare(request)), request = request, also = also and also(request) }
+        local p = program.open(prepare(request))
+        parts[1] = { program = p, request = request, also = also and also(request, p) }
     end
     return parts
 end
