@@ -372,7 +372,8 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
     return is_here && is_there && wn__type_equal(&n->type, &was->type);
 }
 
-/* Whether the gradient of a held value is taken on to what it was computed from: what that reads is this value's alone. */
+/* Tells whether the gradient of a held value goes on to what it was computed from: another value would need another
+ * program, for that history is this value's alone. */
 static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
 {
     const struct wn__form *f = p->form;

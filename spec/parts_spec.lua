@@ -4,29 +4,14 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
+local limits = require 'spec.support.limits'
 local networks = require 'spec.support.networks'
 
 local C, nn, optim = binding.C, wane.nn, wane.optim
+local clean, limited = limits.clean, limits.limited
 local SEEDS = { 2, 3, 9 }
 if os.getenv('WANE_SPEC_LONG') == '1' then
     for seed = 1, 60 do SEEDS[seed] = seed end
-end
-
-local function clean()
-    wane.memory.limit(nil)
-    wane.memory.trim()
-    return wane.memory().reserved
-end
-
--- fn under a limit of so many bytes above those there were; the most that was reserved meanwhile, and that was alive.
-local function limited(bytes, before, fn)
-    wane.memory.limit(before + bytes)
-    wane.memory.reset_peak()
-    local ok, why = pcall(fn)
-    local memory = wane.memory()
-    wane.memory.limit(nil)
-    if not ok then error(why, 0) end
-    return memory.peak_reserved - before, memory.peak - before
 end
 
 local function backward(loss, policy)

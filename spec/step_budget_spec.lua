@@ -3,31 +3,15 @@
 -- predicted is what the ledger counts.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
+local limits = require 'spec.support.limits'
 local networks = require 'spec.support.networks'
 
 local nn, optim = wane.nn, wane.optim
+local clean, limited = limits.clean, limits.limited
 -- Of 2 the making of states takes more than a step; 9 and 28 have parameters that no loss reaches.
 local SEEDS = { 2, 3, 9, 28 }
 if os.getenv('WANE_SPEC_LONG') == '1' then
     for seed = 1, 60 do SEEDS[seed] = seed end
-end
-
--- Bytes reserved by nobody's fault: what other specs left.
-local function clean()
-    wane.memory.limit(nil)
-    wane.memory.trim()
-    return wane.memory().reserved
-end
-
--- fn under a limit of so many bytes above those there were; the most that was reserved meanwhile, and that was alive.
-local function limited(bytes, before, fn)
-    wane.memory.limit(before + bytes)
-    wane.memory.reset_peak()
-    local ok, why = pcall(fn)
-    local memory = wane.memory()
-    wane.memory.limit(nil)
-    if not ok then error(why, 0) end
-    return memory.peak_reserved - before, memory.peak - before
 end
 
 local WAYS = {
@@ -134,5 +118,66 @@ describe('the least bytes of a step', function()
         collectgarbage()
         collectgarbage()
         assert.is_true((limited(wane.min_budget(fn), before, fn)) <= least)
+    end)
+
+    -- A network whose weights begin as data, which is there until the first step is over.
+    local function of_data()
+        local before = clean()
+        wane.manual_seed(1)
+        local layers = {}
+        for i = 1, 6 do
+            layers[2 * i - 1], layers[2 * i] = nn.Linear(64, 64), nn.GELU()
+            layers[2 * i - 1].weight = nn.Parameter(wane.eval(wane.randn(64, 64) * 0.1))
+        end
+        local model, x = nn.Sequential(layers), wane.eval(wane.randn(512, 64))
+        local opt = optim.Adam(model:parameters())
+        return before, function() return model(x):sum() end, opt
+    end
+
+    local DATA = {
+        ['one program'] = function(loss, opt)
+            return function(policy) return opt:step(loss(), { policy = policy }) end
+        end,
+        ['three lines'] = function(loss, opt)
+            return function(policy)
+                opt:zero_grad()
+                local l = loss()
+                l:backward { policy = policy }
+                opt:step()
+                return l
+            end
+        end,
+    }
+
+    for name, make in pairs(DATA) do
+        it('hold with every budget for data that parameters begin as: ' .. name, function()
+            local _, loss, opt = of_data()
+            local least, most = wane.min_budget(make(loss, opt)), wane.plan(make(loss, opt)).reserved
+            assert.is_true(most - least > 500000)
+            loss, opt = nil, nil -- luacheck: ignore 311
+            for k = 0, 4 do
+                collectgarbage()
+                collectgarbage()
+                local before, again, optimizer = of_data()
+                local step = make(again, optimizer)
+                local budget = math.floor(least + (most - least) * k / 4)
+                local policy = assert(wane.plan(step, { budget = budget })):as_policy()
+                for _ = 1, 2 do
+                    assert.is_true((limited(budget, before, function() step(policy) end)) <= budget)
+                end
+            end
+        end)
+    end
+
+    it('are named by the error of a limit, with a budget that fits beside data that parameters begin as', function()
+        local before, loss, opt = of_data()
+        local function step(budget) return opt:step(loss(), { budget = budget }) end
+        local least = wane.min_budget(step)
+        local ok, why = pcall(limited, least + 100000, before, step)
+        assert.is_false(ok)
+        assert.equal('oom', why.code)
+        assert.equal(before + least, why.least)
+        assert.equal(least + 100000, why.budget)
+        assert.is_true((limited(least + 100000, before, function() step(why.budget) end)) <= least + 100000)
     end)
 end)

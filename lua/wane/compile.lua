@@ -124,7 +124,7 @@ local function record(fn, values, count, inputs, opts)
         finish(programs, returned, returned.n)
     end)
     if #programs == 0 then raise(nil, 'value', 'wane.compile: the function ran nothing and returned no tensor') end
-    -- What the function captured drew its numbers before; only what it records itself draws new ones at every call.
+    -- Keeps the numbers of random values that the function captured; those it records itself are drawn at every call.
     for _, each in ipairs(programs) do check(C.wn_keep_numbers(each.handle, began)) end
     return { programs = programs, returned = returned, inputs = inputs }
 end

@@ -107,7 +107,7 @@ local function infeasible(self, limit, least, first)
     return frontier.refusal(limit, least, holders_of(smallest(copy)), '')
 end
 
---- The error of a budget that no plan keeps.
+--- Makes the error of a budget that no plan keeps.
 -- @param limit the budget in bytes
 -- @param least bytes that would do
 -- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
@@ -123,7 +123,8 @@ function frontier.refusal(limit, least, holders, note)
         explain = require('wane.explain').budget })
 end
 
---- What the plan of an open program that reserves least holds at its peak: see frontier.refusal. The program is spent.
+--- Lists what an open program holds at the peak of its plan of the least bytes: see frontier.refusal. Spends the
+-- program: it can only be closed.
 function frontier.holders(p)
     check(C.wn_keep_apart(p.handle))
     local list = points_of(p)
@@ -146,6 +147,7 @@ function frontier.choose(self, limit)
         first = plan.first_of(self)
         least = with_first(first, list[#list].reserved)
     end
+    beside = beside + first.beside -- data that states begin as is there until the first step is over
     for i, p in ipairs(least <= limit and list or {}) do
         if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end
@@ -153,7 +155,7 @@ function frontier.choose(self, limit)
     error(infeasible(self, limit, least, first), 0)
 end
 
---- The least bytes that any plan of an open program reserves, by itself.
+--- Returns the least bytes that any plan of an open program reserves, without what is held beside it.
 function frontier.least_of(p)
     if C.wn_is_planned(p.handle) == 0 then require('wane.policy').decide(p, p.policy) end
     local list = points_of(p)
@@ -187,8 +189,8 @@ local function let_go(p)
     if is_large then collectgarbage() end
 end
 
--- What a program's plan comes to, or nil; closes it. The plan is only looked at, so the cache does not keep it: ten
--- plans of 50,000 nodes would take 600 MiB.
+-- Returns the bytes and seconds of a program's plan, or nil, and closes it. The plan is only looked at, so the cache
+-- does not keep it: ten plans of 50,000 nodes would take 600 MiB.
 local function summary_of(p, name)
     local ok, found = pcall(function() return plan.of(p:plan()) end)
     local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
@@ -236,7 +238,7 @@ local function close(list)
     end
 end
 
--- The one program of a step about which something can be chosen.
+-- Returns the one program of a step about which something can be chosen.
 local function chosen_of(list)
     local found
     for _, part in ipairs(list) do
@@ -272,7 +274,8 @@ local function step_of(list, part)
     end
 end
 
--- Points as those of a step; of several that the other programs' bytes make equal the fastest stays.
+-- Turns points of a program into those of its step; of those that the other programs' bytes make equal the fastest
+-- stays.
 local function points_of_step(points, of_step)
     local out = {}
     for _, q in ipairs(points) do

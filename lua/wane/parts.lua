@@ -13,18 +13,19 @@ local C, check = binding.C, binding.check
 
 local parts = {}
 
---- Whether a policy chooses anything in a part: updates and assignments keep nothing for later.
+--- Tells whether a policy chooses anything in a part: updates and assignments keep nothing for later.
 function parts.chooses(part)
     return part.request.mode == 'backward' or part.request.mode == 'step'
 end
 
--- Bytes that making the states of a part takes before its first run, with what is held beside it; 0: none is missing.
+-- Returns the bytes that making the states of a part takes before its first run, with what is held beside it; 0: none
+-- is missing.
 local function first_reserved(part)
     local first = part.first
     return first and first.cells > 0 and first.reserved + part.beside.first_reserved or 0
 end
 
--- Bytes that a part needs when its plan reserves so many.
+-- Returns the bytes that a part needs when its plan reserves so many.
 local function needed(part, reserved)
     local first = part.first
     return math.max(reserved + part.beside.reserved + (first and first.beside or 0), first_reserved(part))
@@ -42,7 +43,7 @@ local function ready(list)
     end
 end
 
---- The bytes that the parts need about which nothing can be chosen.
+--- Returns the bytes that the parts need about which nothing can be chosen.
 function parts.floor(list)
     local floor = 0
     for _, part in ipairs(list) do
@@ -53,7 +54,7 @@ function parts.floor(list)
     return floor
 end
 
---- The least bytes in which a step can run.
+--- Returns the least bytes in which a step can run.
 function parts.least(list)
     local least = parts.floor(list)
     for _, part in ipairs(list) do
@@ -84,7 +85,7 @@ function parts.check_budget(programs, limit, what)
         limit), { budget = limit, needs = needs }), 0)
 end
 
--- The error of a budget that the step cannot keep.
+-- Makes the error of a budget that the step cannot keep.
 local function over(list, limit)
     local frontier = require 'wane.frontier'
     local least, holders = parts.least(list), {}
@@ -115,7 +116,7 @@ local function listed(list, plans)
     return out
 end
 
--- What the first step takes, which makes the states: peak and bytes are those of the whole step then.
+-- Returns the peak and the bytes of the whole first step, the one that makes the states.
 local function first_of(list, plans)
     local all = { cells = 0, peak = 0, reserved = 0, beside = 0 }
     for i, part in ipairs(list) do

@@ -166,19 +166,19 @@ local function reserved_of(p)
     return tonumber(summary.reserved)
 end
 
--- The bytes this request would reserve under another policy, no less than making the states takes that are missing; nil
--- when it cannot be planned.
+-- Returns the bytes this request would reserve under another policy, no less than making the missing states takes, and
+-- apart the bytes of data that these begin as; nil when it cannot be planned.
 local function reserved_under(request, name)
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
     copy.policy = name
     local p = program.open(copy)
-    local ok, bytes = pcall(function()
+    local ok, found = pcall(function()
         local first = require('wane.plan').first_of(p)
-        return math.max(reserved_of(p:plan()) + first.beside, first.reserved)
+        return { bytes = math.max(reserved_of(p:plan()), first.reserved - first.beside), beside = first.beside }
     end)
     p:close()
-    return ok and bytes or nil
+    return ok and found or nil
 end
 
 -- The error of a program that does not fit, with the least that any plan would do with, and a budget that fits.
@@ -191,12 +191,12 @@ local function too_large(self)
         return e
     end
     local beside = e.needs - e.bytes -- what is held whatever the plan
-    local ok, bytes = pcall(reserved_under, self.request, 'least')
-    if not ok or not bytes or bytes + beside >= e.least then return e end
-    e.least, e.policy = bytes + beside, 'least'
+    local ok, found = pcall(reserved_under, self.request, 'least')
+    if not ok or not found or found.bytes + beside >= e.least then return e end
+    e.least, e.policy = found.bytes + beside, 'least'
     e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
     if e.least <= e.limit then
-        e.budget = e.limit - beside
+        e.budget = e.limit - beside + found.beside -- a budget counts data that states begin as
         e.message = ('%s, and the fastest that fits is {budget = %.0f}'):format(e.message, e.budget)
     end
     return e

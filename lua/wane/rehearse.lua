@@ -1,4 +1,4 @@
---- What a function runs, found without running it: one program for each of its run points.
+--- Finds what a function runs without running it: one program for each of its run points.
 --
 -- A step may be one run point (`opt:step(loss)`, a loss that is returned) or several (`opt:zero_grad()`,
 -- `loss:backward()`, `opt:step()`). Each is opened as it is when those before it have run: gradients exist or were
@@ -18,7 +18,7 @@ local rehearse = {}
 
 local first = binding.new('struct wn_first')
 
---- What the states of an open program take that nobody has made yet: { cells = how many, peak =, reserved = bytes of
+--- Returns what making the missing states of an open program takes: { cells = how many, peak =, reserved = bytes of
 -- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
 function rehearse.first_of(p)
     check(C.wn_first(p.handle, first))
@@ -39,7 +39,7 @@ local function beside_of(parts)
     end
 end
 
--- What a function without run points comes down to: the loss that it returned.
+-- Makes the request of a function without run points, from the loss that it returned.
 local function request_for(result, what, since)
     if not tensor.is(result) then
         raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,

@@ -52,7 +52,7 @@ static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier
     return 0;
 }
 
-/* How carefully a proposal is placed before it is on the list. Near the least bytes a few of them decide which budgets can
+/* Returns the care with which a proposal is placed before it is on the list. Near the least bytes a few of them decide which budgets can
  * be kept at all; elsewhere another plan is as good.
  * Measured against placing all of them roughly: the lists of models of 500 to 1,000 nodes take half the time; over 51
  * budgets of 50 models no least is higher, and plans are 0.02 % faster on average. */

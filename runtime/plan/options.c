@@ -99,8 +99,8 @@ static void descend(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_
     }
 }
 
-/* How good letting go of each value is: by one try of each, or by bytes over nanoseconds where that is more than `most`
- * tries. */
+/* Finds the worth of letting go of each value: by one try of each, or as bytes / nanoseconds where there are more than
+ * `most` values. */
 static void find_worth(struct wn__excerpt *x, struct list *l, const int32_t *keep, int32_t n, int64_t most,
                        const struct wn__excerpt_cost *all, double *worth, int32_t *scratch)
 {

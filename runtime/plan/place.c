@@ -175,7 +175,7 @@ static int32_t rounds_of(const struct placing *p)
     return rounds > most ? most : rounds < 1 ? 1 : (int32_t)rounds;
 }
 
-/* How many orders are tried, the best ones first. */
+/* Returns the number of orders that are tried, the best ones first. */
 static int32_t orders_of(const struct placing *p)
 {
     return p->effort == WN__PLACE_HASTILY || p->n > MANY ? 2 : 4;
