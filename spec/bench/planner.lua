@@ -5,6 +5,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local chains = require 'spec.support.chains'
+local shapes = require 'spec.support.shapes'
 local now = require('wane.ffi').C.wn_now
 
 local function seconds(fn, repeats)
@@ -48,93 +49,14 @@ common.table({ 'model, batch 1, T = 1024', 'nodes', 'plan, s', 'frontier, s', 'm
 -- ---- planning at size -------------------------------------------------------------------------------------------
 -- Nodes are counted as plan.nodes does: forward, backward and effects. The smallest models stand first, so the most
 -- memory of the process is each row's own.
-local function even(blocks)
-    local layers = {}
-    for _ = 1, blocks do
-        layers[#layers + 1] = wane.nn.Linear(64, 64)
-        layers[#layers + 1] = wane.nn.GELU()
-    end
-    local m, x = wane.nn.Sequential(layers), wane.randn(256, 64)
-    return function() return m(x):sum() end
-end
-
--- Residual blocks, each of a width and with an activation of its own.
-local function uneven(blocks)
-    local random, list = chains.random(12345), {}
-    local acts = { 'gelu', 'relu', 'tanh', 'silu', 'sigmoid' }
-    for i = 1, blocks do
-        local width = 8 * random(4, 48)
-        list[i] = { norm = wane.nn.LayerNorm(64), a = wane.nn.Linear(64, width), b = wane.nn.Linear(width, 64),
-            act = acts[random(1, 5)], gate = random(0, 1) == 1 and acts[random(1, 5)] }
-    end
-    local x = wane.randn(64, 64)
-    return function()
-        local h = x
-        for _, b in ipairs(list) do
-            local t = b.a(b.norm(h))
-            t = t[b.act](t)
-            if b.gate then t = t * t[b.gate](t) end
-            h = h + b.b(t)
-        end
-        return h:sum()
-    end
-end
-
--- No cuts: every layer reads those 3 and 9 before it.
-local function skips(layers)
-    local list, x = {}, wane.randn(64, 64)
-    for i = 1, layers do list[i] = wane.nn.Linear(64, 64) end
-    return function()
-        local h, was = x, {}
-        for i = 1, layers do
-            h = list[i](h):gelu()
-            if was[i - 3] then h = h + was[i - 3] end
-            if was[i - 9] then h = h + was[i - 9] end
-            was[i] = h
-        end
-        return h:sum()
-    end
-end
-
-local function unrolled(steps)
-    local a, b, x = wane.nn.Linear(64, 64), wane.nn.Linear(64, 64), wane.randn(32, 64)
-    return function()
-        local h = wane.zeros(32, 64)
-        for _ = 1, steps do h = (a(x) + b(h)):tanh() end
-        return h:sum()
-    end
-end
-
--- One value that n nodes read.
-local function readers(n)
-    local a, x = wane.nn.Linear(64, 64), wane.randn(64, 64)
-    return function()
-        local h, out = a(x):gelu(), nil
-        for i = 1, n do
-            local t = h * (i / n)
-            out = out and out + t or t
-        end
-        return out:sum()
-    end
-end
-
-local function parameters(n)
-    local list, x = {}, wane.randn(64)
-    for i = 1, n do list[i] = wane.nn.Parameter(wane.randn(64)) end
-    return function()
-        local h = x
-        for i = 1, n do h = (h * list[i]):tanh() end
-        return h:sum()
-    end
-end
-
 -- Built when it is its turn, and forgotten after it, so that the memory of one row is not that of all.
 device = wane.set_device 'meta'
 rows = {}
-for _, case in ipairs { { 'even MLP', even, 100 }, { 'uneven residual', uneven, 90 }, { 'even MLP', even, 1000 },
-    { 'skips over 3 and 9 layers', skips, 720 }, { 'unrolled RNN', unrolled, 700 },
-    { 'one value, 5,000 readers', readers, 5000 }, { '7,150 parameters', parameters, 7150 },
-    { 'even MLP', even, 5000 }, { 'uneven residual', uneven, 1530 } } do
+for _, case in ipairs { { 'even MLP', shapes.even, 100 }, { 'uneven residual', shapes.uneven, 90 },
+    { 'even MLP', shapes.even, 1000 },
+    { 'skips over 3 and 9 layers', shapes.skips, 720 }, { 'unrolled RNN', shapes.rnn, 700 },
+    { 'one value, 5,000 readers', shapes.readers, 5000 }, { '7,150 parameters', shapes.parameters, 7150 },
+    { 'even MLP', shapes.even, 5000 }, { 'uneven residual', shapes.uneven, 1530 } } do
     common.progress(case[1])
     local plan
     local fn = case[2](case[3])
