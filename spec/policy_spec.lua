@@ -363,6 +363,10 @@ describe('binomial', function()
             assert.is_true(wane.measure(fn, { policy = p, steps = 1, warmup = 0 }).exact)
             before = p
         end
+        -- A value is freed once: regions as deep as their units are many take no more steps than they run units.
+        local _, forwards = tostring(wane.plan(chain(60), { policy = 'binomial(0)' }):recipe()):gsub('F %d+', '')
+        local _, frees = tostring(wane.plan(chain(60), { policy = 'binomial(0)' }):recipe()):gsub('Free %d+', '')
+        assert(forwards >= 60 * 59 / 2 and frees < 2 * forwards, forwards .. ' forwards, ' .. frees .. ' frees')
         assert.has_error(function() policy.binomial(-1) end)
         assert.has_error(function() policy.binomial(1.5) end)
         assert.has_error(function() wane.plan(fn, { policy = 'binomial(2)' }):pytorch() end)
@@ -378,6 +382,7 @@ describe('a policy made anew at every step', function()
             seen[fn] = true
             use(fn)
         end
+        jit.flush() -- a compiled trace holds the closures that it was recorded with
         for _ = 1, 4 do collectgarbage() end
         for _ in pairs(seen) do list = list + 1 end
         return list

@@ -4,36 +4,18 @@
  * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
  * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
  * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
-#include "action.h"
 #include <string.h>
+#include "action.h"
+#include "nesting.h"
 
 struct compiler {
     const struct wn__form *f;
     struct wn__recipe *r;
-    int32_t *place; /* (f->n) region or unit of a forward node; units follow the regions */
+    int32_t *place; /* (f->n) of a forward node */
+    int32_t *reach; /* (n_blocks) last node that reads a value of a block */
+    struct wn__nesting nesting;
     int32_t code;
 };
-
-static int32_t parent_of(const struct compiler *c, int32_t place)
-{
-    int32_t unit = place - c->f->n_regions;
-    if (place <= 0) return 0;
-    if (unit <= 0) return c->f->region_parent[place - 1];
-    int32_t parent = c->f->unit_parent != NULL && unit <= c->f->n ? c->f->unit_parent[unit - 1] : 0;
-    return parent > 0 ? c->f->n_regions + parent : 0;
-}
-
-/* The child of `region` through which `place` hangs below it; 0: it is `region` itself; -1: elsewhere. */
-static int32_t child_under(const struct compiler *c, int32_t region, int32_t place)
-{
-    if (place == region) return 0;
-    while (place != 0) {
-        int32_t up = parent_of(c, place);
-        if (up == region) return place;
-        place = up;
-    }
-    return -1;
-}
 
 /* ---- blocks: stretches of one place, and outside regions the form's own cuts ------------------------------ */
 
@@ -84,7 +66,8 @@ static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rul
     return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 
-/* Writes the set behind those there are; its size, and how many values that F or Fe had kept it drops. */
+/* Writes the set behind those there are. Returns its size, and in n_dropped how many values that F or Fe had kept it
+ * drops. */
 static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule, int32_t *n_dropped)
 {
     struct wn__recipe *r = c->r;
@@ -165,23 +148,33 @@ static void put_fe(struct compiler *c, int32_t block)
 /* Blocks [lo, hi) all lie in or under `region`; the run of them that starts at lo and shares a child ends here. */
 static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int32_t hi)
 {
-    int32_t child = child_under(c, region, c->place[c->r->first[lo]]);
+    int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[lo]]);
     if (child == 0) return lo + 1;
     int32_t at = lo + 1;
-    while (at < hi && child_under(c, region, c->place[c->r->first[at]]) == child) at++;
+    while (at < hi && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[at]])) at++;
     return at;
+}
+
+/* Frees what blocks [lo, hi) of one run gave to others before `end`. What they gave to each other is gone already. */
+static void free_run(struct compiler *c, int32_t lo, int32_t hi, int32_t end)
+{
+    for (int32_t at = lo; at < hi; at++)
+        if (c->reach[at] >= c->r->limit[hi - 1]) put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
 }
 
 static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
 {
-    int32_t end = c->r->limit[hi - 1];
-    for (int32_t at = lo; at < hi; at = run_end(c, region, at, hi)) {
-        int32_t child = child_under(c, region, c->place[c->r->first[at]]);
+    for (int32_t at = lo, next; at < hi; at = next) {
+        int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[at]]);
+        next = run_end(c, region, at, hi);
         if (child == 0) put_f(c, at);
-        else closed(c, child, at, run_end(c, region, at, hi));
+        else closed(c, child, at, next);
     }
-    for (int32_t at = lo; at < hi && hi - lo > 1; at++)
-        put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
+    if (hi - lo == 1) return;
+    for (int32_t at = lo, next; at < hi; at = next) {
+        next = run_end(c, region, at, hi);
+        free_run(c, at, next, c->r->limit[hi - 1]);
+    }
 }
 
 static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root);
@@ -192,7 +185,7 @@ static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, i
     for (int32_t at = lo, next; at < hi; at = next) {
         next = run_end(c, region, at, hi);
         if (next == hi) break;
-        int32_t child = child_under(c, region, c->place[c->r->first[at]]);
+        int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[at]]);
         if (child == 0) put_fe(c, at);
         else closed(c, child, at, next);
     }
@@ -203,8 +196,8 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
 {
     if (lo >= hi) return;
     /* The last run first. It is found from its end: walking all runs up to it took the square of their number. */
-    int32_t start = hi - 1, child = child_under(c, region, c->place[c->r->first[start]]);
-    while (child != 0 && start > lo && child_under(c, region, c->place[c->r->first[start - 1]]) == child) start--;
+    int32_t start = hi - 1, child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[start]]);
+    while (child != 0 && start > lo && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[start - 1]])) start--;
     if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
     else opened(c, child, start, hi, root);
     backward(c, region, lo, start, root);
@@ -215,14 +208,15 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
 static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi, int32_t has_backward)
 {
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
-        int32_t child = child_under(c, 0, c->place[c->r->first[at]]);
+        int32_t child = wn__nesting_child(&c->nesting, 0, c->place[c->r->first[at]]);
         if (child == 0) put_fe(c, at);
         else closed(c, child, at, run_end(c, 0, at, hi));
     }
     if (!has_backward) return;
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
         for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
-            put_keep(c, WN_RECIPE_FREE, b, (struct keep_rule){c->f->n, 1, c->r->limit[end - 1]});
+            put_keep(c, WN_RECIPE_FREE, b,
+                     (struct keep_rule){.beyond = c->f->n, .defaults = 1, .home = c->r->limit[end - 1]});
     backward(c, 0, lo, hi, root);
     for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
 }
@@ -240,24 +234,50 @@ static void compile_roots(struct compiler *c)
     }
 }
 
+static void find_reach(struct compiler *c)
+{
+    for (int32_t i = 0; i < c->f->n; i++) {
+        int32_t block = wn__form_is_forward(c->f, i) ? c->r->block_of[i] : -1;
+        if (block >= 0 && c->r->last[i] > c->reach[block]) c->reach[block] = c->r->last[i];
+    }
+}
+
+static int32_t compile(struct compiler *c, struct wn__pool *scratch)
+{
+    const struct wn__form *f = c->f;
+    int32_t last = 0;
+    c->place = wn__pool_get(scratch, (f->n + 1) * (int64_t)sizeof *c->place);
+    if (c->place == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct wn__pnode *p = &f->node[i];
+        c->place[i] = p->unit > 0 ? f->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
+        if (c->place[i] > last) last = c->place[i];
+    }
+    WN_TRY(wn__nesting_make(f, last, scratch, &c->nesting));
+    WN_TRY(number_blocks(c));
+    wn__form_last_readers(f, c->r->last);
+    c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
+    if (c->reach == NULL) return WN_OOM;
+    find_reach(c);
+    compile_roots(c);
+    return c->code;
+}
+
 int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
 {
     struct compiler c = {.f = f, .r = r, .code = WN_OK};
+    struct wn__pool scratch = {0};
     int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
     memset(r, 0, sizeof *r);
     r->block_of = wn__pool_get(&r->pool, size);
     r->first = wn__pool_get(&r->pool, size);
     r->limit = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
-    c.place = wn__pool_get(&r->pool, size);
     r->ahead = WN__AHEAD;
-    if (!r->block_of || !r->first || !r->limit || !r->last || !c.place) return WN_OOM;
-    for (int32_t i = 0; i < f->n; i++)
-        c.place[i] = f->node[i].unit > 0 ? f->n_regions + f->node[i].unit : f->node[i].unit < 0 ? 0 : f->node[i].region;
-    WN_TRY(number_blocks(&c));
-    wn__form_last_readers(f, r->last);
-    compile_roots(&c);
-    return c.code;
+    if (!r->block_of || !r->first || !r->limit || !r->last) return WN_OOM;
+    int32_t code = compile(&c, &scratch);
+    wn__pool_release(&scratch);
+    return code;
 }
 
 void wn__recipe_release(struct wn__recipe *r)
