@@ -73,7 +73,7 @@ struct wn__schedule {
     int64_t *live;   /* (n) after each instruction, as simulated */
     double *seconds; /* (n) of each, as the summary adds them; of a WAIT, what is not hidden */
     uint8_t *again;  /* (n) whether it reads a value that was computed again */
-    char *recipe;
+    char *recipe;    /* as text, of a schedule that stands in the cache; else NULL */
     uint8_t *key2;
     int64_t key2_bytes;
     int32_t *node_copies; /* (form->n) how often each was issued */

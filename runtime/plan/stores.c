@@ -271,7 +271,6 @@ int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out)
         find_uses(&x);
         put_stores(&x);
         put_list(&x);
-        code = wn__recipe_text(l->f, l->r, &x.s->pool, &x.s->recipe);
     }
     if (code != WN_OK) {
         wn__schedule_unref(x.s);

@@ -24,11 +24,22 @@ static int32_t load_kernels(const struct wn__form *f, struct wn__schedule *s)
     return WN_OK;
 }
 
-static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
+static int32_t copy_text(struct wn__schedule *s, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    s->recipe = wn__pool_get(&s->pool, (int64_t)bytes);
+    if (s->recipe == NULL) return WN_OOM;
+    memcpy(s->recipe, text, bytes);
+    return WN_OK;
+}
+
+static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *r, const char *text,
+                             struct wn__schedule **out)
 {
     int32_t code;
     WN_TRY(wn__lower(f, r, out));
     struct wn__schedule *s = *out;
+    WN_TRY_GOTO(copy_text(s, text));
     WN_TRY_GOTO(load_kernels(f, s));
     WN_TRY_GOTO(wn__place(f, s, WN__PLACE_FULLY));
     WN_TRY_GOTO(wn__verify(f, s));
@@ -48,7 +59,7 @@ static int32_t plan_recipe(const struct wn__form *f, const struct wn__recipe *r,
     int32_t code = wn__recipe_text(f, r, &scratch, &text);
     if (code == WN_OK) {
         *out = wn__cache_find_schedule(f, text);
-        if (*out == NULL) code = make_schedule(f, r, out);
+        if (*out == NULL) code = make_schedule(f, r, text, out);
     }
     wn__pool_release(&scratch);
     return code;
