@@ -125,6 +125,16 @@ describe('a budget does no worse than policies by hand', function()
         assert(check_by_hand(function() return b(a(x)):sum() end, 'two lists') > 20)
     end)
 
+    it('on lists so long that a plan of few slots is many times as long as the graph', function()
+        local layers, width = {}, 64
+        for i = 1, LONG and 200 or 70 do
+            local to = 32 * (1 + i * 7 % 13)
+            layers[2 * i - 1], layers[2 * i], width = nn.Linear(width, to), nn.GELU(), to
+        end
+        local m, x = nn.Sequential(layers), wane.eval(wane.randn(4096, 64))
+        assert(check_by_hand(function() return m(x):sum() end, #layers .. ' layers') > 20)
+    end)
+
     it('on plans whose bytes only the placement of a run shows', function()
         local blocks, x = {}, wane.eval(wane.randn(64, 32))
         for i = 1, LONG and 100 or 20 do blocks[i] = nn.Residual(nn.MLP(32, 96)) end

@@ -13,20 +13,18 @@ local C, check = binding.C, binding.check
 
 local byhand = {}
 
-local WORK = 250000 -- proposals times nodes: judging one takes about 0.5 us a node
-local FEWEST = 22   -- proposals; none is made of a graph that would get fewer: above 11,000 nodes one takes 0.4 s
+local WORK = 400000 -- proposals times nodes: judging one takes about 0.5 us a node
+local FEWEST = 22   -- proposals; none is made of a graph that would get fewer: above 18,000 nodes one takes 0.4 s
 local LISTS = 4     -- lists of modules whose members are units
 
 -- ---- regions -------------------------------------------------------------------------------------------------------
--- Numbers from `first` to `last`, at most `most`: the small ones, then ever larger steps up to the last.
+-- Returns at most `most` numbers from `first` to `last`: half of them one after the other, the others by equal factors.
 local function spread(first, last, most)
     local list, k = {}, first
-    while k <= last do
+    while k <= last and #list < most do
         list[#list + 1] = k
-        local rest = last - k
-        local left = most - #list
-        if left <= 0 then break end
-        k = k + (#list < most / 2 and 1 or math.max(1, math.ceil(rest / left)))
+        local factor = (last / math.max(k, 1)) ^ (1 / (most - #list))
+        k = #list < most / 2 and k + 1 or math.max(k + 1, math.floor(k * factor + 0.5))
     end
     return list
 end
@@ -82,23 +80,31 @@ local function propose_cut(self, groups, scope, name, cut, number)
 end
 
 local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
-local LONG = 64 -- units: of longer lists no unit is run again more than RUNS times, else schedules grow with the square
-local RUNS = 8
+local LENGTH = 200000 -- nodes of a forward and of what binomial runs again: judging one takes about 1 us
 
--- Returns the fewest slots that binomial is proposed with: the least s for which (s + RUNS) over RUNS reaches `count`.
-local function fewest_slots(count)
-    local slots, reach = 0, 1
-    while count > LONG and reach < count do
-        slots = slots + 1
-        reach = reach * (slots + RUNS) / slots
+-- Returns how many units binomial runs forward: r * count - C(slots + 1 + r, slots + 2) for the least r with which
+-- C(slots + 1 + r, r) reaches `count` (Griewank and Walther, "Algorithm 799: revolve", 2000).
+local function forwards(count, slots)
+    local r, reach, less = 0, 1, 0
+    while reach < count do
+        less = less + reach
+        r = r + 1
+        reach = reach * (slots + 1 + r) / r
     end
+    return r * count - less
+end
+
+-- Returns the fewest slots that binomial is proposed with, so that no schedule is longer than LENGTH.
+local function fewest_slots(count, nodes)
+    local slots = 0
+    while slots < count - 1 and (count + forwards(count, slots)) * nodes / count > LENGTH do slots = slots + 1 end
     return slots
 end
 
 local families = {
     { 'every', cuts.every, function(n) return 1, n end },
     { 'segments', cuts.segments, function(n) return 2, n end },
-    { 'binomial', cuts.binomial, function(n) return fewest_slots(n), n <= LONGEST and n - 1 or -1 end },
+    { 'binomial', cuts.binomial, function(n, nodes) return fewest_slots(n, nodes), n <= LONGEST and n - 1 or -1 end },
     { 'keep_last', cuts.keep_last, function(n) return 1, n - 1 end },
 }
 
@@ -107,7 +113,7 @@ local function propose_cuts(self, forward, scope, most)
     if count < 2 or count == math.huge then return end
     propose_cut(self, groups, scope, 'sqrt', cuts.sqrt)
     for _, family in ipairs(families) do
-        local first, last = family[3](count)
+        local first, last = family[3](count, #forward)
         for _, number in ipairs(spread(first, last, math.max(2, math.floor(most / #families)))) do
             propose_cut(self, groups, scope, family[1], family[2], number)
         end

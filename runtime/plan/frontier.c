@@ -13,13 +13,14 @@
 #define SOLVED 48          /* points of the solver's own frontier that are lowered */
 #define FINEST 256         /* blocks of the fine partition; more are not solved */
 #define FINE 4096          /* the same of blocks x kinds of blocks */
+#define NEAR 8             /* blocks / blocks of another partition that are worth solving too */
 #define SLICED 300         /* nodes; fewer take less than a slice */
 #define REMEMBERED 8       /* graphs */
 #define BELOW 1e6          /* seconds / seconds of any two plans are less */
 #define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
 #define LARGE 10000        /* nodes; making the list of more leaves 100 MiB of free memory behind */
 #define STEEP 8            /* the last eighth of the list's bytes is placed with more care */
-#define SHORT 200          /* instructions of a schedule that is always placed so */
+#define SHORT 300          /* instructions of a schedule that is always placed so */
 
 struct memory {
     struct wn__frontier *frontier;
@@ -239,14 +240,25 @@ static int32_t has_backward(const struct wn__form *f)
 }
 
 /* The chain of a partition's blocks, unless blocks x kinds of blocks are more than `most`. */
-static int32_t solve(struct wn__building *b, const struct wn__recipe *base, const int64_t *ns, int64_t most)
+static int32_t solve(struct wn__building *b, const struct wn__recipe *base, const int64_t *ns, int64_t most,
+                     int32_t *is_solved)
 {
     struct wn__classes classes = {0};
     int32_t code = wn__classes_make(b->f, base, ns, &classes);
-    if (code == WN_OK && (int64_t)classes.n * base->n_blocks <= most)
-        code = wn__emit_chain(b->f, base, &classes, SOLVED, wn__frontier_offer, b);
+    *is_solved = code == WN_OK && (int64_t)classes.n * base->n_blocks <= most;
+    if (*is_solved) code = wn__emit_chain(b->f, base, &classes, SOLVED, wn__frontier_offer, b);
     wn__classes_release(&classes);
     return code;
+}
+
+/* The chains of both partitions, but only the fine one where it has hardly more blocks. */
+static int32_t solve_both(struct wn__building *b, const int64_t *ns)
+{
+    WN_TRY(wn__partition(b->f, 1, &b->fine));
+    int32_t base = b->base.n_blocks, fine = b->fine.n_blocks, is_solved = 0;
+    if (fine > base && fine <= FINEST) WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
+    if (is_solved && fine < base + base / NEAR) return WN_OK;
+    return solve(b, &b->base, ns, INT64_MAX, &is_solved);
 }
 
 static int32_t propose(struct wn__building *b)
@@ -256,10 +268,7 @@ static int32_t propose(struct wn__building *b)
     WN_TRY(wn__partition(b->f, 0, &b->base));
     WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
     if (!has_backward(b->f)) return WN_OK;
-    int32_t code = solve(b, &b->base, ns, INT64_MAX);
-    if (code == WN_OK) code = wn__partition(b->f, 1, &b->fine);
-    if (code == WN_OK && b->fine.n_blocks > b->base.n_blocks && b->fine.n_blocks <= FINEST)
-        code = solve(b, &b->fine, ns, FINE);
+    int32_t code = solve_both(b, ns);
     if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
     if (code == WN_OK) code = wn__frontier_subsets(b);
     if (code == WN_OK) code = wn__frontier_toggle(b, ns);

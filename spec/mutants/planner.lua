@@ -39,4 +39,32 @@ return {
         'if (i > 2 && r->held[i - 1] == BARE) hold', 'a replay'),
     row('a table that failed is kept', 'solve.c', 'fail:\n    wn__chain_close(s);', 'fail:\n    wn__free(s);',
         'fail once'),
+    {
+        name = 'the first region inside another begins where that one begins',
+        file = 'runtime/plan/nesting.c',
+        old = 'next[place] = t->rank[place] + 1;',
+        new = 'next[place] = t->rank[place];',
+        spec = 'spec/policy_spec.lua',
+    },
+    {
+        name = 'a run of regions lets go of nothing when it ends',
+        file = 'runtime/plan/recipe.c',
+        old = 'if (c->reach[at] >= c->r->limit[hi - 1])',
+        new = 'if (c->reach[at] < 0)',
+        spec = 'spec/policy_spec.lua',
+    },
+    {
+        name = 'a value is freed again by every region that it is inside of',
+        file = 'runtime/plan/recipe.c',
+        old = 'if (c->reach[at] >= c->r->limit[hi - 1]) put_keep',
+        new = 'put_keep',
+        spec = 'spec/policy_spec.lua',
+    },
+    {
+        name = 'no long schedule is proposed to a budget',
+        file = 'lua/wane/byhand.lua',
+        old = 'local LENGTH = 200000',
+        new = 'local LENGTH = 2000',
+        spec = 'spec/optimum_spec.lua',
+    },
 }
