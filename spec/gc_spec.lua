@@ -252,10 +252,12 @@ describe('garbage', function()
             end
             return wane.memory()
         end
-        local first = steps(100)
-        local later = steps(200)
+        local first, more = steps(200), 1000
+        local later = steps(more)
         assert.equal(first.allocated, later.allocated)
         assert.equal(first.reserved, later.reserved)
-        assert.is_true(later.host <= first.host + 4096, later.host .. ' after ' .. first.host)
+        -- Compiled code and slots of the stack may hold the values of a few steps, up to 14 KB in 40 runs; what leaks
+        -- grows with every step, by less than 20 bytes here.
+        assert.is_true(later.host <= first.host + 20 * more, later.host .. ' after ' .. first.host)
     end)
 end)
