@@ -271,8 +271,8 @@ describe('what tiles are worked with', function()
         for _, name in ipairs { 'attention_tile', 'attention_avx512', 'gemm*', 'walk', 'stream', 'parallel' } do
             objects[#objects + 1] = 'build/release/kernels/cpu/' .. name .. '.o'
         end
-        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared -ffp-contract=off '
-            .. '-Wl,-z,defs -o %%s spec/support/attention.c %s build/release/runtime/base/type.o '
+        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared '
+            .. '-ffp-contract=off -Wl,-z,defs -o %%s spec/support/attention.c %s build/release/runtime/base/type.o '
             .. 'build/release/runtime/base/status.o -lm'):format(table.concat(objects, ' ')))
     end)
 
