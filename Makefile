@@ -12,7 +12,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CFLAGS_EXTRA ?=
 
 O := build/$(MODE)
-SOURCES := $(wildcard runtime/*.c runtime/*/*.c kernels/cpu/*.c)
+SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
 LIBRARY_release := build/libwane.so
 LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
@@ -26,7 +26,7 @@ OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-
 # many minutes to instrument the tiles of AVX-512. clang does not vectorise every loop that gcc does, and says so.
 KERNEL_OPT_fuzz := -fno-sanitize=all -Wno-pass-failed
 KERNEL_OPT_release := -O3
-# Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/stream.h).
+# Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/nontemporal.h).
 KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))

@@ -167,7 +167,7 @@ WN_API int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
 WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
 
 /* ---- programs: what one run point executes ----------------------------------------------------------------- */
-/* Of a residual. Those after RECOMPUTE are actions (plan/action.h): what a kept value is until the backward reads it. */
+/* Of a residual. Those after RECOMPUTE are actions (plan/recipe/action.h): what a kept value is until the backward reads it. */
 enum { WN_WORD_NONE, WN_WORD_SAVE, WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_DISK, WN_WORD_OFFLOAD_HOST,
        WN_WORD_BF16, WN_WORD_INT8, WN_WORD_BITS, WN_WORD_COUNT };
 enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
@@ -212,11 +212,11 @@ struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, in
                   tried: plans looked at for the whole list; name: where it came from, "solved", "sqrt", ... */
 WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0; WN_VALUE before wn_frontier */
 WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be planned as point i */
-/* A recipe from outside (plan/recipe_text.c). Blocks end at limit[b], a place: the forward's values count from 1. */
+/* A recipe from outside (plan/recipe/text.c). Blocks end at limit[b], a place: the forward's values count from 1. */
 enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
 struct wn_recipe_step { int32_t what, block, root, keep_at, n_keep; }; /* block from 1; root from 1, 0: the block's own */
 struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *action /* words, 0: none */, *limit; int32_t n_steps, n_blocks,
-                         n_keep /* of keep and action */, ahead; /* eighths, 0 to 8: room for moves to be under way (plan/slide.c); -1: as if nothing is said */ };
+                         n_keep /* of keep and action */, ahead; /* eighths, 0 to 8: room for moves to be under way (plan/lower/prefetch.c); -1: as if nothing is said */ };
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
 WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
 WN_API int32_t wn_plan_forget(int32_t program); /* takes a plan that wn_plan made for this program out of the cache: it was to be looked at only */
@@ -245,14 +245,14 @@ WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted
 /* Predicted: making the states that a program reads and nobody has made, before its first run. beside: bytes they begin as. */
 struct wn_first { int64_t peak, reserved, beside; int32_t cells; };
 WN_API int32_t wn_first(int32_t program, struct wn_first *out); /* zeros: none is missing */
-/* A step of several run points (run/rehearse.h): in a rehearsal programs are opened as they are after those before them.
+/* A step of several run points (program/rehearse.h): in a rehearsal programs are opened as they are after those before them.
  * before: the one under way, -1: none. beside: bytes n programs hold beside each: alive, reserved, the same the first time. */
 WN_API int32_t wn_rehearsal(void); WN_API int32_t wn_rehearse(int32_t rehearsal, int32_t *before); /* enters it; -1: none */
 WN_API int32_t wn_rehearse_run(int32_t program); /* gradients and states are from now on as if it had run */
 struct wn_beside { int64_t live, reserved, first_live, first_reserved, kinds[9]; };
 WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
 WN_API int32_t wn_keep_apart(int32_t program); /* takes its plan back; no other program finds the next one */
-/* Costs (plan/costs.h). Rates a second; launch: seconds added to every application. */
+/* Costs (plan/ir/costs.h). Rates a second; launch: seconds added to every application. */
 struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
 WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
 WN_API const char *wn_target_name(int32_t target);
@@ -281,14 +281,14 @@ struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type
 WN_API int32_t wn_node_count(int32_t program);
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */
-WN_API const char *wn_recipe(int32_t program); /* as lines of text: plan/recipe_text.c */
+WN_API const char *wn_recipe(int32_t program); /* as lines of text: plan/recipe/text.c */
 WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
 WN_API int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value); /* with one edit (wn_tamper), taken back */
 WN_API int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
 
 /* ---- chains: a table of stages in, the fastest schedule within a byte budget out ---------------------------------- */
 /* Stage i = 1..n makes a_i (out_bytes) of a_{i-1}, a_0 being the input; its option o saves a set that holds a_i
- * (saved_bytes); grad_bytes are those of d_i, wgrad_bytes stay after B i. The memory model: plan/chain_replay.c. */
+ * (saved_bytes); grad_bytes are those of d_i, wgrad_bytes stay after B i. The memory model: plan/chain/replay.c. */
 struct wn_chain_option { int64_t fwd_time, bwd_time, saved_bytes, fwd_tmp_bytes, bwd_tmp_bytes; };
 struct wn_chain_stage { int64_t fwd_time, out_bytes, fwd_tmp_bytes, grad_bytes, wgrad_bytes;
                         int32_t first, n_options; }; /* option[first .. first + n_options) */

@@ -1,5 +1,5 @@
 -- Invariants 1 and 2: predicted is measured, to the byte, per kind and at every instant; what ran is the schedule.
--- The two sides share no code: plan/simulate.c walks the finished schedule, run/measure.c adds up what is issued,
+-- The two sides share no code: plan/lower/simulate.c walks the finished schedule, run/measure.c adds up what is issued,
 -- and the checked run (wn_debug 'check') looks at the bytes themselves.
 require 'spec.helper'
 local wane = require 'wane'

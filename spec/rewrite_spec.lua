@@ -1,4 +1,4 @@
--- Rewrites (runtime/plan/rewrite.c): each pattern, recorded by a script, must be found, give the bits of the separate
+-- Rewrites (runtime/plan/ir/rewrite.c): each pattern, recorded by a script, must be found, give the bits of the separate
 -- nodes, and move or hold fewer bytes than they do. And where absorbing a value would change what a user sees or
 -- cost memory, it must be left alone.
 require 'spec.helper'

@@ -1,4 +1,4 @@
--- Outputs larger than the caches go another way than small ones (kernels/cpu/stream.h), and no bit may show it: what an
+-- Outputs larger than the caches go another way than small ones (kernels/cpu/nontemporal.h), and no bit may show it: what an
 -- op gives for a large value must be what it gives for parts of that value small enough to go the ordinary way. Rows
 -- of 1031 make parts of lines everywhere; 8400 of them are past the limit of 32 MiB, 4000 are not.
 local helper = require 'spec.helper'

@@ -1,4 +1,4 @@
--- The verifier refuses what is illegal: each rule of plan/verify.c has a schedule spoiled for it through the one
+-- The verifier refuses what is illegal: each rule of plan/lower/verify.c has a schedule spoiled for it through the one
 -- door there is (wn_tamper), and the words must name the rule. A spoiled plan is forgotten afterwards.
 require 'spec.helper'
 local wane = require 'wane'

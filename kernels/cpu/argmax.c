@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
-#include "extreme.h"
+#include "minmax.h"
 
 #define DOWN_ROWS 8 /* rows of 16 columns in registers: 4 and 16 took 1.1 times as long */
 

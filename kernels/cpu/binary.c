@@ -1,5 +1,5 @@
 /* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting. A kernel is a row loop for
- * every combination of steps 0 and 1; the walk (walk.c) makes equal shapes and scalar operands one long row.
+ * every combination of steps 0 and 1; the walk (broadcast.c) makes equal shapes and scalar operands one long row.
  * `out` may be an operand of the same shape: a loop reads an element before it writes it. bf16 goes by tiles through
  * the f32 loops. */
 #include <stddef.h>

@@ -9,7 +9,7 @@
 #include "../kernel.h"
 #include "../scalar.h"
 #include "parallel.h"
-#include "stream.h"
+#include "nontemporal.h"
 
 /* NULL when the family has no kernel for the op with these element types. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);

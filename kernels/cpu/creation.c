@@ -7,7 +7,7 @@
 #include "../../runtime/base/random.h"
 #include "../scalar.h"
 #include "cpu.h"
-#include "draw.h"
+#include "philox_bulk.h"
 
 struct creation {
     void *out; /* of element `origin` */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "cpu.h"
-#include "gemm.h"
+#include "gemm/gemm.h"
 #include "onednn.h"
 #include "parallel.h"
 #include "pool.h"

@@ -6,7 +6,7 @@
 #include "../scalar.h"
 #include "bf16.h"
 #include "elementwise.h"
-#include "draw.h"
+#include "philox_bulk.h"
 
 /* `last` is the greatest word that keeps; it fits 32 bits. p <= 0 keeps all, and where nothing stays nothing is drawn. */
 #define DROPOUT(S, T)                                                                                                  \

@@ -1,4 +1,4 @@
-/* What rewrites make (plan/rewrite.c): elementwise chains, and the way to the fused products.
+/* What rewrites make (plan/ir/rewrite.c): elementwise chains, and the way to the fused products.
  *
  * A chain goes through its operands a tile at a time: every step over one tile before the next tile, so that what is
  * between two steps stays in the nearest cache and only the operands and the result pass through memory. The loops
@@ -21,7 +21,7 @@ struct chain {
     const char *in[WN_CHAIN_INPUTS];
     char *out;
     int64_t size;    /* bytes an element */
-    int32_t streams; /* the result goes past the caches (stream.h) */
+    int32_t streams; /* the result goes past the caches (nontemporal.h) */
 };
 
 /* Where a step finds an operand: in a tile of a step before, or among the inputs. */

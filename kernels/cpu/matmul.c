@@ -1,11 +1,11 @@
-/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm_bf16.c; f64:
+/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm/bf16.c; f64:
  * plain loops, the reference. Work is cut over outputs, never over k; so the thread count cannot change a bit.
  * Large ones may be oneDNN's instead (onednn.h): then an elementwise op goes over the whole result, and a product has
  * the same bits with the op and without it. */
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
-#include "gemm.h"
+#include "gemm/gemm.h"
 #include "onednn.h"
 
 static void walk_one(struct wn__walk *w)

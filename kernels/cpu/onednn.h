@@ -6,7 +6,7 @@
 #ifndef WN_CPU_ONEDNN_H
 #define WN_CPU_ONEDNN_H
 #include "../kernel.h"
-#include "gemm.h"
+#include "gemm/gemm.h"
 
 /* Opens the first that is usable of `names` (up to NULL), or of what it is called here when that is NULL. 1: there is
  * one; which, or what was wrong, wn__onednn_text tells. Only the first call looks. */

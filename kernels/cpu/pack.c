@@ -3,7 +3,7 @@
  *
  * Threads get whole groups and whole bytes, and a group's bytes depend on its own elements only. int8 goes by tiles of one
  * group in f32, into which other types are converted, so there is one loop that encodes and one that decodes. What is
- * unpacked is large and streams past the caches (stream.h). */
+ * unpacked is large and streams past the caches (nontemporal.h). */
 #include <stddef.h>
 #include <string.h>
 #include "bf16.h"

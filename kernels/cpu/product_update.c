@@ -8,8 +8,8 @@
  * A gradient is summed in the order of gemm.h, so the cells get the bits of product and update one after the other. */
 #include <stddef.h>
 #include <string.h>
-#include "gemm.h"
-#include "stream.h"
+#include "gemm/gemm.h"
+#include "nontemporal.h"
 #include "update.h"
 
 /* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long stretches. In

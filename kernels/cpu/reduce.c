@@ -10,8 +10,8 @@
 #include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
-#include "extreme.h"
-#include "short.h"
+#include "minmax.h"
+#include "rows_avx512.h"
 
 #define CHUNKS 64         /* of a long reduction with few outputs */
 #define CHUNK_LEAST 16384 /* elements worth a chunk */

@@ -3,13 +3,13 @@
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
-#include "turn.h"
+#include "transpose.h"
 
 /* A transpose goes by tiles of SIDE x SIDE, so that it reads and writes stretches of several lines, and within them by
  * pieces of TILE x TILE: whole lines of both sides. Tiles of 16 alone reached half of it. Tiles follow each other along
  * what is contiguous in the input: down its rows instead they took 1.3 to 1.8 times as long.
  *
- * Where pieces are turned in registers (turn.h), tiles are TURN_FAST x TURN_LAST: long stretches are read, and asked for a
+ * Where pieces are turned in registers (transpose.h), tiles are TURN_FAST x TURN_LAST: long stretches are read, and asked for a
  * tile ahead in the order of memory; two lines at a time are written, which costs little. Of the limit, (8192, 4096):
  * 70 % with 32 x 256, lines asked for in the order of their use; 80 to 90 so, where the memory copies 55 GB/s, 52 and
  * 75 where it copies 95. 64 lines last took 1.1 times as long, 16 took 1.4 times. */

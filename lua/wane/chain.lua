@@ -7,7 +7,7 @@
 --
 -- A schedule is a list of `{ 'F', i }` (run stage i, keep its output), `{ 'Fe', i, o }` (run it and save the set of
 -- option o, counted from 0), `{ 'B', i }` (its backward), `{ 'Free', i }`, `{ 'Shrink', i }` (of a saved set only the
--- output stays). What each needs and takes is said in plan/chain_replay.c; how the fastest is found in plan/solve.c.
+-- output stays). What each needs and takes is said in plan/chain/replay.c; how the fastest is found in plan/chain/solve.c.
 -- @module wane.chain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.bytes'

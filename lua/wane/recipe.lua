@@ -18,7 +18,7 @@
 --
 -- Results, integers and what was there before always stay, and are named only where an action is said of them. Every
 -- block is run forward before the backward of its loss, which takes the blocks from the last to the first. The library
--- checks that (plan/recipe_text.c) and names the step and the rule; this file reads, writes, compares with the graph.
+-- checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, compares with the graph.
 -- The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
 -- @module wane.recipe
 local binding = require 'wane.ffi'

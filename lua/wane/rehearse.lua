@@ -2,7 +2,7 @@
 --
 -- A step may be one run point (`opt:step(loss)`, a loss that is returned) or several (`opt:zero_grad()`,
 -- `loss:backward()`, `opt:step()`). Each is opened as it is when those before it have run: gradients exist or were
--- dropped, states have values (runtime/run/rehearse.h). Afterwards all is as it was before. What such a step takes is
+-- dropped, states have values (runtime/program/rehearse.h). Afterwards all is as it was before. What such a step takes is
 -- the maximum over its programs, each with the bytes that the others hold beside it.
 -- @module wane.rehearse
 local binding = require 'wane.ffi'

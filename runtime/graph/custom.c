@@ -4,7 +4,7 @@
  * policies and recomputation need to know nothing about it.
  *
  * The node is a reshape of its first input to the same shape: the value itself, no instruction. Its further inputs are
- * those that get gradients, then what the template reads; a plan sees the first alone (run/assemble.c), the key all of
+ * those that get gradients, then what the template reads; a plan sees the first alone (program/assemble.c), the key all of
  * them and the template's bytes, since equal keys must mean equal gradients. */
 #include <stdio.h>
 #include <stdlib.h>

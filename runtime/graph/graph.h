@@ -62,7 +62,7 @@ struct wn_cell {
     const char *name;
     int64_t stamp;
     int32_t local;
-    int32_t rehearsed; /* its number, from 1, in the rehearsal under way: run/rehearse.h; 0: not in it */
+    int32_t rehearsed; /* its number, from 1, in the rehearsal under way: program/rehearse.h; 0: not in it */
 };
 
 /* ---- node.c */

@@ -1,4 +1,4 @@
-/* Ops that rewrites make of several recorded ones (plan/rewrite.c). Each is the composition of the rules of what it
+/* Ops that rewrites make of several recorded ones (plan/ir/rewrite.c). Each is the composition of the rules of what it
  * replaces, has no gradient (graphs are differentiated before they are rewritten), and an element of its result has
  * the bits the separate ops give. */
 #include "../base/layout.h"

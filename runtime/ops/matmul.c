@@ -164,7 +164,7 @@ static int64_t leading(const struct wn_type *t)
 }
 
 /* Products in a row, each of its own a and b; or of one b, which are one product of more rows. Not those that read a
- * matrix again and again, nor what an update may take in whole (plan/rewrite.c): with the update or without, its bits
+ * matrix again and again, nor what an update may take in whole (plan/ir/rewrite.c): with the update or without, its bits
  * are the same. */
 static int32_t library_batch(const struct wn_desc *d, const struct product *p)
 {

@@ -92,7 +92,7 @@ int32_t wn__op_takes(int32_t op, int32_t n, const struct wn_type *const *in, con
 /* The result's, once no input is left that is not taken so. */
 int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs);
 /* Returns whether the kernels of an application read each operand, and write the result, in the layouts and dtypes that d
- * names. It holds for every recorded and emitted node; whoever makes one node of several asks first (plan/rewrite.c), and
+ * names. It holds for every recorded and emitted node; whoever makes one node of several asks first (plan/ir/rewrite.c), and
  * the verifier asks again. */
 int32_t wn__op_reads(const struct wn_desc *d);
 

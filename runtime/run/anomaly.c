@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "../plan/rewrite.h"
+#include "../plan/ir/rewrite.h"
 
 int32_t wn__anomaly_on;
 struct wn_anomaly wn__anomaly_found;

@@ -1,7 +1,7 @@
 /* Looking for values that are not finite, while a program runs: what each application made, before the next one starts. */
 #ifndef WN_RUN_ANOMALY_H
 #define WN_RUN_ANOMALY_H
-#include "program.h"
+#include "../program/program.h"
 
 enum wn__anomaly { WN_ANOMALY_OFF, WN_ANOMALY_ANY, WN_ANOMALY_NAN };
 extern int32_t wn__anomaly_on;

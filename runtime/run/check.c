@@ -3,8 +3,9 @@
 #include "check.h"
 #include <string.h>
 #include "../base/alloc.h"
-#include "../plan/action.h"
-#include "../plan/rewrite.h"
+#include "../plan/lower/instruction.h"
+#include "../plan/recipe/action.h"
+#include "../plan/ir/rewrite.h"
 
 #define GUARD (1 << 20)
 #define CANARY 0xA5

@@ -5,7 +5,7 @@
  * never marked as held), so a failure gives every byte back and the next try computes the same bits. */
 #include <string.h>
 #include "../base/alloc.h"
-#include "rehearse.h"
+#include "../program/rehearse.h"
 #include "run.h"
 
 struct first {                /* what the missing cells start as */

@@ -3,7 +3,8 @@
 #include "measure.h"
 #include <string.h>
 #include "../base/alloc.h"
-#include "../plan/action.h"
+#include "../plan/lower/instruction.h"
+#include "../plan/recipe/action.h"
 
 static void move(struct wn__meter *m, int32_t kind, int64_t bytes)
 {
@@ -134,4 +135,20 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     }
     wn__ledger_peak(p->device, kinds);
     wn__free(m->store_bytes);
+}
+
+/* ---- traces and seconds, where they are asked for ------------------------------------------------------------------- */
+
+int32_t wn__trace_on, wn__timing_on;
+
+int32_t wn__trace_room(struct wn_program *p)
+{
+    p->n_trace = 0;
+    if (wn__timing_on && p->step_seconds == NULL) {
+        p->step_seconds = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->step_seconds);
+        if (p->step_seconds == NULL) return WN_OOM;
+    }
+    if (!wn__trace_on || p->trace != NULL) return WN_OK;
+    p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
+    return p->trace == NULL ? WN_OOM : WN_OK;
 }

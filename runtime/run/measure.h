@@ -2,7 +2,7 @@
  * type when the node is issued, and subtracts them at the free. */
 #ifndef WN_RUN_MEASURE_H
 #define WN_RUN_MEASURE_H
-#include "program.h"
+#include "../program/program.h"
 
 struct wn__meter {
     int64_t kinds[WN_KIND_COUNT], start[WN_KIND_COUNT], live, arena_top, fixed, depot_top[WN_PLACE_COUNT];

@@ -2,12 +2,13 @@
  * memory half way; nothing is reordered; no kernel allocates; nothing calls back. */
 #include <string.h>
 #include "../base/alloc.h"
-#include "../plan/action.h"
+#include "../plan/lower/instruction.h"
+#include "../plan/recipe/action.h"
 #include "anomaly.h"
 #include "check.h"
 #include "measure.h"
-#include "../plan/costs.h"
-#include "rehearse.h"
+#include "../plan/ir/costs.h"
+#include "../program/rehearse.h"
 #include "run.h"
 #include "transfer.h"
 

@@ -1,7 +1,7 @@
 /* Moves of a run: see transfer.h. */
 #include "transfer.h"
 #include "../base/alloc.h"
-#include "../plan/action.h"
+#include "../plan/recipe/action.h"
 
 /* Where an instruction moves to or from. */
 static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)

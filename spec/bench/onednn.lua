@@ -14,8 +14,8 @@ int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int
 local function build()
     local path, root = os.tmpname(), common.root
     local files = {}
-    for _, name in ipairs { 'spec/bench/onednn.c', 'kernels/cpu/onednn.c', 'kernels/cpu/gemm*.c',
-        'kernels/cpu/walk.c', 'kernels/cpu/stream.c', 'kernels/cpu/parallel.c', 'runtime/base/*.c' } do
+    for _, name in ipairs { 'spec/bench/onednn.c', 'kernels/cpu/onednn.c', 'kernels/cpu/gemm/*.c',
+        'kernels/cpu/broadcast.c', 'kernels/cpu/nontemporal.c', 'kernels/cpu/parallel.c', 'runtime/base/*.c' } do
         files[#files + 1] = root .. '/' .. name
     end
     local command = ('gcc -std=gnu11 -D_GNU_SOURCE -w -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off '

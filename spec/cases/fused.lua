@@ -1,4 +1,4 @@
---- What rewrites make (runtime/plan/rewrite.c), recorded directly. That their bits are those of the separate ops:
+--- What rewrites make (runtime/plan/ir/rewrite.c), recorded directly. That their bits are those of the separate ops:
 -- spec/rewrite_spec.lua.
 local array = require 'spec.cases.array'
 local id = require('wane.op').id

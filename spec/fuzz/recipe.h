@@ -1,4 +1,4 @@
-/* The text of a recipe (runtime/plan/recipe_text.c) as numbers, to be given back, and changed on the way. */
+/* The text of a recipe (runtime/plan/recipe/text.c) as numbers, to be given back, and changed on the way. */
 #ifndef WN_FUZZ_RECIPE_H
 #define WN_FUZZ_RECIPE_H
 #include <stdio.h>

@@ -40,7 +40,7 @@ return {
     },
     {
         name = 'storage taken for a load that failed is kept',
-        file = 'runtime/api_file.c',
+        file = 'runtime/api/file.c',
         old = 'else if (has_begun || c->init != NULL) wn__cell_unwritten(c);',
         new = 'else if (has_begun) wn__cell_unwritten(c);',
         spec = FILE,
@@ -138,7 +138,7 @@ return {
     },
     {
         name = 'bytes are widened from the wrong place',
-        file = 'runtime/api_file.c',
+        file = 'runtime/api/file.c',
         old = 'int32_t v = bytes[3 * n + i];',
         new = 'int32_t v = bytes[i];',
         spec = DATA,

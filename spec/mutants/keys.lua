@@ -16,7 +16,7 @@ return {
     },
     {
         name = 'a slice begins where it did when it was planned',
-        file = 'runtime/run/bind.c',
+        file = 'runtime/program/bind.c',
         old = 'if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];',
         new = 'static int64_t was[64]; if (q->offset >= 0 && !was[q->offset % 64]) was[q->offset % 64] = '
             .. 'n->attrs.i[WN_OFFSET_AT] + 1; if (q->offset >= 0) p->offset[q->offset] = was[q->offset % 64] - 1;',

@@ -2,7 +2,7 @@
 return {
     {
         name = 'a rewrite asks nobody whether a kernel reads the operands',
-        file = 'runtime/plan/rewrite.c',
+        file = 'runtime/plan/ir/rewrite.c',
         old = '    if (!fits(w, i, op, attrs, in)) return 0;',
         new = '    (void)fits;',
         spec = 'spec/fused_step_spec.lua',
@@ -10,7 +10,7 @@ return {
     },
     {
         name = 'an update merges with a product that reads what another update writes',
-        file = 'runtime/plan/rewrite.c',
+        file = 'runtime/plan/ir/rewrite.c',
         old = 'if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;',
         new = 'if ((reads_written(w, p) && w->code != WN_OK) || w->cell_forward[slot] > 1) return 0;',
         spec = 'spec/fused_step_spec.lua',
@@ -66,7 +66,7 @@ return {
     },
     {
         name = 'plain copies of a weight are kept for the backward',
-        file = 'runtime/plan/blocks.c',
+        file = 'runtime/plan/ir/blocks.c',
         old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;',
         new = 'if (p->op != WN_OP_CAST) continue;',
         spec = 'spec/layout_spec.lua',

@@ -4,7 +4,7 @@ local PARTS = 'spec/parts_spec.lua'
 return {
     {
         name = 'planning drops the gradients that a function clears',
-        file = 'runtime/api_value.c',
+        file = 'runtime/api/value.c',
         old = '    if (wn__rehearsal_now() != NULL) return wn__rehearse_drop(c);\n',
         new = '',
         spec = PARTS,
@@ -32,14 +32,14 @@ return {
     },
     {
         name = 'states that the first step has yet to make are counted in it',
-        file = 'runtime/run/rehearse.c',
+        file = 'runtime/program/rehearse.c',
         old = '    return made > 0 && made <= i;',
         new = '    return made > 0 && made <= i + 1000;',
         spec = PARTS,
     },
     {
         name = 'gradients are alive before the backward that makes them',
-        file = 'runtime/run/rehearse.c',
+        file = 'runtime/program/rehearse.c',
         old = 'now->birth[k].program <= i; k++)\n        now->cell',
         new = 'now->birth[k].program <= i + 1000; k++)\n        now->cell',
         spec = PARTS,
@@ -53,7 +53,7 @@ return {
     },
     {
         name = 'a plan made for a budget of the whole step is found again for one of the backward',
-        file = 'runtime/run/plan.c',
+        file = 'runtime/program/plan.c',
         old = '    wn__bytes_int(&p->key, 1);\n',
         new = '',
         spec = PARTS,

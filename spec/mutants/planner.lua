@@ -1,6 +1,6 @@
 -- The planner of chains, broken on purpose: rows as in mutants.lua.
 local function row(name, file, old, new, filter)
-    return { name = 'chain: ' .. name, file = 'runtime/plan/' .. file, old = old, new = new,
+    return { name = 'chain: ' .. name, file = 'runtime/plan/chain/' .. file, old = old, new = new,
         spec = 'spec/chain_spec.lua', filter = filter }
 end
 
@@ -16,9 +16,9 @@ return {
         'int32_t is_over = 1;', 'nearly always the best'),
     row('a part gets all the bytes', 'solve_moves.c', '.a_shift = m->then.shift,', '.a_shift = 0,',
         'a plan of a chain'),
-    row('an envelope loses corners', 'steps.c', '        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];',
+    row('an envelope loses corners', 'step_function.c', '        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];',
         '        if (e->at[i].time < last_time(e) && i % 8 != 5) e->at[e->n++] = e->at[i];', 'a plan of a chain'),
-    row('a sum is left out too early', 'steps.c', 'span[i].end_time < limit) span[kept++]',
+    row('a sum is left out too early', 'step_function.c', 'span[i].end_time < limit) span[kept++]',
         'span[i].end_time + 3 < limit) span[kept++]', 'a plan of a chain'),
     row('kinds are compared but for their options', 'solve.c',
         'return memcmp(&c->option[x->first], &c->option[y->first], bytes) == 0;', 'return bytes > 0;',
@@ -30,32 +30,32 @@ return {
         'a long chain'),
     row('a run lets nothing go', 'solve_emit.c', '        if (i > first) put(e, WN_CHAIN_FREE, i - 1, 0);',
         '        if (i > first + 1) put(e, WN_CHAIN_FREE, i - 1, 0);', 'a plan of a chain'),
-    row('Shrink is forgotten', 'chain_replay.c',
+    row('Shrink is forgotten', 'replay.c',
         'return refuse(r, "its saved set is not held");\n    hold(r, i, BARE);',
         'return refuse(r, "its saved set is not held");', 'a replay'),
-    row('the seed is not charged', 'chain_replay.c', 'run_for(r, seed + grad_of(c, i - 1)',
+    row('the seed is not charged', 'replay.c', 'run_for(r, seed + grad_of(c, i - 1)',
         'run_for(r, grad_of(c, i - 1)', 'a replay'),
-    row('B leaves the bare input', 'chain_replay.c', 'if (i > 1 && r->held[i - 1] == BARE) hold',
+    row('B leaves the bare input', 'replay.c', 'if (i > 1 && r->held[i - 1] == BARE) hold',
         'if (i > 2 && r->held[i - 1] == BARE) hold', 'a replay'),
     row('a table that failed is kept', 'solve.c', 'fail:\n    wn__chain_close(s);', 'fail:\n    wn__free(s);',
         'fail once'),
     {
         name = 'the first region inside another begins where that one begins',
-        file = 'runtime/plan/nesting.c',
+        file = 'runtime/plan/recipe/nesting.c',
         old = 'next[place] = t->rank[place] + 1;',
         new = 'next[place] = t->rank[place];',
         spec = 'spec/policy_spec.lua',
     },
     {
         name = 'a run of regions lets go of nothing when it ends',
-        file = 'runtime/plan/recipe.c',
+        file = 'runtime/plan/recipe/recipe.c',
         old = 'if (c->reach[at] >= c->r->limit[hi - 1])',
         new = 'if (c->reach[at] < 0)',
         spec = 'spec/policy_spec.lua',
     },
     {
         name = 'a value is freed again by every region that it is inside of',
-        file = 'runtime/plan/recipe.c',
+        file = 'runtime/plan/recipe/recipe.c',
         old = 'if (c->reach[at] >= c->r->limit[hi - 1]) put_keep',
         new = 'put_keep',
         spec = 'spec/policy_spec.lua',

@@ -1,6 +1,6 @@
 -- Recipes from a script, their rules broken on purpose: rows as in mutants.lua.
 local function row(name, old, new, filter)
-    return { name = 'recipe: ' .. name, file = 'runtime/plan/recipe_text.c', old = old, new = new,
+    return { name = 'recipe: ' .. name, file = 'runtime/plan/recipe/text.c', old = old, new = new,
         spec = 'spec/recipe_spec.lua', filter = filter }
 end
 

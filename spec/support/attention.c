@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../kernels/cpu/attention.h"
+#include "../../kernels/cpu/attention/attention.h"
 #include "../../kernels/cpu/elementwise.h"
 
 /* No product here has an op over it. */

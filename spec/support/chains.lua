@@ -289,7 +289,7 @@ end
 
 -- ---- the oracle of the extended class ------------------------------------------------------------------------------
 --- The least time within a budget, or nil, of schedules that may also save a stage by any of its options and let its
--- input go, which is made again before its backward (move D of runtime/plan/solve.c). One budget at a time.
+-- input go, which is made again before its backward (move D of runtime/plan/chain/solve.c). One budget at a time.
 function chains.extended(c, budget)
     local n, memo, none = #c.stages, {}, { saved = 0 }
     local option = {}

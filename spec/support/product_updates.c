@@ -5,7 +5,7 @@
 #include <string.h>
 #include "../../kernels/cpu/bf16.h"
 #include "../../kernels/cpu/cpu.h"
-#include "../../kernels/cpu/gemm.h"
+#include "../../kernels/cpu/gemm/gemm.h"
 #include "../../kernels/cpu/update.h"
 
 /* No cell here is of bf16 (update.c). */

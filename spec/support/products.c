@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/cpu/elementwise.h"
-#include "../../kernels/cpu/gemm.h"
+#include "../../kernels/cpu/gemm/gemm.h"
 
 static int level; /* 0: plain C; 1: AVX2; 2: AVX-512; 3: and its bf16 */
 

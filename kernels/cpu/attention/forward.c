@@ -1,0 +1,212 @@
+/* Tiled attention, forward: a task is a stretch of queries of one head, cut into strips as wide as the product's tile.
+ * Its keys and values come by in tiles; each strip keeps its running maximum, sum and result (Milakov and Gimelshein,
+ * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). Queries are multiplied with
+ * the scale and with log2 e, so that weights are powers of two. What lies beyond the diagonal is skipped by vectors of
+ * 16 queries. */
+#include <math.h>
+#include "attention.h"
+#include "../gemm/gemm.h"
+
+/* Keys, values: 32 KiB each, for bf16 only; queries, result: 48 KiB each; a strip's weights: 24 KiB. With heads of 64
+ * that is 128 keys and 192 queries; 186 KiB of the thread's stack in all. */
+#define KEY_FLOATS 8192
+#define QUERY_FLOATS 12288
+#define QUERIES 192
+#define STRIP 48 /* queries: three vectors, the widest tile of products */
+
+struct forward {
+    const struct wn__attention *k;
+    const struct wn__attention_kernel *kernel;
+    int64_t wide;                 /* floats of a row in a tile: the head's size up to a multiple of 16 */
+    int64_t queries, keys, tiles; /* of a tile; tiles of queries a head */
+    struct wn__tasks tasks;
+};
+
+/* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
+struct stretch {
+    int64_t b, h, first, n, all;
+};
+
+/* One task's buffers; strip c of query and result at c * wide. */
+struct work {
+    float key[KEY_FLOATS], value[KEY_FLOATS];
+    float query[QUERY_FLOATS];  /* strips (size, strip), times scale and log2 e */
+    float result[QUERY_FLOATS]; /* strips (size, strip) */
+    float weight[WN_ATTENTION_DRAWN * STRIP];
+    float best[QUERIES], sum[QUERIES];
+    uint16_t kept[STRIP / 16 * WN_ATTENTION_KEPT];
+    struct stretch at;
+} __attribute__((aligned(64)));
+
+/* A tile of keys, as it lies or widened. */
+struct keys {
+    const float *key, *value;
+    int64_t step, key0, n;
+    struct wn__attention_ahead ahead; /* what comes after */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Queries of the strip that begins at query c of `all`. */
+static int64_t strip_width(int64_t all, int64_t c)
+{
+    return all - c == 64 ? 32 : least(all - c, STRIP); /* 32 + 32 rather than 48 + 16 */
+}
+
+WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
+{
+    for (int64_t r = 0; r < rows; r++)
+        _Pragma("omp simd") for (int64_t c = 0; c < width; c++) x[r * width + c] *= factor[c];
+}
+
+static void load_queries(const struct forward *f, struct work *w)
+{
+    const struct wn__attention *k = f->k;
+    float factor = (float)(k->scale * WN_ATTENTION_LOG2E);
+    struct wn__attention_rows rows = {
+        k->qkv, wn__attention_query(k, w->at.b, w->at.first, w->at.h), k->row, w->at.n, w->at.all, f->wide, factor};
+    wn__attention_load(k, &rows, w->result);
+    for (int64_t c = 0, width; c < w->at.all; c += width) {
+        width = strip_width(w->at.all, c);
+        wn__gemm_best()->transpose(w->result + c * f->wide, f->wide, width, k->size, w->query + c * f->wide, width);
+    }
+    for (int64_t c = 0; c < w->at.all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
+}
+
+/* The strip of `width` queries from query c against a tile of keys. */
+static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_t width, struct keys *keys)
+{
+    const struct wn__attention *k = f->k;
+    const int64_t at = c * f->wide, query0 = w->at.first + c;
+    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY, 0};
+    if (k->causal) {
+        t.keys = least(keys->n, w->at.first + least(c + width, w->at.n) - keys->key0);
+        t.diagonal = keys->key0 - query0;
+    }
+    if (t.keys <= 0) return;
+    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,   1, w->query + at,
+                                           width,  w->weight, width,   NULL,      &keys->ahead, 1, 0,
+                                           NULL,   NULL,      NULL};
+    float back[STRIP];
+    wn__attention_scores(f->kernel, &scores, &t);
+    if (k->causal) wn__attention_mask(&t);
+    if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
+    f->kernel->softmax(&t, w->best + c, w->sum + c, back);
+    struct wn__attention_product product = {k->size,
+                                            width,
+                                            t.keys,
+                                            keys->value,
+                                            1,
+                                            keys->step,
+                                            w->weight,
+                                            width,
+                                            w->result + at,
+                                            width,
+                                            .back = back,
+                                            .ahead = &keys->ahead,
+                                            .first = keys->key0 == 0};
+    wn__attention_over_keys(f->kernel, &product, &t);
+}
+
+static void finish(const struct forward *f, struct work *w)
+{
+    const struct wn__attention *k = f->k;
+    float factor = wn__attention_kept_factor(k);
+    for (int64_t c = 0; c < w->at.all; c++) w->sum[c] = factor / w->sum[c];
+    int64_t to = wn__attention_result(k, w->at.b, w->at.first, w->at.h);
+    for (int64_t c = 0, width; c < w->at.n; c += width, to += width * k->out_row) {
+        int64_t at = c * f->wide;
+        width = strip_width(w->at.all, c);
+        scale_rows(w->result + at, k->size, width, w->sum + c);
+        wn__attention_store_turned(k, w->result + at, width, least(width, w->at.n - c), to, k->out_row, w->query);
+    }
+}
+
+static struct stretch stretch_of(const struct forward *f, int64_t task)
+{
+    const struct wn__attention *k = f->k;
+    /* Under a causal mask late queries see more: last, first, last but one, ... leaves every half alike. */
+    int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
+    struct stretch s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
+    s.n = least(k->time - s.first, f->queries);
+    s.all = (s.n + 15) / 16 * 16;
+    return s;
+}
+
+static int64_t keys_seen(const struct wn__attention *k, const struct stretch *s)
+{
+    return k->causal ? s->first + s->n : k->time;
+}
+
+static void expect_keys(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0)
+{
+    const struct wn__attention *k = f->k;
+    int64_t at = wn__attention_key(k, s->b, key0, s->h / (k->heads / k->kv_heads));
+    int64_t n = least(keys_seen(k, s) - key0, f->keys);
+    wn__attention_expect(a, k->qkv, at, k->row, n, k->dtype);
+    wn__attention_expect(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
+}
+
+/* What is needed after the keys from key0 on: the next keys; with the last but one, the rows of the result, and the next
+ * task's queries and first keys too. Heads of 256 positions gain 10 %, of 1024 3 %. */
+static void expect(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0,
+                   int64_t next)
+{
+    const struct wn__attention *k = f->k;
+    int64_t left = keys_seen(k, s) - key0;
+    if (key0 > 0 && left <= f->keys) return;
+    *a = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    if (left > f->keys) expect_keys(f, a, s, key0 + f->keys);
+    if (left > 2 * f->keys) return;
+    wn__attention_expect(a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
+    if (next < f->tasks.n) {
+        struct stretch to = stretch_of(f, next);
+        wn__attention_expect(a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
+        expect_keys(f, a, &to, 0);
+    }
+}
+
+static void run_task(const struct forward *f, struct work *w, int64_t task)
+{
+    const struct wn__attention *k = f->k;
+    const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
+    struct keys keys;
+    w->at = stretch_of(f, task);
+    load_queries(f, w);
+    for (keys.key0 = 0; keys.key0 < keys_seen(k, &w->at); keys.key0 += f->keys) {
+        int64_t at = wn__attention_key(k, w->at.b, keys.key0, w->at.h / group);
+        keys.n = least(keys_seen(k, &w->at) - keys.key0, f->keys);
+        keys.key = wn__attention_see(k, at, keys.n, f->wide, w->key, &keys.step);
+        keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w->value, &keys.step);
+        expect(f, &keys.ahead, &w->at, keys.key0, task + 1);
+        for (int64_t c = 0, width; c < w->at.all; c += width) {
+            width = strip_width(w->at.all, c);
+            run_strip(f, w, c, width, &keys);
+        }
+    }
+    finish(f, w);
+}
+
+/* Every thread comes here once. */
+static void run_tasks(int64_t thread, int64_t end, void *ctx)
+{
+    struct forward *f = ctx;
+    struct work w;
+    (void)end;
+    for (int64_t task, stop; wn__tasks_take(&f->tasks, thread, &task, &stop);)
+        for (; task < stop; task++) run_task(f, &w, task);
+}
+
+void wn__attention_forward(const struct wn__attention *k)
+{
+    struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    int64_t most = least(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
+    f.tiles = (k->time + most - 1) / most;
+    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
+    f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
+    wn__tasks_share(&f.tasks, k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1);
+    wn__parallel_for(f.tasks.threads, 1, run_tasks, &f);
+}

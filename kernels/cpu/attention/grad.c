@@ -1,0 +1,349 @@
+/* Tiled attention, backward. The gradients of a key head's keys and values are summed in one order: query heads of its
+ * group, then tiles of queries, then tiles of keys. Many heads: a task is a key head. Few: threads take the tiles of
+ * queries in that order, and each goes over a tile of keys when the one before is done with it; so the bits are the same,
+ * and no product is computed twice. For each tile of queries the keys come by
+ * twice: once for the weights, each tile's under the maximum seen so far, and the sums; once for the weights p and
+ * their gradient
+ *     ds = p (dropout(dy v) - dy y),   dq += ds k,   dk += ds q,   dv += dropout(p) dy.
+ * Between the two a strip of weights stays in the second cache, where making it again would be a seventh of the work;
+ * of longer rows the rest is made again. Nothing of the forward is kept but its result. */
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "attention.h"
+#include "../gemm/gemm.h"
+
+/* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96 keys
+ * for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads of 64 1 %.
+ * Weights of 1024 keys are held for 96 queries, 420 KiB; 780 KiB of the thread's stack in all. */
+#define KEY_FLOATS 8192
+#define KEYS 96
+#define QUERY_FLOATS 12288
+#define QUERIES 96
+#define HELD_FLOATS (1024 * QUERIES)
+#define BEST_FLOATS 4096
+#define EXPECTED 256 /* rows of the next head's keys, values and sums that are touched ahead */
+#define ROWS_AHEAD 8 /* of y, while dy y is taken: heads of 256 positions gain 0.7 % */
+#define EXPECTING 4  /* the last tiles of keys, while whose products what comes next is touched */
+
+struct grad {
+    const struct wn__attention *k;
+    const struct wn__attention_kernel *kernel;
+    int64_t wide, queries, keys; /* floats of a row in a tile; queries and keys of a tile */
+};
+
+/* Tiles of queries handed out one by one. Their numbers rise in the order of their sums, and a tile waits for lesser
+ * ones only: so the least that is not done waits for nobody, and however many threads come, all get done. */
+#define SLOTS WN_CPU_THREADS_MAX
+#define SLOT 8 /* a cache line */
+#define ALL_KEYS ((int64_t)1 << 32)
+#define EVERY_KEY (ALL_KEYS - 1)
+struct turns {
+    const struct grad *r;
+    struct wn__tasks heads; /* the key heads that one thread has to itself, and ... */
+    int64_t whole;          /* ... how many they are */
+    int64_t tiles, turns;   /* of queries a head, and a key head */
+    _Atomic int64_t next;
+    _Atomic int64_t done[SLOTS * SLOT]; /* turn ALL_KEYS + tiles of keys that it is done with */
+};
+
+struct work {
+    float key[KEY_FLOATS], value[KEY_FLOATS];
+    float query[QUERY_FLOATS], dy[QUERY_FLOATS]; /* (queries, wide); times the scale; times dropout's factor */
+    float query_turned[QUERY_FLOATS];            /* (size, all), times scale and log2 e */
+    float dy_turned[QUERY_FLOATS];               /* (size, all) */
+    float dq[QUERY_FLOATS];                      /* (size, all) */
+    float weight[HELD_FLOATS + KEYS * QUERIES];  /* (keys, all): `held` keys, and a tile of those that are not */
+    float ds[KEYS * QUERIES];                    /* (keys, all) */
+    float then[BEST_FLOATS];                     /* (held tiles, all): the maximum a tile's weights are under */
+    float best[QUERIES], sum[QUERIES], shared[QUERIES];
+    uint16_t kept[QUERIES / 16 * WN_ATTENTION_KEPT];
+    int64_t b, g, h, first, n, all; /* key head g, query head h, queries first .. first + n - 1 padded to `all` */
+    int64_t held, stop;             /* keys whose weights are held; keys that are seen */
+    struct wn__attention_ahead ahead;
+    struct turns *turns; /* NULL: this thread has the key head to itself */
+    int64_t turn;        /* the number of this tile of queries */
+} __attribute__((aligned(64)));
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart and asked for some rows ahead. */
+WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
+{
+    const int64_t ahead = ROWS_AHEAD * step * (int64_t)sizeof *y;
+    for (int64_t c = 0; c < w->n; c++)
+        w->shared[c] = (float)wn__row_dot_asking_f32(w->dy + c * wide, y + c * step, size, 0, ahead);
+    for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
+}
+
+/* What the weights of a tile are multiplied with: 2^(best then - best) / sum. */
+WN_CLONES static void find_factors(const struct work *w, const float *then, float *factor)
+{
+    _Pragma("omp simd") for (int64_t c = 0; c < w->all; c++) factor[c] =
+        wn_exp2_below_f32(then[c] - w->best[c]) * w->sum[c];
+}
+
+WN_CLONES static void multiply(float *x, int64_t n, float factor)
+{
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static void load_rows(const struct grad *r, const struct work *w, const void *from, int64_t at, int64_t from_row,
+                      float factor, float *to)
+{
+    struct wn__attention_rows load = {from, at, from_row, w->n, w->all, r->wide, factor};
+    wn__attention_load(r->k, &load, to);
+}
+
+/* Everything of a tile of queries that does not depend on keys. */
+static void load_queries(const struct grad *r, struct work *w)
+{
+    const struct wn__attention *k = r->k;
+    void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__gemm_best()->transpose;
+    int64_t query = wn__attention_query(k, w->b, w->first, w->h), at = wn__attention_result(k, w->b, w->first, w->h);
+    float scale = (float)(k->scale * WN_ATTENTION_LOG2E), factor = wn__attention_kept_factor(k);
+    load_rows(r, w, k->qkv, query, k->row, scale, w->query);
+    transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
+    load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
+    load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
+    if (k->dtype == WN_BF16) load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
+    if (k->dtype == WN_BF16) share(w, r->wide, k->size, w->dq, r->wide);
+    else share(w, r->wide, k->size, (const float *)k->y + at, k->out_row);
+    for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
+    if (factor != 1) multiply(w->dy, w->all * r->wide, factor);
+    transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
+    w->held = least(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
+    w->stop = k->causal ? w->first + w->n : k->time;
+}
+
+/* The tile of weights of the keys from key0 on; its columns begin with the first vector that sees any of them. */
+static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, int64_t key0, int64_t *column)
+{
+    int64_t ahead = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = ahead > 0 ? ahead / 16 * 16 : 0;
+    *column = c;
+    return (struct wn__attention_tile){
+        w->weight + least(key0, w->held) * w->all + c, NULL, w->all, least(w->stop - key0, r->keys), w->all - c,
+        r->k->causal ? ahead - c : WN_ATTENTION_EVERY, 0};
+}
+
+/* Of the keys from key0 on, the first whose sums these queries begin: those that no query before sees. */
+static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0)
+{
+    if (w->h % (r->k->heads / r->k->kv_heads) != 0) return r->keys;
+    if (r->k->causal) return w->first > key0 ? w->first - key0 : 0;
+    return w->first == 0 ? 0 : r->keys;
+}
+
+/* Keys from key0 on: their weights, under the greatest score so far. */
+static void weights(const struct grad *r, struct work *w, int64_t key0, float *best, float *sum)
+{
+    const struct wn__attention *k = r->k;
+    int64_t c, step;
+    struct wn__attention_tile t = tile_of(r, w, key0, &c);
+    float back[QUERIES];
+    const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
+    struct wn__attention_product product = {
+        t.keys,     t.width, k->size, key, step, 1, w->query_turned + c, w->all, t.s, t.ld, .ahead = &w->ahead,
+        .first = 1, .far = 1};
+    wn__attention_scores(r->kernel, &product, &t);
+    if (k->causal) wn__attention_mask(&t);
+    r->kernel->softmax(&t, best + c, sum + c, back);
+}
+
+/* What is needed after these keys: the rows of the gradient of these queries; the next tile of the head, or the first of
+ * the next head, with the keys, values and sums that come with it. */
+static void expect(const struct grad *r, struct work *w)
+{
+    const struct wn__attention *k = r->k;
+    const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
+    int64_t first = w->first + r->queries, b = w->b, h = w->h;
+    if (first >= k->time) first = 0, h++;
+    if (h == k->heads) h = 0, b++;
+    w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    wn__attention_expect(&w->ahead, k->out, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, k->dtype);
+    if (b == k->batch) return;
+    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
+    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
+    if (h % group != 0 || (first > 0 && !k->causal)) return;
+    int64_t key = wn__attention_key(k, b, first, h / group), sum = wn__attention_sum(k, b, first, h / group);
+    if (!k->causal) n = least(k->time, EXPECTED);
+    wn__attention_expect(&w->ahead, k->qkv, key, k->row, n, k->dtype);
+    wn__attention_expect(&w->ahead, k->qkv, key + values, k->row, n, k->dtype);
+    if (k->dtype == WN_BF16) return;
+    wn__attention_expect(&w->ahead, k->sums, sum, k->sums_row, n, WN_F32);
+    wn__attention_expect(&w->ahead, k->sums, sum + values, k->sums_row, n, WN_F32);
+}
+
+static void gradients(const struct grad *r, struct work *w, int64_t key0)
+{
+    const struct wn__attention *k = r->k;
+    int64_t values = k->kv_heads * k->size, c, step, all = w->all, at = wn__attention_key(k, w->b, key0, w->g);
+    struct wn__attention_tile t = tile_of(r, w, key0, &c);
+    t.fresh = fresh_of(r, w, key0);
+    const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
+    const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
+    float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
+    if (k->p > 0) {
+        t.kept = w->kept;
+        r->kernel->draw(k, &t, wn__attention_weight(k, w->b, w->h, w->first + c, key0));
+    }
+    const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
+    find_factors(w, then, factor);
+    struct wn__attention_weighing weighing = {t.s, factor + c, w->shared + c, t.kept};
+    struct wn__attention_product product = {t.keys,
+                                            t.width,
+                                            k->size,
+                                            value,
+                                            step,
+                                            1,
+                                            w->dy_turned + c,
+                                            all,
+                                            ds,
+                                            all,
+                                            .ahead = &w->ahead,
+                                            .first = 1,
+                                            .far = 1,
+                                            .weighing = &weighing};
+    wn__attention_scores(r->kernel, &product, &t);
+    product = (struct wn__attention_product){
+        k->size, t.width, t.keys, key, 1, step, ds, all, w->dq + c, all, .ahead = &w->ahead, .first = key0 == 0};
+    wn__attention_over_keys(r->kernel, &product, &t);
+    product = (struct wn__attention_product){
+        t.keys, k->size,     w->n - c,           ds,      all, 1, w->query + c * r->wide, r->wide,
+        sums,   k->sums_row, .ahead = &w->ahead, .far = 1};
+    wn__attention_over_queries(r->kernel, &product, &t);
+    product.a = t.s;
+    product.b = w->dy + c * r->wide;
+    product.c = sums + values;
+    wn__attention_over_queries(r->kernel, &product, &t);
+}
+
+static void wait_for(struct turns *t, int64_t turn, int64_t keys)
+{
+    _Atomic int64_t *done = &t->done[turn % SLOTS * SLOT];
+    for (int32_t i = 1; atomic_load_explicit(done, memory_order_acquire) < turn * ALL_KEYS + keys; i++)
+        if (i % 256 == 0) sched_yield();
+}
+
+/* Until the tile of queries before this one is done with so many tiles of keys. */
+static void wait_before(const struct work *w, int64_t keys)
+{
+    if (w->turns && w->turn % w->turns->turns != 0) wait_for(w->turns, w->turn - 1, keys);
+}
+
+static void tell(const struct work *w, int64_t keys)
+{
+    if (!w->turns) return;
+    _Atomic int64_t *done = &w->turns->done[w->turn % SLOTS * SLOT];
+    atomic_store_explicit(done, w->turn * ALL_KEYS + keys, memory_order_release);
+}
+
+static void run_queries(const struct grad *r, struct work *w)
+{
+    const struct wn__attention *k = r->k;
+    load_queries(r, w);
+    w->ahead.i = w->ahead.n = 0;
+    if (w->stop <= EXPECTING * r->keys) expect(r, w);
+    for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
+        weights(r, w, key0, w->best, w->sum);
+        if (key0 < w->held) memcpy(w->then + key0 / r->keys * w->all, w->best, (size_t)w->all * sizeof *w->best);
+    }
+    for (int64_t c = 0; c < w->all; c++) w->sum[c] = 1.0f / w->sum[c];
+    for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
+        float best[QUERIES], sum[QUERIES] = {0};
+        memcpy(best, w->best, sizeof best);
+        if (key0 >= w->held) weights(r, w, key0, best, sum);
+        if (w->ahead.n == 0 && key0 + EXPECTING * r->keys >= w->stop) expect(r, w);
+        wait_before(w, key0 / r->keys + 1);
+        gradients(r, w, key0);
+        tell(w, key0 / r->keys + 1);
+    }
+    wait_before(w, EVERY_KEY);
+    tell(w, EVERY_KEY);
+    multiply(w->dq, k->size * w->all, (float)k->scale);
+    wn__attention_store_turned(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row, w->query);
+}
+
+static void run_tile(const struct grad *r, struct work *w, int64_t first)
+{
+    w->first = first;
+    w->n = least(r->k->time - first, r->queries);
+    w->all = (w->n + 15) / 16 * 16;
+    run_queries(r, w);
+}
+
+static void run_head(const struct grad *r, struct work *w, int64_t head)
+{
+    const struct wn__attention *k = r->k;
+    int64_t group = k->heads / k->kv_heads;
+    w->b = head / k->kv_heads;
+    w->g = head % k->kv_heads;
+    w->turns = NULL;
+    for (w->h = w->g * group; w->h < (w->g + 1) * group; w->h++)
+        for (int64_t first = 0; first < k->time; first += r->queries) run_tile(r, w, first);
+    wn__attention_round_sums(k, w->b, w->g);
+}
+
+static void run_turn(const struct turns *t, struct work *w)
+{
+    const struct grad *r = t->r;
+    const int64_t heads = r->k->heads, group = heads / r->k->kv_heads;
+    int64_t head = t->whole * group + w->turn / t->tiles;
+    w->b = head / heads;
+    w->h = head % heads;
+    w->g = w->h / group;
+    if (w->turn >= SLOTS) wait_for(w->turns, w->turn - SLOTS, EVERY_KEY); /* its slot is this one's now */
+    run_tile(r, w, w->turn % t->tiles * r->queries);
+}
+
+/* Every thread comes here once: takes heads while there are any, then turns with the rest. */
+static void run_tasks(int64_t thread, int64_t end, void *ctx)
+{
+    struct turns *t = ctx;
+    const struct wn__attention *k = t->r->k;
+    struct work w;
+    (void)end;
+    for (int64_t head, stop; wn__tasks_take(&t->heads, thread, &head, &stop);)
+        for (; head < stop; head++) run_head(t->r, &w, head);
+    w.turns = t;
+    while ((w.turn = atomic_fetch_add(&t->next, 1)) < (k->batch * k->kv_heads - t->whole) * t->turns) run_turn(t, &w);
+}
+
+static void round_heads(int64_t begin, int64_t end, void *ctx)
+{
+    const struct turns *t = ctx;
+    const struct wn__attention *k = t->r->k;
+    for (int64_t head = t->whole + begin; head < t->whole + end; head++)
+        wn__attention_round_sums(k, head / k->kv_heads, head % k->kv_heads);
+}
+
+/* How many heads threads take turns with, so that none is without work for long: what is left of equal parts, and where
+ * a head is much of a part, one more each. */
+static int64_t heads_in_turns(const struct grad *r, int64_t heads, int64_t turns)
+{
+    int64_t threads = wn_cpu_threads(), work = heads * turns * r->queries * r->k->time;
+    if (threads == 1 || r->k->time <= r->queries || work < 2 * WN_CPU_GRAIN_MATH || heads >= 8 * threads) return 0;
+    return heads % threads + (heads >= 4 * threads ? threads : 0);
+}
+
+void wn__attention_grad(const struct wn__attention *k)
+{
+    struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    struct turns t = {.r = &r};
+    const int64_t heads = k->batch * k->kv_heads;
+    r.queries = least(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
+    r.keys = wn__attention_keys(k, KEY_FLOATS, KEYS);
+    t.tiles = (k->time + r.queries - 1) / r.queries;
+    t.turns = t.tiles * (k->heads / k->kv_heads);
+    t.whole = heads - heads_in_turns(&r, heads, t.turns);
+    wn__tasks_share(&t.heads, t.whole, WN_CPU_GRAIN_MATH / (k->time * k->time) + 1);
+    wn__parallel_for(t.whole < heads ? wn_cpu_threads() : t.heads.threads, 1, run_tasks, &t);
+    if (k->dtype == WN_BF16 && t.whole < heads)
+        wn__parallel_for(heads - t.whole, WN_CPU_GRAIN_MATH / k->time + 1, round_heads, &t);
+}

@@ -1,0 +1,75 @@
+/* Squares of words that turn in registers: 8 x 16 and 16 x 16. Part of tile_avx512.h, which says for which instruction sets
+ * (ISA_INLINE); nothing here touches memory but store_turned8. */
+#ifndef WN_CPU_GEMM_SQUARE_AVX512_H
+#define WN_CPU_GEMM_SQUARE_AVX512_H
+/* 8 rows of 16 in registers: r[i] is then steps 2 i and 2 i + 1 of all rows. Lanes of four steps turn, then go where
+ * they belong. */
+ISA_INLINE void transpose8(__m512 r[8])
+{
+    __m512 t[8];
+#pragma GCC unroll 2
+    for (int32_t i = 0; i < 2; i++) {
+        __m512d p = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * i], r[4 * i + 1]));
+        __m512d q = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * i + 2], r[4 * i + 3]));
+        __m512d u = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * i], r[4 * i + 1]));
+        __m512d v = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * i + 2], r[4 * i + 3]));
+        t[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q));
+        t[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
+        t[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(u, v));
+        t[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u, v));
+    }
+#pragma GCC unroll 2
+    for (int32_t i = 0; i < 2; i++) {
+        __m512 p = _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 4], 0x44);
+        __m512 q = _mm512_shuffle_f32x4(t[2 * i + 1], t[2 * i + 5], 0x44);
+        __m512 u = _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 4], 0xee);
+        __m512 v = _mm512_shuffle_f32x4(t[2 * i + 1], t[2 * i + 5], 0xee);
+        r[i] = _mm512_shuffle_f32x4(p, q, 0x88);
+        r[i + 2] = _mm512_shuffle_f32x4(p, q, 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(u, v, 0x88);
+        r[i + 6] = _mm512_shuffle_f32x4(u, v, 0xdd);
+    }
+}
+
+/* Up to 16 steps of what transpose8 made, (n, 8) at `to`. */
+ISA_INLINE void store_turned8(const __m512 r[8], int64_t n, float *to)
+{
+#pragma GCC unroll 8
+    for (int32_t q = 0; q < 8; q++)
+        if (2 * q < n) _mm512_mask_storeu_ps(to + 16 * q, 2 * q + 1 < n ? 0xffff : 0xff, r[q]);
+}
+
+/* 16 x 16 in registers: pairs, quads, then halves of rows change places. */
+ISA_INLINE void transpose16(__m512 r[16])
+{
+    __m512 t[16];
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++) {
+        __m512d p = _mm512_castps_pd(t[4 * i]), q = _mm512_castps_pd(t[4 * i + 1]);
+        __m512d u = _mm512_castps_pd(t[4 * i + 2]), v = _mm512_castps_pd(t[4 * i + 3]);
+        r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, u));
+        r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, u));
+        r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, v));
+        r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, v));
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+#endif

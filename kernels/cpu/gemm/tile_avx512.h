@@ -1,0 +1,471 @@
+/* The tile for AVX-512: 8 rows x 1, 2 or 3 vectors of 16, one broadcast of A for up to three multiply-adds.
+ * B is read from a packed strip, or in place while the strip is packed on the way: the stores cost nothing beside
+ * the arithmetic. While it runs it touches the memory that is needed next, a line a step.
+ *
+ * Included by one file for floats and by one for pairs of bf16, which lie in words of the same size. They define
+ *   TILE_ISA                 the target's instruction sets
+ *   MULTIPLY_ADD(a, b, c)    a b + c in each of 16 lanes of f32
+ *   TILE_FAR_STEPS           k steps that touch ahead in one row, for the second cache
+ *   TILE_HALF                when a tile can leave its sums as bf16 */
+#ifndef WN_CPU_GEMM_TILE_AVX512_H
+#define WN_CPU_GEMM_TILE_AVX512_H
+#include <immintrin.h>
+#include <stddef.h>
+#include "gemm.h"
+
+#define MR 8
+#define NR 48
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
+#if defined(TILE_HALF)
+#define PANEL_STEPS (WN_PANEL / 2)
+#else
+#define PANEL_STEPS WN_PANEL
+#endif
+#define ISA __attribute__((target(TILE_ISA)))
+#define ISA_INLINE static inline __attribute__((always_inline, target(TILE_ISA)))
+
+/* The lanes of vector v (0..2) that hold one of n columns. */
+ISA_INLINE __mmask16 lanes(int64_t n, int32_t v)
+{
+    int64_t left = n - 16 * v;
+    return left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
+}
+
+ISA_INLINE void add_bias(const struct wn__gemm_tile *t, const int32_t vectors, __m512 acc[MR][3])
+{
+    if (t->bias) {
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m512 bias = _mm512_maskz_loadu_ps(lanes(t->n, v), t->bias + 16 * v);
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
+        }
+    }
+    if (t->row_bias) {
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+            __m512 bias = _mm512_set1_ps(i < t->m ? t->row_bias[i] : 0.0f);
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
+        }
+    }
+}
+
+ISA_INLINE void store_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+{
+    float *to = t->out ? t->out : t->c;
+    const int64_t ld = t->out ? t->out_ld : t->ldc;
+    if (t->bias || t->row_bias) add_bias(t, vectors, acc);
+    if (t->stream && t->n % 16 == 0) {
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++)
+                if (whole || i < t->m) _mm512_stream_ps(to + i * ld + 16 * v, acc[i][v]);
+        return;
+    }
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            if (whole) _mm512_storeu_ps(to + i * ld + 16 * v, acc[i][v]);
+            else if (i < t->m) _mm512_mask_storeu_ps(to + i * ld + 16 * v, lanes(t->n, v), acc[i][v]);
+}
+
+#if defined(TILE_HALF)
+ISA_INLINE void store_half(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+{
+    if (t->half_bias) {
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes(t->n, v), t->half_bias + 16 * v));
+            __m512 bias = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
+        }
+    }
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        uint16_t *to = t->half + i * t->half_ld;
+        if (!whole && i >= t->m) break;
+        if (vectors == 2 && whole && t->stream) {
+            _mm512_stream_si512((__m512i *)to, (__m512i)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0]));
+            continue;
+        }
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m256i h = (__m256i)_mm512_cvtneps_pbh(acc[i][v]);
+            if (whole) _mm256_storeu_si256((__m256i *)(to + 16 * v), h);
+            else _mm256_mask_storeu_epi16(to + 16 * v, lanes(t->n, v), h);
+        }
+    }
+}
+#endif
+
+ISA_INLINE void load_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+{
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
+    if (t->first) return;
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            const float *c = t->c + i * t->ldc + 16 * v;
+            if (whole) acc[i][v] = _mm512_loadu_ps(c);
+            else if (i < t->m) acc[i][v] = _mm512_maskz_loadu_ps(lanes(t->n, v), c);
+        }
+}
+
+/* Asks for the lines the tile will write, while it computes: they may be another core's, or in memory. */
+ISA_INLINE void ask_out(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole)
+{
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            if (whole || i < t->m) __builtin_prefetch(t->out + i * t->out_ld + 16 * v, 1);
+}
+
+/* Vector v of a step of b, where b lies in place; lanes not in mask are zero. */
+ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16 mask)
+{
+#if defined(TILE_HALF) /* a step is two rows: bk words from one step to the next, bk halves from row to row */
+    const uint16_t *even = (const uint16_t *)(const void *)b + 16 * v;
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + bk));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+#else
+    (void)bk;
+    return _mm512_maskz_loadu_ps(mask, b + 16 * v);
+#endif
+}
+
+/* One step of k: rows of a at `at`, b packed. */
+ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
+                        __m512 acc[MR][3])
+{
+    __m512 x[3];
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(b + 16 * v);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        __m512 y = _mm512_set1_ps(row[i][at]);
+        __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+    }
+}
+
+/* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used; packed:
+ * and the rows of a lie side by side, so that one pointer walks them (eight do not fit the registers). */
+ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t copy, const int32_t near,
+                        const int32_t whole, const int32_t packed)
+{
+    __m512 acc[MR][3];
+    __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
+    const float *row[MR]; /* rows beyond m repeat the last one and are not stored */
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) row[i] = packed ? t->a + i : t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
+    load_tile(t, vectors, whole, acc);
+    if (t->out && !t->stream) ask_out(t, vectors, whole);
+    const float *b = t->b;
+    float *to = t->copy;
+    const char *ahead_row = t->ahead;
+    /* In locals, since the compiler cannot know that storing the copy leaves the request alone. */
+    const int64_t kc = t->kc, ak = packed ? MR : t->ak, bk = t->bk, ahead_step = t->ahead_step;
+    const int64_t group = near ? WN_GEMM_NEAR_STEPS : TILE_FAR_STEPS;
+    int64_t at = 0;
+    for (int64_t k0 = 0; k0 < kc; k0 += group, ahead_row += t->ahead_row) {
+        const char *ahead = ahead_row;
+        for (int64_t k = kc - k0 < group ? kc - k0 : group; k > 0; k--, at += ak, b += bk) {
+            if (near) _mm_prefetch(ahead, _MM_HINT_T0);
+            else _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead += ahead_step;
+            __m512 x[3];
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) {
+                x[v] = copy ? load_in_place(b, bk, v, whole ? 0xffff : mask[v]) : _mm512_load_ps(b + 16 * v);
+                if (copy) _mm512_store_ps(to + 16 * v, x[v]);
+            }
+            if (copy) to += NR;
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) {
+                __m512 y = _mm512_set1_ps(row[i][at]);
+                __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+#pragma GCC unroll 3
+                for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+            }
+        }
+    }
+#if defined(TILE_HALF)
+    if (t->half) {
+        store_half(t, vectors, whole, acc);
+        return;
+    }
+#endif
+    store_tile(t, vectors, whole, acc);
+}
+
+/* A whole tile whose rows of a lie along memory: 8 steps at once, and in each a line of one row is touched, so every
+ * line twice. The rows are read as they stand in memory, side by side, WN_GEMM_ALONG words behind what is touched. */
+ISA_INLINE void along_of(const struct wn__gemm_tile *t, const int32_t vectors)
+{
+    __m512 acc[MR][3];
+    const float *row[MR];
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) row[i] = t->a + i * t->ai;
+    load_tile(t, vectors, 1, acc);
+    const char *ahead = t->ahead;
+    const float *b = t->b;
+    const int64_t bk = t->bk, ahead_row = t->ahead_row, turn = t->kc - t->ahead_turn;
+    int64_t k = 0, left = t->kc;
+    for (; left >= 8; left -= 8, ahead += 32) {
+        if (left == turn) ahead = t->ahead_then;
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < 8; q++, k++, b += bk) {
+            _mm_prefetch(ahead + q * ahead_row, _MM_HINT_T0);
+            step_of(vectors, row, k, b, acc);
+        }
+    }
+    for (; left > 0; left--, k++, b += bk) step_of(vectors, row, k, b, acc);
+    store_tile(t, vectors, 1, acc);
+}
+
+/* A whole tile whose rows of a lie side by side in each of some panels: one pointer walks a panel. */
+ISA_INLINE void across_of(const struct wn__gemm_tile *t, const int32_t vectors, int64_t panels, int64_t apart)
+{
+    __m512 acc[MR][3];
+    load_tile(t, vectors, 1, acc);
+    const float *b = t->b, *panel = t->a;
+    const char *ahead = t->ahead;
+    const int64_t bk = t->bk;
+    for (; panels > 0; panels--, panel += apart, ahead += 4 * apart)
+        for (int64_t k = 0; k < PANEL_STEPS; k += 8) {
+            const float *row[MR];
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) row[i] = panel + i * PANEL_STEPS + k;
+#pragma GCC unroll 8
+            for (int32_t q = 0; q < 8; q++, b += bk) { /* as many lines as they take, two steps each */
+                if (q % 2 == 0) _mm_prefetch(ahead + 32 * (k + q), _MM_HINT_T0);
+                step_of(vectors, row, q, b, acc);
+            }
+        }
+    store_tile(t, vectors, 1, acc);
+}
+
+#define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
+    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    {                                                                                                                  \
+        int32_t whole = t->m == MR && t->n == 16 * VECTORS;                                                            \
+        if (whole && t->ai == 1 && t->ak == MR) tile_of(t, VECTORS, COPY, NEAR, 1, 1);                                 \
+        else if (whole) tile_of(t, VECTORS, COPY, NEAR, 1, 0);                                                         \
+        else tile_of(t, VECTORS, COPY, NEAR, 0, 0);                                                                    \
+    }
+TILE(far_1, 1, 0, 0)
+TILE(far_2, 2, 0, 0)
+TILE(far_3, 3, 0, 0)
+TILE(near_1, 1, 0, 1)
+TILE(near_2, 2, 0, 1)
+TILE(near_3, 3, 0, 1)
+TILE(copy_1, 1, 1, 0)
+TILE(copy_2, 2, 1, 0)
+TILE(copy_3, 3, 1, 0)
+
+#define ALONG(NAME, VECTORS)                                                                                           \
+    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    {                                                                                                                  \
+        along_of(t, VECTORS);                                                                                          \
+    }
+ALONG(along_1, 1)
+ALONG(along_2, 2)
+ALONG(along_3, 3)
+
+#define ACROSS(NAME, VECTORS)                                                                                          \
+    ISA static void NAME(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)                                 \
+    {                                                                                                                  \
+        across_of(t, VECTORS, panels, apart);                                                                          \
+    }
+ACROSS(across_1, 1)
+ACROSS(across_2, 2)
+ACROSS(across_3, 3)
+
+static inline void across(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)
+{
+    static void (*const of[3])(const struct wn__gemm_tile *, int64_t, int64_t) = {across_1, across_2, across_3};
+    of[t->n / 16 - 1](t, panels, apart);
+}
+
+static void tile(const struct wn__gemm_tile *t)
+{
+    static void (*const along[3])(const struct wn__gemm_tile *) = {along_1, along_2, along_3};
+    static void (*const of[3][3])(const struct wn__gemm_tile *) = {
+        {far_1, far_2, far_3}, {near_1, near_2, near_3}, {copy_1, copy_2, copy_3}};
+    if (t->ahead_then && t->m == MR && t->n % 16 == 0) along[t->n / 16 - 1](t);
+    else of[t->copy ? 2 : t->ahead_near ? 1 : 0][(t->n - 1) / 16](t);
+}
+
+/* ---- a tile that packs the next strip -------------------------------------------------------------------------- */
+
+/* One step of k: a (8), b (16 vectors). */
+ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
+{
+    __m512 x[3];
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) x[v] = _mm512_load_ps(b + 16 * v);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        __m512 y = _mm512_set1_ps(a[i]);
+        __asm__("" : "+v"(y)); /* as in tile_of */
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
+    }
+}
+
+/* Vector v of a row of the next strip, and a line of what is packed after it. */
+ISA_INLINE void carry_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *ahead, int32_t v)
+{
+    _mm512_store_ps(to + 16 * v, load_in_place(from, bk, v, mask));
+#if defined(TILE_HALF) /* two rows of 96 bytes, which lie in two lines each */
+    const uint16_t *even = (const uint16_t *)(const void *)ahead;
+    if (v != 1) _mm_prefetch((const char *)(even + 16 * v), _MM_HINT_T1);
+    if (v != 1) _mm_prefetch((const char *)(even + bk + 16 * v), _MM_HINT_T1);
+#else
+    _mm_prefetch((const char *)(ahead + 16 * v), _MM_HINT_T1);
+#endif
+}
+
+/* every: steps of k a row of the next strip takes; vectors: of b, that hold columns. */
+ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every, const int32_t vectors)
+{
+    __m512 acc[MR][3];
+    const __mmask16 mask[3] = {lanes(t->next_n, 0), lanes(t->next_n, 1), lanes(t->next_n, 2)};
+    const float *a = t->a, *b = t->b, *from = t->from, *ahead = t->ahead;
+    float *to = t->next;
+    const char *sums = (const char *)(t->sums + MR * NR);
+    const int64_t bk = t->bk;
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * NR + 16 * v);
+    for (int64_t rows = t->rows; rows > 0; rows--, from += bk, ahead += bk, to += NR, sums += 64) {
+#pragma GCC unroll 4
+        for (int32_t q = 0; q < every; q++, a += MR, b += NR) {
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < 3; v++)
+                if (v % every == q) carry_copy(from, bk, mask[v], to, ahead, v);
+            if (q == every - 1) _mm_prefetch(sums, _MM_HINT_T0);
+            dense_step(vectors, a, b, acc);
+        }
+    }
+    for (int64_t k = t->kc - every * t->rows; k > 0; k--, a += MR, b += NR) dense_step(vectors, a, b, acc);
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) _mm512_store_ps(t->sums + i * NR + 16 * v, acc[i][v]);
+}
+
+#define CARRY(NAME, EVERY, VECTORS)                                                                                    \
+    ISA static void NAME(const struct wn__gemm_carry *t)                                                               \
+    {                                                                                                                  \
+        carry_of(t, EVERY, VECTORS);                                                                                   \
+    }
+CARRY(carry_1, 1, 3)
+CARRY(carry_2, 2, 3)
+CARRY(carry_4, 4, 3)
+CARRY(narrow_1, 1, 2)
+CARRY(narrow_2, 2, 2)
+CARRY(narrow_4, 4, 2)
+
+static void carry(const struct wn__gemm_carry *t)
+{
+    static void (*const of[2][3])(const struct wn__gemm_carry *) = {{narrow_1, narrow_2, narrow_4},
+                                                                    {carry_1, carry_2, carry_4}};
+    of[t->n > 32][t->every / 2](t);
+}
+
+/* ---- many tiles of few steps ------------------------------------------------------------------------------------- */
+
+#if defined(TILE_HALF)
+#define SWEEP_SIZE 2 /* bytes of an element of c */
+#else
+#define SWEEP_SIZE 4
+#endif
+
+/* A row of a tile, from registers to c. */
+ISA_INLINE void sweep_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
+{
+#if defined(TILE_HALF)
+    if (vectors == 2) {
+        __m512i line = (__m512i)_mm512_cvtne2ps_pbh(acc[1], acc[0]);
+        if (stream) _mm512_stream_si512((__m512i *)(void *)c, line);
+        else _mm512_storeu_si512(c, line);
+        return;
+    }
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) {
+        __m256i half = (__m256i)_mm512_cvtneps_pbh(acc[v]);
+        if (stream) _mm256_stream_si256((__m256i *)(void *)(c + 32 * v), half);
+        else _mm256_storeu_si256((__m256i *)(void *)(c + 32 * v), half);
+    }
+#else
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++)
+        if (stream) _mm512_stream_ps((void *)(c + 64 * v), acc[v]);
+        else _mm512_storeu_ps(c + 64 * v, acc[v]);
+#endif
+}
+
+/* One call for all tiles: with few steps of k the next tile's begin while the lines of this one are on their way. */
+ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t vectors, const int32_t stream)
+{
+    const struct wn__gemm_sweep t = *given;
+    const int64_t row = t.ldc * SWEEP_SIZE, step = t.c_step * SWEEP_SIZE;
+    const float *from_a = t.a, *from_b = t.b;
+    char *c = t.c;
+    for (int64_t s = 0; s < t.tiles; s++, from_a += t.a_step, from_b += t.b_step, c += step) {
+        __m512 acc[MR][3];
+        const float *a = from_a, *b = from_b;
+        const char *next = s + 1 < t.tiles ? c + step : t.then;
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) {
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors * SWEEP_SIZE / 4; v++)
+                if (!stream) __builtin_prefetch(next + i * row + 64 * v, 1);
+        }
+        for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * vectors) dense_step(vectors, a, b, acc);
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < MR; i++) sweep_row(vectors, stream, acc[i], c + i * row);
+    }
+}
+
+#define SWEEP(NAME, VECTORS, STREAM)                                                                                   \
+    ISA static void NAME(const struct wn__gemm_sweep *t)                                                               \
+    {                                                                                                                  \
+        sweep_of(t, VECTORS, STREAM);                                                                                  \
+    }
+SWEEP(sweep_3, 3, 0)
+SWEEP(stream_3, 3, 1)
+#if defined(TILE_HALF)
+SWEEP(sweep_2, 2, 0)
+SWEEP(stream_2, 2, 1)
+#endif
+
+static void sweep(const struct wn__gemm_sweep *t)
+{
+#if defined(TILE_HALF)
+    if (t->n == 32) {
+        (t->stream ? stream_2 : sweep_2)(t);
+        return;
+    }
+#endif
+    (t->stream ? stream_3 : sweep_3)(t);
+}
+
+#include "square_avx512.h"
+#endif

@@ -1,0 +1,164 @@
+/* Lanes of 8 or 16 rows joined at once, by shuffles that bring the same lane of all rows together: 2 or 6 of them a row
+ * instead of a chain of 16 additions or 4 comparisons. Which lanes meet, and in which order, is as in cpu.h and
+ * minmax.h, so a row has the same bits either way. Rows of 64 that stand in the first cache, ns an element: sums 0.15
+ * one by one, 0.05 so; greatest 0.22 and 0.05. Only where AVX-512 is. */
+#include "rows_avx512.h"
+#include "nontemporal.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#define AVX512 __attribute__((target("avx512f,avx512dq")))
+#define INLINE __attribute__((target("avx512f,avx512dq"), always_inline)) static inline
+
+/* ---- sums: 8 rows, 16 lanes in double ---------------------------------------------------------------- */
+
+struct lanes {
+    __m512d low, high; /* lanes 0 .. 7, 8 .. 15 */
+};
+
+INLINE void add_to(struct lanes *sum, __m512 v)
+{
+    sum->low = _mm512_add_pd(sum->low, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+    sum->high = _mm512_add_pd(sum->high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+}
+
+/* Lanes begin at 0 and are never -0, so the zeros behind a row's end change none. */
+INLINE struct lanes lanes_of(const float *x, int64_t n)
+{
+    struct lanes sum = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        add_to(&sum, _mm512_loadu_ps(x + i));
+    }
+    if (i < n) add_to(&sum, _mm512_maskz_loadu_ps((__mmask16)((1u << (n - i)) - 1), x + i));
+    return sum;
+}
+
+/* sum + row[0..7][0] + row[0..7][1] + ..., in this order. */
+INLINE __m512d add_lanes(__m512d sum, const __m512d *row)
+{
+    __m512d column[8];
+    for (int odd = 0; odd < 2; odd++) {
+        __m512d pair[4];
+        for (int k = 0; k < 4; k++)
+            pair[k] =
+                odd ? _mm512_unpackhi_pd(row[2 * k], row[2 * k + 1]) : _mm512_unpacklo_pd(row[2 * k], row[2 * k + 1]);
+        __m512d even0 = _mm512_shuffle_f64x2(pair[0], pair[1], 0x88);
+        __m512d even1 = _mm512_shuffle_f64x2(pair[2], pair[3], 0x88);
+        __m512d odd0 = _mm512_shuffle_f64x2(pair[0], pair[1], 0xdd);
+        __m512d odd1 = _mm512_shuffle_f64x2(pair[2], pair[3], 0xdd);
+        column[odd] = _mm512_shuffle_f64x2(even0, even1, 0x88);
+        column[2 + odd] = _mm512_shuffle_f64x2(odd0, odd1, 0x88);
+        column[4 + odd] = _mm512_shuffle_f64x2(even0, even1, 0xdd);
+        column[6 + odd] = _mm512_shuffle_f64x2(odd0, odd1, 0xdd);
+    }
+    for (int j = 0; j < 8; j++) sum = _mm512_add_pd(sum, column[j]);
+    return sum;
+}
+
+AVX512 static int64_t short_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
+{
+    int64_t r = 0;
+    for (; r + 8 <= rows; r += 8) {
+        __m512d low[8], high[8];
+        for (int k = 0; k < 8; k++) {
+            struct lanes sum = lanes_of(x + (r + k) * n, n);
+            low[k] = sum.low;
+            high[k] = sum.high;
+        }
+        __m512d sum = add_lanes(add_lanes(_mm512_setzero_pd(), low), high);
+        _mm256_storeu_ps(out + r, _mm512_cvtpd_ps(_mm512_mul_pd(sum, _mm512_set1_pd(scale))));
+    }
+    return r;
+}
+
+/* ---- greatest and least: 16 rows, 16 lanes ----------------------------------------------------------- */
+
+/* Lanes are joined by halves, two rows in a register, then four and eight. The row that comes out k-th is put in at
+ * place k % 4 * 4 + k / 4. OVER(a, b): a where it is over b, else b. */
+#define SHORT_EXTREME(NAME, OVER)                                                                                      \
+    INLINE __m512 NAME##_joined(const __m512 *row)                                                                     \
+    {                                                                                                                  \
+        __m512 two[8], four[4], eight[2];                                                                              \
+        for (int k = 0; k < 8; k++)                                                                                    \
+            two[k] = OVER(_mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0xee),                                      \
+                          _mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0x44));                                     \
+        for (int k = 0; k < 4; k++)                                                                                    \
+            four[k] = OVER(_mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0xdd),                                     \
+                           _mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0x88));                                    \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            eight[k] = OVER(_mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0xee),                                     \
+                            _mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0x44));                                    \
+        return OVER(_mm512_shuffle_ps(eight[0], eight[1], 0xdd), _mm512_shuffle_ps(eight[0], eight[1], 0x88));         \
+    }                                                                                                                  \
+    AVX512 static int64_t short_##NAME(const float *x, int64_t rows, int64_t n, float *out)                            \
+    {                                                                                                                  \
+        int64_t r = 0, whole = n / 16 * 16;                                                                            \
+        for (; r + 16 <= rows; r += 16) {                                                                              \
+            __m512 row[16];                                                                                            \
+            __mmask16 odd = 0;                                                                                         \
+            for (int k = 0; k < 16; k++) {                                                                             \
+                const float *from = x + (r + k) * n;                                                                   \
+                __m512 best = _mm512_set1_ps(from[0]);                                                                 \
+                for (int64_t i = 0; i < whole; i += 16) {                                                              \
+                    __m512 v = _mm512_loadu_ps(from + i);                                                              \
+                    wn__fetch_line(from + i, WN_STREAM_AHEAD);                                                         \
+                    best = OVER(v, best);                                                                              \
+                    odd |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);                                                     \
+                }                                                                                                      \
+                row[k % 4 * 4 + k / 4] = best;                                                                         \
+            }                                                                                                          \
+            _mm512_storeu_ps(out + r, NAME##_joined(row));                                                             \
+            for (int k = 0; k < 16; k++)                                                                               \
+                for (int64_t i = whole; i < n; i++) {                                                                  \
+                    float v = x[(r + k) * n + i];                                                                      \
+                    out[r + k] = _mm_cvtss_f32(OVER##_ONE(_mm_set_ss(v), _mm_set_ss(out[r + k])));                     \
+                    odd |= v != v;                                                                                     \
+                }                                                                                                      \
+            if (odd) return r;                                                                                         \
+        }                                                                                                              \
+        return r;                                                                                                      \
+    }
+
+#define MAX _mm512_max_ps
+#define MAX_ONE _mm_max_ss
+#define MIN _mm512_min_ps
+#define MIN_ONE _mm_min_ss
+SHORT_EXTREME(max, MAX)
+SHORT_EXTREME(min, MIN)
+
+static int32_t is_short(int64_t n, int64_t limit)
+{
+    return n > 0 && n < limit && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+}
+
+int64_t wn__short_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
+{
+    return is_short(n, WN_SHORT_SUM) ? short_sum(x, rows, n, scale, out) : 0;
+}
+
+int64_t wn__short_max(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return is_short(n, WN_SHORT_EXTREME) ? short_max(x, rows, n, out) : 0;
+}
+
+int64_t wn__short_min(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return is_short(n, WN_SHORT_EXTREME) ? short_min(x, rows, n, out) : 0;
+}
+#else
+int64_t wn__short_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
+{
+    return (void)x, (void)rows, (void)n, (void)scale, (void)out, 0;
+}
+
+int64_t wn__short_max(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return (void)x, (void)rows, (void)n, (void)out, 0;
+}
+
+int64_t wn__short_min(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return (void)x, (void)rows, (void)n, (void)out, 0;
+}
+#endif

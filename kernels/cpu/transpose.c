@@ -1,0 +1,74 @@
+/* A transpose of 4-byte elements by pieces of 16 x 16: 16 lines are loaded, turned in the registers and stored as 16
+ * lines, so no line is written in parts and none is read back. Only where AVX-512 is; elsewhere shape.c's way. */
+#include "transpose.h"
+#include "nontemporal.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+
+/* Four rows of four 4 x 4 blocks: of[c] holds, in its l-th quarter, column 4 l + c of rows 4 g .. 4 g + 3. */
+__attribute__((target("avx512f"), always_inline)) static inline void turn_quarters(const __m512i *row, __m512i *of)
+{
+    __m512i low0 = _mm512_unpacklo_epi32(row[0], row[1]), high0 = _mm512_unpackhi_epi32(row[0], row[1]);
+    __m512i low1 = _mm512_unpacklo_epi32(row[2], row[3]), high1 = _mm512_unpackhi_epi32(row[2], row[3]);
+    of[0] = _mm512_unpacklo_epi64(low0, low1);
+    of[1] = _mm512_unpackhi_epi64(low0, low1);
+    of[2] = _mm512_unpacklo_epi64(high0, high1);
+    of[3] = _mm512_unpackhi_epi64(high0, high1);
+}
+
+/* The piece at (i, j) of a tile. */
+__attribute__((target("avx512f"), always_inline)) static inline void turn_piece(const struct wn__tile *t, int64_t i,
+                                                                                int64_t j)
+{
+    const uint32_t *in = t->in + i + j * t->in_step;
+    uint32_t *out = t->out + i * t->out_step + j;
+    __m512i row[4], of[4][4], to[WN_TURN];
+    for (int g = 0; g < 4; g++) {
+        for (int k = 0; k < 4; k++) row[k] = _mm512_loadu_si512(in + (4 * g + k) * t->in_step);
+        turn_quarters(row, of[g]);
+    }
+    for (int c = 0; c < 4; c++) { /* quarters of the same columns from the four groups of rows */
+        __m512i even0 = _mm512_shuffle_i32x4(of[0][c], of[1][c], 0x88);
+        __m512i even1 = _mm512_shuffle_i32x4(of[2][c], of[3][c], 0x88);
+        __m512i odd0 = _mm512_shuffle_i32x4(of[0][c], of[1][c], 0xdd);
+        __m512i odd1 = _mm512_shuffle_i32x4(of[2][c], of[3][c], 0xdd);
+        to[c] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        to[4 + c] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        to[8 + c] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+        to[12 + c] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+    }
+    for (int k = 0; k < WN_TURN; k++)
+        if (t->streams) _mm512_stream_si512((void *)(out + k * t->out_step), to[k]);
+        else _mm512_store_si512((void *)(out + k * t->out_step), to[k]);
+}
+
+__attribute__((target("avx512f"))) static void turn_tile(const struct wn__tile *t)
+{
+    struct wn__ahead next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
+    for (int64_t i = 0; i < t->n0; i += WN_TURN)
+        for (int64_t j = 0; j < t->n1; j += WN_TURN) {
+            wn__ask(&next, WN_TURN);
+            turn_piece(t, i, j);
+        }
+}
+
+int32_t wn__turns(void)
+{
+    return __builtin_cpu_supports("avx512f") != 0;
+}
+
+void wn__turn(const struct wn__tile *t)
+{
+    turn_tile(t);
+}
+#else
+int32_t wn__turns(void)
+{
+    return 0;
+}
+
+void wn__turn(const struct wn__tile *t)
+{
+    (void)t;
+}
+#endif

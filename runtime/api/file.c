@@ -1,0 +1,337 @@
+/* The API of files and of data that comes in: tensors to and from a file, pieces of a data set into a batch. All bytes
+ * go through one block on the stack, so saving a model takes no memory beside it, and there is nothing to account for. */
+#include "api.h"
+#include "../io/convert.h"
+#include "../io/json.h"
+
+/* 128 MiB to and from a file in memory, GB/s: blocks of 4 KiB 1.5 and 2.5, 16 KiB 1.8 and 3.4, 64 KiB 2.2 and 4.3,
+ * 256 KiB 2.1 and 4.6, 1 MiB 2.2 and 3.3. */
+#define BLOCK 65536
+
+static struct wn__file *get_file(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_FILE);
+}
+
+static int32_t file_handle(int32_t code, struct wn__file *f)
+{
+    if (code != WN_OK) return -code;
+    int32_t id = wn__handle_new(WN_HANDLE_FILE, f);
+    if (id < 0) wn__file_free(f);
+    return id;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
+
+int32_t wn_file_create(const char *path)
+{
+    struct wn__file *f = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "writing");
+    if (code == WN_OK) code = wn__file_create(path, &f);
+    return file_handle(code, f);
+}
+
+int32_t wn_file_write(int32_t file, const void *bytes, int64_t n)
+{
+    struct wn__file *f = get_file(file);
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_bytes(bytes, 0, n, "writing"));
+    return wn__file_write(f, bytes, n);
+}
+
+int32_t wn_file_save(int32_t file, int32_t handle)
+{
+    char block[BLOCK];
+    struct wn_info info;
+    struct wn__file *f = get_file(file);
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn_info(handle, &info));
+    int64_t bytes = wn__bytes(&info.type);
+    for (int64_t at = 0; at < bytes; at += BLOCK) {
+        int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
+        WN_TRY(wn_read_part(handle, at, block, n));
+        WN_TRY(wn__file_write(f, block, n));
+    }
+    return WN_OK;
+}
+
+int32_t wn_file_commit(int32_t file)
+{
+    struct wn__file *f = get_file(file);
+    return f == NULL ? WN_VALUE : wn__file_commit(f);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+int32_t wn_file_open(const char *path)
+{
+    struct wn__file *f = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "reading");
+    if (code == WN_OK) code = wn__file_open(path, &f);
+    return file_handle(code, f);
+}
+
+int32_t wn_file_check(const char *path, int32_t is_written)
+{
+    WN_TRY(wn__need(path, is_written ? "writing" : "reading"));
+    return wn__file_check(path, is_written ? "writing" : "reading");
+}
+
+double wn_file_size(int32_t file)
+{
+    return wn__handle_kind(file) == WN_HANDLE_FILE ? (double)get_file(file)->size : -1;
+}
+
+int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n)
+{
+    const struct wn__file *f = get_file(file);
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_bytes(bytes, at, n, "reading"));
+    return wn__file_read(f, at, bytes, n);
+}
+
+int32_t wn_element_bytes(const char *kind)
+{
+    const struct wn__element *e = kind == NULL ? NULL : wn__element_find(kind);
+    return e == NULL ? 0 : e->bytes;
+}
+
+int32_t wn_element_dtype(const char *kind)
+{
+    const struct wn__element *e = kind == NULL ? NULL : wn__element_find(kind);
+    return e == NULL ? -1 : e->dtype;
+}
+
+/* Elements on their way from a file. `put` takes n bytes of elements as they become, at byte `to` of what is read; with
+ * NULL they are only looked at. */
+struct stream {
+    const struct wn__file *file;
+    const struct wn__element *kind;
+    const char *name; /* of the tensor, for messages */
+    int64_t at, count;
+    int32_t dtype, swap;
+    int32_t (*put)(void *target, int64_t to, const void *bytes, int64_t n);
+    void *target;
+};
+
+static int32_t refuse_element(const struct stream *s, int64_t i, double value)
+{
+    return wn__fail(
+        WN_VALUE, "reading '%s': '%s', element %lld of %lld (row by row, from 1): %s %.17g, which %s does not hold",
+        s->file->path, s->name, (long long)i + 1, (long long)s->count, s->kind->name, value, wn__dtype_name(s->dtype));
+}
+
+static int32_t run_stream(const struct stream *s)
+{
+    char in[8 * WN_CONVERT_MOST], out[8 * WN_CONVERT_MOST];
+    int64_t most = WN_CONVERT_MOST, size = wn__dtype_size(s->dtype);
+    for (int64_t done = 0; done < s->count; done += most) {
+        int64_t n = s->count - done < most ? s->count - done : most;
+        double value = 0;
+        WN_TRY(wn__file_read(s->file, s->at + done * s->kind->bytes, in, n * s->kind->bytes));
+        int64_t bad = wn__convert(s->kind, s->swap, in, n, s->dtype, out, &value);
+        if (bad >= 0) return refuse_element(s, done + bad, value);
+        if (s->put != NULL) WN_TRY(s->put(s->target, done * size, out, n * size));
+    }
+    return WN_OK;
+}
+
+/* Says where the elements come from, and whether they can: none of them is looked at. */
+static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece *p, const struct wn_type *type,
+                           struct stream *out)
+{
+    WN_TRY(wn__need(p->kind, "reading: the kind of elements"));
+    WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
+    const struct wn__element *kind = wn__element_find(p->kind);
+    if (kind == NULL || wn__convert_way(kind, type->dtype) == 0)
+        return wn__fail(WN_DTYPE, "reading '%s': '%s' is %s, which does not become %s", f->path, p->name, p->kind,
+                        wn__dtype_name(type->dtype));
+    *out = (struct stream){.file = f,
+                           .kind = kind,
+                           .name = p->name,
+                           .at = p->at,
+                           .count = wn__numel(type),
+                           .dtype = type->dtype,
+                           .swap = p->swap};
+    int64_t bytes;
+    WN_TRY(wn__mul(out->count, kind->bytes, &bytes));
+    if (p->at < 0 || p->at > f->size - bytes)
+        return wn__fail(WN_IO, "reading '%s': %lld bytes at byte %lld do not lie in its %lld", f->path,
+                        (long long)bytes, (long long)p->at, (long long)f->size);
+    return WN_OK;
+}
+
+static int32_t put_value(void *target, int64_t to, const void *bytes, int64_t n)
+{
+    struct wn_node *v = target;
+    struct wn_device *d = wn__device(v->device);
+    if (v->type.ndim > 0) return d->put(d, (char *)v->held->data + to, bytes, n);
+    v->number = wn__number_get(v->type.dtype, bytes);
+    return WN_OK;
+}
+
+int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device)
+{
+    struct stream s;
+    const struct wn__file *f = get_file(file);
+    if (f == NULL) return -WN_VALUE;
+    int32_t code = wn__check_type(type, "tensor");
+    if (code == WN_OK) code = wn__need(piece, "reading");
+    if (code == WN_OK) code = open_stream(f, piece, type, &s);
+    if (code != WN_OK) return -code;
+    int32_t id = wn_data(type, device, NULL);
+    if (id < 0) return id;
+    s.target = wn__handle_get(id, WN_HANDLE_VALUE);
+    s.put = put_value;
+    code = run_stream(&s);
+    if (code == WN_OK) return id;
+    wn_free(id);
+    return -code;
+}
+
+static int32_t put_cell(void *target, int64_t to, const void *bytes, int64_t n)
+{
+    return wn__cell_write(target, to, bytes, n);
+}
+
+static struct wn_cell *cell_of(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_CELL);
+}
+
+/* Everything that can be wrong with a piece, its values among it where its way is one that may not hold them. */
+static int32_t check_piece(const struct wn__file *f, const struct wn_file_piece *p)
+{
+    struct stream s;
+    const struct wn_cell *c = cell_of(p->cell);
+    if (c == NULL) return WN_VALUE;
+    if (c->kind == WN_KIND_GRADIENT) return wn__fail(WN_VALUE, "load: gradients are not loaded");
+    if (!wn__device(c->device)->real)
+        return wn__fail(WN_DEVICE, "load: %s is on %s, which has shapes and no bytes; make the model on cpu",
+                        c->name ? c->name : "a state", wn__device(c->device)->name);
+    WN_TRY(open_stream(f, p, &c->type, &s));
+    return wn__convert_way(s.kind, s.dtype) == 3 ? run_stream(&s) : WN_OK;
+}
+
+static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *p)
+{
+    struct stream s;
+    WN_TRY(open_stream(f, p, &cell_of(p->cell)->type, &s));
+    s.target = cell_of(p->cell);
+    s.put = put_cell;
+    return run_stream(&s);
+}
+
+/* Storage of all, or of none. *taken: how many of them (from the first) may have been given some. */
+static int32_t take_storage(const struct wn__file *f, int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
+{
+    for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(f, &pieces[i]));
+    for (; *taken < n; ++*taken) WN_TRY(wn__cell_materialise(cell_of(pieces[*taken].cell)));
+    return WN_OK;
+}
+
+int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces)
+{
+    const struct wn__file *f = get_file(file);
+    int32_t taken = 0;
+    if (f == NULL) return WN_VALUE;
+    WN_TRY(wn__check_array(pieces, n, 1 << 24, "load: pieces"));
+    int32_t code = take_storage(f, n, pieces, &taken), has_begun = code == WN_OK;
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(f, &pieces[i]);
+    for (int32_t i = 0; i < taken; i++) {
+        struct wn_cell *c = cell_of(pieces[i].cell);
+        if (code == WN_OK) wn__cell_written(c);
+        else if (has_begun || c->init != NULL) wn__cell_unwritten(c);
+    }
+    return code;
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------------------ */
+
+/* n bytes at the end of 4 n bytes, made into integers: each is read before its place is written. */
+static void widen(unsigned char *bytes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int32_t v = bytes[3 * n + i];
+        __builtin_memcpy(bytes + 4 * i, &v, sizeof v);
+    }
+}
+
+static int32_t gather_piece(struct wn_cell *c, int64_t to, int32_t value, int64_t from, int64_t length, int64_t size)
+{
+    unsigned char block[BLOCK];
+    int64_t own = wn__dtype_size(c->type.dtype), most = BLOCK / own;
+    for (int64_t done = 0; done < length; done += most) {
+        int64_t n = length - done < most ? length - done : most;
+        WN_TRY(wn_read_part(value, (from + done) * size, block + n * (own - size), n * size));
+        if (own != size) widen(block, n);
+        WN_TRY(wn__cell_write(c, (to + done) * own, block, n * own));
+    }
+    return WN_OK;
+}
+
+int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, int64_t length)
+{
+    struct wn_info info;
+    int32_t code = WN_OK;
+    struct wn_cell *c = cell_of(cell);
+    if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__check_array(start, n, INT32_MAX, "gather: pieces"));
+    WN_TRY(wn_info(value, &info));
+    int64_t all = wn__numel(&info.type), size = wn__dtype_size(info.type.dtype), given;
+    if (!info.held || (wn__handle_kind(value) == WN_HANDLE_VALUE && info.op == WN_OP_CONST))
+        return wn__fail(WN_VALUE, "gather: %s holds nothing yet; run it first", wn__type_text(&info.type));
+    if (c->type.dtype != info.type.dtype && !(c->type.dtype == WN_I32 && info.type.dtype == WN_U8))
+        return wn__fail(WN_DTYPE, "gather: %s into %s; the dtypes must be equal, or bytes go into i32",
+                        wn__type_text(&info.type), wn__type_text(&c->type));
+    if (n < 0 || length < 0 || wn__mul(n, length, &given) != WN_OK || given != wn__numel(&c->type))
+        return wn__fail(WN_SHAPE, "gather: %lld pieces of %lld do not make %s", (long long)n, (long long)length,
+                        wn__type_text(&c->type));
+    for (int64_t i = 0; i < n; i++)
+        if (start[i] < 0 || start[i] > all - length)
+            return wn__fail(WN_VALUE, "gather: %lld elements from element %lld of %s", (long long)length,
+                            (long long)start[i], wn__type_text(&info.type));
+    for (int64_t i = 0; i < n && code == WN_OK; i++) code = gather_piece(c, i * length, value, start[i], length, size);
+    if (code == WN_OK) wn__cell_written(c);
+    else wn__cell_unwritten(c);
+    return code;
+}
+
+/* ---- locks ------------------------------------------------------------------------------------------------------ */
+
+int32_t wn_lock(const char *path, int32_t *is_kept)
+{
+    struct wn__lock *k = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__need(path, "lock");
+    if (code == WN_OK) code = wn__need(is_kept, "lock");
+    if (code == WN_OK) code = wn__lock_take(path, &k);
+    if (code != WN_OK) return -code;
+    *is_kept = k->is_kept;
+    int32_t id = wn__handle_new(WN_HANDLE_LOCK, k);
+    if (id < 0) wn__lock_free(k);
+    return id;
+}
+
+int32_t wn_lock_close(int32_t lock)
+{
+    if (wn__handle_kind(lock) != WN_HANDLE_LOCK) return WN_OK;
+    wn__lock_release(wn__handle_get(lock, WN_HANDLE_LOCK));
+    wn__handle_release(lock);
+    return WN_OK;
+}
+
+double wn_json_cost(const char *text, int64_t n)
+{
+    return text == NULL || n < 0 ? 0 : wn__json_cost(text, n);
+}
+
+int32_t wn_file_close(int32_t file)
+{
+    if (wn__handle_kind(file) != WN_HANDLE_FILE) return WN_OK;
+    wn__file_shut(get_file(file));
+    wn__handle_release(file);
+    return WN_OK;
+}

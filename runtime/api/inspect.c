@@ -1,0 +1,320 @@
+/* The API for looking: what a plan predicts, what a run measured, the schedule, the nodes - and the one door
+ * through which a spec may spoil a schedule, to see the verifier refuse it. */
+#include <stddef.h>
+#include <string.h>
+#include "../plan/lower/instruction.h"
+#include "../plan/recipe/action.h"
+#include "../plan/ir/costs.h"
+#include "api.h"
+
+static struct wn_program *get_planned(int32_t handle)
+{
+    struct wn_program *p = wn__handle_get(handle, WN_HANDLE_PROGRAM);
+    if (p == NULL || p->schedule != NULL) return p;
+    wn__fail(WN_VALUE, "this program is not planned yet");
+    return NULL;
+}
+
+int32_t wn_summary(int32_t program, struct wn_summary *out)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "summary"));
+    *out = p->schedule->summary;
+    return WN_OK;
+}
+
+int32_t wn_measured(int32_t program, struct wn_measured *out)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "measured"));
+    if (!p->ran) return wn__fail(WN_VALUE, "measured: the program did not run");
+    *out = p->measured;
+    return WN_OK;
+}
+
+double wn_step_seconds(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL || p->step_seconds == NULL || i < 0 || i >= p->schedule->n ? -1 : p->step_seconds[i];
+}
+
+const char *wn_cost_key(int32_t program, int32_t node)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    if (p == NULL || node < 0 || node >= p->form->n) return NULL;
+    struct wn_desc d = wn__form_desc(p->form, node);
+    return wn__cost_key(&d);
+}
+
+double wn_roofline(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    struct wn__applied room;
+    double seconds = 0;
+    for (int32_t i = 0; p != NULL && i < p->schedule->n; i++)
+        if (wn__instr_has_kernel(&p->schedule->instr[i]))
+            seconds += wn__desc_roofline(p->form, wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room));
+    return seconds;
+}
+
+const char *wn_cost_key_step(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    struct wn__applied room;
+    if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
+    const struct wn_desc *d = wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room);
+    return p->schedule->again[i] ? wn__cost_key_again(d) : wn__cost_key(d);
+}
+
+int32_t wn_target_put(const char *name, const struct wn_profile *p)
+{
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    int32_t code = wn__need(name, "target: its name");
+    if (code == WN_OK) code = wn__need(p, "target: its rates");
+    return code == WN_OK ? wn__machine_put(name, p) : -code;
+}
+
+const char *wn_target_name(int32_t target)
+{
+    return wn__machine_name(target);
+}
+
+int32_t wn_cost(const char *key, double seconds)
+{
+    WN_TRY(wn__thread_check());
+    if (key != NULL && !(seconds >= 0 && seconds < 1e18))
+        return wn__fail(WN_VALUE, "cost: %g seconds given, expected 0 or more", seconds);
+    if (key != NULL) return wn__cost_put(key, seconds);
+    wn__costs_clear();
+    return WN_OK;
+}
+
+int32_t wn_timing(int32_t on)
+{
+    int32_t before = wn__timing_on;
+    wn__timing_on = on != 0;
+    return before;
+}
+
+int32_t wn_step_count(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? -WN_VALUE : p->schedule->n;
+}
+
+static void tell_move(const struct wn_program *p, const struct wn__instr *n, struct wn_step *out)
+{
+    static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
+    int32_t way = wn__instr_way(n);
+    if (way < 0) return;
+    const struct wn__copy *far = &p->schedule->copy[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
+    int32_t place = wn__action_place(far->away);
+    out->link = links[place][way];
+    out->takes = wn__move_seconds(p->form, place, way, p->schedule->store[far->store].bytes);
+}
+
+int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
+{
+    static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "step"));
+    if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
+    const struct wn__schedule *s = p->schedule;
+    const struct wn__instr *n = &s->instr[i];
+    const struct wn__pnode *q = &p->form->node[n->node];
+    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
+    *out = (struct wn_step){.what = words[n->what],
+                            .op = wn__form_op_text(p->form, n->node),
+                            .path = wn__scope_get(q->scope)->path,
+                            .node = n->node,
+                            .copy = n->what == WN_DO_FREE ? -1 : n->out,
+                            .phase = n->phase,
+                            .inplace = n->inplace,
+                            .block = n->block + 1,
+                            .is_free = n->what == WN_DO_FREE,
+                            .store = store,
+                            .move = wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT ? n->move : -1,
+                            .counts = 1,
+                            .seconds = s->seconds[i],
+                            .workspace = n->work_bytes,
+                            .live = s->live[i]};
+    tell_move(p, n, out);
+    if (store < 0) return WN_OK;
+    out->counts = wn__store_counts(p->form, &s->store[store]);
+    out->kind = s->store[store].kind;
+    out->space = s->store[store].space;
+    out->offset = s->store[store].offset;
+    out->bytes = s->store[store].bytes;
+    return WN_OK;
+}
+
+int32_t wn_step_kinds(int32_t program, int64_t *rows)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(rows, "step_kinds"));
+    return wn__simulate_kinds(p->form, p->schedule, rows);
+}
+
+int32_t wn_trace(int32_t program, int32_t i)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL || p->trace == NULL || i < 0 || i >= p->n_trace ? -1 : p->trace[i];
+}
+
+int32_t wn_node_count(int32_t program)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    return p == NULL ? -WN_VALUE : p->form->n;
+}
+
+/* Record order of a form's node; 0 where none of the walk is it. walk_node[] ascends. */
+static int64_t serial_of(const struct wn_program *p, int32_t node)
+{
+    int64_t low = 0, high = p->walk.count - 1;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (p->form->walk_node[middle] < node) low = middle + 1;
+        else high = middle;
+    }
+    return high >= 0 && p->form->walk_node[low] == node ? p->walk.nodes[low]->seq : 0;
+}
+
+int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "node"));
+    const struct wn__form *f = p->form;
+    if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
+    const struct wn__pnode *q = &f->node[i], *said = &f->recorded[i];
+    const struct wn__scope *scope = wn__scope_get(q->scope);
+    struct wn_desc d = wn__form_desc_of(f, said);
+    struct wn_cost cost = {0};
+    if (q->leaf == WN_LEAF_NONE && wn__op_rules(said->op)->cost != NULL) wn__op_rules(said->op)->cost(&d, &cost);
+    *out = (struct wn_node_info){.op = wn__op_name(said->op),
+                                 .path = scope->path,
+                                 .module = scope->type,
+                                 .name = q->name ? q->name : "",
+                                 .type = q->type,
+                                 .node = i,
+                                 .n_in = said->n_in,
+                                 .phase = q->phase,
+                                 .scope = q->scope,
+                                 .region = q->region,
+                                 .line = wn__program_line(p, i),
+                                 .block = q->block + 1,
+                                 .forward_of = q->forward_of,
+                                 .cell_kind = -1,
+                                 .is_residual = q->is_residual,
+                                 .needs_grad = q->needs_grad,
+                                 .alias_of = wn__form_is_alias(f, i) ? f->in[said->in_at] : -1,
+                                 .root = q->root,
+                                 .copies = p->schedule ? p->schedule->node_copies[i] : 0,
+                                 .away = p->schedule ? p->schedule->node_away[i] : 0,
+                                 .word = q->word,
+                                 .leaf = q->leaf,
+                                 .bytes = q->bytes,
+                                 .flops = cost.flops,
+                                 .attrs = said->attrs,
+                                 .is_held = q->leaf == WN_LEAF_GIVEN || q->leaf == WN_LEAF_SCALAR || q->is_given,
+                                 .is_result = q->result >= 0,
+                                 .serial = (double)serial_of(p, i)};
+    wn__program_attrs(p, i, &out->attrs);
+    if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
+    if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
+    return WN_OK;
+}
+
+int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
+{
+    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    if (p == NULL || node < 0 || node >= p->form->n || i < 0 || i >= p->form->recorded[node].n_in) return -1;
+    return p->form->in[p->form->recorded[node].in_at + i];
+}
+
+const char *wn_recipe(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? "" : p->schedule->recipe;
+}
+
+int32_t wn_verify(int32_t program)
+{
+    const struct wn_program *p = get_planned(program);
+    return p == NULL ? WN_VALUE : wn__verify(p->form, p->schedule);
+}
+
+void wn_digest(uint64_t *state, const void *bytes, int64_t n)
+{
+    const uint8_t *at = bytes;
+    if (state == NULL || bytes == NULL) return;
+    uint64_t h = *state;
+    for (int64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+    *state = h;
+}
+
+/* The fields a spec may spoil. `step` counts from 0. */
+int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(field, "tamper"));
+    struct wn__schedule *s = p->schedule;
+    if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
+    struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;
+    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : -1;
+    if (strcmp(field, "swap") == 0) {
+        *n = *with;
+        *with = t;
+    } else if (strcmp(field, "repeat") == 0) {
+        *n = *with;
+    } else if (strcmp(field, "inplace") == 0) {
+        n->inplace = (int32_t)value;
+    } else if (strcmp(field, "input") == 0 && (wn__instr_has_kernel(n) || wn__instr_way(n) >= 0) &&
+               p->form->node[n->node].n_in > 0) {
+        s->in[n->in_at] = (int32_t)value;
+    } else if (strcmp(field, "offset") == 0 && store >= 0) {
+        s->store[store].offset = value;
+    } else if (strcmp(field, "drop") == 0) {
+        memmove(n, n + 1, (size_t)(s->n - step - 1) * sizeof *n);
+        s->n--;
+    } else if (strcmp(field, "move") == 0) {
+        n->move = (int32_t)value;
+    } else if (strcmp(field, "cell") == 0) {
+        n->cell[0] = (int32_t)value;
+    } else {
+        return wn__fail(WN_VALUE, "tamper: no field '%s' at this step", field);
+    }
+    return WN_OK;
+}
+
+/* The edit is made in the schedule itself, so that the verifier reads what it always reads, and taken back. */
+int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value)
+{
+    const struct wn_program *p = get_planned(program);
+    if (p == NULL) return WN_VALUE;
+    struct wn__schedule *s = p->schedule;
+    struct wn__pool scratch = {0};
+    size_t instr = (size_t)s->n * sizeof *s->instr, in = (size_t)s->n_in * sizeof *s->in;
+    size_t store = (size_t)s->n_stores * sizeof *s->store;
+    struct wn__instr *old_instr = wn__pool_get(&scratch, (int64_t)instr + 1);
+    int32_t *old_in = wn__pool_get(&scratch, (int64_t)in + 1);
+    struct wn__store *old_store = wn__pool_get(&scratch, (int64_t)store + 1);
+    int32_t code = old_instr && old_in && old_store ? WN_OK : WN_OOM;
+    if (code == WN_OK) {
+        memcpy(old_instr, s->instr, instr);
+        memcpy(old_in, s->in, in);
+        memcpy(old_store, s->store, store);
+        code = wn_tamper(program, step, field, value);
+        if (code == WN_OK) code = wn__verify(p->form, s);
+        memcpy(s->instr, old_instr, instr);
+        memcpy(s->in, old_in, in);
+        memcpy(s->store, old_store, store);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}

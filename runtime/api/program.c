@@ -1,0 +1,474 @@
+/* The API of programs: opened, decided on, planned, run, run again. A program is opened once and belongs to its
+ * handle; words and marks are taken only while it is open. Nothing here decides: it hands over. */
+#include <string.h>
+#include "api.h"
+#include "../plan/recipe/action.h"
+
+static struct wn_program *get_program(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_PROGRAM);
+}
+
+/* ---- wane.grad: differentiation without a run ------------------------------------------------------------ */
+
+static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
+{
+    struct wn__walk walk = {0};
+    struct wn__grads grads = {0};
+    int32_t code = wn__collect(&root, 1, 1, wn__node_stamp(), &walk);
+    struct wn__pass pass = {.roots = &root, .n_roots = 1, .scale = 1, .wrt = wrt, .n_wrt = n};
+    pass.forward = walk.nodes;
+    pass.n_forward = walk.count;
+    for (int32_t i = 0; i < n; i++) wrt[i]->grad = NULL;
+    if (code == WN_OK) code = wn__grad_pass(&pass, &grads);
+    for (int64_t i = 0; i < grads.count; i++) {
+        grads.nodes[i]->phase = WN_PHASE_FORWARD; /* from here on they are ordinary values */
+        grads.nodes[i]->forward_of = NULL;
+    }
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        out[i] = -1;
+        if (wrt[i]->grad == NULL) continue;
+        wn__node_ref(wrt[i]->grad);
+        out[i] = wn__handle_new(WN_HANDLE_VALUE, wrt[i]->grad);
+        if (out[i] >= 0) continue;
+        wn__node_unref(wrt[i]->grad);
+        for (code = WN_OOM; i >= 0; i--) wn__handle_release(out[i]);
+        break;
+    }
+    wn__grads_release(&grads);
+    wn__walk_release(&walk);
+    return code;
+}
+
+int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
+{
+    struct wn_node *r, **nodes;
+    int32_t got = 0;
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_array(wrt, n, 1 << 24, "grad"));
+    WN_TRY(wn__check_array(out, n, 1 << 24, "grad: results"));
+    WN_TRY(wn__handle_value(root, &r));
+    nodes = wn__alloc((n + 1) * (int64_t)sizeof *nodes);
+    int32_t code = nodes == NULL ? WN_OOM : WN_OK;
+    for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(wrt[got], &nodes[got]);
+    if (code == WN_OK && r->spent) code = wn__fail(WN_SPENT, "grad: the root's graph was used up by its backward");
+    if (code == WN_OK && !r->needs_grad)
+        code = wn__fail(WN_VALUE, "grad: the root depends on nothing that needs a gradient");
+    if (code == WN_OK && wn__numel(&r->type) != 1)
+        code = wn__fail(WN_SHAPE, "grad: the root has shape %s; it must be one number, so reduce it with :sum()",
+                        wn__shape_text(&r->type));
+    if (code == WN_OK) code = grad_nodes(r, n, nodes, out);
+    for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
+    wn__free(nodes);
+    wn__node_unref(r);
+    return code;
+}
+
+/* ---- open, decide, plan, run --------------------------------------------------------------------------------- */
+
+int32_t wn_open(const struct wn_request *r)
+{
+    struct wn_program *p;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__check_request(r);
+    if (code == WN_OK) code = wn__program_open(r, &p);
+    if (code != WN_OK) return -code;
+    int32_t id = wn__handle_new(WN_HANDLE_PROGRAM, p);
+    if (id < 0) wn__program_free(p);
+    return id;
+}
+
+int32_t wn_is_planned(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->schedule != NULL;
+}
+
+int32_t wn_first(int32_t program, struct wn_first *out)
+{
+    int32_t code = wn__enter();
+    const struct wn_program *p = get_program(program);
+    if (code != WN_OK) return code;
+    return p == NULL ? WN_VALUE : wn__program_first(p, out);
+}
+
+int32_t wn_residual_count(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_residuals;
+}
+
+static struct wn__pnode *get_residual(int32_t program, int32_t i, struct wn_program **out)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return NULL;
+    *out = p;
+    if (i >= 0 && i < p->form->n_residuals) return &p->form->node[p->form->residual[i]];
+    wn__fail(WN_VALUE, "residual %d asked for, there are %d", i, p->form->n_residuals);
+    return NULL;
+}
+
+int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
+{
+    struct wn_program *p;
+    const struct wn__pnode *q = get_residual(program, i, &p);
+    if (q == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "residual"));
+    int32_t node = p->form->residual[i];
+    struct wn_desc d = wn__form_desc(p->form, node);
+    struct wn_cost cost = {0};
+    const struct wn__scope *scope = wn__scope_get(q->scope);
+    if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
+    *out = (struct wn_residual){.op = wn__op_name(p->form->recorded[node].op),
+                                .path = scope->path,
+                                .module = scope->type,
+                                .name = q->name ? q->name : "",
+                                .node = node,
+                                .index = i + 1,
+                                .block = q->block + 1,
+                                .boundary = q->is_boundary,
+                                .random = q->random >= 0,
+                                .readers = q->n_readers,
+                                .ndim = q->type.ndim,
+                                .dtype = q->type.dtype,
+                                .scope = q->scope,
+                                .line = wn__program_line(p, node),
+                                .region = q->region,
+                                .bytes = q->bytes,
+                                .flops = cost.flops,
+                                .seconds = p->form->seconds[node]};
+    memcpy(out->dim, q->type.dim, sizeof out->dim);
+    return WN_OK;
+}
+
+static int32_t check_open(const struct wn_program *p)
+{
+    if (p->schedule == NULL) return WN_OK;
+    return wn__fail(WN_VALUE, "decide: this program is planned already");
+}
+
+int32_t wn_decide(int32_t program, int32_t i, int32_t word)
+{
+    struct wn_program *p;
+    struct wn__pnode *q = get_residual(program, i, &p);
+    if (q == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (word < WN_WORD_NONE || (word > WN_WORD_RECOMPUTE && wn__action_name(word) == NULL))
+        return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", word);
+    q->word = word;
+    return WN_OK;
+}
+
+int32_t wn_allow(int32_t program, int32_t word)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (wn__action_name(word) == NULL)
+        return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", word);
+    p->form->allowed |= 1 << wn__action_resolved(p->form, word);
+    return WN_OK;
+}
+
+const char *wn_refusal(int32_t program, int32_t i, int32_t word)
+{
+    struct wn_program *p;
+    const struct wn__pnode *q = get_residual(program, i, &p);
+    const char *why = q == NULL ? NULL : wn__action_refusal(p->form, p->form->residual[i], word);
+    return why == NULL ? "" : why;
+}
+
+const char *wn_action_name(int32_t word)
+{
+    const char *name = wn__action_name(word);
+    return name == NULL ? "" : name;
+}
+
+int32_t wn_action_lossy(int32_t word)
+{
+    return wn__action_is_lossy(word);
+}
+
+int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (node < 0 || node >= p->form->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->form->n);
+    if (unit < 0 || unit > p->form->n)
+        return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->form->n);
+    p->form->node[node].unit = unit;
+    return WN_OK;
+}
+
+int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    if (unit < 1 || unit > p->form->n || parent < 1 || parent >= unit)
+        return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
+    if (p->form->unit_parent == NULL)
+        p->form->unit_parent = wn__pool_get(&p->form->pool, p->form->n * (int64_t)sizeof(int32_t));
+    if (p->form->unit_parent == NULL) return WN_OOM;
+    p->form->unit_parent[unit - 1] = parent;
+    return WN_OK;
+}
+
+int32_t wn_candidates(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_candidates;
+}
+
+static int32_t check_candidate(const struct wn__form *f, const int32_t *unit, const int32_t *parent,
+                               const int32_t *word)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        if (unit[i] < -1 || unit[i] > f->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
+        if (parent != NULL && (parent[i] < 0 || parent[i] > i))
+            return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
+        if (word != NULL && (word[i] < WN_WORD_NONE || word[i] > WN_WORD_RECOMPUTE))
+            return wn__fail(WN_VALUE, "candidate: word %d of node %d", word[i], i);
+    }
+    return WN_OK;
+}
+
+int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
+                     const int32_t *word)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    struct wn__form *f = p->form;
+    if (name == NULL || unit == NULL || n != f->n)
+        return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", f->n, n);
+    if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
+    WN_TRY(check_candidate(f, unit, parent, word));
+    return wn__candidate_put(f, name, unit, parent, word);
+}
+
+int32_t wn_frontier(int32_t program, double seconds, int32_t *progress)
+{
+    struct wn_program *p = get_program(program);
+    int32_t code = p == NULL ? WN_VALUE : wn__program_frontier(p, seconds);
+    if (code == WN_OK && progress != NULL) wn__frontier_progress(&progress[0], &progress[1]);
+    if (code != WN_OK) return -code;
+    return p->frontier == NULL ? 0 : p->frontier->n;
+}
+
+static struct wn__frontier_point *get_point(const struct wn_program *p, int32_t i)
+{
+    if (p == NULL) return NULL;
+    if (p->frontier != NULL && i >= 0 && i < p->frontier->n) return &p->frontier->point[i];
+    wn__fail(WN_VALUE, "point %d of the frontier asked for, there are %d", i, p->frontier ? p->frontier->n : 0);
+    return NULL;
+}
+
+int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
+{
+    const struct wn_program *p = get_program(program);
+    const struct wn__frontier_point *q = get_point(p, i);
+    if (q == NULL) return WN_VALUE;
+    WN_TRY(wn__need(out, "point"));
+    *out = (struct wn_point){.reserved = q->reserved,
+                             .peak = q->peak,
+                             .seconds = q->seconds,
+                             .recomputed = q->recomputed,
+                             .instructions = q->instructions,
+                             .tried = p->frontier->tried,
+                             .name = q->name};
+    return WN_OK;
+}
+
+int32_t wn_choose(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (get_point(p, i) == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    p->chosen = i + 1;
+    return WN_OK;
+}
+
+int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(check_open(p));
+    WN_TRY(wn__check_recipe(r));
+    return wn__program_by_recipe(p, r);
+}
+
+int32_t wn_plan(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    return p == NULL ? WN_VALUE : wn__program_plan(p);
+}
+
+int32_t wn_plan_forget(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    wn__program_plan_forget(p);
+    return WN_OK;
+}
+
+int32_t wn_run(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    WN_TRY(wn__enter());
+    return p == NULL ? WN_VALUE : wn__program_run(p, 0);
+}
+
+/* ---- compiled steps ---------------------------------------------------------------------------------------------- */
+
+int32_t wn_same_encoding(int32_t a, int32_t b)
+{
+    const struct wn_program *p = get_program(a), *q = get_program(b);
+    if (p == NULL || q == NULL || p->key.count != q->key.count) return 0;
+    return memcmp(p->key.data, q->key.data, (size_t)p->key.count) == 0;
+}
+
+int32_t wn_leaf_count(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_given + p->form->n_scalars;
+}
+
+/* Leaves: the given values first, then the numbers. */
+static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
+{
+    if (p == NULL || i < 0 || i >= p->form->n_given + p->form->n_scalars) return NULL;
+    return i < p->form->n_given ? &p->given[i] : &p->scalar[i - p->form->n_given];
+}
+
+int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
+{
+    struct wn_node **slot = leaf_slot(get_program(program), i);
+    WN_TRY(wn__need(out, "leaf"));
+    if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "leaf: there is no leaf %d", i);
+    *out = (struct wn_leaf){.op = (*slot)->op,
+                            .is_hyper = (*slot)->hyper != NULL,
+                            .line = (*slot)->line,
+                            .handle = (int64_t)(intptr_t)*slot,
+                            .number = (*slot)->number};
+    return WN_OK;
+}
+
+int32_t wn_leaf_find(int32_t program, int32_t value)
+{
+    struct wn_program *p = get_program(program);
+    const struct wn_node *n = p == NULL ? NULL : wn__handle_get(value, WN_HANDLE_VALUE);
+    for (int32_t i = 0; n != NULL && i < p->form->n_given + p->form->n_scalars; i++)
+        if (*leaf_slot(p, i) == n) return i;
+    return -1;
+}
+
+/* A number stands where numbers are put, a held value where its bytes are read, on the program's device. */
+static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, const struct wn_node *was, int32_t leaf)
+{
+    int32_t is_number = n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0);
+    int32_t is_here = n->device == p->device || n->device == WN_NO_DEVICE;
+    int32_t is_there = leaf >= p->form->n_given ? is_number : n->is_held && n->held != NULL;
+    return is_here && is_there && wn__type_equal(&n->type, &was->type);
+}
+
+/* Tells whether the gradient of a held value goes on to what it was computed from: another value would need another
+ * program, for that history is this value's alone. */
+static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
+{
+    const struct wn__form *f = p->form;
+    int32_t at = 0;
+    if (n->n_in == 0 || !n->needs_grad) return 0;
+    int32_t kind = leaf < f->n_given ? 1 : 2, slot = leaf < f->n_given ? leaf : leaf - f->n_given;
+    while (at < f->n && (f->node[at].is_given != kind || f->node[at].slot != slot)) at++;
+    for (int32_t i = 0; at < f->n && i < f->n; i++)
+        if (f->node[i].phase == WN_PHASE_BACKWARD && f->node[i].forward_of == at) return 1;
+    return 0;
+}
+
+int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value)
+{
+    const struct wn_program *p = get_program(program);
+    struct wn_node **slot = leaf_slot(get_program(program), leaf), *n;
+    if (slot == NULL || *slot == NULL) return wn__fail(WN_VALUE, "rebind: there is no leaf %d", leaf);
+    WN_TRY(wn__handle_value(value, &n));
+    if (n != *slot && has_gradient(p, *slot, leaf)) {
+        wn__node_unref(n);
+        return wn__fail(
+            WN_VALUE,
+            "compiled step: the gradient of an argument (%s) goes on to what the argument was computed from "
+            "at the second call; compute it inside the function, or pass it with :detach()",
+            wn__type_text(&(*slot)->type));
+    }
+    if (!fits_slot(p, n, *slot, leaf)) {
+        int32_t held = n->op == WN_OP_CONST || n->is_held;
+        int32_t code =
+            wn__fail(WN_SHAPE, "compiled step: an argument is %s%s, it was recorded with %s", wn__type_text(&n->type),
+                     held ? "" : " and not computed yet", wn__type_text(&(*slot)->type));
+        wn__node_unref(n);
+        return code;
+    }
+    wn__node_unref(*slot);
+    *slot = n;
+    return WN_OK;
+}
+
+int32_t wn_keep_numbers(int32_t program, double serial)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return WN_VALUE;
+    if (!(serial >= 0 && serial < 9e15))
+        return wn__fail(WN_VALUE, "keep_numbers: place %g given, expected 0 or more, of wn_serial", serial);
+    wn__program_keep_numbers(p, (int64_t)serial);
+    return WN_OK;
+}
+
+int32_t wn_rerun(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    WN_TRY(wn__enter());
+    if (p != NULL && !p->ran) return wn__fail(WN_VALUE, "rerun: the program did not run yet; wn_run is first");
+    return p == NULL ? WN_VALUE : wn__program_run(p, 1);
+}
+
+int32_t wn_results(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_results;
+}
+
+int32_t wn_result(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return -WN_VALUE;
+    if (i < 0 || i >= p->form->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->form->n_results);
+    wn__node_ref(p->result[i]);
+    return wn__api_value(WN_OK, p->result[i]);
+}
+
+/* Gradients of a transient program are among them as long as the program lives. */
+int32_t wn_program_cell(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return -WN_VALUE;
+    if (p->cell == NULL || i < 0 || i >= p->form->n_cells)
+        return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, p->cell[i]);
+    if (id >= 0) wn__cell_ref(p->cell[i]);
+    return id;
+}
+
+const char *wn_program_cell_name(int32_t program, int32_t i)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL || p->cell == NULL || i < 0 || i >= p->form->n_cells) return "";
+    int32_t of = p->form->cell[i].gradient_of;
+    const char *name = p->cell[of >= 0 ? of : i]->name;
+    return name == NULL ? "" : name;
+}
+
+int32_t wn_program_cells(int32_t program)
+{
+    const struct wn_program *p = get_program(program);
+    return p == NULL ? -WN_VALUE : p->form->n_cells;
+}

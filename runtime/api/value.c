@@ -1,0 +1,389 @@
+/* The API of values and state: recording, leaves, cells, reading and writing. Nothing here computes: a value gets
+ * its bytes by a program, a cell by a program or by the caller's own bytes. */
+#include <string.h>
+#include "api.h"
+#include "../memory/edge.h"
+#include "../program/rehearse.h"
+
+int32_t wn__api_value(int32_t code, struct wn_node *n)
+{
+    if (code != WN_OK) return -code;
+    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n);
+    if (id < 0) wn__node_unref(n);
+    return id;
+}
+
+int32_t wn_release(int32_t handle)
+{
+    wn__handle_release(handle);
+    return WN_OK;
+}
+
+int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line)
+{
+    struct wn_node *small[8], **nodes = small, *out = NULL;
+    int32_t got = 0, code = wn__enter();
+    if (code != WN_OK) return -code;
+    code = wn__check_op(op, n);
+    if (code == WN_OK) code = wn__check_array(in, n, 1024, "record: inputs");
+    if (code == WN_OK) code = wn__check_attrs(op, attrs);
+    if (code != WN_OK) return -code;
+    if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
+    if (nodes == NULL) return -WN_OOM;
+    for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        if (!wn__must_be_plain(op, n, nodes, attrs, i)) continue;
+        struct wn_node *as_it_lies = nodes[i];
+        code = wn__record_layout(as_it_lies, WN_PLAIN, line, &nodes[i]);
+        wn__node_unref(as_it_lies);
+        if (code != WN_OK) nodes[i] = NULL;
+    }
+    if (code == WN_OK) code = wn__record(op, n, nodes, attrs, line, &out);
+    if (code == WN_OK && (wn__op_flags(op) & WN_EFFECT)) {
+        wn__node_unref(out);
+        code = wn__fail(WN_VALUE, "record: %s is no value: a program does it, see wn_open", wn__op_name(op));
+    }
+    for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
+    if (nodes != small) wn__free(nodes);
+    return wn__api_value(code, out);
+}
+
+int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line)
+{
+    int32_t code = wn__enter();
+    if (code != WN_OK) return -code;
+    code = wn__check_array(x, n, 512, "custom: tensors");
+    if (code == WN_OK) code = wn__check_array(r, n, 512, "custom: gradients");
+    if (code != WN_OK) return -code;
+    struct wn_node **all = wn__alloc((2 * n + 2) * (int64_t)sizeof *all), *out = NULL;
+    if (all == NULL) return -WN_OOM;
+    for (int32_t i = 0; i < 2 * n + 2; i++) all[i] = NULL;
+    for (int32_t i = 0; i < 2 * n + 2 && code == WN_OK; i++) {
+        int32_t handle = i < n ? x[i] : i < 2 * n ? r[i - n] : i == 2 * n ? y : placeholder;
+        if (handle >= 0 || i < n || i >= 2 * n) code = wn__handle_value(handle, &all[i]);
+    }
+    if (code == WN_OK) code = wn__record_custom(all[2 * n], n, all, all[2 * n + 1], all + n, line, &out);
+    for (int32_t i = 0; i < 2 * n + 2; i++) wn__node_unref(all[i]);
+    wn__free(all);
+    return wn__api_value(code, out);
+}
+
+int32_t wn_const(const double *v, int32_t n, int32_t dtype)
+{
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    struct wn_node *out = NULL;
+    int32_t code = wn__check_array(v, n, 8, "const");
+    if (code == WN_OK) code = wn__need(v, "const");
+    for (int32_t i = 0; i < (n > 0 ? n : 1) && code == WN_OK; i++) code = wn__check_number(v[i], dtype, "const");
+    if (code == WN_OK) code = wn__record_const(v, n, dtype, &out);
+    return wn__api_value(code, out);
+}
+
+int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
+{
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__check_type(type, "tensor");
+    if (code == WN_OK) code = wn__check_device(device, "tensor");
+    if (code != WN_OK) return -code;
+    struct wn_node *n = wn__node_new(0);
+    if (n == NULL) return -WN_OOM;
+    n->op = WN_OP_DATA;
+    n->type = *type;
+    n->device = device;
+    n->is_held = 1;
+    if (type->ndim == 0) {
+        n->number = bytes == NULL ? 0 : wn__number_get(type->dtype, bytes);
+    } else {
+        struct wn_device *d = wn__device(device);
+        code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
+        if (code == WN_OK && bytes != NULL) code = d->put(d, n->held->data, bytes, wn__bytes(type));
+    }
+    if (code != WN_OK) {
+        wn__node_unref(n);
+        return -code;
+    }
+    return wn__api_value(WN_OK, n);
+}
+
+int32_t wn_cell(int32_t kind, int32_t init, const char *name)
+{
+    struct wn_node *from;
+    struct wn_cell *c = NULL;
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = wn__handle_value(init, &from);
+    if (code != WN_OK) return -code;
+    int32_t device = from->device == WN_NO_DEVICE ? wn__here.device : from->device;
+    code = wn__check_cell(kind, from);
+    if (code == WN_OK) code = wn__cell_new(kind, &from->type, device, &c);
+    if (code == WN_OK && name != NULL) {
+        c->name = wn__intern(name);
+        if (c->name == NULL) code = WN_OOM;
+    }
+    if (code != WN_OK) {
+        wn__node_unref(from);
+        wn__cell_unref(c);
+        return -code;
+    }
+    c->init = from;
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, c);
+    if (id < 0) wn__cell_unref(c);
+    return id;
+}
+
+static struct wn_cell *get_cell(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_CELL);
+}
+
+int32_t wn_cell_grad(int32_t cell)
+{
+    if (wn__enter() != WN_OK || wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
+    struct wn_cell *c = get_cell(cell);
+    if (c->grad == NULL || !c->grad->born) return -1;
+    wn__cell_ref(c->grad);
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, c->grad);
+    if (id < 0) wn__cell_unref(c->grad);
+    return id < 0 ? -1 : id;
+}
+
+double wn_cell_version(int32_t cell)
+{
+    return wn__handle_kind(cell) == WN_HANDLE_CELL ? (double)get_cell(cell)->version : -1;
+}
+
+int32_t wn_cell_state(int32_t cell)
+{
+    if (wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
+    const struct wn_cell *c = get_cell(cell);
+    return (c->needs_grad != 0) + 2 * (c->grad != NULL && c->grad->born);
+}
+
+int32_t wn_cell_need_grad(int32_t cell, int32_t on)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    if (on && !wn__dtype_is_float(c->type.dtype))
+        return wn__fail(WN_DTYPE, "requires_grad: %s has no gradient; only floats do", wn__type_text(&c->type));
+    on = on != 0;
+    if (c->needs_grad != on) c->reader = NULL; /* nodes recorded before keep what held then */
+    c->needs_grad = on;
+    return WN_OK;
+}
+
+int32_t wn_cell_drop_grad(int32_t cell)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    if (wn__rehearsal_now() != NULL) return wn__rehearse_drop(c);
+    wn__cell_drop_gradient(c);
+    return WN_OK;
+}
+
+int32_t wn_cell_rename(int32_t cell, const char *name)
+{
+    struct wn_cell *c = get_cell(cell);
+    if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__need(name, "rename"));
+    const char *word = wn__intern(name);
+    if (word == NULL) return WN_OOM;
+    c->name = word;
+    if (c->reader != NULL) c->reader->name = word;
+    return WN_OK;
+}
+
+static struct wn_node *get_node(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_VALUE);
+}
+
+int32_t wn_retain(int32_t value)
+{
+    if (wn__handle_kind(value) == WN_HANDLE_CELL) return WN_OK; /* a state is kept anyway */
+    struct wn_node *n = get_node(value);
+    if (n == NULL) return WN_VALUE;
+    n->retain = !n->is_held && !wn__node_is_leaf(n);
+    return WN_OK;
+}
+
+int32_t wn_rename(int32_t value, const char *name)
+{
+    if (wn__handle_kind(value) == WN_HANDLE_CELL) return wn_cell_rename(value, name);
+    struct wn_node *n = get_node(value);
+    if (n == NULL) return WN_VALUE;
+    WN_TRY(wn__need(name, "rename"));
+    const char *word = wn__intern(name);
+    if (word == NULL) return WN_OOM;
+    n->name = word;
+    return WN_OK;
+}
+
+int32_t wn_free(int32_t handle)
+{
+    WN_TRY(wn__thread_check());
+    if (wn__handle_kind(handle) == WN_HANDLE_VALUE) {
+        struct wn_node *n = get_node(handle);
+        if (n->held != NULL) {
+            wn__buffer_unref(n->held);
+            n->held = NULL;
+        }
+    }
+    wn__handle_release(handle);
+    wn__handle_drain();
+    return WN_OK;
+}
+
+static void cell_info(const struct wn_cell *c, struct wn_info *out)
+{
+    *out = (struct wn_info){.type = c->type,
+                            .op = WN_OP_CELL,
+                            .device = c->device,
+                            .is_cell = 1,
+                            .cell_kind = c->kind,
+                            .needs_grad = c->needs_grad,
+                            .held = wn__cell_has_value(c),
+                            .version = c->version,
+                            .bytes = wn__padded(wn__bytes(&c->type))};
+}
+
+int32_t wn_info(int32_t handle, struct wn_info *out)
+{
+    WN_TRY(wn__need(out, "info"));
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) {
+        cell_info(get_cell(handle), out);
+        return WN_OK;
+    }
+    const struct wn_node *n = get_node(handle);
+    if (n == NULL) return WN_VALUE;
+    *out = (struct wn_info){.type = n->type,
+                            .op = n->op,
+                            .device = n->device,
+                            .needs_grad = n->needs_grad,
+                            .held = n->is_held,
+                            .scope = n->scope,
+                            .line = n->line,
+                            .is_const = n->op == WN_OP_CONST || n->type.ndim == 0,
+                            .version = n->version,
+                            .bytes = wn__padded(wn__bytes(&n->type)),
+                            .number = n->number};
+    if (n->op == WN_OP_CELL) {
+        cell_info(n->cell, out);
+        out->is_cell = 0;
+    }
+    return WN_OK;
+}
+
+double wn_serial(void)
+{
+    return (double)wn__node_last();
+}
+
+int32_t wn_look(int32_t handle, struct wn_look *out)
+{
+    struct wn_node *n;
+    WN_TRY(wn__need(out, "look"));
+    WN_TRY(wn__handle_value(handle, &n));
+    *out = (struct wn_look){.type = n->type,
+                            .attrs = n->attrs,
+                            .op = n->op,
+                            .n_in = n->n_in,
+                            .line = n->line,
+                            .serial = n->seq,
+                            .number = n->number};
+    wn__node_unref(n);
+    return WN_OK;
+}
+
+int32_t wn_look_input(int32_t handle, int32_t i)
+{
+    const struct wn_node *n = get_node(handle);
+    if (n == NULL) return -WN_VALUE;
+    if (i < 0 || i >= n->n_in) return -wn__fail(WN_VALUE, "look: input %d of %d", i, n->n_in);
+    wn__node_ref(n->in[i]);
+    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n->in[i]);
+    if (id < 0) wn__node_unref(n->in[i]);
+    return id;
+}
+
+/* A number of the host, which has no bytes until it is asked for. */
+static int32_t read_number(const struct wn_node *n, void *bytes)
+{
+    struct wn_device *d = n->device >= 0 ? wn__device(n->device) : NULL;
+    if (d != NULL && !d->real) return d->get(d, bytes, NULL, wn__bytes(&n->type));
+    if (n->hyper == NULL) wn__number_put(n->type.dtype, n->number, bytes);
+    for (int32_t i = 0; n->hyper != NULL && i < n->type.dim[0]; i++)
+        wn__number_put(n->type.dtype, n->hyper->v[i], (char *)bytes + i * wn__dtype_size(n->type.dtype));
+    return WN_OK;
+}
+
+int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_bytes(bytes, at, n, "read"));
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), at, bytes, n);
+    const struct wn_node *node = get_node(handle);
+    if (node == NULL) return WN_VALUE;
+    if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, at, bytes, n);
+    int64_t all = wn__bytes(&node->type);
+    int32_t is_number = node->op == WN_OP_CONST || (node->is_held && node->type.ndim == 0);
+    if (at > all - n || (is_number && n != all))
+        return wn__fail(WN_VALUE, "read: bytes %lld to %lld asked for, %s takes %lld", (long long)at,
+                        (long long)(at + n), wn__type_text(&node->type), (long long)all);
+    if (is_number) return read_number(node, bytes);
+    if (node->held == NULL)
+        return wn__fail(WN_VALUE, "read: this value was %s", node->is_held ? "freed" : "not computed; run it first");
+    struct wn_device *d = wn__device(node->device);
+    WN_TRY(d->sync(d));
+    return wn__edge_get(d, &node->type, node->held->data, at, bytes, n);
+}
+
+int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_bytes(bytes, at, n, "write"));
+    struct wn_cell *c = get_cell(handle);
+    if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__cell_write(c, at, bytes, n));
+    wn__cell_written(c);
+    return WN_OK;
+}
+
+static int32_t check_whole(int32_t handle, const char *what, int64_t n)
+{
+    struct wn_info info;
+    WN_TRY(wn_info(handle, &info));
+    if (n == wn__bytes(&info.type)) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %lld bytes given, %s takes %lld", what, (long long)n, wn__type_text(&info.type),
+                    (long long)wn__bytes(&info.type));
+}
+
+int32_t wn_read(int32_t handle, void *bytes, int64_t n)
+{
+    WN_TRY(check_whole(handle, "read", n));
+    return wn_read_part(handle, 0, bytes, n);
+}
+
+int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
+{
+    WN_TRY(check_whole(handle, "write", n));
+    return wn_write_part(handle, 0, bytes, n);
+}
+
+int32_t wn_hyper(void)
+{
+    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    struct wn__hyper *h = wn__alloc(sizeof *h);
+    if (h == NULL) return -WN_OOM;
+    h->refs = 1;
+    int32_t id = wn__handle_new(WN_HANDLE_HYPER, h);
+    if (id < 0) wn__free(h);
+    return id;
+}
+
+int32_t wn_hyper_set(int32_t hyper, int32_t i, double v)
+{
+    struct wn__hyper *h = wn__handle_get(hyper, WN_HANDLE_HYPER);
+    if (h == NULL) return WN_VALUE;
+    if (i < 0 || i >= 8) return wn__fail(WN_VALUE, "hyper: place %d given, there are 8", i);
+    h->v[i] = v;
+    return WN_OK;
+}

@@ -1,0 +1,159 @@
+/* The reference memory model of a chain: a simulator that takes a schedule operation by operation, refuses what is
+ * not legal, and says what it takes. It knows nothing of the solver; whatever a plan reports comes from here.
+ *
+ * a_0 is live until the end. Of a stage at most one of a_i (bare) and its saved set (which holds a_i) is held. d_i is
+ * live from the end of B i+1 until B i is done, the seed d_n only during B n. `live` is all that just before.
+ *
+ *   operation   needs                              bytes during it                        afterwards
+ *   F i         a_{i-1}; nothing held of i         live + out + fwd_tmp of the stage      a_i held, the input kept
+ *   Fe i o      a_{i-1}; no saved set of i         live + saved + fwd_tmp of option o     the set held (a_i in it)
+ *   B i         i is next; its set; a_{i-1}        live [+ d_n, i = n] + d_{i-1}          the set, d_i and a bare
+ *                                                  + bwd_tmp of its option + wgrad        a_{i-1}, i > 1, are gone
+ *   Free i      something held of i                -                                      gone
+ *   Shrink i    the saved set of i                 -                                      only a_i held
+ *
+ * "a_{i-1}" is bare or in a saved set. A schedule is done when B 1 is. */
+#include "../../base/alloc.h"
+#include "../../base/status.h"
+#include "chain.h"
+
+enum { NOTHING = -2, BARE = -1 }; /* else the option by which the stage is saved */
+
+struct replay {
+    const struct wn_chain *c;
+    int32_t *held; /* (n_stages + 1) by stage; of the input BARE */
+    int32_t next;  /* stage whose B is next; 0: none */
+    int64_t live, peak, time;
+    int32_t at; /* operation, from 1 */
+    const struct wn_chain_op *op;
+};
+
+static const struct wn_chain_stage *stage_of(const struct wn_chain *c, int32_t i)
+{
+    return &c->stage[i - 1];
+}
+
+static const struct wn_chain_option *option_of(const struct wn_chain *c, int32_t i, int32_t option)
+{
+    return &c->option[stage_of(c, i)->first + option];
+}
+
+static int64_t grad_of(const struct wn_chain *c, int32_t i)
+{
+    return i == 0 ? c->input_grad_bytes : stage_of(c, i)->grad_bytes;
+}
+
+static int64_t held_bytes(const struct replay *r, int32_t i)
+{
+    if (r->held[i] == NOTHING) return 0;
+    return r->held[i] == BARE ? stage_of(r->c, i)->out_bytes : option_of(r->c, i, r->held[i])->saved_bytes;
+}
+
+static const char *const words[] = {"F", "Fe", "B", "Free", "Shrink"};
+
+static int32_t refuse(const struct replay *r, const char *rule)
+{
+    return wn__fail(WN_ILLEGAL, "operation %d (%s %d): %s", r->at, words[r->op->what], r->op->stage, rule);
+}
+
+static void hold(struct replay *r, int32_t i, int32_t what)
+{
+    r->live -= held_bytes(r, i);
+    r->held[i] = what;
+    r->live += held_bytes(r, i);
+}
+
+static int32_t run_for(struct replay *r, int64_t extra, int64_t time)
+{
+    if (__builtin_add_overflow(r->time, time, &r->time) || r->time >= WN__CHAIN_EXACT)
+        return refuse(r, "the time adds up to 2^53 or more");
+    if (r->live + extra > r->peak) r->peak = r->live + extra;
+    return WN_OK;
+}
+
+static int32_t forward(struct replay *r, int32_t i)
+{
+    const struct wn_chain_stage *s = stage_of(r->c, i);
+    if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
+    if (r->held[i] != NOTHING) return refuse(r, "its output is held already");
+    WN_TRY(run_for(r, s->out_bytes + s->fwd_tmp_bytes, s->fwd_time));
+    hold(r, i, BARE);
+    return WN_OK;
+}
+
+static int32_t forward_saving(struct replay *r, int32_t i)
+{
+    if (r->op->option < 0 || r->op->option >= stage_of(r->c, i)->n_options)
+        return refuse(r, "the stage has no such option");
+    const struct wn_chain_option *o = option_of(r->c, i, r->op->option);
+    if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
+    if (r->held[i] >= 0) return refuse(r, "its saved set is held already");
+    WN_TRY(run_for(r, o->saved_bytes + o->fwd_tmp_bytes, o->fwd_time));
+    hold(r, i, r->op->option);
+    return WN_OK;
+}
+
+static int32_t backward(struct replay *r, int32_t i)
+{
+    const struct wn_chain *c = r->c;
+    if (i != r->next) return refuse(r, "it is not this stage's turn to go backward");
+    if (r->held[i] < 0) return refuse(r, "its saved set is not held");
+    if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
+    const struct wn_chain_option *o = option_of(c, i, r->held[i]);
+    int64_t born = stage_of(c, i)->wgrad_bytes, seed = i == c->n_stages ? grad_of(c, i) : 0;
+    WN_TRY(run_for(r, seed + grad_of(c, i - 1) + o->bwd_tmp_bytes + born, o->bwd_time));
+    hold(r, i, NOTHING);
+    if (i > 1 && r->held[i - 1] == BARE) hold(r, i - 1, NOTHING);
+    r->live += grad_of(c, i - 1) + born - (grad_of(c, i) - seed);
+    r->next = i - 1;
+    return WN_OK;
+}
+
+static int32_t let_go(struct replay *r, int32_t i)
+{
+    if (r->held[i] == NOTHING) return refuse(r, "nothing of the stage is held");
+    hold(r, i, NOTHING);
+    return WN_OK;
+}
+
+static int32_t shrink(struct replay *r, int32_t i)
+{
+    if (r->held[i] < 0) return refuse(r, "its saved set is not held");
+    hold(r, i, BARE);
+    return WN_OK;
+}
+
+static int32_t replay_one(struct replay *r)
+{
+    int32_t i = r->op->stage;
+    if (r->op->what < WN_CHAIN_F || r->op->what > WN_CHAIN_SHRINK)
+        return wn__fail(WN_VALUE, "operation %d: there is no operation %d", r->at, r->op->what);
+    if (i < 1 || i > r->c->n_stages) return refuse(r, "there is no such stage");
+    switch (r->op->what) {
+    case WN_CHAIN_F: return forward(r, i);
+    case WN_CHAIN_FE: return forward_saving(r, i);
+    case WN_CHAIN_B: return backward(r, i);
+    case WN_CHAIN_FREE: return let_go(r, i);
+    default: return shrink(r, i);
+    }
+}
+
+int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out)
+{
+    struct replay r = {.c = c, .next = c->n_stages, .live = c->input_bytes, .peak = c->input_bytes};
+    int32_t code = WN_OK;
+    r.held = wn__alloc((c->n_stages + 1) * (int64_t)sizeof *r.held);
+    if (r.held == NULL) return WN_OOM;
+    r.held[0] = BARE;
+    for (int32_t i = 1; i <= c->n_stages; i++) r.held[i] = NOTHING;
+    for (int32_t k = 0; k < n && code == WN_OK; k++) {
+        r.at = k + 1;
+        r.op = &op[k];
+        code = replay_one(&r);
+    }
+    wn__free(r.held);
+    if (code == WN_OK && r.next > 0)
+        code = wn__fail(WN_ILLEGAL, "the schedule ends after %d operations, before B %d", n, r.next);
+    if (code == WN_OK) *out = (struct wn_chain_cost){r.peak, r.time};
+    return code;
+}

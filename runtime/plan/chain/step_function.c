@@ -1,0 +1,256 @@
+/* Step functions: sums, and the lower envelope of many sums at once. See step_function.h.
+ *
+ * Invariant: an envelope has bytes strictly up and time strictly down; of corners equal in both, the one with the
+ * fewest ties. Nothing depends on the order in which sums were put in.
+ *
+ * Merging dozens of sums one by one would walk every corner of each, though few of them are ever on the envelope. So
+ * a stretch of budgets is halved until it is easy, and on the way every sum is left out whose value at the end of the
+ * stretch - its least in there - is no better than the envelope at the start. It is left out while the stretch is cut, not
+ * copied first: 6 % less time on 52 unequal stages of 6 options (0.80 to 0.75 s), 16 % on GPT-2 774M. */
+#include "step_function.h"
+#include <string.h>
+#include "../../base/alloc.h"
+#include "../../base/status.h"
+
+static const struct wn__step zero_corners[] = {{-WN__STEP_NEVER, 0, 0}, {WN__STEP_NEVER, 0, 0}};
+static const struct wn__steps zero = {zero_corners, 1};
+
+static const struct wn__steps *or_zero(const struct wn__steps *s)
+{
+    return s == NULL ? &zero : s;
+}
+
+/* Of corners at .. last, the last with at most m bytes; the first when there is none. Halving is guessed wrong every
+ * other time, a walk once; so short stretches are walked. Of 52 unequal stages with 6 options: 1.0 s with halving
+ * alone, 0.85 s walking the last 8, 0.70 s the last 16, 0.66 s the last 32; conditional moves gain nothing. */
+static const struct wn__step *last_within(const struct wn__step *at, const struct wn__step *last, int64_t m)
+{
+    while (last - at > 32) {
+        const struct wn__step *middle = last - (last - at) / 2;
+        if (middle->bytes <= m) at = middle;
+        else last = middle - 1;
+    }
+    while (at < last && at[1].bytes <= m) at++;
+    return at;
+}
+
+int32_t wn__steps_find(const struct wn__steps *s, int64_t m)
+{
+    if (s->n == 0 || s->at[0].bytes > m) return -1;
+    return (int32_t)(last_within(s->at, s->at + s->n - 1, m) - s->at);
+}
+
+static struct wn__step value_of(const struct wn__step_sum *s, const struct wn__step *a, const struct wn__step *b,
+                                int64_t m)
+{
+    return (struct wn__step){m, a->time + b->time + s->time, a->ties + b->ties + s->ties};
+}
+
+int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__step *out)
+{
+    const struct wn__steps *a = or_zero(sum->a), *b = or_zero(sum->b);
+    int32_t i = wn__steps_find(a, m - sum->a_shift), k = wn__steps_find(b, m - sum->b_shift);
+    if (m < sum->least || i < 0 || k < 0) return 0;
+    *out = value_of(sum, a->at + i, b->at + k, m);
+    return 1;
+}
+
+/* ---- envelopes -------------------------------------------------------------------------------------------------- */
+
+/* A sum in a stretch of budgets: of both lists the corner that holds where it begins there, and where it ends. */
+struct wn__span {
+    const struct wn__step_sum *sum;
+    const struct wn__step *a, *a_end, *b, *b_end;
+    int64_t start;    /* bytes from which on the sum has a value */
+    int64_t end_time; /* its least in the stretch */
+};
+
+enum { SHORT = 64 }; /* corners that are sorted rather than halved further; 16 and 32 are no faster */
+
+static int64_t last_time(const struct wn__envelope *e)
+{
+    return e->n > 0 ? e->at[e->n - 1].time : INT64_MAX;
+}
+
+static int32_t is_before(const struct wn__step *x, const struct wn__step *y)
+{
+    if (x->bytes != y->bytes) return x->bytes < y->bytes;
+    return x->time < y->time || (x->time == y->time && x->ties < y->ties);
+}
+
+/* The corners of one sum up to `to` that are better than what is there, sorted in behind `sorted`. */
+static int64_t put_corners(struct wn__envelope *e, const struct wn__span *p, int64_t from, int64_t to, int64_t sorted)
+{
+    const struct wn__step_sum *s = p->sum;
+    const struct wn__step *a = p->a, *b = p->b;
+    int64_t n = sorted, limit = last_time(e), m = p->start > from ? p->start : from;
+    while (m < to) {
+        struct wn__step value = value_of(s, a, b, m);
+        if (value.time < limit) {
+            int64_t k = n++;
+            for (; k > e->n && is_before(&value, &e->at[k - 1]); k--) e->at[k] = e->at[k - 1];
+            e->at[k] = value;
+        }
+        int64_t a_next = a[1].bytes + s->a_shift, b_next = b[1].bytes + s->b_shift;
+        m = a_next < b_next ? a_next : b_next;
+        a += a_next == m;
+        b += b_next == m;
+    }
+    return n;
+}
+
+/* Few corners, or one sum alone: sorted, then those that are no better than one before are left out. */
+static void put_stretch(struct wn__envelope *e, const struct wn__span *span, int64_t n, int64_t from, int64_t to)
+{
+    int64_t sorted = e->n;
+    for (int64_t i = 0; i < n; i++) sorted = put_corners(e, &span[i], from, to, sorted);
+    for (int64_t i = e->n; i < sorted; i++)
+        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];
+}
+
+/* A budget inside the stretch: the middle corner of the longest list. */
+static int64_t middle_of(const struct wn__span *span, int64_t n)
+{
+    int64_t longest = 0, m = 0;
+    for (const struct wn__span *p = span; p < span + n; p++) {
+        int64_t a = p->a_end - p->a, b = p->b_end - p->b;
+        if (a > longest) {
+            longest = a;
+            m = p->a[(a + 1) / 2].bytes + p->sum->a_shift;
+        }
+        if (b > longest) {
+            longest = b;
+            m = p->b[(b + 1) / 2].bytes + p->sum->b_shift;
+        }
+    }
+    return m;
+}
+
+/* Parts corners first .. *below at m: *from holds at m, *below just under it. */
+static void part(const struct wn__step *first, int64_t m, const struct wn__step **below, const struct wn__step **from)
+{
+    *from = last_within(first, *below, m);
+    *below = *from > first && (*from)->bytes == m ? *from - 1 : *from;
+}
+
+/* Best first: where a stretch begins, the value of the envelope. */
+static void keep_best(const struct wn__span *p, int64_t from, struct wn__step *best)
+{
+    if (p->start > from) return;
+    struct wn__step value = value_of(p->sum, p->a, p->b, from);
+    if (is_before(&value, best)) *best = value;
+}
+
+static void put_best(struct wn__envelope *e, const struct wn__step *best)
+{
+    if (best->time < last_time(e)) e->at[e->n++] = *best;
+}
+
+/* Leaves out the sums that begin behind the stretch or have nothing below `limit` in it; how many stay. */
+static int64_t leave_out(struct wn__span *span, int64_t n, int64_t to, int64_t limit)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (span[i].start < to && span[i].end_time < limit) span[kept++] = span[i];
+    return kept;
+}
+
+/* Cuts n spans at m: what may matter below it to `left`, the rest to `right`; how many, and the best value at m. */
+static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t limit, struct wn__span *left,
+                  int64_t *n_left, struct wn__span *right, struct wn__step *best)
+{
+    *n_left = 0;
+    for (int64_t i = 0; i < n; i++) {
+        struct wn__span *r = &right[i];
+        *r = span[i];
+        if (r->start < m) {
+            const struct wn__step *a_below = r->a_end, *b_below = r->b_end;
+            part(span[i].a, m - r->sum->a_shift, &a_below, &r->a);
+            part(span[i].b, m - r->sum->b_shift, &b_below, &r->b);
+            int64_t end_time = a_below->time + b_below->time + r->sum->time;
+            if (end_time < limit)
+                left[(*n_left)++] =
+                    (struct wn__span){r->sum, span[i].a, a_below, span[i].b, b_below, r->start, end_time};
+        }
+        keep_best(r, m, best);
+    }
+}
+
+/* The envelope of spans first .. first + n - 1 on [from, to), where its value at `from` is there and none of them is
+ * without hope. They are used up. */
+static int32_t lower(struct wn__envelope *e, int64_t first, int64_t n, int64_t from, int64_t to)
+{
+    int64_t corners = n;
+    for (const struct wn__span *p = e->span + first; p < e->span + first + n; p++)
+        corners += p->a_end - p->a + p->b_end - p->b;
+    if (n == 0) return WN_OK;
+    if (n == 1 || corners <= SHORT + n) {
+        put_stretch(e, e->span + first, n, from, to);
+        return WN_OK;
+    }
+    int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n, n_left;
+    struct wn__step best = {m, INT64_MAX, 0};
+    WN_TRY(wn__grow(&e->span, &e->span_room, left + n, sizeof *e->span));
+    split(e->span + first, n, m, last_time(e), e->span + left, &n_left, e->span + right, &best);
+    WN_TRY(lower(e, left, n_left, from, m));
+    put_best(e, &best);
+    n = leave_out(e->span + right, n, to, last_time(e));
+    return lower(e, right, n, m, to);
+}
+
+int32_t wn__envelope_put(struct wn__envelope *e, const struct wn__step_sum *sum)
+{
+    const struct wn__steps *a = or_zero(sum->a), *b = or_zero(sum->b);
+    if (a->n == 0 || b->n == 0) return WN_OK;
+    WN_TRY(wn__grow(&e->sum, &e->sum_room, e->n_sums + 1, sizeof *e->sum));
+    e->sum[e->n_sums++] = *sum;
+    return WN_OK;
+}
+
+static int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int32_t wn__envelope_make(struct wn__envelope *e)
+{
+    int64_t most = 1, from = WN__STEP_NEVER;
+    for (int64_t i = 0; i < e->n_sums; i++) most += or_zero(e->sum[i].a)->n + or_zero(e->sum[i].b)->n + 1;
+    e->n = 0;
+    WN_TRY(wn__grow(&e->at, &e->room, most, sizeof *e->at));
+    WN_TRY(wn__grow(&e->span, &e->span_room, e->n_sums, sizeof *e->span));
+    for (int64_t i = 0; i < e->n_sums; i++) {
+        const struct wn__step_sum *s = &e->sum[i];
+        const struct wn__steps *a = or_zero(s->a), *b = or_zero(s->b);
+        int64_t m = max_of(s->least, max_of(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
+        const struct wn__step *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
+        e->span[i] = (struct wn__span){
+            s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end,
+            m, a_end->time + b_end->time + s->time};
+        if (m < from) from = m;
+    }
+    struct wn__step best = {from, INT64_MAX, 0};
+    for (int64_t i = 0; i < e->n_sums; i++) keep_best(&e->span[i], from, &best);
+    put_best(e, &best);
+    WN_TRY(lower(e, 0, leave_out(e->span, e->n_sums, WN__STEP_NEVER, last_time(e)), from, WN__STEP_NEVER));
+    e->n_sums = 0;
+    e->at[e->n] = (struct wn__step){WN__STEP_NEVER, 0, 0};
+    return WN_OK;
+}
+
+void wn__envelope_thin(struct wn__envelope *e, int64_t tolerance)
+{
+    int64_t kept = e->n > 0;
+    for (int64_t i = 1; i < e->n; i++)
+        if (i == e->n - 1 || e->at[kept - 1].time - e->at[i].time > tolerance) e->at[kept++] = e->at[i];
+    e->n = kept;
+    e->at[kept] = (struct wn__step){WN__STEP_NEVER, 0, 0};
+}
+
+void wn__envelope_release(struct wn__envelope *e)
+{
+    wn__free(e->sum);
+    wn__free(e->at);
+    wn__free(e->span);
+    *e = (struct wn__envelope){0};
+}

@@ -1,0 +1,243 @@
+/* See costs.h. The table is open addressing over hashes of keys, doubled when half full. A key is text, so that the file
+ * it is kept in can be read and mended by hand. */
+#include "costs.h"
+#include <stdio.h>
+#include <math.h>
+#include <string.h>
+#include "../../graph/encode.h"
+#include "rewrite.h"
+
+#define MOST_TARGETS 16
+
+static struct {
+    char name[32];
+    struct wn_profile profile;
+} targets[MOST_TARGETS] = {
+    /* A generic core, until `wane profile` measured this machine. */
+    {"this machine",
+     {.cuda = 0, .f64 = 25e9, .f32 = 50e9, .bf16 = 50e9, .bytes = 20e9, .launch = 1e-6, {8e9, 1.5e9}, {8e9, 1.5e9}}},
+};
+static int32_t n_targets = 1;
+
+struct row {
+    uint64_t hash;
+    char *key;
+    double seconds;
+};
+static struct row *table;
+static int64_t n_rows, room, id = 1;
+
+static int32_t check_profile(const char *name, const struct wn_profile *p)
+{
+    const double rates[] = {p->f64, p->f32, p->bf16, p->bytes, p->out[0], p->out[1], p->in[0], p->in[1]};
+    for (int32_t i = 0; i < 8; i++)
+        if (!(rates[i] > 0 && rates[i] < INFINITY))
+            return wn__fail(WN_VALUE, "target %s: rates must be above 0 and finite, in units a second", name);
+    if (!(p->launch >= 0 && p->launch < 1e18))
+        return wn__fail(WN_VALUE, "target %s: launch must be 0 or more seconds", name);
+    return WN_OK;
+}
+
+int32_t wn__machine_put(const char *name, const struct wn_profile *p)
+{
+    int32_t code = check_profile(name, p), at = 0;
+    if (code != WN_OK) return -code;
+    while (at < n_targets && strcmp(targets[at].name, name) != 0) at++;
+    if (at == MOST_TARGETS || strlen(name) >= sizeof targets[0].name)
+        return -wn__fail(WN_VALUE, "target %s: at most %d targets, of names below %d letters", name, MOST_TARGETS,
+                         (int)sizeof targets[0].name);
+    if (at == n_targets) n_targets++;
+    snprintf(targets[at].name, sizeof targets[at].name, "%s", name);
+    targets[at].profile = *p;
+    id++;
+    return at;
+}
+
+const struct wn_profile *wn__machine(int32_t target)
+{
+    return target >= 0 && target < n_targets ? &targets[target].profile : NULL;
+}
+
+const char *wn__machine_name(int32_t target)
+{
+    return target >= 0 && target < n_targets ? targets[target].name : NULL;
+}
+
+int64_t wn__costs_id(void)
+{
+    return id;
+}
+
+const struct wn__target *wn__workspace_target(const struct wn__form *f)
+{
+    static const struct wn__target cpu = {.kind = WN_TARGET_CPU}, cuda = {.kind = WN_TARGET_CUDA};
+    if (f->target == 0) return &wn__device(f->device)->target;
+    return targets[f->target].profile.cuda ? &cuda : &cpu;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------ */
+
+static struct row *find(const char *key, uint64_t hash)
+{
+    int64_t i = room > 0 ? (int64_t)(hash & (uint64_t)(room - 1)) : 0;
+    while (room > 0 && table[i].key != NULL && (table[i].hash != hash || strcmp(table[i].key, key) != 0))
+        i = (i + 1) & (room - 1);
+    return room > 0 ? &table[i] : NULL;
+}
+
+static int32_t grow(void)
+{
+    int64_t before = room;
+    struct row *old = table, *bigger = wn__alloc((before ? 2 * before : 256) * (int64_t)sizeof *bigger);
+    if (bigger == NULL) return WN_OOM;
+    table = bigger;
+    room = before ? 2 * before : 256;
+    for (int64_t i = 0; i < before; i++)
+        if (old[i].key != NULL) *find(old[i].key, old[i].hash) = old[i];
+    wn__free(old);
+    return WN_OK;
+}
+
+int32_t wn__cost_put(const char *key, double seconds)
+{
+    uint64_t hash = wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key));
+    if (!(seconds >= 0 && seconds < 1e6))
+        return wn__fail(WN_VALUE, "cost of %s: %g is no number of seconds", key, seconds);
+    if (2 * (n_rows + 1) > room) WN_TRY(grow());
+    struct row *r = find(key, hash);
+    if (r->key == NULL) {
+        char *copy = wn__alloc((int64_t)strlen(key) + 1);
+        if (copy == NULL) return WN_OOM;
+        strcpy(copy, key);
+        *r = (struct row){.hash = hash, .key = copy};
+        n_rows++;
+    }
+    r->seconds = seconds;
+    id++;
+    return WN_OK;
+}
+
+void wn__costs_clear(void)
+{
+    for (int64_t i = 0; i < room; i++) wn__free(table[i].key);
+    wn__free(table);
+    table = NULL;
+    n_rows = room = 0;
+    id++;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
+
+struct text {
+    char s[512];
+    int32_t at;
+};
+
+static void put(struct text *t, const char *s)
+{
+    int32_t left = (int32_t)sizeof t->s - t->at;
+    int32_t n = snprintf(t->s + t->at, (size_t)left, "%s", s);
+    t->at += n < left ? n : left - 1;
+}
+
+static void put_type(struct text *t, const struct wn_type *type)
+{
+    char number[24];
+    put(t, wn__dtype_name(type->dtype));
+    for (int32_t i = 0; i < type->ndim; i++) {
+        snprintf(number, sizeof number, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
+        put(t, number);
+    }
+    if (type->layout != WN_PLAIN) put(t, " panels");
+}
+
+const char *wn__cost_key(const struct wn_desc *d)
+{
+    static struct text t;
+    char number[24];
+    t.at = 0;
+    put(&t, wn__op_name(d->op));
+    struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* where a slice begins costs nothing */
+    for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
+        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)attrs.i[i]);
+        put(&t, number);
+    }
+    put(&t, d->attrs.n > 0 && d->n_in > 0 ? "] " : " ");
+    put_type(&t, &d->out);
+    for (int32_t i = 0; i < d->n_in; i++) {
+        put(&t, i == 0 ? " <- " : ", ");
+        put_type(&t, &d->in[i]);
+    }
+    return t.s;
+}
+
+const char *wn__cost_key_again(const struct wn_desc *d)
+{
+    static struct text t;
+    t.at = 0;
+    put(&t, wn__cost_key(d));
+    put(&t, " again");
+    return t.s;
+}
+
+/* ---- seconds ------------------------------------------------------------------------------------------------------ */
+
+static double rate(const struct wn_profile *p, const struct wn_desc *d)
+{
+    int32_t dtype = d->n_in > 0 ? d->in[0].dtype : d->out.dtype;
+    return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
+}
+
+double wn__desc_roofline(const struct wn__form *f, const struct wn_desc *d)
+{
+    const struct wn_profile *p = wn__machine(f->target);
+    struct wn_cost cost = {0};
+    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
+    return p->launch + (flops > bytes ? flops : bytes);
+}
+
+#define MOVE_STARTS 50e-6 /* waking the thread and the first request; assumed */
+
+double wn__move_seconds(const struct wn__form *f, int32_t place, int32_t way, int64_t bytes)
+{
+    const struct wn_profile *p = wn__machine(f->target);
+    return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
+}
+
+double wn__move_share(const struct wn__form *f, int64_t bytes)
+{
+    return (double)bytes / wn__machine(f->target)->bytes;
+}
+
+static const struct row *find_key(const char *key)
+{
+    const struct row *r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
+    return r != NULL && r->key != NULL ? r : NULL;
+}
+
+double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured)
+{
+    const struct row *r = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
+    if (r == NULL && f->target == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
+    *is_measured = r != NULL;
+    return r != NULL ? r->seconds : wn__desc_roofline(f, d);
+}
+
+int32_t wn__form_costs(struct wn__form *f)
+{
+    f->seconds = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds);
+    f->is_measured = wn__pool_get(&f->pool, f->n + 1);
+    f->seconds_again = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds_again);
+    if (f->seconds == NULL || f->is_measured == NULL || f->seconds_again == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (f->node[i].leaf != WN_LEAF_NONE) continue;
+        struct wn_desc d = wn__form_desc(f, i);
+        int32_t is_measured;
+        f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
+        f->is_measured[i] = (uint8_t)is_measured;
+        const struct row *again = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
+        f->seconds_again[i] = again != NULL ? again->seconds : f->seconds[i];
+    }
+    return WN_OK;
+}

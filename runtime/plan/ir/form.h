@@ -1,0 +1,145 @@
+/* The form of a program: its nodes under local numbers, forward and backward alike, with nothing of this
+ * run's values in it. Built once per graph encoding, then only read; everything after it - blocks, recipe,
+ * lowering, placement, verifier, simulator - is a pure function of a form. */
+#ifndef WN_PLAN_IR_FORM_H
+#define WN_PLAN_IR_FORM_H
+#include <stdint.h>
+#include "../../base/alloc.h"
+#include "../../graph/graph.h"
+
+enum wn__leaf_kind {
+    WN_LEAF_NONE,   /* computed */
+    WN_LEAF_CELL,   /* slot: a cell */
+    WN_LEAF_GIVEN,  /* slot: a held value */
+    WN_LEAF_SCALAR, /* slot: numbers of the host, uploaded when the run starts */
+};
+
+struct wn__pnode {
+    int32_t op, phase, n_in, in_at; /* inputs: form->in[in_at ..), their types: form->in_type */
+    int32_t root;                   /* whose forward or backward this belongs to */
+    int32_t forward_of;             /* backward: the forward node whose rule emitted it; else -1 */
+    int32_t leaf, slot, random;     /* random: slot of its numbers, or -1 */
+    int32_t offset;                 /* slot of its offset, which attrs then hold as 0; or -1: it stands in attrs */
+    int32_t result;                 /* result slot, or -1 */
+    int32_t scope, region, line, unit;
+    int32_t block;
+    int32_t cell[3]; /* effects: slots written, or -1 */
+    int32_t word;
+    int32_t n_readers;   /* backward nodes that read it */
+    int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
+    uint8_t is_given;    /* held already, though it has inputs */
+    uint8_t is_residual, is_boundary, needs_grad;
+    uint8_t is_read_whole; /* some backward node reads more of it than whether its elements are above 0 */
+    uint8_t is_reissued;   /* a state in another type or layout: issued again where it is read, never kept */
+    const char *name;
+    struct wn_type type;
+    struct wn_attrs attrs;
+    int64_t bytes; /* padded */
+};
+
+struct wn__pcell {
+    int32_t kind;
+    int32_t gradient_of; /* a gradient: slot of its cell; else -1 */
+    int32_t slab;        /* gradient assigned in this program: its slab, or -1 */
+    int32_t born_here;   /* assigned, not accumulated into */
+    int32_t shares;      /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
+    int64_t slab_offset, bytes;
+};
+struct wn__pslab {
+    int64_t bytes;
+    int32_t existing; /* number among the slabs met in binding order, or -1: made by this program */
+};
+
+/* A policy by hand, as a proposal for a budget: regions over the forward, words where nobody said one. */
+struct wn__candidate {
+    struct wn__candidate *next;
+    int32_t *unit;   /* (n) as wn__pnode's */
+    int32_t *parent; /* (n) as the form's unit_parent */
+    int8_t *word;    /* (n) */
+    char name[32];
+};
+
+struct wn__form {
+    struct wn__pool pool;
+    int64_t refs;
+    struct wn__pnode *node;           /* (n): root by root forward, backward; then effects */
+    const struct wn__pnode *recorded; /* (n) the same before rewrites: op, inputs and numbers as recorded */
+    int32_t n, n_effects;             /* effects are the last n_effects nodes */
+    int32_t *in;
+    struct wn_type *in_type;
+    int32_t n_in, most_in; /* of all nodes; of one */
+    struct wn__pcell *cell;
+    int32_t n_cells;
+    struct wn__pslab *slab;
+    int32_t n_slabs;
+    int32_t n_given, n_scalars, n_random, n_offsets, n_results, n_roots, n_updates;
+    int32_t *region_parent; /* (n_regions), of local number i + 1; 0: none */
+    int32_t n_regions;
+    int32_t
+        *unit_parent; /* (n), of unit i + 1: the unit it lies in, smaller than itself; 0: none. NULL: none has one */
+    struct wn__candidate *candidate; /* in the order they were given; NULL: none */
+    int32_t n_candidates;
+    int32_t *result_node; /* (n_results) */
+    int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
+    int32_t n_walk;
+    int32_t *root_node; /* (n_roots) */
+    int32_t
+        *set_slot; /* (n_sets) the slot among the scalars of a set of an optimizer's numbers; -1: nothing reads it */
+    int32_t n_sets;
+    int32_t *residual; /* (n_residuals): nodes */
+    int32_t n_residuals, n_blocks;
+    int32_t device, threads, mode;
+    int32_t allowed; /* bits 1 << word: actions that a budget may choose by itself, besides those that lose nothing */
+    int32_t target;  /* of costs.h: the machine it is planned for */
+    double *seconds; /* (n) of one application */
+    uint8_t *is_measured;  /* (n) seconds were measured, not derived */
+    double *seconds_again; /* (n) where it reads a value that was computed again */
+    uint8_t *key2;         /* key2: without tags and words; the recipe's bytes follow it in the cache */
+    int64_t key2_bytes;
+};
+
+static inline int32_t wn__form_in(const struct wn__form *f, int32_t node, int32_t i)
+{
+    return f->in[f->node[node].in_at + i];
+}
+static inline int32_t wn__form_flags(const struct wn__form *f, int32_t node)
+{
+    return wn__op_flags(f->node[node].op);
+}
+static inline struct wn_desc wn__form_desc_of(const struct wn__form *f, const struct wn__pnode *p)
+{
+    return (struct wn_desc){
+        .op = p->op, .n_in = p->n_in, .out = p->type, .in = f->in_type + p->in_at, .attrs = p->attrs};
+}
+static inline struct wn_desc wn__form_desc(const struct wn__form *f, int32_t node)
+{
+    return wn__form_desc_of(f, &f->node[node]);
+}
+/* A value the forward computes; leaves are not. */
+static inline int32_t wn__pnode_is_forward(const struct wn__pnode *p)
+{
+    return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
+}
+static inline int32_t wn__form_is_forward(const struct wn__form *f, int32_t node)
+{
+    return wn__pnode_is_forward(&f->node[node]);
+}
+/* An effect that takes over a gradient's product works for the backward: what it reads is a residual. */
+static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].phase == WN_PHASE_BACKWARD || f->node[node].op == WN_OP_PRODUCT_UPDATE;
+}
+/* The node whose bytes a value is: itself, or what its chain of aliases starts from. A result asked for is
+ * made of bytes of its own, so the chain ends there. */
+int32_t wn__form_storage(const struct wn__form *f, int32_t node);
+int32_t wn__form_is_alias(const struct wn__form *f, int32_t node);
+void wn__form_unref(struct wn__form *f);
+
+/* Whether input k of a node is read for nothing but whether its elements are above 0: ReLU's gradient, alone or within. */
+int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k);
+
+/* blocks.c: cuts of the forward into stretches, residuals and boundaries. */
+int32_t wn__form_blocks(struct wn__form *f);
+/* last: (n) the last forward node that reads a value or its bytes; itself when there is none. */
+void wn__form_last_readers(const struct wn__form *f, int32_t *last);
+#endif

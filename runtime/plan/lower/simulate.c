@@ -1,0 +1,281 @@
+/* The simulator: walks a schedule and says what it will take, in bytes, by kind, instruction by instruction, and
+ * how long by the cost rules. Pure: the numbers a run is then held to come from here, and the run's own account
+ * (run/run.c) shares no code with it. */
+#include <string.h>
+#include "../recipe/action.h"
+#include "../ir/costs.h"
+#include "instruction.h"
+
+struct sim {
+    const struct wn__form *f;
+    const struct wn__schedule *s;
+    struct wn_summary *sum;
+    int64_t *after;      /* (n) live bytes after each instruction; NULL: not asked for */
+    double *each;        /* (n) seconds of each; NULL: not asked for */
+    int64_t *rows;       /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
+    uint8_t *alive;      /* (n_stores) */
+    uint8_t *made_again; /* (n_copies) computed again; NULL: seconds are not asked for */
+    int64_t kinds[WN_KIND_COUNT], live;
+    int32_t in_backward;
+    double seconds, base_seconds, measured;
+    double lane[WN_PLACE_COUNT][WN_WAY_COUNT]; /* when each is free again */
+    double *ends;                              /* (n_moves) when each has ended */
+};
+
+/* Cells that hold their value before the program starts: everything but gradients born in it. */
+int64_t wn__state_bytes(const struct wn__form *f, int64_t *kinds)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < f->n_cells; i++) {
+        if (f->cell[i].kind == WN_KIND_GRADIENT && f->cell[i].slab >= 0) continue;
+        bytes += f->cell[i].bytes;
+        if (kinds != NULL) kinds[f->cell[i].kind] += f->cell[i].bytes;
+    }
+    return bytes;
+}
+
+static void move(struct sim *m, int32_t kind, int64_t bytes)
+{
+    m->kinds[kind] += bytes;
+    m->live += bytes;
+}
+
+static void note_peak(struct sim *m)
+{
+    struct wn_summary *sum = m->sum;
+    int32_t stage = m->in_backward ? 3 : 2; /* peak_forward, peak_backward */
+    if (m->live > sum->at[stage]) sum->at[stage] = m->live;
+    if (m->live <= sum->peak) return;
+    sum->peak = m->live;
+    memcpy(sum->peak_kinds, m->kinds, sizeof sum->peak_kinds);
+}
+
+static double bytes_moved(const struct sim *m, const struct wn__instr *n)
+{
+    struct wn__applied room;
+    const struct wn_desc *d = wn__instr_desc(m->f, m->s, n, &room);
+    struct wn_cost cost = {0};
+    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    return cost.bytes;
+}
+
+static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
+{
+    if (m->made_again == NULL || n->what != WN_DO_RUN) return 0;
+    for (int32_t k = 0; k < m->f->node[n->node].n_in; k++) {
+        int32_t copy = m->s->in[n->in_at + k];
+        if (copy >= 0 && m->made_again[copy]) return 1;
+    }
+    return 0;
+}
+
+/* Seconds of what runs a kernel. A node's were found when its form was made. */
+static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
+{
+    struct wn__applied room;
+    *is_measured = m->f->is_measured != NULL && m->f->is_measured[n->node];
+    const double *of = reads_again(m, n) ? m->f->seconds_again : m->f->seconds;
+    return n->what == WN_DO_RUN ? of[n->node]
+                                : wn__desc_seconds(m->f, wn__instr_desc(m->f, m->s, n, &room), is_measured);
+}
+
+/* A gradient made in its cell is there already: its assignment moves nothing. */
+static int32_t is_there(const struct sim *m, const struct wn__instr *n)
+{
+    return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
+           m->s->copy[m->s->in[n->in_at]].store == n->cell[0];
+}
+
+static void make_alive(struct sim *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (m->alive[store]) return;
+    m->alive[store] = 1;
+    if (wn__store_counts(m->f, t)) move(m, t->kind, t->bytes);
+}
+
+static void note_row(const struct sim *m, int32_t row)
+{
+    if (m->rows != NULL) memcpy(m->rows + (int64_t)row * WN_KIND_COUNT, m->kinds, sizeof m->kinds);
+}
+
+/* INT64_MAX where the sum would be about as much: values of the meta device may be of any size. */
+static int64_t add_within(int64_t sum, double more)
+{
+    return (double)sum + more < 9e18 ? sum + (int64_t)more : INT64_MAX;
+}
+
+static void run_instr(struct sim *m, int32_t i)
+{
+    const struct wn__instr *n = &m->s->instr[i];
+    int32_t there = is_there(m, n), is_measured;
+    double seconds = there ? 0 : kernel_seconds(m, n, &is_measured);
+    m->seconds += seconds;
+    m->measured += !there && is_measured ? seconds : 0;
+    m->base_seconds += n->recompute || n->what != WN_DO_RUN || there ? 0 : m->f->seconds[n->node];
+    if (m->made_again != NULL) {
+        m->s->again[i] = (uint8_t)reads_again(m, n);
+        if (n->recompute && n->out >= 0) m->made_again[n->out] = 1;
+    }
+    m->sum->recomputed += n->recompute;
+    m->sum->packed += n->what == WN_DO_PACK;
+    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
+    if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
+    move(m, WN_KIND_WORKSPACE, n->work_bytes);
+    if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
+    /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
+    note_peak(m);
+    note_row(m, i + 1);
+    move(m, WN_KIND_WORKSPACE, -n->work_bytes);
+}
+
+int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t)
+{
+    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || wn__workspace_target(f)->kind == WN_TARGET_CPU);
+}
+
+/* A link is a resource beside the kernels: each way of each place does one move after the other. */
+static void start_move(struct sim *m, int32_t i)
+{
+    const struct wn__instr *n = &m->s->instr[i];
+    int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
+    const struct wn__copy *away = &m->s->copy[way == WN_WAY_OUT ? n->out : from];
+    int32_t place = wn__action_place(away->away);
+    int64_t bytes = m->s->store[away->store].bytes;
+    double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
+    *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
+    m->ends[n->move] = *lane;
+    m->sum->move_seconds += takes;
+    m->seconds += wn__move_share(m->f, bytes);
+    *(way == WN_WAY_OUT ? &m->sum->out : &m->sum->in) += bytes;
+    make_alive(m, m->s->copy[n->out].store);
+    note_peak(m);
+    note_row(m, i + 1);
+}
+
+static void wait_move(struct sim *m, const struct wn__instr *n)
+{
+    double stall = m->ends[n->move] - m->seconds;
+    if (stall < 0) stall = 0;
+    m->seconds += stall;
+    m->sum->stall_seconds += stall;
+}
+
+static void free_store(struct sim *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    m->alive[store] = 0;
+    if (wn__store_counts(m->f, t)) move(m, t->kind, -t->bytes);
+}
+
+static void start(struct sim *m)
+{
+    struct wn_summary *sum = m->sum;
+    wn__state_bytes(m->f, m->kinds);
+    for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
+    sum->state = m->live;
+    for (int32_t t = 0; t < m->s->n_stores; t++) {
+        const struct wn__store *st = &m->s->store[t];
+        if (st->space == WN_SPACE_GIVEN || t == m->s->scalars) make_alive(m, t);
+        if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* counted as state */
+    }
+    memcpy(sum->kinds, m->kinds, sizeof sum->kinds);
+    sum->at[0] = m->live;
+    note_peak(m);
+    note_row(m, 0);
+}
+
+/* The whole walk; fills m->sum but for what needs no walk. */
+static int32_t walk(struct sim *m)
+{
+    const struct wn__schedule *s = m->s;
+    memset(m->sum, 0, sizeof *m->sum);
+    m->alive = wn__alloc(s->n_stores + 1);
+    m->ends = wn__alloc((s->n_moves + 1) * (int64_t)sizeof *m->ends);
+    if (m->alive == NULL || m->ends == NULL) {
+        wn__free(m->alive);
+        wn__free(m->ends);
+        return WN_OOM;
+    }
+    start(m);
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
+            m->in_backward = 1;
+            m->sum->at[1] = m->live; /* after_forward: the instant before the first backward instruction */
+        }
+        double before = m->seconds;
+        if (wn__instr_has_kernel(n)) run_instr(m, i);
+        else if (wn__instr_way(n) >= 0) start_move(m, i);
+        else if (n->what == WN_DO_WAIT) wait_move(m, n);
+        else if (n->what == WN_DO_FREE) free_store(m, n->out);
+        if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) note_row(m, i + 1);
+        if (m->after != NULL) m->after[i] = m->live;
+        if (m->each != NULL) m->each[i] = m->seconds - before;
+    }
+    if (!m->in_backward) m->sum->at[1] = m->live;
+    if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
+    m->sum->at[4] = m->live;
+    wn__free(m->alive);
+    wn__free(m->ends);
+    return WN_OK;
+}
+
+int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s)
+{
+    int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
+    if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
+    for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
+    for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
+    for (int32_t t = 0; t < s->n_stores; t++)
+        if (s->store[t].space == WN_SPACE_GIVEN || s->store[t].space == WN_SPACE_RESULT) bytes += s->store[t].bytes;
+    return bytes;
+}
+
+static int64_t residual_bytes(const struct wn__form *f)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < f->n_residuals; i++) bytes += f->node[f->residual[i]].bytes;
+    return bytes;
+}
+
+int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
+{
+    struct wn_summary *sum = &s->summary;
+    s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
+    s->seconds = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->seconds);
+    s->again = wn__pool_get(&s->pool, s->n + 1);
+    uint8_t *made_again = wn__alloc(s->n_copies + 1);
+    if (s->live == NULL || s->seconds == NULL || s->again == NULL || made_again == NULL) {
+        wn__free(made_again);
+        return WN_OOM;
+    }
+    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds, .made_again = made_again};
+    int32_t code = walk(&m);
+    wn__free(made_again);
+    if (code != WN_OK) return code;
+    sum->reserved = wn__reserved(f, s);
+    sum->arena = s->arena;
+    sum->host = s->depot[WN_PLACE_HOST];
+    sum->disk = s->depot[WN_PLACE_DISK];
+    sum->seconds = m.seconds;
+    sum->base_seconds = m.base_seconds;
+    sum->measured_seconds = m.measured;
+    sum->nodes = f->n;
+    sum->instructions = s->n;
+    sum->residuals = f->n_residuals;
+    sum->blocks = s->n_blocks;
+    sum->device = f->device;
+    sum->activation_bytes = residual_bytes(f);
+    sum->lent = s->lent;
+    return WN_OK;
+}
+
+int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s, int64_t *rows)
+{
+    struct wn_summary sum;
+    struct sim m = {.f = f, .s = s, .sum = &sum, .rows = rows};
+    return walk(&m);
+}

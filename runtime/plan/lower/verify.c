@@ -1,0 +1,388 @@
+/* The verifier: every rule of legality, checked by walking the finished schedule as a machine would, trusting
+ * nothing of how it was made. It runs after every lowering, in release builds too.
+ *
+ *  1 an input is the value the form names, whole, not overwritten and not freed      (read)
+ *  2 live stores never overlap, lie inside their space and start on a granule, and
+ *    every number of an instruction lies inside the table that it points into         (overlap, bounds)
+ *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
+ *  4 an effect is issued exactly once, into the cells it names, after every read of
+ *    their old version                                                                (effect, stale)
+ *  5 an integer result is issued once: never recomputed                               (index)
+ *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
+ *  7 every result asked for is there at the end                                       (result)
+ *  8 what is kept in another form is made of the value, and only it becomes the value
+ *    again; nothing else reads it                                                     (away)
+ *  9 until a move is waited for, what moves out is neither written nor freed and what
+ *    moves in not touched at all; each move is waited for once, and only once          (wait)
+ * 10 the kernel of an op reads its inputs, and writes its result, in the layouts and
+ *    dtypes they have                                                                  (layout)            */
+#include <string.h>
+#include "../recipe/action.h"
+#include "instruction.h"
+
+struct machine {
+    const struct wn__form *f;
+    const struct wn__schedule *s;
+    int32_t *content; /* (n_stores) copy it holds, or -1 */
+    uint8_t *alive;   /* (n_stores) */
+    int32_t *taken;   /* (n_taken) those that are alive and have bytes, by space, slot and offset: none overlap */
+    int32_t n_taken;
+    int32_t *issued;   /* (nodes) */
+    uint8_t *written;  /* (cells) by an effect of this program */
+    uint8_t *read_out; /* (nodes) 0-d results taken to the host */
+    int32_t *leaving;  /* (n_stores) moves under way out of it */
+    int32_t *arriving; /* (n_stores) moves under way into it */
+    struct under_way {
+        int32_t from, to, state; /* stores; 0: not started, 1: under way, 2: waited for */
+    } * move;                    /* (n_moves) */
+    int32_t at;
+};
+
+static int32_t illegal(const struct machine *m, const char *rule, const char *what, int32_t which)
+{
+    const struct wn__instr *n = &m->s->instr[m->at < m->s->n ? m->at : m->s->n - 1];
+    return wn__fail(WN_ILLEGAL, "illegal schedule, rule '%s', instruction %d (%s): %s (%d)", rule, m->at + 1,
+                    m->s->n > 0 ? wn__op_name(m->f->node[n->node].op) : "none", what, which);
+}
+
+static int64_t space_size(const struct machine *m, const struct wn__store *t)
+{
+    switch (t->space) {
+    case WN_SPACE_ARENA: return m->s->arena;
+    case WN_SPACE_SLAB: return m->f->slab[t->slot].bytes;
+    case WN_SPACE_HOST: return m->s->depot[WN_PLACE_HOST];
+    case WN_SPACE_DISK: return m->s->depot[WN_PLACE_DISK];
+    default: return t->bytes;
+    }
+}
+
+/* Stores whose offsets count from one beginning have one number: the arena's, or their slot's of their space. */
+static int64_t origin_of(const struct wn__store *t)
+{
+    return ((int64_t)t->space << 32) + (t->space == WN_SPACE_ARENA ? 0 : t->slot);
+}
+
+/* The first of `taken` that begins above `offset` of the same origin, or is of a later one. */
+static int32_t first_above(const struct machine *m, int64_t origin, int64_t offset)
+{
+    int32_t lo = 0, hi = m->n_taken;
+    while (lo < hi) {
+        int32_t middle = (lo + hi) / 2;
+        const struct wn__store *t = &m->s->store[m->taken[middle]];
+        if (origin_of(t) > origin || (origin_of(t) == origin && t->offset > offset)) hi = middle;
+        else lo = middle + 1;
+    }
+    return lo;
+}
+
+/* Those that are alive overlap nowhere, so only the neighbours of [offset, offset + span) can be in its way. */
+static int32_t check_extent(const struct machine *m, const struct wn__store *t)
+{
+    int64_t origin = origin_of(t), end = t->offset + wn__store_span(t);
+    int32_t above = first_above(m, origin, t->offset);
+    for (int32_t k = above - 1; k <= above; k++) {
+        const struct wn__store *o = k >= 0 && k < m->n_taken ? &m->s->store[m->taken[k]] : NULL;
+        if (o == NULL || origin_of(o) != origin) continue;
+        if (o->offset < end && t->offset < o->offset + wn__store_span(o))
+            return illegal(m, "overlap", "bytes are in use by store", m->taken[k]);
+    }
+    return WN_OK;
+}
+
+static void take(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (wn__store_span(t) == 0) return;
+    int32_t k = first_above(m, origin_of(t), t->offset);
+    memmove(&m->taken[k + 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
+    m->taken[k] = store;
+    m->n_taken++;
+}
+
+static void give_back(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (wn__store_span(t) == 0) return;
+    int32_t k = first_above(m, origin_of(t), t->offset);
+    memmove(&m->taken[k - 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
+    m->n_taken--;
+}
+
+static int32_t make_alive(struct machine *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (m->alive[store]) return WN_OK;
+    int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
+    if (t->offset < 0 || t->offset % granule != 0 || t->offset > space_size(m, t) - wn__store_span(t))
+        return illegal(m, "bounds", "a store lies outside its space", store);
+    WN_TRY(check_extent(m, t));
+    take(m, store);
+    m->alive[store] = 1;
+    return WN_OK;
+}
+
+static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    for (int32_t k = 0; k < p->n_in; k++) {
+        int32_t c = m->s->in[n->in_at + k];
+        if (c < 0 || c >= m->s->n_copies) return illegal(m, "read", "no copy is named for input", k + 1);
+        const struct wn__copy *copy = &m->s->copy[c];
+        const struct wn__pnode *v = &m->f->node[copy->node];
+        if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (wn__action_is_partial(copy->back) && !wn__form_reads_sign(m->f, n->node, k))
+            return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
+        if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
+            return illegal(m, "read", "another value than the graph's is read as input", k + 1);
+        if (m->arriving[copy->store]) return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
+        if (!m->alive[copy->store])
+            return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
+        int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
+        if (!leaf && m->content[copy->store] != c)
+            return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
+        if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
+            return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
+    }
+    return WN_OK;
+}
+
+static int32_t check_output(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    const struct wn__copy *copy = &m->s->copy[n->out];
+    const struct wn__store *t = &m->s->store[copy->store];
+    if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
+    if ((copy->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
+        return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
+    if (t->bytes < wn__copy_bytes(m->f, copy) || copy->at != 0)
+        return illegal(m, "bounds", "the output's store is too small", copy->store);
+    if (n->inplace >= 0) {
+        int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
+        if (over != copy->store || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
+            return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+        if (m->leaving[over] || m->arriving[over])
+            return illegal(m, "wait", "a value under way is overwritten in store", over);
+    } else if (m->alive[copy->store]) {
+        return illegal(m, "inplace", "the output goes over a value alive in store", copy->store);
+    }
+    WN_TRY(make_alive(m, copy->store));
+    m->content[copy->store] = n->out;
+    return WN_OK;
+}
+
+static int32_t check_effect(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__pnode *p = &m->f->node[n->node];
+    if (!(wn__op_flags(p->op) & WN_EFFECT))
+        return illegal(m, "effect", "an op without output is no effect, node", n->node);
+    for (int32_t k = 0; k < 3; k++) {
+        if (p->cell[k] < 0) continue;
+        const struct wn__pcell *c = &m->f->cell[p->cell[k]];
+        const struct wn__store *t = n->cell[k] >= 0 ? &m->s->store[n->cell[k]] : NULL;
+        int32_t right = t != NULL && t->pinned &&
+                        (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
+                                      : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
+        if (!right) return illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
+        WN_TRY(make_alive(m, n->cell[k]));
+        m->written[p->cell[k]] = 1;
+    }
+    for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
+        const struct wn__pnode *v = &m->f->node[m->s->copy[m->s->in[n->in_at + k]].node];
+        int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs found it unwritten */
+        if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
+    }
+    return WN_OK;
+}
+
+/* The one copy that is packed, or brought back: of the same node, alive, and packed only if it is brought back. */
+static int32_t check_moved(struct machine *m, const struct wn__instr *n)
+{
+    int32_t c = m->s->in[n->in_at];
+    if (c < 0 || c >= m->s->n_copies || n->out < 0) return illegal(m, "away", "no copy is named", c);
+    const struct wn__copy *from = &m->s->copy[c];
+    if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
+    if ((from->away != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
+        return illegal(m, "away", "the copy is of another form than this reads, copy", c);
+    int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
+    if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
+        return illegal(m, "away", "what comes back is not what left, copy", n->out);
+    const struct wn__pnode *v = &m->f->node[from->node];
+    if (m->arriving[from->store]) return illegal(m, "wait", "a copy is read before it has arrived", c);
+    if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
+        return illegal(m, "away", "a copy is read that is not there", c);
+    return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+}
+
+/* From the arena to the depot that the action names, or back; both ends on pages. */
+static int32_t step_move(struct machine *m, const struct wn__instr *n)
+{
+    WN_TRY(check_moved(m, n));
+    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->copy[m->s->in[n->in_at]].store, to = m->s->copy[n->out].store;
+    int32_t place = wn__action_place(m->s->copy[out ? n->out : m->s->in[n->in_at]].away);
+    int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+    const struct wn__store *near = &m->s->store[out ? from : to], *far = &m->s->store[out ? to : from];
+    int32_t is_near =
+        near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
+    if (place < 0 || far->space != depot || !is_near)
+        return illegal(m, "away", "a move between other places than its action names, store", to);
+    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
+        return illegal(m, "wait", "a move that was started before", n->move);
+    WN_TRY(check_output(m, n));
+    m->move[n->move] = (struct under_way){from, to, 1};
+    m->leaving[from]++;
+    m->arriving[to]++;
+    return WN_OK;
+}
+
+static int32_t step_wait(struct machine *m, const struct wn__instr *n)
+{
+    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 1)
+        return illegal(m, "wait", "a move is waited for that is not under way", n->move);
+    m->move[n->move].state = 2;
+    m->leaving[m->move[n->move].from]--;
+    m->arriving[m->move[n->move].to]--;
+    return WN_OK;
+}
+
+static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
+{
+    struct wn_desc d = wn__form_desc(m->f, n->node);
+    return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
+}
+
+static int32_t step_run(struct machine *m, const struct wn__instr *n)
+{
+    if (n->what == WN_DO_RUN) WN_TRY(check_layouts(m, n));
+    if (n->what == WN_DO_RUN) WN_TRY(check_inputs(m, n));
+    else WN_TRY(check_moved(m, n));
+    if (n->work_bytes > 0) {
+        int32_t slab = n->work_slab;
+        struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB,
+                              .slot = slab,
+                              .offset = n->work_offset,
+                              .bytes = n->work_bytes};
+        if (w.offset < 0 || w.offset > space_size(m, &w) - w.bytes)
+            return illegal(m, "bounds", "a workspace lies outside its space", 0);
+        if (n->out >= 0) WN_TRY(check_output(m, n));
+        WN_TRY(check_extent(m, &w));
+    } else if (n->out >= 0) {
+        WN_TRY(check_output(m, n));
+    }
+    if (n->what != WN_DO_RUN) return WN_OK;
+    if (n->out < 0) WN_TRY(check_effect(m, n));
+    if (m->issued[n->node]++ > 0) {
+        if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
+        if (wn__op_flags(m->f->node[n->node].op) & WN_INDEX)
+            return illegal(m, "index", "an integer result is recomputed, node", n->node);
+    }
+    return WN_OK;
+}
+
+static int32_t step_free(struct machine *m, const struct wn__instr *n)
+{
+    if (n->out < 0 || n->out >= m->s->n_stores || !m->alive[n->out] || m->s->store[n->out].pinned)
+        return illegal(m, "free", "this store cannot be freed here", n->out);
+    if (m->leaving[n->out] || m->arriving[n->out])
+        return illegal(m, "wait", "a store is freed while a move is under way, store", n->out);
+    give_back(m, n->out);
+    m->alive[n->out] = 0;
+    m->content[n->out] = -1;
+    return WN_OK;
+}
+
+static int32_t step_read(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__copy *c = &m->s->copy[n->out];
+    if (m->arriving[c->store]) return illegal(m, "wait", "a result is taken before it has arrived, store", c->store);
+    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0 ||
+        wn__action_is_partial(c->back))
+        return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
+    m->read_out[n->node]++;
+    return WN_OK;
+}
+
+static int32_t check_end(struct machine *m)
+{
+    const struct wn__form *f = m->f;
+    m->at = m->s->n;
+    for (int32_t k = 0; k < m->s->n_moves; k++)
+        if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
+    for (int32_t t = 0; t < m->s->n_stores; t++)
+        if (m->alive[t] && !m->s->store[t].pinned) return illegal(m, "leak", "a store is never freed", t);
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
+    for (int32_t r = 0; r < f->n_results; r++) {
+        int32_t node = f->result_node[r], t = m->s->result_store[r];
+        int32_t there = f->node[node].type.ndim == 0
+                            ? m->read_out[node] == 1
+                            : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
+                                  m->s->copy[m->content[t]].away == 0 &&
+                                  !wn__action_is_partial(m->s->copy[m->content[t]].back);
+        if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
+    }
+    return WN_OK;
+}
+
+/* Checks what the rules index with before any of them does: copies, stores, inputs and slabs. */
+static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__schedule *s = m->s;
+    if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
+    int32_t n_in = n->what == WN_DO_RUN                               ? m->f->node[n->node].n_in
+                   : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
+                                                                      : 0;
+    int32_t most_out = n->what == WN_DO_FREE ? s->n_stores : s->n_copies;
+    if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
+        return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
+    if (n->inplace < -1 || n->inplace >= n_in)
+        return illegal(m, "inplace", "there is no such input, counted from 0", n->inplace);
+    int32_t least_out = n->what == WN_DO_RUN || n->what == WN_DO_WAIT ? -1 : 0;
+    if (n->out < least_out || n->out >= most_out) return illegal(m, "bounds", "there is no such output", n->out);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] < -1 || n->cell[k] >= s->n_stores)
+            return illegal(m, "effect", "there is no store of a cell", n->cell[k]);
+    if (n->work_bytes > 0 && n->work_slab >= m->f->n_slabs)
+        return illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
+    return WN_OK;
+}
+
+static int32_t check_all(struct machine *m)
+{
+    for (int32_t t = 0; t < m->s->n_stores; t++) {
+        const struct wn__store *st = &m->s->store[t];
+        m->content[t] = -1;
+        if (st->space == WN_SPACE_GIVEN || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
+    }
+    for (m->at = 0; m->at < m->s->n; m->at++) {
+        const struct wn__instr *n = &m->s->instr[m->at];
+        WN_TRY(check_numbers(m, n));
+        int32_t code = wn__instr_has_kernel(n) ? step_run(m, n)
+                       : wn__instr_way(n) >= 0 ? step_move(m, n)
+                       : n->what == WN_DO_WAIT ? step_wait(m, n)
+                       : n->what == WN_DO_FREE ? step_free(m, n)
+                                               : step_read(m, n);
+        if (code != WN_OK) return code;
+    }
+    return check_end(m);
+}
+
+int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s)
+{
+    struct wn__pool scratch = {0};
+    struct machine m = {.f = f, .s = s};
+    m.content = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.content);
+    m.alive = wn__pool_get(&scratch, s->n_stores + 1);
+    m.taken = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.taken);
+    m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
+    m.written = wn__pool_get(&scratch, f->n_cells + 1);
+    m.read_out = wn__pool_get(&scratch, f->n + 1);
+    m.leaving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.leaving);
+    m.arriving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.arriving);
+    m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);
+    int32_t code =
+        m.content && m.alive && m.taken && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move
+            ? check_all(&m)
+            : WN_OOM;
+    wn__pool_release(&scratch);
+    return code;
+}

@@ -1,0 +1,146 @@
+/* The table of actions: see action.h. A row names the ops that pack and unpack, whose rules then give bytes, seconds and
+ * workspace, or the place that bytes are moved to; and what cannot be treated so. */
+#include "action.h"
+#include <stddef.h>
+#include "../ir/costs.h"
+
+struct row {
+    const char *name;
+    int32_t lossy;
+    int32_t pack, unpack; /* ops; 0 (a leaf): none */
+    int32_t dtype;        /* the attribute the packing op takes */
+    int32_t is_shaped;    /* the unpacking op is told the value's shape */
+    int32_t partial;      /* what comes back says whether an element is above 0, and no more */
+    int32_t place;        /* where it moves to, + 1 */
+    const char *(*refuses)(const struct wn__form *f, int32_t node);
+};
+
+static const char *only_floats(const struct wn__form *f, int32_t node)
+{
+    int32_t dtype = f->node[node].type.dtype;
+    return dtype == WN_F32 || dtype == WN_F64 ? NULL : "is not made of f32 or f64";
+}
+
+static const char *whole_pages(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
+}
+
+/* What is saved anyway needs no signs beside it. */
+static const char *only_signs(const struct wn__form *f, int32_t node)
+{
+    return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
+                                       : NULL;
+}
+
+static const struct row table[WN_WORD_COUNT] = {
+    [WN_WORD_OFFLOAD] = {.name = "offload", .place = -1}, /* of the device: becomes one of the next two */
+    [WN_WORD_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
+    [WN_WORD_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
+    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
+    [WN_WORD_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, 0, NULL},
+    [WN_WORD_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, 0, only_signs},
+};
+
+static const struct row *row_of(int32_t action)
+{
+    return action > 0 && action < WN_WORD_COUNT && table[action].name != NULL ? &table[action] : NULL;
+}
+
+const char *wn__action_name(int32_t action)
+{
+    return row_of(action) == NULL ? NULL : table[action].name;
+}
+
+int32_t wn__action_is_lossy(int32_t action)
+{
+    return row_of(action) != NULL && table[action].lossy;
+}
+
+int32_t wn__action_place(int32_t action)
+{
+    return row_of(action) == NULL ? -1 : table[action].place - 1;
+}
+
+/* Offloading from a device that is the host goes to disk. */
+int32_t wn__action_resolved(const struct wn__form *f, int32_t word)
+{
+    if (word != WN_WORD_OFFLOAD) return word;
+    return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_WORD_OFFLOAD_DISK : WN_WORD_OFFLOAD_HOST;
+}
+
+int32_t wn__action_is_partial(int32_t action)
+{
+    return row_of(action) != NULL && table[action].partial;
+}
+
+/* The packed form of a value of this type; an op that refuses it leaves no bytes. */
+static void packed_type(const struct row *r, const struct wn_type *value, struct wn_desc *d)
+{
+    *d = (struct wn_desc){.op = r->pack, .n_in = 1, .in = value, .attrs = {.dtype = r->dtype}};
+    if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
+}
+
+const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word)
+{
+    const struct wn__pnode *p = &f->node[node];
+    const struct row *r = row_of(wn__action_resolved(f, word));
+    if (r == NULL) return "has no such form in this version";
+    if (p->result >= 0) return "is asked for as a result, and stays";
+    if (p->is_given) return "was there before the step, and stays";
+    const char *why = r->refuses != NULL ? r->refuses(f, node) : NULL;
+    if (why != NULL || r->place > 0) return why;
+    struct wn_desc d;
+    packed_type(r, &p->type, &d);
+    return d.out.ndim == 0 && p->type.ndim > 0        ? "has no such form"
+           : wn__padded(wn__bytes(&d.out)) < p->bytes ? NULL
+                                                      : "takes as many bytes packed";
+}
+
+int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action)
+{
+    struct wn_type t;
+    if (wn__action_place(action) >= 0) return 0; /* none of the device's */
+    wn__action_type(f, node, action, &t);
+    return wn__padded(wn__bytes(&t));
+}
+
+/* Signs as bits lose nothing and leave what else is asked of the value to be computed again. */
+int32_t wn__action_may_choose(const struct wn__form *f, int32_t node, int32_t action)
+{
+    const struct wn__pnode *p = &f->node[node];
+    if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;
+    return p->is_residual && p->word == WN_WORD_NONE && wn__action_refusal(f, node, action) == NULL;
+}
+
+int32_t wn__action_of(const struct wn__form *f, int32_t node)
+{
+    int32_t word = f->node[node].word;
+    if (word <= WN_WORD_RECOMPUTE || !f->node[node].is_residual) return 0;
+    return wn__action_refusal(f, node, word) == NULL ? wn__action_resolved(f, word) : 0;
+}
+
+void wn__action_type(const struct wn__form *f, int32_t node, int32_t action, struct wn_type *out)
+{
+    const struct row *r = row_of(action);
+    struct wn_desc d;
+    *out = f->node[node].type;
+    if (r == NULL || r->pack == 0) return;
+    packed_type(r, &f->node[node].type, &d);
+    *out = d.out;
+}
+
+void wn__action_pack(const struct wn__form *f, int32_t node, int32_t action, struct wn_desc *d)
+{
+    packed_type(row_of(action), &f->node[node].type, d);
+}
+
+void wn__action_unpack(const struct wn__form *f, int32_t node, int32_t action, struct wn_type *packed,
+                       struct wn_desc *d)
+{
+    const struct wn_type *value = &f->node[node].type;
+    const struct row *r = row_of(action);
+    wn__action_type(f, node, action, packed);
+    *d = (struct wn_desc){.op = r->unpack, .n_in = 1, .in = packed, .out = *value, .attrs = {.dtype = value->dtype}};
+    for (int32_t k = 0; k < value->ndim && r->is_shaped; k++) d->attrs.i[d->attrs.n++] = value->dim[k];
+}

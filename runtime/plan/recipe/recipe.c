@@ -1,0 +1,289 @@
+/* Compiling words and marks to a recipe.
+ *
+ * Outside every region a value is kept unless a word says recompute. A region is closed in the forward - only
+ * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
+ * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
+ * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
+#include <string.h>
+#include "action.h"
+#include "nesting.h"
+#include "recipe.h"
+
+struct compiler {
+    const struct wn__form *f;
+    struct wn__recipe *r;
+    int32_t *place; /* (f->n) of a forward node */
+    int32_t *reach; /* (n_blocks) last node that reads a value of a block */
+    struct wn__nesting nesting;
+    int32_t code;
+};
+
+/* ---- blocks: stretches of one place, and outside regions the form's own cuts ------------------------------ */
+
+void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r)
+{
+    for (int32_t i = 0; i < f->n; i++) {
+        int32_t of = f->node[i].forward_of;
+        if (f->node[i].phase == WN_PHASE_BACKWARD)
+            r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
+    }
+}
+
+static int32_t number_blocks(struct compiler *c)
+{
+    const struct wn__form *f = c->f;
+    struct wn__recipe *r = c->r;
+    int32_t before = -1;
+    for (int32_t i = 0; i < f->n; i++) {
+        r->block_of[i] = -1;
+        if (!wn__form_is_forward(f, i)) continue;
+        int32_t edge = before < 0 || c->place[i] != c->place[before] || f->node[i].root != f->node[before].root ||
+                       (c->place[i] == 0 && f->node[i].block != f->node[before].block);
+        if (edge) r->first[r->n_blocks++] = i;
+        r->block_of[i] = r->n_blocks - 1;
+        r->limit[r->n_blocks - 1] = i + 1;
+        before = i;
+    }
+    wn__recipe_serve(f, r);
+    return WN_OK;
+}
+
+/* ---- keep sets ----------------------------------------------------------------------------------------------- */
+
+/* What a step keeps of its block, besides what is always kept. A value inside a block that no backward node reads is
+ * never kept: what is dropped beside it would otherwise be recomputed from it, at the price of its bytes. */
+struct keep_rule {
+    int32_t beyond;   /* what a forward node at or after this reads; */
+    int32_t defaults; /* 1: residuals and block edges that no word drops, */
+    int32_t home;     /* unless it lies in a region and nothing at or after this reads it (0: wherever it lies) */
+};
+
+static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
+{
+    int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
+    if (c->f->node[i].is_reissued) return 0;
+    int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
+    int32_t by_default = rule.defaults && matters && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
+    return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
+}
+
+/* Writes the set behind those there are. Returns its size, and in n_dropped how many values that F or Fe had kept it
+ * drops. */
+static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule, int32_t *n_dropped)
+{
+    struct wn__recipe *r = c->r;
+    int32_t n = 0;
+    *n_dropped = 0;
+    for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
+        if (r->block_of[i] != block) continue;
+        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->f, i));
+        else *n_dropped += r->last[i] >= r->limit[block] && !c->f->node[i].is_reissued;
+    }
+    return n;
+}
+
+/* A bigger array in the pool, the old part copied. */
+static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *capacity, int32_t need, int64_t size)
+{
+    void *bigger = wn__pool_get(pool, (2 * (int64_t)need + 64) * size);
+    if (bigger == NULL) return NULL;
+    if (n > 0) memcpy(bigger, old, (size_t)(n * size));
+    *capacity = 2 * need + 64;
+    return bigger;
+}
+
+int32_t wn__recipe_room(struct wn__recipe *r, int32_t more)
+{
+    if (r->n_keep + more <= r->keep_capacity) return WN_OK;
+    int32_t *keep = grow(&r->pool, r->keep, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *keep);
+    int32_t *action = grow(&r->pool, r->action, r->n_keep, &r->keep_capacity, r->n_keep + more, sizeof *action);
+    if (keep == NULL || action == NULL) {
+        r->keep_capacity = 0;
+        return WN_OOM;
+    }
+    r->keep = keep;
+    r->action = action;
+    return WN_OK;
+}
+
+int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
+{
+    if (r->n == r->capacity) {
+        struct wn__recipe_step *bigger = grow(&r->pool, r->step, r->n, &r->capacity, r->n + 1, sizeof *bigger);
+        if (bigger == NULL) return WN_OOM;
+        r->step = bigger;
+    }
+    r->step[r->n++] = (struct wn__recipe_step){kind, block, root, r->n_keep, n_keep};
+    r->n_keep += n_keep;
+    return WN_OK;
+}
+
+static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
+{
+    if (c->code == WN_OK) c->code = wn__recipe_put(c->r, kind, block, root, n_keep);
+}
+
+/* One F, Fe or Free of a block; a Free that frees nothing is left out. */
+static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct keep_rule rule)
+{
+    int32_t dropped;
+    if (c->code == WN_OK) c->code = wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]);
+    if (c->code != WN_OK) return;
+    int32_t n = keep_set(c, block, rule, &dropped);
+    if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
+}
+
+/* The forward of a block whose interior is let go, and of one whose interior stays. */
+static void put_f(struct compiler *c, int32_t block)
+{
+    put_keep(c, WN_RECIPE_F, block, (struct keep_rule){.beyond = c->r->limit[block]});
+}
+
+static void put_fe(struct compiler *c, int32_t block)
+{
+    put_keep(c, WN_RECIPE_FE, block, (struct keep_rule){.beyond = c->r->limit[block], .defaults = 1});
+}
+
+/* ---- the walk over the tree of regions -------------------------------------------------------------------------- */
+
+/* Blocks [lo, hi) all lie in or under `region`; the run of them that starts at lo and shares a child ends here. */
+static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int32_t hi)
+{
+    int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[lo]]);
+    if (child == 0) return lo + 1;
+    int32_t at = lo + 1;
+    while (at < hi && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[at]])) at++;
+    return at;
+}
+
+/* Frees what blocks [lo, hi) of one run gave to others before `end`. What they gave to each other is gone already. */
+static void free_run(struct compiler *c, int32_t lo, int32_t hi, int32_t end)
+{
+    for (int32_t at = lo; at < hi; at++)
+        if (c->reach[at] >= c->r->limit[hi - 1]) put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
+}
+
+static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
+{
+    for (int32_t at = lo, next; at < hi; at = next) {
+        int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[at]]);
+        next = run_end(c, region, at, hi);
+        if (child == 0) put_f(c, at);
+        else closed(c, child, at, next);
+    }
+    if (hi - lo == 1) return;
+    for (int32_t at = lo, next; at < hi; at = next) {
+        next = run_end(c, region, at, hi);
+        free_run(c, at, next, c->r->limit[hi - 1]);
+    }
+}
+
+static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root);
+
+/* A region met by the backward: all its stretches but the last run again, then it is taken backward. */
+static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
+{
+    for (int32_t at = lo, next; at < hi; at = next) {
+        next = run_end(c, region, at, hi);
+        if (next == hi) break;
+        int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[at]]);
+        if (child == 0) put_fe(c, at);
+        else closed(c, child, at, next);
+    }
+    backward(c, region, lo, hi, root);
+}
+
+static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
+{
+    if (lo >= hi) return;
+    /* The last run first. It is found from its end: walking all runs up to it took the square of their number. */
+    int32_t start = hi - 1, child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[start]]);
+    while (child != 0 && start > lo && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[start - 1]])) start--;
+    if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
+    else opened(c, child, start, hi, root);
+    backward(c, region, lo, start, root);
+}
+
+/* One root: forward of its blocks [lo, hi), what words drop at the end of it, then the backward - also through
+ * earlier roots' blocks, which a shared trunk reaches. */
+static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi, int32_t has_backward)
+{
+    for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
+        int32_t child = wn__nesting_child(&c->nesting, 0, c->place[c->r->first[at]]);
+        if (child == 0) put_fe(c, at);
+        else closed(c, child, at, run_end(c, 0, at, hi));
+    }
+    if (!has_backward) return;
+    for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
+        for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
+            put_keep(c, WN_RECIPE_FREE, b,
+                     (struct keep_rule){.beyond = c->f->n, .defaults = 1, .home = c->r->limit[end - 1]});
+    backward(c, 0, lo, hi, root);
+    for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
+}
+
+static void compile_roots(struct compiler *c)
+{
+    const struct wn__form *f = c->f;
+    int32_t has_backward = 0, lo = 0;
+    for (int32_t i = 0; i < f->n; i++) has_backward |= f->node[i].phase == WN_PHASE_BACKWARD;
+    while (lo < c->r->n_blocks) {
+        int32_t root = f->node[c->r->first[lo]].root, hi = lo;
+        while (hi < c->r->n_blocks && f->node[c->r->first[hi]].root == root) hi++;
+        compile_root(c, root, lo, hi, has_backward);
+        lo = hi;
+    }
+}
+
+static void find_reach(struct compiler *c)
+{
+    for (int32_t i = 0; i < c->f->n; i++) {
+        int32_t block = wn__form_is_forward(c->f, i) ? c->r->block_of[i] : -1;
+        if (block >= 0 && c->r->last[i] > c->reach[block]) c->reach[block] = c->r->last[i];
+    }
+}
+
+static int32_t compile(struct compiler *c, struct wn__pool *scratch)
+{
+    const struct wn__form *f = c->f;
+    int32_t last = 0;
+    c->place = wn__pool_get(scratch, (f->n + 1) * (int64_t)sizeof *c->place);
+    if (c->place == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct wn__pnode *p = &f->node[i];
+        c->place[i] = p->unit > 0 ? f->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
+        if (c->place[i] > last) last = c->place[i];
+    }
+    WN_TRY(wn__nesting_make(f, last, scratch, &c->nesting));
+    WN_TRY(number_blocks(c));
+    wn__form_last_readers(f, c->r->last);
+    c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
+    if (c->reach == NULL) return WN_OOM;
+    find_reach(c);
+    compile_roots(c);
+    return c->code;
+}
+
+int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
+{
+    struct compiler c = {.f = f, .r = r, .code = WN_OK};
+    struct wn__pool scratch = {0};
+    int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
+    memset(r, 0, sizeof *r);
+    r->block_of = wn__pool_get(&r->pool, size);
+    r->first = wn__pool_get(&r->pool, size);
+    r->limit = wn__pool_get(&r->pool, size);
+    r->last = wn__pool_get(&r->pool, size);
+    r->ahead = WN__AHEAD;
+    if (!r->block_of || !r->first || !r->limit || !r->last) return WN_OOM;
+    int32_t code = compile(&c, &scratch);
+    wn__pool_release(&scratch);
+    return code;
+}
+
+void wn__recipe_release(struct wn__recipe *r)
+{
+    struct wn__pool pool = r->pool;
+    wn__pool_release(&pool);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,272 @@
+/* From the solver's block operations to recipes. Blocks of a root are a chain: a class's numbers go in, and each point
+ * of the chains' frontiers that is asked for comes back as a list of operations a root, which become recipe steps with
+ * their keep sets in full. Roots may have different forwards: while one runs, all the bytes are its own. What an
+ * operation keeps: results and what a word saves, always; what blocks yet to be run read; and after Fe the option's
+ * values. */
+#include <stdlib.h>
+#include "../recipe/action.h"
+#include "planner.h"
+
+struct emission {
+    const struct wn__form *f;
+    const struct wn__recipe *base;
+    const struct wn__classes *classes;
+    struct wn__recipe out;
+    int32_t code;
+};
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- the chain ----------------------------------------------------------------------------------------------- */
+
+static struct wn__chain_option option_of(const struct wn__class *c, const struct wn__excerpt_cost *cost)
+{
+    int64_t backward = larger(cost->backward_peak, cost->saved + c->given + cost->born);
+    return (struct wn__chain_option){.forward = cost->forward_ns,
+                                     .backward = cost->backward_ns,
+                                     .saved = cost->saved,
+                                     .peak_forward = larger(cost->forward_peak, cost->saved),
+                                     .peak_backward = backward - cost->born};
+}
+
+/* Blocks [lo, hi) as a chain; arrays from the pool. */
+static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, struct wn__pool *pool,
+                          struct wn__chain_blocks *out)
+{
+    int64_t options = 0;
+    for (int32_t b = lo; b < hi; b++) options += k->class[k->of[b]].n_options;
+    struct wn__chain_block *block = wn__pool_get(pool, (hi - lo) * (int64_t)sizeof *block);
+    struct wn__chain_option *option = wn__pool_get(pool, (options + 1) * (int64_t)sizeof *option);
+    if (block == NULL || option == NULL) return WN_OOM;
+    *out = (struct wn__chain_blocks){.n = hi - lo, .block = block, .option = option};
+    for (int32_t b = lo; b < hi; b++) {
+        const struct wn__class *c = &k->class[k->of[b]];
+        block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
+                                                 .peak = larger(c->plain.forward_peak, c->outputs),
+                                                 .bytes = c->outputs,
+                                                 .grad = c->given,
+                                                 .born = c->plain.born,
+                                                 .first = out->n_options,
+                                                 .n_options = c->n_options};
+        for (int32_t q = 0; q < c->n_options; q++) option[out->n_options++] = option_of(c, &c->option[q].cost);
+    }
+    return WN_OK;
+}
+
+/* ---- operations to steps ---------------------------------------------------------------------------------------- */
+
+/* One step of a block that keeps what is read at or after `beyond`, and the option's values (NULL: none). */
+static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t beyond, const struct wn__option *o)
+{
+    struct wn__recipe *r = &e->out;
+    if (e->code == WN_OK) e->code = wn__recipe_room(r, r->limit[block] - r->first[block]);
+    if (e->code != WN_OK) return;
+    const int32_t *own = e->classes->own[block];
+    int32_t n = 0, next = 0;
+    for (int32_t i = r->first[block]; kind != WN_RECIPE_B && i < r->limit[block]; i++) {
+        if (r->block_of[i] != block) continue;
+        while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
+        int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
+        int32_t needed = r->last[i] >= beyond && !e->f->node[i].is_reissued;
+        if (chosen || needed || wn__recipe_always_keeps(e->f, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->f, i));
+    }
+    e->code = wn__recipe_put(r, kind, block, e->f->node[r->first[block]].root, n);
+}
+
+static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo, int32_t *front)
+{
+    int32_t b = lo + op->stage - 1;
+    const struct wn__class *c = &e->classes->class[e->classes->of[b]];
+    switch (op->what) {
+    case WN_CHAIN_F:
+        *front = b;
+        put_step(e, WN_RECIPE_F, b, e->base->limit[b], NULL);
+        break;
+    case WN_CHAIN_FE:
+        *front = b;
+        put_step(e, WN_RECIPE_FE, b, e->base->limit[b], &c->option[op->option]);
+        break;
+    case WN_CHAIN_FREE: put_step(e, WN_RECIPE_FREE, b, e->base->limit[*front], NULL); break;
+    case WN_CHAIN_SHRINK: put_step(e, WN_RECIPE_FREE, b, e->base->limit[b], NULL); break;
+    default: put_step(e, WN_RECIPE_B, b, 0, NULL); break;
+    }
+}
+
+/* ---- one chain a root, solved once where they are of the same classes ------------------------------------------- */
+
+struct roots {
+    int32_t n, n_chains;
+    int32_t *lo;                       /* (n + 1) the first block of each */
+    int32_t *of;                       /* (n) its chain */
+    struct wn__chain_solution **chain; /* closed once the operations are known: their tables are large */
+    struct wn_chain_op **op;           /* (points, n_chains) */
+    int32_t *n_ops;
+};
+
+static int32_t is_same(const struct emission *e, const struct roots *t, int32_t a, int32_t b)
+{
+    int32_t n = t->lo[a + 1] - t->lo[a];
+    if (t->lo[b + 1] - t->lo[b] != n) return 0;
+    for (int32_t i = 0; i < n; i++)
+        if (e->classes->of[t->lo[a] + i] != e->classes->of[t->lo[b] + i]) return 0;
+    return 1;
+}
+
+static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn__pool *pool)
+{
+    const struct wn__recipe *r = e->base;
+    int64_t most = r->n_blocks + 1;
+    t->lo = wn__pool_get(pool, (most + 1) * (int64_t)sizeof *t->lo);
+    t->of = wn__pool_get(pool, most * (int64_t)sizeof *t->of);
+    t->chain = wn__pool_get(pool, most * (int64_t)sizeof(void *));
+    if (!t->lo || !t->of || !t->chain) return WN_OOM;
+    for (int32_t b = 0; b < r->n_blocks; b++) {
+        if (b == 0 || e->f->node[r->first[b]].root != e->f->node[r->first[b - 1]].root) t->lo[t->n++] = b;
+        t->lo[t->n] = b + 1;
+    }
+    for (int32_t i = 0; i < t->n; i++) {
+        struct wn__chain_blocks chain;
+        t->of[i] = -1;
+        for (int32_t k = 0; k < i && t->of[i] < 0; k++)
+            if (is_same(e, t, i, k)) t->of[i] = t->of[k];
+        if (t->of[i] >= 0) continue;
+        WN_TRY(make_chain(e->classes, t->lo[i], t->lo[i + 1], pool, &chain));
+        WN_TRY(wn__chain_open(&chain, &t->chain[t->n_chains]));
+        t->of[i] = t->n_chains++;
+    }
+    return WN_OK;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Roots come one after the other, so all may use the same bytes: for each number of them where a chain gets faster, the
+ * time of all chains together. */
+static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, struct wn_chain_cost **out, int32_t *n_out)
+{
+    const struct wn_chain_cost *p;
+    int64_t slack, from = 0, room = 0, n = 0;
+    int32_t n_p, n_points = 0;
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        from = larger(from, p[0].bytes);
+        room += n_p;
+    }
+    int64_t *bytes = wn__pool_get(pool, (room + 1) * (int64_t)sizeof *bytes);
+    *out = wn__pool_get(pool, (room + 1) * (int64_t)sizeof **out);
+    if (bytes == NULL || *out == NULL) return WN_OOM;
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        for (int32_t i = 0; i < n_p; i++)
+            if (p[i].bytes >= from) bytes[n++] = p[i].bytes;
+    }
+    qsort(bytes, (size_t)n, sizeof *bytes, compare_bytes);
+    for (int64_t i = 0; i < n; i++)
+        if (i == 0 || bytes[i] != bytes[i - 1]) (*out)[n_points++] = (struct wn_chain_cost){.bytes = bytes[i]};
+    for (int32_t k = 0; k < t->n_chains; k++) {
+        WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
+        for (int32_t i = 0, at = 0; i < n_points; i++) {
+            while (at + 1 < n_p && p[at + 1].bytes <= (*out)[i].bytes) at++;
+            (*out)[i].time += p[at].time;
+        }
+    }
+    *n_out = n_points;
+    return WN_OK;
+}
+
+/* Each root's operations over its blocks; a shared trunk's blocks are taken backward for later roots too. */
+static void put_roots(struct emission *e, const struct roots *t, int32_t point)
+{
+    for (int32_t r = 0; r < t->n; r++) {
+        int32_t lo = t->lo[r], front = lo, root = e->f->node[e->base->first[lo]].root;
+        int32_t k = point * t->n_chains + t->of[r];
+        const struct wn_chain_op *op = t->op[k];
+        for (int32_t i = 0; i < t->n_ops[k]; i++) put_op(e, &op[i], lo, &front);
+        for (int32_t b = lo - 1; b >= 0; b--) {
+            put_step(e, WN_RECIPE_B, b, 0, NULL);
+            if (e->code == WN_OK) e->out.step[e->out.n - 1].root = root;
+        }
+    }
+}
+
+static int32_t emit_point(struct emission *e, const struct roots *t, int32_t point, wn__recipe_sink put, void *ctx)
+{
+    e->out = *e->base;
+    e->out.pool = (struct wn__pool){0};
+    e->out.step = NULL;
+    e->out.keep = e->out.action = NULL;
+    e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
+    put_roots(e, t, point);
+    if (e->code != WN_OK) {
+        wn__recipe_release(&e->out);
+        return e->code;
+    }
+    return put(ctx, &e->out, "solved");
+}
+
+/* Which of the frontier's points are lowered: as many spread evenly over the bytes as over the time, so that
+ * neither the steep end nor the flat one is missed. -> how many, ascending, into `chosen` (2 * each). */
+static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, int32_t *chosen)
+{
+    int64_t bytes = p[n - 1].bytes - p[0].bytes, time = p[0].time - p[n - 1].time;
+    int64_t at_bytes = 0, at_time = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t wanted = i == n - 1;
+        if ((p[i].bytes - p[0].bytes) >= bytes / (each - 1) * at_bytes) {
+            wanted = 1;
+            at_bytes = bytes > each ? (p[i].bytes - p[0].bytes) / (bytes / (each - 1)) + 1 : each;
+        }
+        if ((p[0].time - p[i].time) >= time / (each - 1) * at_time) {
+            wanted = 1;
+            at_time = time > each ? (p[0].time - p[i].time) / (time / (each - 1)) + 1 : each;
+        }
+        if (wanted && count < 2 * each) chosen[count++] = i;
+    }
+    if (n > 0) chosen[count - 1] = n - 1;
+    return count;
+}
+
+/* The operations of every chosen point. */
+static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *point, const int32_t *chosen, int32_t n,
+                               struct wn__pool *pool)
+{
+    int64_t most = (int64_t)n * t->n_chains + 1;
+    t->op = wn__pool_get(pool, most * (int64_t)sizeof *t->op);
+    t->n_ops = wn__pool_get(pool, most * (int64_t)sizeof *t->n_ops);
+    if (t->op == NULL || t->n_ops == NULL) return WN_OOM;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < t->n_chains; k++) {
+            int32_t at = i * t->n_chains + k;
+            WN_TRY(wn__chain_schedule(t->chain[k], point[chosen[i]].bytes, &t->op[at], &t->n_ops[at]));
+        }
+    return WN_OK;
+}
+
+int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, const struct wn__classes *classes,
+                       int32_t most, wn__recipe_sink put, void *ctx)
+{
+    struct emission e = {.f = f, .base = base, .classes = classes, .code = WN_OK};
+    struct wn__pool scratch = {0};
+    struct roots t = {0};
+    struct wn_chain_cost *point = NULL;
+    int32_t n_points = 0, n_chosen = 0;
+    if (base->n_blocks == 0) return WN_OK;
+    int32_t *chosen = wn__pool_get(&scratch, (most + 2) * (int64_t)sizeof *chosen);
+    if (chosen == NULL) return WN_OOM;
+    int32_t code = solve_roots(&e, &t, &scratch);
+    if (code == WN_OK) code = join_frontiers(&t, &scratch, &point, &n_points);
+    if (code == WN_OK) n_chosen = spread(point, n_points, most / 2, chosen);
+    if (code == WN_OK) code = schedule_points(&t, point, chosen, n_chosen, &scratch);
+    for (int32_t k = 0; k < t.n_chains; k++) wn__chain_close(t.chain[k]);
+    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, i, put, ctx);
+    for (int32_t i = 0; t.op != NULL && i < n_chosen * t.n_chains; i++) wn__free(t.op[i]);
+    wn__pool_release(&scratch);
+    return code;
+}

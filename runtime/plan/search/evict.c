@@ -1,0 +1,120 @@
+/* Letting go value by value, whatever blocks they lie in: what DTR does while a program runs (Kirisame et al., "Dynamic
+ * tensor rematerialization", 2021), done beforehand on the whole graph. The value that costs least for its bytes and the
+ * time it would lie there unread goes first; what it costs is its own time and that of everything gone which it is made
+ * of, so costs rise as values go. Some stations on the way from everything kept to everything gone are proposed.
+ *
+ * The chain solver sees one block at a time and keeps what crosses a cut; this sees the graph, and knows no cuts. Over
+ * 50 budgets from the least to all bytes it made plans faster by 8.5 % on average (15 % at most) on a U-shaped MLP of 12
+ * levels, 6.5 % on one of 6, 1.9 % with skips over 3 and 9 layers, 1 % on two towers that read each other, 0.7 % where
+ * every layer reads all before it, 0.2 % on a small GPT-2; at 15 of 600 budgets a plan is slower by up to 0.2 %, because
+ * the search that follows has more plans to edit. */
+#include "../recipe/action.h"
+#include "planner.h"
+
+#define STATIONS 16
+
+struct eviction {
+    const struct wn__form *f;
+    const struct wn__recipe *base;
+    const int64_t *ns;
+    int64_t *wait; /* (f->n) nanoseconds between the last forward reader and the first backward one */
+    double *score; /* (f->n) as of when it was last looked at: a lower bound, since costs only rise */
+    uint8_t *may, *mark;
+    int8_t *kept; /* (f->n) as in flat.c */
+    int32_t *stack;
+};
+
+/* Its own time and that of what is not there of what it is made of. */
+static int64_t cost_of(struct eviction *e, int32_t v)
+{
+    const struct wn__form *f = e->f;
+    int32_t n = 0;
+    int64_t sum = 0;
+    e->stack[n++] = v;
+    e->mark[v] = 1;
+    for (int32_t at = 0; at < n; at++) {
+        int32_t i = e->stack[at];
+        sum += e->ns[i];
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t w = wn__form_storage(f, wn__form_in(f, i, k));
+            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__form_is_forward(f, w) || f->node[w].is_given) continue;
+            e->mark[w] = 1;
+            e->stack[n++] = w;
+        }
+    }
+    for (int32_t at = 0; at < n; at++) e->mark[e->stack[at]] = 0;
+    return sum;
+}
+
+static double score_of(struct eviction *e, int32_t v)
+{
+    return ((double)cost_of(e, v) + 1) / ((double)e->f->node[v].bytes * ((double)e->wait[v] + 1));
+}
+
+/* The least score of all that are still there; -1: nothing may go any more. */
+static int32_t next_to_go(struct eviction *e)
+{
+    for (;;) {
+        int32_t best = -1;
+        for (int32_t v = 0; v < e->f->n; v++)
+            if (e->may[v] && e->kept[v] != WN__GONE && (best < 0 || e->score[v] < e->score[best])) best = v;
+        if (best < 0) return -1;
+        double now = score_of(e, best);
+        if (now <= e->score[best]) return best;
+        e->score[best] = now;
+    }
+}
+
+static void find_values(struct eviction *e)
+{
+    const struct wn__form *f = e->f;
+    int64_t now = 0;
+    for (int32_t i = 0; i < f->n; i++) e->wait[i] = -1;
+    for (int32_t i = 0; i < f->n - f->n_effects; i++) {
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_storage(f, wn__form_in(f, i, k));
+            if (!wn__form_is_forward(f, v)) continue;
+            if (f->node[i].phase == WN_PHASE_FORWARD) e->score[v] = (double)now;
+            else if (e->wait[v] < 0) e->wait[v] = now - (int64_t)e->score[v];
+        }
+        now += e->ns[i];
+        if (wn__form_is_forward(f, i)) e->score[i] = (double)now;
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct wn__pnode *p = &f->node[i];
+        e->kept[i] = WN__GONE;
+        if (!wn__form_is_forward(f, i) || wn__form_is_alias(f, i) || p->is_reissued) continue;
+        int32_t stays = p->is_residual && p->word != WN_WORD_RECOMPUTE;
+        if (stays || wn__recipe_always_keeps(f, i)) e->kept[i] = (int8_t)wn__action_of(f, i);
+        e->may[i] = stays && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
+        e->score[i] = 0;
+    }
+}
+
+int32_t wn__evict(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+                  void *ctx)
+{
+    struct wn__pool scratch = {0};
+    struct eviction e = {.f = f, .base = base, .ns = ns};
+    struct wn__recipe r;
+    int64_t n = f->n + 1, all = 0, gone = 0, at = 0;
+    e.wait = wn__pool_get(&scratch, n * (int64_t)sizeof *e.wait);
+    e.score = wn__pool_get(&scratch, n * (int64_t)sizeof *e.score);
+    e.stack = wn__pool_get(&scratch, n * (int64_t)sizeof *e.stack);
+    e.may = wn__pool_get(&scratch, n);
+    e.kept = wn__pool_get(&scratch, n);
+    e.mark = wn__pool_get(&scratch, n);
+    int32_t code = e.wait && e.score && e.stack && e.may && e.kept && e.mark ? WN_OK : WN_OOM;
+    if (code == WN_OK) find_values(&e);
+    for (int32_t v = 0; v < f->n && code == WN_OK; v++) all += e.may[v] ? f->node[v].bytes : 0;
+    for (int32_t v; code == WN_OK && (v = next_to_go(&e)) >= 0;) {
+        e.kept[v] = WN__GONE;
+        gone += f->node[v].bytes;
+        if (gone < all / STATIONS * (at + 1) && gone < all) continue;
+        at = gone / (all / STATIONS + 1);
+        code = wn__flat_recipe(f, base, e.kept, &r);
+        if (code == WN_OK) code = put(ctx, &r, "evicted");
+    }
+    wn__pool_release(&scratch);
+    return code;
+}

@@ -1,0 +1,86 @@
+/* What an edit of a flat recipe would come to, without lowering it: from one schedule of the unedited recipe, the bytes
+ * alive at each instruction, and the instructions between which a value is there for the backward only, or would be. A
+ * value that is dropped is not there between its last forward reader and what reads it next; one that is added is there
+ * from its last forward reader until it is made again now. What is made of what besides is not looked at: a forecast
+ * orders edits, and whatever is tried is judged like any other recipe. */
+#include <string.h>
+#include "frontier.h"
+
+static int32_t make_room(const struct wn__form *f, const struct wn__schedule *s, struct wn__forecast *out)
+{
+    int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t);
+    out->n = s->n;
+    out->live = wn__pool_get(&out->pool, (s->n + 1) * (int64_t)sizeof *out->live);
+    out->from = wn__pool_get(&out->pool, nodes);
+    out->to = wn__pool_get(&out->pool, nodes);
+    return out->live && out->from && out->to ? WN_OK : WN_OOM;
+}
+
+/* The last forward reader of each value, and what first reads it or makes it again after that. */
+static void find_gaps(const struct wn__form *f, const struct wn__schedule *s, struct wn__forecast *out)
+{
+    for (int32_t v = 0; v < f->n; v++) out->from[v] = out->to[v] = -1;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *p = &s->instr[i];
+        if (p->what != WN_DO_RUN) continue;
+        int32_t in_forward = p->phase == WN_PHASE_FORWARD;
+        struct wn_desc d = wn__form_desc(f, p->node);
+        for (int32_t k = 0; k < d.n_in; k++) {
+            int32_t v = s->copy[s->in[p->in_at + k]].node;
+            if (in_forward) out->from[v] = i;
+            else if (out->to[v] < 0) out->to[v] = i;
+        }
+        if (in_forward) out->from[p->node] = i;
+        else if (out->to[p->node] < 0) out->to[p->node] = i;
+    }
+}
+
+int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, struct wn__forecast *out)
+{
+    struct wn__schedule *s = NULL;
+    memset(out, 0, sizeof *out);
+    WN_TRY(wn__compile(f, r, NULL, WN__PLACE_BOUND, &s));
+    int32_t code = make_room(f, s, out);
+    if (code == WN_OK) {
+        for (int32_t i = 0; i < s->n; i++) {
+            out->live[i] = s->live[i] + s->instr[i].work_bytes;
+            if (out->live[i] > out->peak) out->peak = out->live[i];
+        }
+        out->reserved = s->summary.reserved;
+        out->seconds = s->summary.seconds;
+        find_gaps(f, s, out);
+    }
+    wn__schedule_unref(s);
+    return code;
+}
+
+int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b)
+{
+    int64_t peak = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        int64_t live = c->live[i];
+        if (i > c->from[a] && i < c->to[a]) live += bytes_a;
+        if (i > c->from[b] && i < c->to[b]) live += bytes_b;
+        if (live > peak) peak = live;
+    }
+    return c->reserved + peak - c->peak;
+}
+
+double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds)
+{
+    const struct wn__frontier_point *last = &b->point[b->n - 1];
+    if (reserved < last->reserved) return 1 + (double)(last->reserved - reserved) / (double)last->reserved;
+    int64_t lo = 0, hi = b->n - 1; /* the fastest that reserves no more */
+    while (lo < hi) {
+        int64_t middle = (lo + hi) / 2;
+        if (b->point[middle].reserved <= reserved) hi = middle;
+        else lo = middle + 1;
+    }
+    return b->point[lo].seconds / seconds - 1;
+}
+
+void wn__forecast_release(struct wn__forecast *c)
+{
+    wn__pool_release(&c->pool);
+    memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,463 @@
+/* The list of plans worth having. Proposals come from the portfolio, from the solver, and from letting go value by value
+ * (evict.c); each is lowered, placed and simulated like any plan, and of those that reserve as much and take as long as
+ * another only the first stays. A budget picks the fastest that fits, the least budget is the last entry: so more bytes
+ * never give a slower plan, by construction. Built once a graph (key2 and words), remembered for the last few. */
+#include "frontier.h"
+#include <stdio.h>
+#include <string.h>
+#include "../../base/slices.h"
+#include "../../graph/encode.h"
+
+#define PORTFOLIO 50       /* proposals by hand and by letting go, about */
+#define SOLVED 48          /* points of the solver's own frontier that are lowered */
+#define FINEST 256         /* blocks of the fine partition; more are not solved */
+#define FINE 4096          /* the same of blocks x kinds of blocks */
+#define NEAR 8             /* blocks / blocks of another partition that are worth solving too */
+#define SLICED 300         /* nodes; fewer take less than a slice */
+#define REMEMBERED 8       /* graphs */
+#define BELOW 1e6          /* seconds / seconds of any two plans are less */
+#define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
+#define LARGE 10000        /* nodes; making the list of more leaves 100 MiB of free memory behind */
+#define STEEP 8            /* the last eighth of the list's bytes is placed with more care */
+#define SHORT 300          /* instructions of a schedule that is always placed so */
+
+struct memory {
+    struct wn__frontier *frontier;
+    uint8_t *key;
+    int64_t key_bytes, used;
+};
+static struct memory memory[REMEMBERED];
+static int64_t now;
+
+/* ---- one proposal --------------------------------------------------------------------------------------------- */
+
+static void point_release(struct wn__frontier_point *p)
+{
+    wn__recipe_release(&p->recipe);
+}
+
+/* a is at least as good as b everywhere. Equal ones: fewer recomputed nodes, then fewer instructions, then the first. */
+static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
+{
+    if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
+    if (a->reserved < b->reserved || a->seconds < b->seconds) return 1;
+    if (a->recomputed != b->recomputed) return a->recomputed < b->recomputed;
+    return a->instructions <= b->instructions;
+}
+
+static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (beats(&b->point[i], p)) return 1;
+    return 0;
+}
+
+/* Returns the care with which a proposal is placed before it is on the list. Near the least bytes a few of them decide which budgets can
+ * be kept at all; elsewhere another plan is as good.
+ * Measured against placing all of them roughly: the lists of models of 500 to 1,000 nodes take half the time; over 51
+ * budgets of 50 models no least is higher, and plans are 0.02 % faster on average. */
+static enum wn__place_effort effort_for(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    if (b->n == 0 || p->instructions < SHORT) return WN__PLACE_ROUGHLY;
+    int64_t least = b->point[b->n - 1].reserved, most = b->point[0].reserved;
+    return p->reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
+}
+
+/* Fills the point's numbers, or says that the list beats it. Simulated before it is placed, with the least it can
+ * reserve: most proposals are beaten even so, and placing costs more than everything else together. */
+static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32_t *beaten)
+{
+    struct wn__schedule *s = NULL;
+    int32_t code = WN_OK;
+    WN_TRY(wn__compile(b->f, &p->recipe, NULL, WN__PLACE_BOUND, &s));
+    p->reserved = p->bound = s->summary.reserved;
+    p->peak = s->summary.peak;
+    p->seconds = s->summary.seconds;
+    p->recomputed = s->summary.recomputed;
+    p->instructions = s->n;
+    *beaten = is_beaten(b, p);
+    if (!*beaten) {
+        code = wn__place(b->f, s, effort_for(b, p));
+        p->reserved = wn__reserved(b->f, s);
+        b->placed++;
+    }
+    wn__schedule_unref(s);
+    return code;
+}
+
+/* Whether the same recipe was met before. Of each text, up to a megabyte, a number is kept; were two texts ever to share
+ * one by chance, one proposal of hundreds would be missed. */
+static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t *known)
+{
+    struct wn__pool scratch = {0};
+    char *text = NULL;
+    int32_t code = wn__recipe_text(b->f, r, &scratch, &text);
+    uint64_t mark = code == WN_OK ? wn__bytes_hash((const uint8_t *)text, (int64_t)strlen(text)) : 0;
+    wn__pool_release(&scratch);
+    *known = 0;
+    for (int64_t i = 0; i < b->n_met; i++) *known |= b->met[i] == mark;
+    if (code != WN_OK || *known) return code;
+    WN_TRY(wn__grow(&b->met, &b->met_capacity, b->n_met + 1, sizeof *b->met));
+    b->met[b->n_met++] = mark;
+    return WN_OK;
+}
+
+/* Returns the gain of a point's bound; bytes below the list's least count more than any seconds. */
+static double gain_of_chance(const struct wn__building *b, const struct wn__frontier_point *p)
+{
+    if (b->n == 0 || p->bound >= p->reserved) return 0;
+    double gain = wn__frontier_gain(b, p->bound, p->seconds);
+    return p->bound < b->point[b->n - 1].reserved ? gain + BELOW : gain;
+}
+
+/* Keeps a beaten point for a second chance if it might join the list were it placed as it will be run: those with the
+ * greatest gains of their bounds. Takes the point. */
+static void lay_aside(struct wn__building *b, struct wn__frontier_point *p)
+{
+    struct wn__frontier_point *to = NULL;
+    double gain = b->f->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
+    if (gain > 0 && b->n_chances < WN__CHANCES) to = &b->chance[b->n_chances++];
+    for (int32_t i = 0; i < b->n_chances && gain > 0 && to == NULL; i++)
+        if (gain_of_chance(b, &b->chance[i]) < gain) to = &b->chance[i];
+    if (to == NULL) {
+        point_release(p);
+        return;
+    }
+    point_release(to);
+    *to = *p;
+}
+
+/* Keeps the list free of beaten points, fastest first. Takes the point. */
+static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
+{
+    if (is_beaten(b, p)) {
+        lay_aside(b, p);
+        return WN_OK;
+    }
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->n; i++)
+        if (beats(p, &b->point[i])) lay_aside(b, &b->point[i]);
+    for (int64_t i = 0; i < b->n; i++)
+        if (!beats(p, &b->point[i])) b->point[n++] = b->point[i];
+    b->n = n;
+    int32_t code = wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point);
+    if (code != WN_OK) {
+        point_release(p);
+        return code;
+    }
+    int64_t k = b->n++;
+    for (; k > 0 && b->point[k - 1].seconds > p->seconds; k--) b->point[k] = b->point[k - 1];
+    b->point[k] = *p;
+    return WN_OK;
+}
+
+/* Places a point as it will be run, and offers it to the list. Takes the point. */
+static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *p)
+{
+    struct wn__schedule *s = NULL;
+    int32_t code = wn__pause();
+    if (code == WN_OK) code = wn__compile(b->f, &p->recipe, NULL, WN__PLACE_FULLY, &s);
+    if (code == WN_OK) p->reserved = s->summary.reserved;
+    wn__schedule_unref(s);
+    if (code == WN_OK) return insert(b, p);
+    point_release(p);
+    return code;
+}
+
+/* Places what was laid aside, the greatest gain first, as long as the list does not beat its bound. */
+static int32_t place_chances(struct wn__building *b)
+{
+    int32_t code = WN_OK;
+    while (b->n_chances > 0 && code == WN_OK) {
+        struct wn__frontier_point *best = &b->chance[0], p;
+        for (int32_t i = 1; i < b->n_chances; i++)
+            if (gain_of_chance(b, &b->chance[i]) > gain_of_chance(b, best)) best = &b->chance[i];
+        p = *best;
+        *best = b->chance[--b->n_chances];
+        if (gain_of_chance(b, &p) > 0) code = insert_placed(b, &p);
+        else point_release(&p);
+    }
+    return code;
+}
+
+/* Places every plan of the list as it will be run. Some then reserve less, and beat others. */
+static int32_t place_fully(struct wn__building *b)
+{
+    struct wn__frontier_point *rough = b->point;
+    int64_t n = b->n;
+    int32_t code = WN_OK;
+    b->point = NULL;
+    b->n = b->capacity = 0;
+    b->is_placed = 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (code == WN_OK) code = insert_placed(b, &rough[i]);
+        else point_release(&rough[i]);
+    }
+    wn__free(rough);
+    return code == WN_OK ? place_chances(b) : code;
+}
+
+int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
+{
+    struct wn__building *b = building;
+    struct wn__frontier_point p = {.recipe = *r};
+    int32_t known = 0, beaten = 0;
+    snprintf(p.name, sizeof p.name, "%s", name);
+    int32_t code = wn__pause();
+    if (code == WN_OK) code = wn__recipe_obey(b->f, &p.recipe);
+    if (code == WN_OK) code = meet(b, &p.recipe, &known);
+    if (code == WN_OK && !known) code = judge(b, &p, &beaten);
+    if (code != WN_OK || known) {
+        point_release(&p);
+        return code;
+    }
+    b->tried++;
+    if (!beaten) return insert(b, &p);
+    point_release(&p);
+    return WN_OK;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+static int64_t *all_ns(struct wn__building *b)
+{
+    int64_t *ns = wn__pool_get(&b->pool, (b->f->n + 1) * (int64_t)sizeof *ns);
+    for (int32_t i = 0; ns != NULL && i < b->f->n; i++)
+        if (b->f->node[i].leaf == WN_LEAF_NONE) ns[i] = (int64_t)(b->f->seconds[i] * 1e9 + 0.5);
+    return ns;
+}
+
+static int32_t has_backward(const struct wn__form *f)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        if (f->node[i].phase == WN_PHASE_BACKWARD) return 1;
+    return 0;
+}
+
+/* The chain of a partition's blocks, unless blocks x kinds of blocks are more than `most`. */
+static int32_t solve(struct wn__building *b, const struct wn__recipe *base, const int64_t *ns, int64_t most,
+                     int32_t *is_solved)
+{
+    struct wn__classes classes = {0};
+    int32_t code = wn__classes_make(b->f, base, ns, &classes);
+    *is_solved = code == WN_OK && (int64_t)classes.n * base->n_blocks <= most;
+    if (*is_solved) code = wn__emit_chain(b->f, base, &classes, SOLVED, wn__frontier_offer, b);
+    wn__classes_release(&classes);
+    return code;
+}
+
+/* The chains of both partitions, but only the fine one where it has hardly more blocks. */
+static int32_t solve_both(struct wn__building *b, const int64_t *ns)
+{
+    WN_TRY(wn__partition(b->f, 1, &b->fine));
+    int32_t base = b->base.n_blocks, fine = b->fine.n_blocks, is_solved = 0;
+    if (fine > base && fine <= FINEST) WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
+    if (is_solved && fine < base + base / NEAR) return WN_OK;
+    return solve(b, &b->base, ns, INT64_MAX, &is_solved);
+}
+
+static int32_t propose(struct wn__building *b)
+{
+    const int64_t *ns = all_ns(b);
+    if (ns == NULL) return WN_OOM;
+    WN_TRY(wn__partition(b->f, 0, &b->base));
+    WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
+    if (!has_backward(b->f)) return WN_OK;
+    int32_t code = solve_both(b, ns);
+    if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
+    if (code == WN_OK) code = wn__frontier_subsets(b);
+    if (code == WN_OK) code = wn__frontier_toggle(b, ns);
+    if (code == WN_OK) code = wn__frontier_search(b, ns);
+    if (code == WN_OK) code = wn__frontier_actions(b);
+    return code;
+}
+
+static int32_t finish(struct wn__building *b, struct wn__frontier **out)
+{
+    struct wn__frontier *fr = wn__alloc(sizeof *fr);
+    if (fr == NULL) return WN_OOM;
+    fr->refs = 1;
+    fr->point = b->point;
+    fr->n = (int32_t)b->n;
+    fr->base = b->base;
+    fr->fine = b->fine;
+    fr->tried = b->tried;
+    b->point = NULL;
+    b->n = 0;
+    memset(&b->base, 0, sizeof b->base);
+    memset(&b->fine, 0, sizeof b->fine);
+    *out = fr;
+    return WN_OK;
+}
+
+static int32_t build(struct wn__building *b, struct wn__frontier **out)
+{
+    int32_t code = propose(b);
+    if (code == WN_OK) code = place_fully(b);
+    if (code == WN_OK) code = finish(b, out);
+    for (int64_t i = 0; i < b->n; i++) point_release(&b->point[i]);
+    for (int32_t i = 0; i < b->n_chances; i++) point_release(&b->chance[i]);
+    wn__free(b->point);
+    wn__free(b->met);
+    wn__recipe_release(&b->base);
+    wn__recipe_release(&b->fine);
+    wn__pool_release(&b->pool);
+    return code;
+}
+
+void wn__frontier_unref(struct wn__frontier *fr)
+{
+    if (fr == NULL || --fr->refs > 0) return;
+    for (int32_t i = 0; i < fr->n; i++) point_release(&fr->point[i]);
+    wn__free(fr->point);
+    wn__recipe_release(&fr->base);
+    wn__recipe_release(&fr->fine);
+    wn__free(fr);
+}
+
+/* ---- remembered -------------------------------------------------------------------------------------------------- */
+
+/* What a frontier may depend on: key2, what people said of values and regions, how these nest, what they allowed, and
+ * the proposals given with the form, of each a hash: their numbers would take 9 bytes a node and proposal. */
+static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
+{
+    struct wn__bytes b = {0};
+    wn__bytes_put(&b, f->key2, f->key2_bytes);
+    for (int32_t i = 0; i < f->n; i++) {
+        const int32_t v[4] = {f->node[i].word, f->node[i].region, f->node[i].unit,
+                              f->unit_parent != NULL ? f->unit_parent[i] : 0};
+        wn__bytes_put(&b, v, sizeof v);
+    }
+    for (int32_t i = 0; i < f->n_regions; i++) wn__bytes_put(&b, &f->region_parent[i], sizeof f->region_parent[i]);
+    wn__bytes_put(&b, &f->allowed, sizeof f->allowed);
+    for (const struct wn__candidate *c = f->candidate; c != NULL; c = c->next) {
+        const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, f->n * (int64_t)sizeof *c->unit),
+                                  wn__bytes_hash((const uint8_t *)c->parent, f->n * (int64_t)sizeof *c->parent),
+                                  wn__bytes_hash((const uint8_t *)c->word, f->n)};
+        wn__bytes_put(&b, mark, sizeof mark);
+    }
+    *out = b.data;
+    *n = b.count;
+    if (b.code != WN_OK) wn__free(b.data);
+    return b.code;
+}
+
+static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
+{
+    struct memory *m = &memory[0];
+    for (int32_t i = 1; i < REMEMBERED && m->frontier != NULL; i++)
+        if (memory[i].frontier == NULL || memory[i].used < m->used) m = &memory[i];
+    wn__frontier_unref(m->frontier);
+    wn__free(m->key);
+    *m = (struct memory){fr, key, key_bytes, ++now};
+    fr->refs++;
+}
+
+static struct wn__frontier *recall(const uint8_t *key, int64_t n)
+{
+    for (int32_t i = 0; i < REMEMBERED; i++) {
+        struct memory *m = &memory[i];
+        if (m->frontier == NULL || m->key_bytes != n || memcmp(m->key, key, (size_t)n) != 0) continue;
+        m->used = ++now;
+        m->frontier->refs++;
+        return m->frontier;
+    }
+    return NULL;
+}
+
+/* ---- in slices ---------------------------------------------------------------------------------------------------- */
+
+/* The one list that is being made in slices. Another one asked for in between takes its place. */
+static struct under_way {
+    struct wn__slices *slices;
+    struct wn__form *form;
+    struct wn__building building;
+    struct wn__frontier *made;
+    uint8_t *key;
+    int64_t key_bytes;
+} under_way;
+
+static int32_t build_under_way(void *ctx)
+{
+    struct under_way *u = ctx;
+    return build(&u->building, &u->made);
+}
+
+static void give_up(void)
+{
+    struct under_way *u = &under_way;
+    wn__slices_stop(u->slices);
+    wn__frontier_unref(u->made);
+    wn__form_unref(u->form);
+    wn__free(u->key);
+    *u = (struct under_way){0};
+}
+
+/* Takes the key. */
+static void set_out(struct wn__form *f, uint8_t *key, int64_t n)
+{
+    struct under_way *u = &under_way;
+    give_up();
+    *u = (struct under_way){.form = f, .building = {.f = f}, .key = key, .key_bytes = n};
+    f->refs++;
+    if (f->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
+}
+
+/* Goes on with the list under way; that of a small graph, or without a thread to be had, to its end. */
+static int32_t go_on(double seconds, struct wn__frontier **out)
+{
+    struct under_way *u = &under_way;
+    int32_t code = WN_OK;
+    if (u->slices == NULL) code = build_under_way(u);
+    else if (!wn__slices_go(u->slices, seconds, &code)) return WN_OK;
+    if (code == WN_OK) {
+        *out = u->made;
+        remember(u->made, u->key, u->key_bytes);
+        u->made = NULL;
+        u->key = NULL;
+    }
+    int32_t is_large = u->form->n >= LARGE;
+    wn__slices_stop(u->slices);
+    u->slices = NULL;
+    give_up();
+    if (is_large) wn__alloc_trim();
+    return code;
+}
+
+int32_t wn__frontier_slice(struct wn__form *f, double seconds, struct wn__frontier **out)
+{
+    uint8_t *key;
+    int64_t n;
+    *out = NULL;
+    WN_TRY(write_key(f, &key, &n));
+    *out = recall(key, n);
+    int32_t is_new = under_way.key_bytes != n || memcmp(under_way.key, key, (size_t)n) != 0;
+    if (*out == NULL && is_new) set_out(f, key, n);
+    else wn__free(key);
+    return *out != NULL ? WN_OK : go_on(seconds, out);
+}
+
+void wn__frontier_progress(int32_t *done, int32_t *expected)
+{
+    const struct wn__building *b = &under_way.building;
+    *done = b->tried;
+    *expected = b->f == NULL ? 0 : PORTFOLIO + 2 * SOLVED + wn__frontier_edits(b->f);
+    if (*expected <= *done) *expected = *done + 1;
+}
+
+void wn__frontier_forget(void)
+{
+    give_up();
+    for (int32_t i = 0; i < REMEMBERED; i++) {
+        wn__frontier_unref(memory[i].frontier);
+        wn__free(memory[i].key);
+        memory[i] = (struct memory){0};
+    }
+}
+
+int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes)
+{
+    for (int32_t i = 0; i < fr->n; i++)
+        if (fr->point[i].reserved <= bytes) return i;
+    return -1;
+}

@@ -1,0 +1,123 @@
+/* Plans with moves that a budget allows: of some of the frontier's plans, what they keep is offloaded, the
+ * earliest blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any
+ * other proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
+#include <stdio.h>
+#include <string.h>
+#include "../recipe/action.h"
+#include "frontier.h"
+
+#define BASES 8   /* plans of the list, spread evenly */
+#define PARTS 8   /* of the bytes that may go */
+#define WORTH 256 /* values below this part of the largest stay */
+
+static const int32_t parts[] = {1, 2, 3, 4, 6, 8};
+static const int32_t aheads[] = {1, 4}; /* eighths */
+
+/* The nodes a recipe keeps that an action may be applied to, in the order of the forward; their number and bytes. */
+static int32_t find_kept(const struct wn__form *f, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
+                         int64_t *bytes)
+{
+    int64_t most = 0;
+    int32_t n = 0;
+    *bytes = 0;
+    memset(is_kept, 0, (size_t)f->n);
+    for (int32_t i = 0; i < r->n; i++) {
+        const struct wn__recipe_step *s = &r->step[i];
+        for (int32_t k = s->keep_at; s->kind != WN_RECIPE_B && k < s->keep_at + s->n_keep; k++) {
+            int32_t v = r->keep[k];
+            if (wn__form_is_alias(f, v) || f->node[v].is_reissued || f->node[v].word != WN_WORD_NONE) continue;
+            if (r->action[k] == 0 && wn__action_refusal(f, v, action) == NULL) is_kept[v] = 1;
+        }
+    }
+    for (int32_t v = 0; v < f->n; v++)
+        if (is_kept[v] && f->node[v].bytes > most) most = f->node[v].bytes;
+    for (int32_t v = 0; v < f->n; v++) {
+        if (is_kept[v] && f->node[v].bytes < most / WORTH) is_kept[v] = 0;
+        *bytes += is_kept[v] ? f->node[v].bytes : 0;
+        n += is_kept[v];
+    }
+    return n;
+}
+
+/* A recipe of the list with arrays of its own, blocks too: the list changes while its edits are offered. */
+static int32_t copy_apart(const struct wn__form *f, const struct wn__recipe *r, struct wn__recipe *out)
+{
+    const struct {
+        const void *from;
+        int64_t bytes;
+        void *to;
+    } part[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
+                {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
+                {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
+                {r->block_of, f->n * (int64_t)sizeof *r->block_of, &out->block_of},
+                {r->last, f->n * (int64_t)sizeof *r->last, &out->last},
+                {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
+                {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
+    *out = *r;
+    out->pool = (struct wn__pool){0};
+    out->capacity = r->n;
+    out->keep_capacity = r->n_keep;
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        void *copy = wn__pool_get(&out->pool, part[i].bytes + 1);
+        if (copy == NULL) {
+            wn__recipe_release(out);
+            return WN_OOM;
+        }
+        if (part[i].bytes > 0) memcpy(copy, part[i].from, (size_t)part[i].bytes);
+        memcpy(part[i].to, &copy, sizeof copy);
+    }
+    return WN_OK;
+}
+
+/* The recipe with an action for the first kept values, until they make `bytes`. */
+static int32_t copy_with(const struct wn__form *f, const struct wn__recipe *r, const uint8_t *is_kept, int64_t bytes,
+                         int32_t action, int32_t ahead, struct wn__recipe *out)
+{
+    int32_t end = 0;
+    for (int64_t sum = 0; end < f->n && sum < bytes; end++) sum += is_kept[end] ? f->node[end].bytes : 0;
+    WN_TRY(copy_apart(f, r, out));
+    out->ahead = ahead;
+    for (int32_t k = 0; k < r->n_keep; k++)
+        if (r->action[k] == 0 && r->keep[k] < end && is_kept[r->keep[k]]) out->action[k] = action;
+    return WN_OK;
+}
+
+static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept)
+{
+    int64_t bytes;
+    if (r->n_keep == 0 || find_kept(b->f, r, action, is_kept, &bytes) == 0) return WN_OK;
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
+        for (int32_t a = 0; a < (int32_t)(sizeof aheads / sizeof aheads[0]); a++) {
+            struct wn__recipe to;
+            char name[32];
+            snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
+            WN_TRY(copy_with(b->f, r, is_kept, bytes / PARTS * parts[p], action, aheads[a], &to));
+            WN_TRY(wn__frontier_offer(b, &to, name));
+        }
+    return WN_OK;
+}
+
+static int32_t offer_action(struct wn__building *b, int32_t action, struct wn__recipe *base, int32_t n)
+{
+    uint8_t *is_kept = wn__alloc(b->f->n + 1);
+    int32_t code = is_kept == NULL ? WN_OOM : WN_OK;
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = offer_base(b, &base[i], action, is_kept);
+    wn__free(is_kept);
+    return code;
+}
+
+int32_t wn__frontier_actions(struct wn__building *b)
+{
+    struct wn__recipe base[BASES];
+    int32_t n = 0, code = WN_OK, most = b->n < BASES ? (int32_t)b->n : BASES;
+    if (b->f->allowed == 0) return WN_OK;
+    for (int32_t i = 0; i < most && code == WN_OK; i++) {
+        int64_t k = most > 1 ? i * (b->n - 1) / (most - 1) : 0;
+        code = copy_apart(b->f, &b->point[k].recipe, &base[n]);
+        n += code == WN_OK;
+    }
+    for (int32_t action = WN_WORD_RECOMPUTE + 1; action < WN_WORD_COUNT && code == WN_OK; action++)
+        if (b->f->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
+    for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
+    return code;
+}

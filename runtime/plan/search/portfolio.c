@@ -1,0 +1,172 @@
+/* What people write by hand, over the planner's blocks: everything kept, everything computed again, uniform segments,
+ * regions of k, the last few kept, cheap ops computed again. Each goes the road every policy goes. A budget that picks
+ * among these and the solver's plans is never worse than they are. Words and results stay as they are. Where values may
+ * be packed, everything kept and packed is one of them. */
+#include <stdio.h>
+#include <string.h>
+#include "../recipe/action.h"
+#include "planner.h"
+
+struct portfolio {
+    const struct wn__form *f;
+    const struct wn__recipe *base;
+    struct wn__form copy; /* f with nodes of its own */
+    wn__recipe_sink put;
+    void *ctx;
+};
+
+static void start_over(struct portfolio *p)
+{
+    memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
+    p->copy.unit_parent = NULL; /* units of its own, none inside another */
+}
+
+static int32_t offer(struct portfolio *p, const char *name)
+{
+    struct wn__recipe r;
+    int32_t code = wn__recipe_compile(&p->copy, &r);
+    if (code == WN_OK) return p->put(p->ctx, &r, name);
+    wn__recipe_release(&r);
+    return code;
+}
+
+/* Where each root's blocks begin and end: blocks [lo, hi) of the root that block lo is of. */
+static int32_t root_end(const struct portfolio *p, int32_t lo)
+{
+    int32_t hi = lo, root = p->f->node[p->base->first[lo]].root;
+    while (hi < p->base->n_blocks && p->f->node[p->base->first[hi]].root == root) hi++;
+    return hi;
+}
+
+/* Regions of `size` blocks from each root's start, as long as `closed` of its n blocks reach; the rest is kept. */
+static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size, int32_t keep, const char *name)
+{
+    const struct wn__recipe *r = p->base;
+    int32_t unit = 0;
+    start_over(p);
+    for (int32_t lo = 0, hi; lo < r->n_blocks; lo = hi) {
+        hi = root_end(p, lo);
+        int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = n - keep;
+        if (segments > 0) closed = s * (segments - 1);
+        if (s < 1 || closed < 1) return WN_OK;
+        for (int32_t i = 0; i < p->f->n; i++) {
+            int32_t b = wn__form_is_forward(p->f, i) ? r->block_of[i] : -1;
+            if (b >= lo && b < hi) p->copy.node[i].unit = b - lo < closed ? unit + 1 + (b - lo) / s : -1;
+        }
+        unit += n / s + 2;
+    }
+    return offer(p, name);
+}
+
+static int32_t offer_kept(struct portfolio *p)
+{
+    start_over(p);
+    p->copy.unit_parent = p->f->unit_parent;
+    WN_TRY(offer(p, "as marked"));
+    for (int32_t i = 0; i < p->f->n; i++) p->copy.node[i].unit = -1;
+    return offer(p, "save_all");
+}
+
+/* Everything kept, packed by one action wherever it may be chosen and can be done. */
+static int32_t offer_packed(struct portfolio *p, int32_t action)
+{
+    char name[32];
+    int32_t n = 0;
+    start_over(p);
+    for (int32_t i = 0; i < p->f->n; i++) {
+        struct wn__pnode *q = &p->copy.node[i];
+        q->unit = -1;
+        if (!wn__action_may_choose(p->f, i, action)) continue;
+        q->word = action;
+        n++;
+    }
+    snprintf(name, sizeof name, "save_all, %s", wn__action_name(action));
+    return n > 0 ? offer(p, name) : WN_OK;
+}
+
+/* Residuals that cost less than `ns_a_kib` to compute again, a KiB of them. */
+static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
+{
+    start_over(p);
+    for (int32_t i = 0; i < p->f->n; i++) {
+        struct wn__pnode *q = &p->copy.node[i];
+        q->unit = -1;
+        if (q->is_residual && q->word == WN_WORD_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
+            q->word = WN_WORD_RECOMPUTE;
+    }
+    return offer(p, name);
+}
+
+/* What was given with the form: the same regions and words, so the same plans as those policies'. */
+static int32_t offer_candidates(struct portfolio *p)
+{
+    for (const struct wn__candidate *c = p->f->candidate; c != NULL; c = c->next) {
+        start_over(p);
+        p->copy.unit_parent = c->parent;
+        for (int32_t i = 0; i < p->f->n; i++) {
+            struct wn__pnode *q = &p->copy.node[i];
+            q->unit = c->unit[i];
+            if (q->is_residual && q->word == WN_WORD_NONE) q->word = c->word[i];
+        }
+        WN_TRY(offer(p, c->name));
+    }
+    return WN_OK;
+}
+
+int32_t wn__candidate_put(struct wn__form *f, const char *name, const int32_t *unit, const int32_t *parent,
+                          const int32_t *word)
+{
+    struct wn__candidate *c = wn__pool_get(&f->pool, sizeof *c), **end = &f->candidate;
+    if (c != NULL) {
+        c->unit = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->unit);
+        c->parent = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->parent);
+        c->word = wn__pool_get(&f->pool, f->n + 1);
+    }
+    if (c == NULL || c->unit == NULL || c->parent == NULL || c->word == NULL) {
+        f->candidate = NULL; /* all or none: what a list is made of must not depend on what failed */
+        f->n_candidates = 0;
+        return WN_OOM;
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        c->unit[i] = unit[i];
+        c->parent[i] = parent != NULL ? parent[i] : 0;
+        c->word[i] = (int8_t)(word != NULL ? word[i] : WN_WORD_NONE);
+    }
+    snprintf(c->name, sizeof c->name, "%s", name);
+    while (*end != NULL) end = &(*end)->next;
+    *end = c;
+    f->n_candidates++;
+    return WN_OK;
+}
+
+int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+                      void *ctx)
+{
+    struct wn__pool scratch = {0};
+    struct portfolio p = {.f = f, .base = base, .copy = *f, .put = put, .ctx = ctx};
+    char name[32];
+    p.copy.node = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *p.copy.node);
+    int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
+    if (code == WN_OK) code = offer_kept(&p);
+    if (code == WN_OK) code = offer_candidates(&p);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && code == WN_OK; a++)
+        if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
+    for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
+        snprintf(name, sizeof name, "every(%d)", k);
+        code = offer_regions(&p, 0, k, 0, name);
+    }
+    for (int32_t n = 2; n <= blocks && code == WN_OK; n += n < 8 ? 1 : n / 4) {
+        snprintf(name, sizeof name, "segments(%d)", n);
+        code = offer_regions(&p, n, 0, 0, name);
+    }
+    for (int32_t n = 1; n < blocks && code == WN_OK; n += n < 4 ? 1 : n / 2) {
+        snprintf(name, sizeof name, "keep_last(%d)", n);
+        code = offer_regions(&p, 0, 1, n, name);
+    }
+    for (int64_t cost = 100; cost <= 1600 && code == WN_OK; cost *= 2) {
+        snprintf(name, sizeof name, "cheap(%d)", (int)cost);
+        code = offer_cheap(&p, ns, cost, name);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}

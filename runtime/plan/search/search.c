@@ -1,0 +1,245 @@
+/* Small edits of good plans: one value more is kept, or one less, or one in another form, in the blocks' saving
+ * forwards. An edit that nothing beats joins the list, and may be edited in turn in the next round. Before them every
+ * plan is tried with all it keeps packed, one way after the other, where a budget may choose that (action.h). A fixed
+ * number of edits for a graph of a given size, never a time: the same graph always gives the same list. */
+#include <stdio.h>
+#include <string.h>
+#include "../recipe/action.h"
+#include "frontier.h"
+
+#define ROUNDS 3
+#define PART 500    /* values below this part of the frontier's span of bytes are not worth an edit */
+#define WORK 400000 /* edits times nodes: a fifth of a second at half a microsecond a node */
+#define MOST 400    /* edits */
+#define FEWEST 4    /* edits of a plan; where there are too many plans some are left out */
+#define PACKED_NS                                                                                                      \
+    0.1 /* of a byte that is packed and brought back: a guess that orders edits; judging them uses the costs */
+
+enum { GONE = -1 };
+struct edit {
+    int32_t step, node; /* step -1: none */
+    int32_t to;         /* GONE, or the action it is kept with, 0 for none */
+    double worth;
+};
+
+struct search {
+    struct wn__building *b;
+    const int64_t *ns;
+    struct edit *edit; /* (f->n * ...) of one point, the most promising first */
+    int64_t n, capacity;
+    int32_t code;
+};
+
+static int32_t may_go(const struct wn__form *f, int32_t i)
+{
+    const struct wn__pnode *q = &f->node[i];
+    return q->is_residual && !q->is_reissued && q->result < 0 && !q->is_given && q->word == WN_WORD_NONE &&
+           !(wn__form_flags(f, i) & WN_INDEX) && q->bytes > 0;
+}
+
+/* The action a value is kept with, or GONE. */
+static int32_t kept_as(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t node)
+{
+    for (int32_t k = 0; k < s->n_keep; k++)
+        if (r->keep[s->keep_at + k] == node) return r->action[s->keep_at + k];
+    return GONE;
+}
+
+static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, double worth)
+{
+    if (s->code == WN_OK) s->code = wn__grow(&s->edit, &s->capacity, s->n + 1, sizeof *s->edit);
+    if (s->code == WN_OK) s->edit[s->n++] = (struct edit){step, node, to, worth};
+}
+
+/* Adding: nanoseconds saved a byte; taking away and packing: bytes a nanosecond. */
+static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t now)
+{
+    const struct wn__form *f = s->b->f;
+    double bytes = (double)f->node[node].bytes, ns = (double)s->ns[node];
+    if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
+    if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT; a++) {
+        if (a == now || !wn__action_may_choose(f, node, a)) continue;
+        double packed = (double)wn__action_bytes(f, node, a);
+        put_edit(s, step, node, a, now == GONE ? ns / (packed + 1) * 1e3 : (bytes - packed) / (PACKED_NS * bytes + 1));
+    }
+}
+
+/* Edits of one point. */
+static void find_edits(struct search *s, const struct wn__recipe *r)
+{
+    const struct wn__form *f = s->b->f;
+    int64_t span = s->b->point[0].reserved - s->b->point[s->b->n - 1].reserved;
+    s->n = 0;
+    for (int32_t i = 0; i < r->n && s->code == WN_OK; i++) {
+        const struct wn__recipe_step *t = &r->step[i];
+        if (t->kind != WN_RECIPE_FE) continue;
+        for (int32_t v = r->first[t->block]; v < r->limit[t->block] && s->code == WN_OK; v++) {
+            if (r->block_of[v] != t->block || !may_go(f, v) || r->last[v] >= r->limit[t->block]) continue;
+            if (f->node[v].bytes < span / PART) continue;
+            find_edits_of(s, i, v, kept_as(r, t, v));
+        }
+    }
+}
+
+/* Whether step i keeps the edited value as the edit says: the edited forward, and what lets go of parts of its block
+ * until it is run again. */
+static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32_t i)
+{
+    int32_t block = e->step >= 0 ? r->step[e->step].block : -1;
+    if (i == e->step) return 1;
+    if (block < 0 || i < e->step || r->step[i].kind != WN_RECIPE_FREE || r->step[i].block != block) return 0;
+    for (int32_t k = e->step + 1; k < i; k++)
+        if (r->step[k].block == block && r->step[k].kind != WN_RECIPE_FREE) return 0;
+    return 1;
+}
+
+/* Gives a recipe copies of its own of the arrays of blocks. */
+static int32_t copy_blocks(const struct wn__form *f, struct wn__recipe *out)
+{
+    int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
+    int32_t **part[] = {&out->block_of, &out->last, &out->first, &out->limit};
+    for (int32_t i = 0; i < 4; i++) {
+        int64_t bytes = i < 2 ? nodes - (int64_t)sizeof(int32_t) : blocks;
+        int32_t *copy = wn__pool_get(&out->pool, bytes + 1);
+        if (copy == NULL) return WN_OOM;
+        memcpy(copy, *part[i], (size_t)bytes);
+        *part[i] = copy;
+    }
+    return WN_OK;
+}
+
+/* A recipe with the blocks of r and no steps, and room for r's and one value more in each. */
+static int32_t copy_room(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
+{
+    *out = *r;
+    out->pool = (struct wn__pool){0};
+    out->capacity = r->n;
+    out->keep_capacity = r->n_keep + r->n;
+    out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
+    out->keep = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->keep);
+    out->action = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->action);
+    out->n_keep = 0;
+    if (out->step != NULL && out->keep != NULL && out->action != NULL &&
+        (wn__frontier_shares(b, r) || copy_blocks(b->f, out) == WN_OK))
+        return WN_OK;
+    wn__recipe_release(out);
+    return WN_OOM;
+}
+
+static void keep(struct wn__recipe *out, int32_t node, int32_t action)
+{
+    wn__recipe_keep(out, 0, node, action);
+    out->n_keep++;
+}
+
+/* The recipe with one edit. Arrays of blocks are shared where they are a partition's. */
+static int32_t copy_edited(const struct wn__building *b, const struct wn__recipe *r, const struct edit *e,
+                           struct wn__recipe *out)
+{
+    WN_TRY(copy_room(b, r, out));
+    for (int32_t i = 0; i < r->n; i++) {
+        struct wn__recipe_step t = r->step[i];
+        int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || e->to == GONE;
+        t.keep_at = out->n_keep;
+        for (int32_t k = 0; k < r->step[i].n_keep; k++) {
+            int32_t v = r->keep[from + k];
+            if (!placed && v >= e->node) {
+                keep(out, e->node, e->to);
+                placed = 1;
+            }
+            if (!edited || v != e->node) keep(out, v, r->action[from + k]);
+        }
+        if (!placed) keep(out, e->node, e->to);
+        t.n_keep = out->n_keep - t.keep_at;
+        out->step[i] = t;
+    }
+    return WN_OK;
+}
+
+/* The recipe with everything it keeps as it is packed by an action that may be chosen there; `n`: how many. */
+static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe *r, int32_t action,
+                           struct wn__recipe *out, int32_t *n)
+{
+    *n = 0;
+    WN_TRY(copy_room(b, r, out));
+    if (r->n > 0) memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
+    for (int32_t k = 0; k < r->n_keep; k++) {
+        int32_t to = r->action[k] == 0 && wn__action_may_choose(b->f, r->keep[k], action);
+        *n += to;
+        keep(out, r->keep[k], to ? action : r->action[k]);
+    }
+    return WN_OK;
+}
+
+/* Tries one action on every plan of the list. */
+static int32_t pack_points(struct wn__building *b, int32_t action)
+{
+    for (int64_t k = b->n - 1; k >= 0; k--) {
+        struct wn__recipe to;
+        int32_t n;
+        char name[32];
+        if (k >= b->n) continue;
+        snprintf(name, sizeof name, "%.16s, %.13s", b->point[k].name, wn__action_name(action));
+        WN_TRY(copy_packed(b, &b->point[k].recipe, action, &to, &n));
+        if (n > 0) WN_TRY(wn__frontier_offer(b, &to, name));
+        else wn__recipe_release(&to);
+    }
+    return WN_OK;
+}
+
+/* The best `n` edits to the front: few are wanted of many. */
+static void best_first(struct search *s, int64_t n)
+{
+    for (int64_t i = 0; i < n && i < s->n; i++) {
+        int64_t best = i;
+        for (int64_t k = i + 1; k < s->n; k++)
+            if (s->edit[k].worth > s->edit[best].worth) best = k;
+        struct edit t = s->edit[i];
+        s->edit[i] = s->edit[best];
+        s->edit[best] = t;
+    }
+}
+
+/* Tries up to n edits of point k. The list may change under way, so the recipe is copied first. */
+static int32_t edit_point(struct search *s, int64_t k, int64_t n)
+{
+    struct wn__building *b = s->b;
+    const struct edit none = {.step = -1};
+    struct wn__recipe from, to;
+    char name[32];
+    snprintf(name, sizeof name, "%.30s%s", b->point[k].name, strchr(b->point[k].name, '+') == NULL ? "+" : "");
+    WN_TRY(copy_edited(b, &b->point[k].recipe, &none, &from));
+    find_edits(s, &from);
+    best_first(s, n);
+    for (int64_t i = 0; i < n && i < s->n && s->code == WN_OK; i++) {
+        s->code = copy_edited(b, &from, &s->edit[i], &to);
+        if (s->code == WN_OK) s->code = wn__frontier_offer(b, &to, name);
+    }
+    wn__recipe_release(&from);
+    return s->code;
+}
+
+int32_t wn__frontier_edits(const struct wn__form *f)
+{
+    int64_t edits = WORK / (f->n + 1);
+    return edits > MOST ? MOST : (int32_t)edits;
+}
+
+int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
+{
+    struct search s = {.b = b, .ns = ns, .code = WN_OK};
+    int64_t edits = wn__frontier_edits(b->f);
+    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && s.code == WN_OK; a++)
+        if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
+    for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
+        int64_t points = b->n, per = edits / ROUNDS;
+        if (per < 1 || points < 1) break;
+        int64_t stride = (points * FEWEST + per - 1) / per, each = per / ((points + stride - 1) / stride);
+        /* From the small end: a point's own successors are put before it, so those still to come keep their places. */
+        for (int64_t k = points - 1; k >= 0 && s.code == WN_OK; k -= stride)
+            if (k < b->n) s.code = edit_point(&s, k, each < FEWEST ? FEWEST : each);
+    }
+    wn__free(s.edit);
+    return s.code;
+}

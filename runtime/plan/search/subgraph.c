@@ -1,0 +1,370 @@
+/* One block as a form of its own. What it reads from elsewhere becomes leaves, gradients that reach it from later
+ * blocks become stand-ins that are alive when its backward starts, and two sinks read what others read of it: one
+ * after its forward, one after its backward. So the real lowering says - with its in-place, its lazy recomputation, its
+ * frees and its workspaces - what a choice of kept values costs, at the price of one block instead of the graph.
+ * It must never be run. */
+#include <string.h>
+#include "../../base/slices.h"
+#include "../../graph/encode.h"
+#include "planner.h"
+
+struct cutting {
+    const struct wn__form *f;
+    const int32_t *home; /* (f->n) */
+    int32_t block;
+    struct wn__excerpt *x;
+    int32_t *map;      /* (f->n) node of the excerpt, or -1 */
+    int32_t *cell_map; /* (f->n_cells) */
+};
+
+enum { OUTSIDE, FORWARD, BACKWARD, EFFECT };
+
+static int32_t role_of(const struct cutting *c, int32_t i)
+{
+    if (c->home[i] != c->block) return OUTSIDE;
+    if (i >= c->f->n - c->f->n_effects) return EFFECT;
+    return c->f->node[i].phase == WN_PHASE_BACKWARD ? BACKWARD : FORWARD;
+}
+
+static struct wn__pnode *put_node(struct cutting *c, const struct wn__pnode *like, int32_t own, int32_t block)
+{
+    struct wn__form *g = &c->x->form;
+    struct wn__pnode *q = &g->node[g->n];
+    *q = *like;
+    q->in_at = g->n_in;
+    q->n_in = 0;
+    q->root = q->region = q->unit = 0;
+    c->x->own[g->n] = own;
+    c->x->recipe.block_of[g->n++] = block;
+    return q;
+}
+
+static void put_input(struct cutting *c, struct wn__pnode *q, int32_t node, const struct wn_type *type)
+{
+    struct wn__form *g = &c->x->form;
+    g->in[g->n_in] = node;
+    g->in_type[g->n_in++] = *type;
+    q->n_in++;
+}
+
+static int32_t map_cell(struct cutting *c, int32_t slot)
+{
+    struct wn__form *g = &c->x->form;
+    if (slot < 0 || c->cell_map[slot] >= 0) return slot < 0 ? -1 : c->cell_map[slot];
+    g->cell[g->n_cells] = c->f->cell[slot];
+    if (g->cell[g->n_cells].slab > 0) g->cell[g->n_cells].slab = 0;
+    return c->cell_map[slot] = g->n_cells++;
+}
+
+/* A value from elsewhere: a leaf as it is, a forward value as one given, a gradient as a stand-in. */
+static void put_outside(struct cutting *c, int32_t v, int32_t phase)
+{
+    struct wn__form *g = &c->x->form;
+    const struct wn__pnode *p = &c->f->node[v];
+    int32_t is_gradient = p->leaf == WN_LEAF_NONE && !p->is_given && p->phase == WN_PHASE_BACKWARD;
+    if (c->map[v] >= 0 || is_gradient != (phase == WN_PHASE_BACKWARD)) return;
+    c->map[v] = g->n;
+    struct wn__pnode *q = put_node(c, p, -1, is_gradient ? 0 : -1);
+    q->result = q->random = q->forward_of = q->absorbed_by = -1;
+    q->is_residual = q->is_boundary = 0;
+    if (is_gradient) {
+        q->op = WN_OP_FULL;
+        c->x->given += p->bytes;
+    } else if (p->leaf == WN_LEAF_CELL) {
+        q->slot = map_cell(c, p->slot);
+    } else {
+        q->leaf = p->leaf == WN_LEAF_SCALAR || p->is_given == 2 ? WN_LEAF_SCALAR : WN_LEAF_GIVEN;
+        q->slot = q->leaf == WN_LEAF_SCALAR ? g->n_scalars++ : g->n_given++;
+        q->phase = WN_PHASE_FORWARD;
+    }
+    q->is_given = 0;
+}
+
+static void put_outsides(struct cutting *c, int32_t phase)
+{
+    const struct wn__form *f = c->f;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (role_of(c, i) == OUTSIDE) continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) {
+            int32_t v = wn__form_in(f, i, k), s = wn__form_storage(f, v);
+            if (role_of(c, v) == OUTSIDE) put_outside(c, s, phase);
+        }
+    }
+}
+
+static void put_own(struct cutting *c, int32_t role)
+{
+    const struct wn__form *f = c->f;
+    struct wn__form *g = &c->x->form;
+    for (int32_t i = 0; i < f->n; i++) {
+        if (role_of(c, i) != role) continue;
+        const struct wn__pnode *p = &f->node[i];
+        c->map[i] = g->n;
+        struct wn__pnode *q = put_node(c, p, i, role == EFFECT ? -1 : 0);
+        for (int32_t k = 0; k < p->n_in; k++) {
+            int32_t v = wn__form_in(f, i, k);
+            int32_t from = role_of(c, v) == OUTSIDE ? wn__form_storage(f, v) : v;
+            put_input(c, q, c->map[from], &f->in_type[p->in_at + k]);
+        }
+        if (p->result >= 0) q->result = g->n_results++;
+        for (int32_t k = 0; k < 3; k++) q->cell[k] = map_cell(c, p->cell[k]);
+        g->n_effects += role == EFFECT;
+    }
+}
+
+/* Whether anything outside the block (or its part of the graph) reads what node i made. */
+static int32_t is_read_outside(const struct cutting *c, const uint8_t *outside, int32_t i)
+{
+    return outside[i] && !wn__form_is_alias(c->f, i);
+}
+
+/* Marks storages read by forward nodes of other blocks (phase FORWARD), or by backward nodes and effects. */
+static void mark_read(const struct cutting *c, int32_t phase, uint8_t *outside)
+{
+    const struct wn__form *f = c->f;
+    memset(outside, 0, (size_t)f->n);
+    for (int32_t i = 0; i < f->n; i++) {
+        int32_t backward = f->node[i].phase != WN_PHASE_FORWARD;
+        if (f->node[i].leaf != WN_LEAF_NONE || backward != (phase == WN_PHASE_BACKWARD) || role_of(c, i) != OUTSIDE)
+            continue;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) outside[wn__form_storage(f, wn__form_in(f, i, k))] = 1;
+    }
+}
+
+static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
+{
+    static const struct wn_type number = {.dtype = WN_F32};
+    struct wn__form *g = &c->x->form;
+    struct wn__pnode like = {.op = WN_OP_FULL,
+                             .phase = phase,
+                             .forward_of = -1,
+                             .slot = -1,
+                             .random = -1,
+                             .offset = -1,
+                             .absorbed_by = -1,
+                             .cell = {-1, -1, -1},
+                             .type = number,
+                             .bytes = WN_GRANULE};
+    like.result = g->n_results++;
+    struct wn__pnode *q = put_node(c, &like, -1, phase == WN_PHASE_FORWARD ? 1 : 0);
+    int32_t wanted = phase == WN_PHASE_FORWARD ? FORWARD : BACKWARD;
+    for (int32_t i = 0; i < c->f->n; i++)
+        if (role_of(c, i) == wanted && !c->f->node[i].is_reissued && is_read_outside(c, outside, i))
+            put_input(c, q, c->map[i], &c->f->node[i].type);
+}
+
+static void link_absorbed(struct cutting *c)
+{
+    struct wn__form *g = &c->x->form;
+    for (int32_t i = 0; i < g->n; i++) {
+        int32_t *into = &g->node[i].absorbed_by, *of = &g->node[i].forward_of;
+        if (*into >= 0) *into = c->map[*into];
+        if (*of >= 0) *of = c->map[*of];
+    }
+}
+
+static int32_t write_key(struct wn__excerpt *x)
+{
+    struct wn__bytes b = {0};
+    const struct wn__form *g = &x->form;
+    for (int32_t i = 0; i < g->n; i++) {
+        const struct wn__pnode *q = &g->node[i];
+        const int64_t v[] = {q->op,      q->phase,       q->leaf,        q->n_in,        q->result,
+                             q->word,    q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
+                             q->cell[1], q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
+        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
+        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__form_in(g, i, k));
+        wn__bytes_type(&b, &q->type);
+        wn__bytes_attrs(&b, &q->attrs);
+    }
+    for (int32_t i = 0; i < g->n_cells; i++) {
+        wn__bytes_int(&b, g->cell[i].kind);
+        wn__bytes_int(&b, g->cell[i].slab);
+        wn__bytes_int(&b, g->cell[i].bytes);
+    }
+    if (b.code == WN_OK) {
+        x->key = wn__pool_get(&x->pool, b.count + 1);
+        x->key_bytes = b.count;
+        if (x->key == NULL) b.code = WN_OOM;
+        else memcpy(x->key, b.data, (size_t)b.count);
+    }
+    wn__free(b.data);
+    return b.code;
+}
+
+/* How many nodes and inputs there will be at most. */
+static void count(const struct cutting *c, int64_t *nodes, int64_t *inputs)
+{
+    *nodes = 4;
+    *inputs = 4;
+    for (int32_t i = 0; i < c->f->n; i++) {
+        if (role_of(c, i) == OUTSIDE) continue;
+        *nodes += 1 + c->f->node[i].n_in;
+        *inputs += 3 + c->f->node[i].n_in;
+    }
+}
+
+static int32_t make_room(struct cutting *c)
+{
+    struct wn__excerpt *x = c->x;
+    int64_t nodes, inputs;
+    count(c, &nodes, &inputs);
+    int64_t words = (nodes + 1) * (int64_t)sizeof(int32_t);
+    x->form.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->form.node);
+    x->form.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->form.in);
+    x->form.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->form.in_type);
+    x->form.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->f->n_effects + 1) * (int64_t)sizeof *x->form.cell);
+    x->own = wn__pool_get(&x->pool, words);
+    x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
+    x->recipe.block_of = wn__pool_get(&x->pool, words);
+    x->recipe.last = wn__pool_get(&x->pool, words);
+    x->recipe.first = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
+    x->recipe.limit = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
+    x->recipe.keep = wn__pool_get(&x->pool, 2 * words);
+    x->recipe.step = wn__pool_get(&x->pool, 4 * (int64_t)sizeof *x->recipe.step);
+    return x->form.node && x->form.in && x->form.in_type && x->form.cell && x->own && x->ns && x->recipe.block_of &&
+                   x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep && x->recipe.step
+               ? WN_OK
+               : WN_OOM;
+}
+
+static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
+{
+    struct wn__excerpt *x = c->x;
+    WN_TRY(make_room(c));
+    x->form.device = c->f->device;
+    x->form.target = c->f->target;
+    x->form.n_slabs = c->f->n_slabs > 0;
+    x->form.slab = c->f->slab;
+    put_outsides(c, WN_PHASE_FORWARD);
+    x->recipe.first[0] = x->form.n;
+    put_own(c, FORWARD);
+    x->recipe.limit[0] = x->recipe.first[1] = x->form.n;
+    mark_read(c, WN_PHASE_FORWARD, outside);
+    put_sink(c, WN_PHASE_FORWARD, outside);
+    x->recipe.limit[1] = x->form.n;
+    x->recipe.n_blocks = 2;
+    put_outsides(c, WN_PHASE_BACKWARD);
+    put_own(c, BACKWARD);
+    mark_read(c, WN_PHASE_BACKWARD, outside);
+    put_sink(c, WN_PHASE_BACKWARD, outside);
+    put_own(c, EFFECT);
+    x->form.recorded = x->form.node;
+    link_absorbed(c);
+    wn__form_last_readers(&x->form, x->recipe.last);
+    for (int32_t i = 0; i < x->form.n; i++) x->ns[i] = x->own[i] >= 0 ? ns[x->own[i]] : 0;
+    return write_key(x);
+}
+
+int32_t wn__excerpt_make(const struct wn__form *f, const int32_t *home, int32_t block, const int64_t *ns,
+                         struct wn__excerpt *out)
+{
+    struct wn__pool scratch = {0};
+    memset(out, 0, sizeof *out);
+    struct cutting c = {.f = f, .home = home, .block = block, .x = out};
+    c.map = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *c.map);
+    c.cell_map = wn__pool_get(&scratch, (f->n_cells + 1) * (int64_t)sizeof *c.cell_map);
+    uint8_t *outside = wn__pool_get(&scratch, f->n + 1);
+    int32_t code = c.map && c.cell_map && outside ? WN_OK : WN_OOM;
+    if (code == WN_OK) {
+        for (int32_t i = 0; i < f->n; i++) c.map[i] = -1;
+        for (int32_t i = 0; i < f->n_cells; i++) c.cell_map[i] = -1;
+        code = cut_out(&c, outside, ns);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}
+
+void wn__excerpt_release(struct wn__excerpt *x)
+{
+    struct wn__pool pool = x->pool;
+    wn__pool_release(&pool);
+    memset(x, 0, sizeof *x);
+}
+
+/* ---- trying one choice --------------------------------------------------------------------------------------- */
+
+static int32_t is_always_kept(const struct wn__excerpt *x, int32_t i)
+{
+    int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->form.node[i].is_reissued;
+    return is_output || wn__recipe_always_keeps(&x->form, i);
+}
+
+static void write_recipe(struct wn__excerpt *x, const int32_t *keep, int32_t n)
+{
+    struct wn__recipe *r = &x->recipe;
+    r->n = r->n_keep = 0;
+    for (int32_t i = r->first[0], k = 0; i < r->limit[0]; i++) {
+        while (k < n && keep[k] < i) k++;
+        if ((k < n && keep[k] == i) || is_always_kept(x, i)) r->keep[r->n_keep++] = i;
+    }
+    r->step[r->n++] = (struct wn__recipe_step){WN_RECIPE_FE, 0, 0, 0, r->n_keep};
+    r->step[r->n++] = (struct wn__recipe_step){WN_RECIPE_FE, 1, 0, r->n_keep, 0};
+    r->step[r->n++] = (struct wn__recipe_step){WN_RECIPE_B, 0, 0, 0, 0};
+}
+
+struct meter {
+    const struct wn__excerpt *x;
+    const struct wn__schedule *s;
+    uint8_t *alive;
+    int64_t live;
+    struct wn__excerpt_cost *out;
+    int32_t in_backward;
+};
+
+static void make_alive(struct meter *m, int32_t store)
+{
+    const struct wn__store *t = &m->s->store[store];
+    if (store == m->s->scalars || t->space == WN_SPACE_CELL || t->space == WN_SPACE_GIVEN || m->alive[store]) return;
+    m->alive[store] = 1;
+    m->live += t->bytes;
+    if (t->space == WN_SPACE_SLAB) m->out->born += t->bytes;
+}
+
+static void meter_run(struct meter *m, const struct wn__instr *n)
+{
+    const struct wn__form *g = &m->x->form;
+    int32_t is_sink = n->node == m->x->recipe.limit[0];
+    if (is_sink) {
+        m->out->saved = m->live;
+        m->in_backward = 1;
+        m->live += m->x->given;
+        return;
+    }
+    int32_t stand_in = m->x->own[n->node] < 0;
+    if (stand_in && g->node[n->node].n_in == 0 && g->node[n->node].result < 0) {
+        m->alive[m->s->copy[n->out].store] = 1; /* its bytes were counted when the backward began */
+        return;
+    }
+    if (stand_in) return; /* the second sink */
+    if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
+    int64_t *peak = m->in_backward ? &m->out->backward_peak : &m->out->forward_peak;
+    int64_t *ns = m->in_backward ? &m->out->backward_ns : &m->out->forward_ns;
+    if (m->live + n->work_bytes > *peak) *peak = m->live + n->work_bytes;
+    *ns += m->x->ns[n->node];
+    m->out->recomputed += n->recompute;
+}
+
+int32_t wn__excerpt_try(struct wn__excerpt *x, const int32_t *keep, int32_t n, struct wn__excerpt_cost *out)
+{
+    struct wn__schedule *s = NULL;
+    memset(out, 0, sizeof *out);
+    WN_TRY(wn__pause());
+    write_recipe(x, keep, n);
+    WN_TRY(wn__lower(&x->form, &x->recipe, &s));
+    struct meter m = {.x = x, .s = s, .out = out};
+    m.alive = wn__alloc(s->n_stores + 1);
+    for (int32_t i = 0; m.alive != NULL && i < s->n; i++) {
+        const struct wn__instr *p = &s->instr[i];
+        if (p->what == WN_DO_RUN) meter_run(&m, p);
+        if (p->what != WN_DO_FREE || !m.alive[p->out]) continue;
+        m.alive[p->out] = 0;
+        m.live -= s->store[p->out].bytes;
+    }
+    wn__schedule_unref(s);
+    if (m.alive == NULL) return WN_OOM;
+    wn__free(m.alive);
+    return WN_OK;
+}

@@ -1,0 +1,326 @@
+/* The search among flat recipes (flat.c): of what a plan of the list keeps one value more stays, or one less, or one instead of
+ * another, or two less at once. Whatever nothing beats joins the list and is edited in the next round. The edits of a plan
+ * are tried in an order of promise, as many as a fixed number of edits for a graph of that size allows: of a small graph
+ * all. The plan of least bytes is edited like any other, which is how a plan gets below what the solver and policies by
+ * hand know, for graphs without cuts above all.
+ *
+ * Only edits that change something are tried: a value that nothing computes again needs not stay, and one that stays
+ * without being read by the backward matters only where another is made of it again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../recipe/action.h"
+#include "frontier.h"
+
+#define ROUNDS 4
+#define WORK 200000 /* edits times nodes */
+#define SMALL 500   /* nodes; of a graph k times as large the share of edits, WORK, is k times smaller */
+#define MOST 600    /* edits */
+#define PLANS 24    /* of the list, edited in a round */
+#define FEWEST 6    /* edits of a plan by forecasts; where there are too many plans some are left out */
+#define SLACK 0.002 /* forecasts worse than the list by more than this part of a step's time are not tried */
+#define PAIRED 24   /* the most promising values of each kind that are paired */
+#define ROOM 4096   /* sets remembered, a power of two above 2 MOST */
+
+struct toggle {
+    int32_t node;
+    double worth;
+};
+struct forecast_edit {
+    int32_t a, b;
+    double
+        gain; /* part of a step's time, above what the list has for the same bytes; 1 and more: below its least bytes */
+};
+struct toggling {
+    struct wn__building *b;
+    const int64_t *ns;
+    struct wn__pool pool;
+    int8_t *kept;              /* (f->n) of the plan that is edited */
+    uint8_t *use;              /* (f->n) MADE_AGAIN, READ_FOR_IT */
+    int32_t *stack;            /* (f->n) */
+    uint64_t *met;             /* (ROOM) hashes of sets that were tried; 0: none */
+    struct toggle *drop, *add; /* (f->n) the edits of one value, the most promising first */
+    int32_t n_drop, n_add;
+    struct forecast_edit *edit; /* (2 f->n + 2 PAIRED^2) */
+    int64_t n_edits;
+    int64_t left; /* edits */
+    char name[32];
+};
+struct flat_plan {
+    int8_t *kept; /* (f->n) */
+    char name[32];
+};
+
+enum { MADE_AGAIN = 1, READ_FOR_IT = 2 };
+
+/* ---- sets ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* Whether a set of kept values is met for the first time; `salt` tells sets that were tried from sets that were edited. */
+static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
+{
+    uint64_t h = salt;
+    for (int32_t v = 0; v < t->b->f->n; v++)
+        if (kept[v] != WN__GONE) h += mix((uint64_t)v * 16 + (uint64_t)kept[v]);
+    h += h == 0;
+    int64_t i = (int64_t)(h & (ROOM - 1)), looked = 0;
+    while (t->met[i] != 0 && t->met[i] != h && looked++ < ROOM) i = (i + 1) & (ROOM - 1);
+    if (t->met[i] == h) return 0;
+    t->met[i] = h;
+    return 1;
+}
+
+/* ---- the edits of one plan ----------------------------------------------------------------------------------------- */
+
+static int32_t may_change(const struct wn__form *f, int32_t v)
+{
+    const struct wn__pnode *p = &f->node[v];
+    return wn__form_is_forward(f, v) && !wn__form_is_alias(f, v) && !p->is_reissued && p->word == WN_WORD_NONE &&
+           !wn__recipe_always_keeps(f, v) && p->bytes > 0;
+}
+
+/* Marks what the backward computes again, and what stays and is read for that. */
+static void find_use(struct toggling *t)
+{
+    const struct wn__form *f = t->b->f;
+    int32_t n = 0;
+    memset(t->use, 0, (size_t)f->n);
+    for (int32_t k = 0; k < f->n_residuals; k++) {
+        int32_t v = f->residual[k];
+        if (t->kept[v] != WN__GONE || f->node[v].is_given) continue;
+        t->use[v] = MADE_AGAIN;
+        t->stack[n++] = v;
+    }
+    for (int32_t at = 0; at < n; at++)
+        for (int32_t k = 0; k < f->node[t->stack[at]].n_in; k++) {
+            int32_t v = wn__form_storage(f, wn__form_in(f, t->stack[at], k));
+            if (t->use[v] || !wn__form_is_forward(f, v) || f->node[v].is_given) continue;
+            t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : MADE_AGAIN;
+            if (t->use[v] == MADE_AGAIN) t->stack[n++] = v;
+        }
+}
+
+static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double worth)
+{
+    int32_t k = (*n)++;
+    for (; k > 0 && list[k - 1].worth < worth; k--) list[k] = list[k - 1];
+    list[k] = (struct toggle){node, worth};
+}
+
+/* Dropping is worth bytes a nanosecond, adding nanoseconds a byte. */
+static void find_toggles(struct toggling *t)
+{
+    const struct wn__form *f = t->b->f;
+    t->n_drop = t->n_add = 0;
+    find_use(t);
+    for (int32_t v = 0; v < f->n; v++) {
+        if (!may_change(f, v)) continue;
+        double bytes = (double)f->node[v].bytes, ns = (double)t->ns[v] + 1;
+        if (t->kept[v] == WN__GONE && t->use[v] == MADE_AGAIN) put_toggle(t->add, &t->n_add, v, ns / bytes);
+        if (t->kept[v] != WN__GONE && (f->node[v].is_residual || t->use[v] == READ_FOR_IT))
+            put_toggle(t->drop, &t->n_drop, v, bytes / ns);
+    }
+}
+
+static int32_t try_set(struct toggling *t)
+{
+    struct wn__recipe r;
+    if (!is_new(t, t->kept, 1)) return WN_OK;
+    t->left--;
+    WN_TRY(wn__flat_recipe(t->b->f, &t->b->base, t->kept, &r));
+    return wn__frontier_offer(t->b, &r, t->name);
+}
+
+/* Offers the plan with up to two values changed: dropped when they stay, else kept as they are. */
+static int32_t try_edit(struct toggling *t, int32_t a, int32_t b)
+{
+    int8_t before_a = t->kept[a], before_b = t->kept[b];
+    t->kept[a] = before_a == WN__GONE ? 0 : WN__GONE;
+    if (b != a) t->kept[b] = before_b == WN__GONE ? 0 : WN__GONE;
+    int32_t code = try_set(t);
+    t->kept[a] = before_a;
+    t->kept[b] = before_b;
+    return code;
+}
+
+/* Pairs of the i-th of one list and the k-th of another, by i + k; both are one list for pairs of its own. */
+static int32_t try_pairs(struct toggling *t, const struct toggle *x, int32_t n_x, const struct toggle *y, int32_t n_y,
+                         int64_t stop)
+{
+    if (n_x > PAIRED) n_x = PAIRED;
+    if (n_y > PAIRED) n_y = PAIRED;
+    for (int32_t sum = 0; sum < n_x + n_y; sum++)
+        for (int32_t i = sum < n_y ? 0 : sum - n_y + 1; i < n_x && i <= sum; i++) {
+            if (t->left <= stop) return WN_OK;
+            if (x == y && i >= sum - i) break;
+            WN_TRY(try_edit(t, x[i].node, y[sum - i].node));
+        }
+    return WN_OK;
+}
+
+/* Two values less and one more, while edits are left: what single edits and pairs cannot reach where two instants of a
+ * step hold the most bytes. */
+static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_t most)
+{
+    int64_t stop = t->left > most ? t->left - most : 0;
+    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    find_toggles(t);
+    for (int32_t k = 0; k < t->n_add && k < PAIRED && t->left > stop; k++) {
+        t->kept[t->add[k].node] = 0;
+        WN_TRY(try_pairs(t, t->drop, t->n_drop, t->drop, t->n_drop, stop));
+        t->kept[t->add[k].node] = WN__GONE;
+    }
+    return WN_OK;
+}
+
+/* ---- edits by their forecasts -------------------------------------------------------------------------------------- */
+
+static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
+{
+    const struct wn__form *f = t->b->f;
+    int32_t node[2] = {x, y};
+    int64_t bytes[2] = {0, 0};
+    double seconds = c->seconds;
+    for (int32_t k = 0; k < (x == y ? 1 : 2); k++) {
+        int32_t gone = t->kept[node[k]] == WN__GONE;
+        bytes[k] = gone ? f->node[node[k]].bytes : -f->node[node[k]].bytes;
+        seconds += (gone ? -1e-9 : 1e-9) * (double)t->ns[node[k]];
+    }
+    double gain = wn__frontier_gain(t->b, wn__forecast_reserved(c, x, bytes[0], y, bytes[1]), seconds);
+    if (gain > -SLACK) t->edit[t->n_edits++] = (struct forecast_edit){x, y, gain};
+}
+
+static void put_edits(struct toggling *t, const struct wn__forecast *c, int64_t most)
+{
+    int32_t n = most < PAIRED ? (int32_t)most : PAIRED, drops = t->n_drop < n ? t->n_drop : n;
+    int32_t adds = t->n_add < n ? t->n_add : n;
+    t->n_edits = 0;
+    for (int32_t i = 0; i < t->n_drop; i++) put_edit(t, c, t->drop[i].node, t->drop[i].node);
+    for (int32_t i = 0; i < t->n_add; i++) put_edit(t, c, t->add[i].node, t->add[i].node);
+    for (int32_t i = 0; i < drops; i++) {
+        for (int32_t k = 0; k < adds; k++) put_edit(t, c, t->drop[i].node, t->add[k].node);
+        for (int32_t k = 0; k < i; k++) put_edit(t, c, t->drop[i].node, t->drop[k].node);
+    }
+}
+
+static int compare_gain(const void *x, const void *y)
+{
+    const struct forecast_edit *a = x, *b = y;
+    if (a->gain != b->gain) return a->gain > b->gain ? -1 : 1;
+    return a->a != b->a ? (a->a < b->a ? -1 : 1) : (a->b > b->b) - (a->b < b->b);
+}
+
+/* Up to `most` edits, those with the best forecasts. */
+static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t most)
+{
+    struct wn__forecast c = {0};
+    struct wn__recipe r;
+    int64_t stop = t->left > most ? t->left - most : 0;
+    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    snprintf(t->name, sizeof t->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
+    WN_TRY(try_set(t));
+    WN_TRY(wn__flat_recipe(t->b->f, &t->b->base, t->kept, &r));
+    int32_t code = wn__forecast_make(t->b->f, &r, &c);
+    wn__recipe_release(&r);
+    if (code == WN_OK) {
+        find_toggles(t);
+        put_edits(t, &c, most);
+        qsort(t->edit, (size_t)t->n_edits, sizeof *t->edit, compare_gain);
+    }
+    for (int64_t i = 0; i < t->n_edits && t->left > stop && code == WN_OK; i++)
+        code = try_edit(t, t->edit[i].a, t->edit[i].b);
+    wn__forecast_release(&c);
+    return code;
+}
+
+/* Up to `most` edits: single ones first, those that drop and those that add in turn, then pairs. */
+static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t most)
+{
+    int64_t stop = t->left - most;
+    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    snprintf(t->name, sizeof t->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
+    WN_TRY(try_set(t));
+    find_toggles(t);
+    for (int32_t i = 0; i < t->n_drop || i < t->n_add; i++) {
+        if (t->left <= stop) return WN_OK;
+        if (i < t->n_drop) WN_TRY(try_edit(t, t->drop[i].node, t->drop[i].node));
+        if (i < t->n_add) WN_TRY(try_edit(t, t->add[i].node, t->add[i].node));
+    }
+    WN_TRY(try_pairs(t, t->drop, t->n_drop, t->add, t->n_add, stop + (t->left - stop) / 2));
+    return try_pairs(t, t->drop, t->n_drop, t->drop, t->n_drop, stop);
+}
+
+/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+
+/* What the plans of the list keep, fewest bytes first, spread over the list; but for what was edited already. */
+static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t salt, int64_t most)
+{
+    struct wn__building *b = t->b;
+    int32_t n = 0;
+    if (most > PLANS) most = PLANS;
+    if (most < 1) most = 1;
+    int64_t every = (b->n + most - 1) / most;
+    for (int64_t k = b->n - 1; k >= 0 && n < most; k--) {
+        if ((b->n - 1 - k) % every != 0) continue;
+        wn__flat_kept(b->f, &b->point[k].recipe, plan[n].kept);
+        if (!is_new(t, plan[n].kept, salt)) continue;
+        memcpy(plan[n].name, b->point[k].name, sizeof plan[n].name);
+        n++;
+    }
+    return n;
+}
+
+static int32_t run_rounds(struct toggling *t, struct flat_plan *plan)
+{
+    for (int32_t round = 0; round < ROUNDS && t->left > 0; round++) {
+        int64_t per = t->left / (ROUNDS - round);
+        int32_t n = find_plans(t, plan, 2, per / FEWEST);
+        if (n == 0) break;
+        for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_best(t, &plan[k], per / n > 0 ? per / n : 1));
+    }
+    for (int32_t round = 0; round < ROUNDS && t->left > 0; round++) {
+        int32_t n = find_plans(t, plan, 3, PLANS);
+        if (n == 0) break;
+        int64_t each = t->left / (ROUNDS - round) / n;
+        for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_plan(t, &plan[k], each > 0 ? each : 1));
+    }
+    int32_t n = t->left > 0 ? find_plans(t, plan, 4, PLANS) : 0;
+    for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_thrice(t, &plan[k], t->left / (n - k) + 1));
+    return WN_OK;
+}
+
+/* WORK / n, and above SMALL nodes WORK / n * SMALL / n. */
+static int64_t edits_of(int64_t n)
+{
+    int64_t edits = n > SMALL ? WORK * SMALL / n / n : WORK / n;
+    return edits > MOST ? MOST : edits;
+}
+
+int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
+{
+    struct toggling t = {.b = b, .ns = ns, .left = edits_of(b->f->n + 1)};
+    struct flat_plan plan[PLANS];
+    int64_t n = b->f->n + 1;
+    t.kept = wn__pool_get(&t.pool, n);
+    t.use = wn__pool_get(&t.pool, n);
+    t.stack = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.stack);
+    t.met = wn__pool_get(&t.pool, ROOM * (int64_t)sizeof *t.met);
+    t.drop = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.drop);
+    t.add = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.add);
+    t.edit = wn__pool_get(&t.pool, (2 * n + 2 * PAIRED * PAIRED) * (int64_t)sizeof *t.edit);
+    int32_t code = t.kept && t.use && t.stack && t.met && t.drop && t.add && t.edit ? WN_OK : WN_OOM;
+    for (int32_t k = 0; k < PLANS && code == WN_OK; k++) {
+        plan[k].kept = wn__pool_get(&t.pool, n);
+        if (plan[k].kept == NULL) code = WN_OOM;
+    }
+    if (code == WN_OK) code = run_rounds(&t, plan);
+    wn__pool_release(&t.pool);
+    return code;
+}

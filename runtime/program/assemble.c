@@ -1,0 +1,483 @@
+/* Building a form: differentiate the walked graph, then copy what a plan may depend on - and nothing else -
+ * into one flat table. Emitted nodes live only while this room is at work. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "../plan/ir/costs.h"
+#include "../plan/ir/rewrite.h"
+#include "program.h"
+
+struct assembly {
+    struct wn_program *p;
+    struct wn__form *f;
+    struct wn__grads grads;
+    struct wn__regions regions;
+    int32_t at, in_at; /* next free node and input of the form */
+    int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
+};
+
+static void *pool(struct assembly *a, int64_t n, int64_t size)
+{
+    return wn__pool_get(&a->f->pool, (n + 1) * size);
+}
+
+/* ---- differentiation ------------------------------------------------------------------------------- */
+
+static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
+{
+    struct wn_program *p = a->p;
+    struct wn__walk walk = {0};
+    struct wn_node **roots = p->joint ? p->root : &p->root[i];
+    int32_t n = p->joint ? p->n_roots : 1;
+    int32_t code = wn__collect(roots, n, 1, wn__node_stamp(), &walk);
+    if (code == WN_OK) {
+        struct wn__pass pass = {.forward = walk.nodes,
+                                .n_forward = walk.count,
+                                .roots = roots,
+                                .n_roots = n,
+                                .root = i,
+                                .scale = p->scale,
+                                .only = only,
+                                .n_only = only == NULL ? 0 : p->n_updates};
+        code = wn__grad_pass(&pass, &a->grads);
+    }
+    wn__walk_release(&walk);
+    return code;
+}
+
+static int32_t differentiate(struct assembly *a)
+{
+    struct wn_program *p = a->p;
+    const struct wn_cell **only = NULL;
+    int32_t code = WN_OK, before = wn__here.grad_off;
+    if (p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) return WN_OK;
+    if (p->mode == WN_RUN_STEP) {
+        only = wn__alloc((p->n_updates + 1) * (int64_t)sizeof *only);
+        if (only == NULL) return WN_OOM;
+        for (int32_t i = 0; i < p->n_updates; i++) only[i] = p->update_cell[3 * i];
+    }
+    wn__here.grad_off = 1;
+    for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots) && code == WN_OK; i++) code = differentiate_root(a, i, only);
+    if (code == WN_OK && p->clip != NULL && a->grads.n_cells > 0) {
+        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - 1, p->clip, p->root[0]};
+        code = wn__grad_clip(&clip, &a->grads);
+    }
+    wn__here.grad_off = before;
+    wn__free(only);
+    if (code == WN_OK && a->grads.n_cells == 0)
+        return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
+    return code;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------ */
+
+static struct wn__pnode *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
+{
+    struct wn__pnode *q = &a->f->node[a->at++];
+    *q = (struct wn__pnode){.op = op,
+                            .phase = phase,
+                            .forward_of = -1,
+                            .slot = -1,
+                            .random = -1,
+                            .offset = -1,
+                            .absorbed_by = -1,
+                            .result = -1,
+                            .cell = {-1, -1, -1},
+                            .type = *type,
+                            .in_at = a->in_at};
+    q->bytes = wn__padded(wn__bytes(type));
+    return q;
+}
+
+static void put_input(struct assembly *a, struct wn__pnode *q, int32_t node)
+{
+    a->f->in[a->in_at] = node;
+    a->f->in_type[a->in_at++] = a->f->node[node].type;
+    q->n_in++;
+}
+
+static int32_t is_scalar_leaf(const struct wn_node *n)
+{
+    return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a freed value is no number */
+}
+
+static void put_leaf(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)
+{
+    if (n->op == WN_OP_CELL) {
+        q->leaf = WN_LEAF_CELL;
+        q->slot = n->cell->local;
+    } else if (is_scalar_leaf(n)) {
+        q->leaf = WN_LEAF_SCALAR;
+        q->slot = a->f->n_scalars++;
+    } else {
+        q->leaf = WN_LEAF_GIVEN;
+        q->slot = a->f->n_given++;
+    }
+}
+
+static int32_t is_root(const struct wn_program *p, const struct wn_node *n)
+{
+    for (int32_t i = 0; i < p->n_roots; i++)
+        if (p->root[i] == n) return 1;
+    return 0;
+}
+
+/* The slot of a backward node's random numbers: that of the forward node it was emitted for. Equal numbers alone would
+ * not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
+static int32_t random_of(struct assembly *a, const struct wn_node *n)
+{
+    if (n->phase == WN_PHASE_FORWARD) return a->f->n_random++;
+    return n->forward_of == NULL ? -1 : a->f->node[n->forward_of->local].random;
+}
+
+/* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The form keeps no
+ * offset of this recording, so that no decision can depend on it. */
+static void put_offset(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)
+{
+    if (!wn__op_has_offset(n->op)) return;
+    const struct wn_node *like = n->phase == WN_PHASE_FORWARD ? n : n->forward_of;
+    if (like == NULL || !wn__op_has_offset(like->op) || like->attrs.i[WN_OFFSET_AT] != n->attrs.i[WN_OFFSET_AT]) return;
+    q->offset = like == n ? a->f->n_offsets++ : a->f->node[like->local].offset;
+    if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
+}
+
+static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
+{
+    struct wn__form *f = a->f;
+    struct wn__pnode *q = put_node(a, n->op, n->phase, &n->type);
+    n->local = a->at - 1;
+    q->attrs = n->attrs;
+    q->scope = n->scope;
+    q->line = n->line;
+    q->name = n->name;
+    q->root = n->phase == WN_PHASE_BACKWARD ? n->root : q->root;
+    q->needs_grad = n->needs_grad;
+    if (n->forward_of != NULL) q->forward_of = n->forward_of->local;
+    WN_TRY(wn__regions_local(&a->regions, n->region, &q->region));
+    if (wn__node_is_leaf(n) || n->is_held) {
+        int32_t backward = a->p->mode == WN_RUN_BACKWARD || a->p->mode == WN_RUN_STEP;
+        put_leaf(a, q, n);
+        if (n->n_in == 0 || !n->needs_grad || !backward) return WN_OK;
+        q->leaf = WN_LEAF_NONE;
+        q->is_given = is_scalar_leaf(n) ? 2 : 1;
+    }
+    int32_t n_in = n->custom != NULL ? 1 : n->n_in; /* the others are for its gradient */
+    for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
+    if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
+    put_offset(a, q, n);
+    int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
+    if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {
+        q->result = f->n_results;
+        f->result_node[f->n_results++] = a->at - 1;
+    }
+    return WN_OK;
+}
+
+/* Root by root: what its forward adds, then its backward, in the order of emission. */
+static int32_t put_graph(struct assembly *a)
+{
+    struct wn_program *p = a->p;
+    int32_t passes = (p->mode == WN_RUN_BACKWARD || p->mode == WN_RUN_STEP) && !p->joint ? p->n_roots : 1;
+    int64_t k = 0;
+    for (int64_t i = 0, r = 0; r < passes; r++) {
+        for (; i < p->root_end[r]; i++) {
+            a->f->walk_node[i] = a->at;
+            WN_TRY(put_graph_node(a, p->walk.nodes[i]));
+            a->f->node[a->at - 1].root = (int32_t)r;
+        }
+        for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
+    }
+    if (k != a->grads.count) return wn__fail(WN_INTERNAL, "backward: a gradient belongs to no pass");
+    for (int32_t i = 0; i < p->n_roots; i++) a->f->root_node[i] = p->root[i]->local;
+    return WN_OK;
+}
+
+/* ---- cells and slabs ---------------------------------------------------------------------------------- */
+
+static void put_cells(struct assembly *a)
+{
+    struct wn_program *p = a->p;
+    struct wn__form *f = a->f;
+    f->n_cells = p->n_named;
+    for (int32_t i = 0; i < p->n_named; i++) f->cell[i] = (struct wn__pcell){.gradient_of = -1, .slab = -1};
+    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
+    int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
+    for (int32_t l = 0; l < 3; l++)
+        for (int32_t i = 0; i < counts[l]; i++) {
+            const struct wn_cell *c = lists[l][i];
+            if (c == NULL) continue;
+            f->cell[c->local].kind = c->kind;
+            f->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
+        }
+}
+
+/* The slab an unborn gradient lies in already, numbered as the key does; or the new one. */
+static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
+{
+    struct wn__form *f = a->f;
+    int32_t existing = g != NULL && g->slab != NULL && a->p->as_new == 0 ? g->slab->local : -1;
+    if (existing < 0 && *new_slab >= 0) return *new_slab;
+    for (int32_t i = 0; i < f->n_slabs && existing >= 0; i++)
+        if (f->slab[i].existing == existing) return i;
+    f->slab[f->n_slabs] = (struct wn__pslab){existing >= 0 ? g->slab->bytes : 0, existing};
+    if (existing < 0) *new_slab = f->n_slabs;
+    return f->n_slabs++;
+}
+
+static int32_t gradient_of(const struct assembly *a, int32_t slot)
+{
+    for (int64_t i = 0; i < a->grads.n_cells; i++)
+        if (a->grads.cells[i]->local == slot) return (int32_t)i;
+    return -1;
+}
+
+/* Gradient cells in the order of their parameters: the first layers' gradients are born last, so the low end
+ * of the slab is what activations borrow longest. */
+static void put_gradients(struct assembly *a)
+{
+    struct wn__form *f = a->f;
+    int32_t new_slab = -1;
+    for (int32_t slot = 0; slot < a->p->n_read; slot++) {
+        int32_t i = gradient_of(a, slot);
+        if (i < 0) continue;
+        const struct wn_cell *c = a->grads.cells[i], *g = a->p->transient ? NULL : c->grad;
+        struct wn__pcell *q = &f->cell[f->n_cells];
+        *q = (struct wn__pcell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
+        q->bytes = wn__padded(wn__bytes(&c->type));
+        q->born_here = g == NULL || !g->born;
+        if (q->born_here) {
+            q->slab = put_slab(a, g, &new_slab);
+            struct wn__pslab *s = &f->slab[q->slab];
+            q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
+            if (s->existing < 0) s->bytes += q->bytes;
+        }
+        struct wn__pnode *e = put_node(a, q->born_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
+        put_input(a, e, a->grads.values[i]->local);
+        e->cell[0] = f->n_cells++;
+    }
+}
+
+/* Gradients that exist already may lie in a slab in which others are born now: its bytes count once. */
+static void find_shared_slabs(struct assembly *a)
+{
+    struct wn__form *f = a->f;
+    for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
+        if (f->cell[i].born_here) continue;
+        int32_t met = a->p->read_cell[f->cell[i].gradient_of]->grad->slab->local;
+        for (int32_t k = 0; k < f->n_slabs; k++)
+            if (f->slab[k].existing == met) f->cell[i].shares = k + 1;
+    }
+}
+
+/* ---- effects -------------------------------------------------------------------------------------------- */
+
+/* The gradient that update i of a step uses, -1: none reaches its cell, which is left as it is. */
+static int32_t gradient_for(const struct assembly *a, int32_t i)
+{
+    const struct wn_program *p = a->p;
+    return p->mode == WN_RUN_STEP ? gradient_of(a, p->update_cell[3 * i]->local) : i;
+}
+
+/* One leaf for each set of numbers that an update reads. */
+static int32_t put_hypers(struct assembly *a)
+{
+    static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
+    struct wn__form *f = a->f;
+    f->n_sets = a->p->n_sets;
+    f->set_slot = pool(a, f->n_sets, sizeof *f->set_slot);
+    a->hyper = pool(a, f->n_sets, sizeof *a->hyper);
+    if (f->set_slot == NULL || a->hyper == NULL) return WN_OOM;
+    for (int32_t k = 0; k < f->n_sets; k++) f->set_slot[k] = -1;
+    for (int32_t i = 0; i < a->p->n_updates; i++) {
+        int32_t k = a->p->hyper_set[i];
+        if (k < 0 || f->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
+        struct wn__pnode *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
+        q->leaf = WN_LEAF_SCALAR;
+        q->slot = f->set_slot[k] = f->n_scalars++;
+        a->hyper[k] = a->at - 1;
+    }
+    return WN_OK;
+}
+
+static void put_updates(struct assembly *a)
+{
+    struct wn_program *p = a->p;
+    for (int32_t i = 0; i < p->n_updates; i++) {
+        struct wn_cell **cell = &p->update_cell[3 * i];
+        int32_t k = gradient_for(a, i);
+        if (k < 0) continue;
+        struct wn__pnode *e = put_node(a, p->update[i].op, WN_PHASE_UPDATE, &cell[0]->type);
+        put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
+        put_input(a, e, a->hyper[p->hyper_set[i]]);
+        for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;
+    }
+}
+
+static void put_targets(struct assembly *a)
+{
+    for (int32_t i = 0; a->p->mode == WN_RUN_ASSIGN && i < a->p->n_roots; i++) {
+        struct wn__pnode *e = put_node(a, WN_OP_ASSIGN, WN_PHASE_UPDATE, &a->p->root[i]->type);
+        put_input(a, e, a->p->root[i]->local);
+        e->cell[0] = a->p->target[i]->local;
+    }
+}
+
+static int32_t is_written(const struct wn__form *f, int32_t first, int32_t end, int32_t slot)
+{
+    for (int32_t i = first; i < end; i++)
+        for (int32_t k = 0; k < 3; k++)
+            if (f->node[i].cell[k] == slot) return 1;
+    return 0;
+}
+
+/* Whether an effect uses up the state of a cell, as it is, that another effect writes: parameters that change places, a
+ * gradient of the caller's own that is another parameter. No order of two such effects is right. */
+static int32_t needs_copy(const struct wn__form *f, int32_t effect, int32_t first, int32_t end)
+{
+    int32_t v = wn__form_storage(f, wn__form_in(f, effect, 0));
+    if (f->node[v].leaf != WN_LEAF_CELL) return 0;
+    if (f->node[effect].op == WN_OP_ASSIGN && f->node[effect].cell[0] == f->node[v].slot) return 0;
+    return is_written(f, first, end, f->node[v].slot);
+}
+
+/* Puts a copy of such a state before all effects. The effects are the last nodes so far; nothing reads them. */
+static void copy_states(struct assembly *a, int32_t first)
+{
+    struct wn__form *f = a->f;
+    int32_t end = a->at, n = 0;
+    for (int32_t i = first; i < end; i++) n += needs_copy(f, i, first, end);
+    if (n == 0) return;
+    memmove(&f->node[first + n], &f->node[first], (size_t)(end - first) * sizeof *f->node);
+    a->at = first;
+    for (int32_t i = first + n; i < end + n; i++) {
+        if (!needs_copy(f, i, first + n, end + n)) continue;
+        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__form_in(f, i, 0);
+        struct wn__pnode *q = put_node(a, WN_OP_RELAYOUT, phase, &f->node[v].type);
+        q->attrs.layout = q->type.layout;
+        q->root = f->node[v].root;
+        put_input(a, q, v);
+        f->in[f->node[i].in_at] = a->at - 1;
+    }
+    a->at = end + n;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------- */
+
+static int32_t size_form(struct assembly *a)
+{
+    struct wn_program *p = a->p;
+    struct wn__form *f = a->f;
+    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each may want a copy of a state */
+    int64_t nodes = p->walk.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
+    for (int64_t i = 0; i < p->walk.count; i++) inputs += p->walk.nodes[i]->n_in;
+    for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
+    f->node = pool(a, nodes, sizeof *f->node);
+    f->in = pool(a, inputs, sizeof *f->in);
+    f->in_type = pool(a, inputs, sizeof *f->in_type);
+    f->cell = pool(a, p->n_named + a->grads.n_cells, sizeof *f->cell);
+    f->slab = pool(a, a->grads.n_cells, sizeof *f->slab);
+    f->result_node = pool(a, p->walk.count, sizeof *f->result_node);
+    f->walk_node = pool(a, p->walk.count, sizeof *f->walk_node);
+    f->root_node = pool(a, p->n_roots, sizeof *f->root_node);
+    f->n_walk = (int32_t)p->walk.count;
+    f->n_roots = p->n_roots;
+    f->n_updates = p->n_updates;
+    f->device = p->device;
+    f->threads = wn__device(p->device)->threads;
+    f->mode = p->mode;
+    f->target = p->machine;
+    return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->walk_node && f->root_node
+               ? WN_OK
+               : WN_OOM;
+}
+
+static int32_t keep_regions(struct assembly *a)
+{
+    struct wn__form *f = a->f;
+    f->n_regions = (int32_t)a->regions.count;
+    f->region_parent = pool(a, f->n_regions, sizeof *f->region_parent);
+    if (f->region_parent == NULL) return WN_OOM;
+    for (int32_t i = 0; i < f->n_regions; i++)
+        WN_TRY(wn__regions_local(&a->regions, wn__region_parent(a->regions.seen[i]), &f->region_parent[i]));
+    return WN_OK;
+}
+
+/* What a plan may depend on, without scopes, names, lines and marks: those reach it through the recipe. */
+static int32_t write_key2(struct assembly *a)
+{
+    struct wn__form *f = a->f;
+    struct wn__bytes b = {0};
+    wn__bytes_int(&b, f->device);
+    wn__bytes_int(&b, f->threads);
+    wn__bytes_int(&b, wn__device(f->device)->target.library);
+    wn__bytes_int(&b, f->target);
+    wn__bytes_int(&b, wn__costs_id());
+    wn__bytes_int(&b, f->n);
+    for (int32_t i = 0; i < f->n; i++) {
+        const struct wn__pnode *q = &f->node[i];
+        const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
+                             q->random + 1,  q->result + 1, q->is_given,  q->cell[0] + 1, q->cell[1] + 1,
+                             q->cell[2] + 1, q->n_in,       q->offset + 1};
+        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
+        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__form_in(f, i, k));
+        wn__bytes_type(&b, &q->type);
+        wn__bytes_attrs(&b, &q->attrs);
+    }
+    for (int32_t i = 0; i < f->n_cells; i++) {
+        const struct wn__pcell *c = &f->cell[i];
+        const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->born_here,
+                             c->shares, c->slab_offset,     c->bytes};
+        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
+    }
+    for (int32_t i = 0; i < f->n_slabs; i++) wn__bytes_int(&b, f->slab[i].bytes);
+    if (b.code == WN_OK) {
+        f->key2 = pool(a, b.count, 1);
+        f->key2_bytes = b.count;
+        if (f->key2 == NULL) b.code = WN_OOM;
+        else memcpy(f->key2, b.data, (size_t)b.count);
+    }
+    wn__free(b.data);
+    return b.code;
+}
+
+static int32_t build(struct assembly *a)
+{
+    WN_TRY(differentiate(a));
+    WN_TRY(size_form(a));
+    WN_TRY(put_graph(a));
+    put_cells(a);
+    WN_TRY(put_hypers(a));
+    int32_t before_effects = a->at;
+    if (a->p->mode == WN_RUN_BACKWARD) {
+        put_gradients(a);
+        find_shared_slabs(a);
+    }
+    put_updates(a);
+    put_targets(a);
+    a->f->n_effects = a->at - before_effects;
+    copy_states(a, before_effects);
+    a->f->n = a->at;
+    a->f->n_in = a->in_at;
+    WN_TRY(keep_regions(a));
+    WN_TRY(wn__form_rewrite(a->f));
+    for (int32_t i = 0; i < a->f->n; i++)
+        if (a->f->node[i].n_in > a->f->most_in) a->f->most_in = a->f->node[i].n_in;
+    WN_TRY(wn__form_blocks(a->f));
+    WN_TRY(wn__form_costs(a->f));
+    return write_key2(a);
+}
+
+int32_t wn__program_assemble(struct wn_program *p)
+{
+    struct assembly a = {.p = p};
+    struct wn__pool first = {0};
+    a.f = wn__pool_get(&first, sizeof *a.f);
+    if (a.f == NULL) return WN_OOM;
+    a.f->pool = first;
+    a.f->refs = 1;
+    p->form = a.f;
+    int32_t code = build(&a);
+    wn__grads_release(&a.grads);
+    wn__free(a.regions.seen);
+    for (int64_t i = 0; i < p->walk.count; i++) p->walk.nodes[i]->local = (int32_t)i;
+    return code;
+}

@@ -1,0 +1,385 @@
+/* Opening a program: resolve what was asked for, walk the graph from it, write the key, look the plan up.
+ * On a hit nothing is differentiated; on a miss the program stays open to a policy's words. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "cache.h"
+#include "../plan/ir/costs.h"
+#include "../plan/ir/rewrite.h"
+#include "program.h"
+
+static int32_t is_backward(int32_t mode)
+{
+    return mode == WN_RUN_BACKWARD || mode == WN_RUN_STEP;
+}
+
+static void *get_array(int64_t n, int64_t size)
+{
+    return wn__alloc((n > 0 ? n : 1) * size);
+}
+
+static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
+{
+    if (!is_backward(p->mode)) return WN_OK;
+    if (n->spent)
+        return wn__fail(WN_TWICE, "backward: it ran on this value already and its graph is gone; pass {again = true} "
+                                  "to the first one, or compute the value again");
+    if (n->stale) return wn__fail(WN_STALE, "backward: the root depends on a state that has changed; record it again");
+    if (!n->needs_grad && n->over_spent)
+        return wn__fail(WN_SPENT, "backward: the root is built on a value whose own backward used its graph up; pass "
+                                  "{again = true} to that one, or use wane.backward{l1, l2} for one pass over both");
+    if (!n->needs_grad)
+        return wn__fail(WN_VALUE,
+                        "backward: %s %s depends on nothing that needs a gradient; check requires_grad, "
+                        "detach and no_grad",
+                        wn__op_name(n->op), wn__type_text(&n->type));
+    if (wn__numel(&n->type) != 1)
+        return wn__fail(WN_SHAPE,
+                        "backward: the root has shape %s; it must be one number, so reduce it with :sum() "
+                        "or :mean()",
+                        wn__shape_text(&n->type));
+    return WN_OK;
+}
+
+static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
+{
+    p->root = get_array(r->n_roots + r->n_updates, sizeof *p->root);
+    p->target = get_array(r->n_roots + r->n_updates, sizeof *p->target);
+    if (p->root == NULL || p->target == NULL) return WN_OOM;
+    for (int32_t i = 0; i < r->n_roots; i++) {
+        WN_TRY(wn__handle_value(r->roots[i], &p->root[i]));
+        p->n_roots++;
+        WN_TRY(check_root(p, p->root[i]));
+        if (p->mode != WN_RUN_ASSIGN) continue;
+        struct wn_cell *c = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
+        if (c == NULL) return WN_VALUE;
+        if (!wn__type_agrees(&c->type, &p->root[i]->type))
+            return wn__fail(WN_SHAPE, "assign: a value of %s cannot go into a state of %s",
+                            wn__type_text(&p->root[i]->type), wn__type_text(&c->type));
+        struct wn_node *value = p->root[i];
+        WN_TRY(wn__record_layout(value, c->type.layout, value->line, &p->root[i]));
+        wn__node_unref(value);
+        p->target[i] = c;
+        wn__cell_ref(c);
+    }
+    return WN_OK;
+}
+
+static int32_t resolve_update(struct wn_program *p, const struct wn_update *u, int32_t at)
+{
+    struct wn__hyper *h = wn__handle_get(u->hyper, WN_HANDLE_HYPER);
+    if (h == NULL) return WN_VALUE;
+    p->update[at] = *u;
+    p->hyper[at] = h;
+    h->refs++;
+    for (int32_t k = 0; k < 3; k++) {
+        if (u->cell[k] < 0) continue;
+        struct wn_cell *c = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
+        if (c == NULL) return WN_VALUE;
+        if (k > 0 && !wn__type_equal(&c->type, &p->update_cell[3 * at]->type))
+            return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s", wn__type_text(&c->type),
+                            wn__type_text(&p->update_cell[3 * at]->type));
+        p->update_cell[3 * at + k] = c;
+        wn__cell_ref(c);
+    }
+    return WN_OK;
+}
+
+/* The limit of the gradients' norm becomes a number among the leaves, in the dtype that the norm has. */
+static int32_t resolve_clip(struct wn_program *p, double limit)
+{
+    if (limit == 0) return WN_OK;
+    if (!(limit > 0) || p->mode != WN_RUN_STEP || p->n_updates == 0)
+        return wn__fail(WN_VALUE,
+                        "step: a limit of %g for the norm of the gradients; it must be above 0, and of a step", limit);
+    return wn__record_const(&limit, 0, p->update_cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32, &p->clip);
+}
+
+/* Updates; in UPDATE mode each gradient that exists becomes a root and the others are left out. */
+static int32_t resolve_updates(struct wn_program *p, const struct wn_request *r)
+{
+    p->update = get_array(r->n_updates, sizeof *p->update);
+    p->update_cell = get_array(3 * (int64_t)r->n_updates, sizeof *p->update_cell);
+    p->hyper = get_array(r->n_updates, sizeof *p->hyper);
+    if (p->update == NULL || p->update_cell == NULL || p->hyper == NULL) return WN_OOM;
+    for (int32_t i = 0; i < r->n_updates; i++) {
+        const struct wn_update *u = &r->updates[i];
+        struct wn_cell *c = wn__handle_get(u->cell[0], WN_HANDLE_CELL);
+        if (c == NULL) return WN_VALUE;
+        if (p->mode == WN_RUN_UPDATE && (c->grad == NULL || !c->grad->born)) continue;
+        int32_t at = p->n_updates++;
+        WN_TRY(resolve_update(p, u, at));
+        if (p->mode != WN_RUN_UPDATE) continue;
+        WN_TRY(wn__cell_reader(c->grad, &p->root[p->n_roots]));
+        p->n_roots++;
+    }
+    return WN_OK;
+}
+
+static int32_t find_device(struct wn_program *p)
+{
+    p->device = WN_NO_DEVICE;
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        int32_t d = p->root[i]->device;
+        if (d == WN_NO_DEVICE) continue;
+        if (p->device != WN_NO_DEVICE && p->device != d)
+            return wn__fail(WN_DEVICE, "run: values on %s and on %s in one program; move one with :to",
+                            wn__device(p->device)->name, wn__device(d)->name);
+        p->device = d;
+    }
+    struct wn_cell **written[] = {p->update_cell, p->target};
+    const int32_t counts[] = {3 * p->n_updates, p->n_roots};
+    for (int32_t l = 0; l < 2; l++)
+        for (int32_t i = 0; i < counts[l]; i++) {
+            const struct wn_cell *c = written[l][i];
+            if (c == NULL) continue;
+            if (p->device == WN_NO_DEVICE) p->device = c->device;
+            if (p->device != c->device)
+                return wn__fail(WN_DEVICE, "run: values on %s and a state on %s in one program; move one with :to",
+                                wn__device(p->device)->name, wn__device(c->device)->name);
+        }
+    if (p->device == WN_NO_DEVICE) p->device = wn__here.device;
+    return WN_OK;
+}
+
+/* The limit of the norm is the walk's last leaf, so it is encoded and bound as any number is. */
+static int32_t walk_clip(struct wn_program *p, int32_t passes)
+{
+    WN_TRY(wn__grow(&p->walk.nodes, &p->walk.capacity, p->walk.count + 1, sizeof *p->walk.nodes));
+    p->walk.nodes[p->walk.count++] = p->clip;
+    p->root_end[passes - 1] = (int32_t)p->walk.count;
+    return WN_OK;
+}
+
+/* The walk, root by root, with local numbers, and the cells it reads under theirs. */
+static int32_t walk_roots(struct wn_program *p)
+{
+    int64_t stamp = wn__node_stamp();
+    int32_t by_root = is_backward(p->mode) && !p->joint;
+    int32_t passes = by_root ? p->n_roots : 1, cells = 0, code = WN_OK;
+    p->root_end = get_array(passes, sizeof *p->root_end);
+    if (p->root_end == NULL) return WN_OOM;
+    for (int32_t i = 0; i < passes && code == WN_OK; i++) {
+        code = wn__collect(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, is_backward(p->mode), stamp,
+                           &p->walk);
+        p->root_end[i] = (int32_t)p->walk.count;
+    }
+    if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
+    for (int64_t i = 0; i < p->walk.count; i++) wn__node_ref(p->walk.nodes[i]);
+    WN_TRY(code);
+    p->read_cell = get_array(p->walk.count, sizeof *p->read_cell);
+    if (p->read_cell == NULL) return WN_OOM;
+    for (int64_t i = 0; i < p->walk.count; i++) {
+        struct wn_node *n = p->walk.nodes[i];
+        n->local = (int32_t)i;
+        if (n->op != WN_OP_CELL || n->cell->stamp == stamp) continue;
+        n->cell->stamp = stamp;
+        n->cell->local = cells;
+        p->read_cell[cells++] = n->cell;
+    }
+    p->n_read = cells;
+    for (int32_t i = 0; i < p->n_updates * 3; i++) {
+        struct wn_cell *c = p->update_cell[i];
+        if (c == NULL || c->stamp == stamp) continue;
+        c->stamp = stamp;
+        c->local = cells++;
+    }
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        struct wn_cell *c = p->target[i];
+        if (c == NULL || c->stamp == stamp) continue;
+        c->stamp = stamp;
+        c->local = cells++;
+    }
+    p->n_named = cells;
+    return WN_OK;
+}
+
+/* Numbers the sets of optimizers' numbers. What a step does not read it does not update either, and how often that was
+ * updated before must not change the program of the others. */
+static int32_t number_sets(struct wn_program *p)
+{
+    struct wn__hyper **met = get_array(p->n_updates, sizeof *met);
+    p->hyper_set = get_array(p->n_updates, sizeof *p->hyper_set);
+    if (met == NULL || p->hyper_set == NULL) {
+        wn__free(met);
+        return WN_OOM;
+    }
+    for (int32_t i = 0; i < p->n_updates; i++) {
+        int32_t k = p->n_sets;
+        p->hyper_set[i] = -1;
+        if (p->mode == WN_RUN_STEP && p->update_cell[3 * i]->local >= p->n_read) continue;
+        while (k > 0 && met[k - 1] != p->hyper[i]) k--;
+        if (k == 0) met[p->n_sets++] = p->hyper[i];
+        p->hyper_set[i] = k > 0 ? k - 1 : p->n_sets - 1;
+    }
+    wn__free(met);
+    return WN_OK;
+}
+
+/* The one slab of all gradients the walk's cells have, laid out in their order and whole, nothing in it born: what a
+ * program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a place. */
+static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
+{
+    const struct wn__slab *s = NULL;
+    int64_t at = 0;
+    *has_any = 0;
+    for (int32_t i = 0; i < p->n_read; i++) {
+        const struct wn_cell *g = p->transient ? NULL : p->read_cell[i]->grad;
+        if (g == NULL || g->slab == NULL) continue;
+        *has_any = 1;
+        if (s == NULL) s = g->slab;
+        if (g->slab != s || g->slab_offset != at) return NULL;
+        at += wn__padded(wn__bytes(&g->type));
+    }
+    return s != NULL && s->born == 0 && at == s->bytes ? s : NULL;
+}
+
+/* What stands of a cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
+static void key_gradients(struct wn_program *p, struct wn__bytes *b)
+{
+    int64_t stamp = wn__node_stamp();
+    int32_t met = 0;
+    for (int32_t i = 0; i < p->n_read; i++) {
+        const struct wn_cell *c = p->read_cell[i], *g = p->transient ? NULL : c->grad;
+        wn__bytes_int(b, c->kind);
+        if (g == NULL || g->slab == NULL) {
+            wn__bytes_int(b, 0);
+            continue;
+        }
+        if (g->slab->stamp != stamp) {
+            g->slab->stamp = stamp;
+            g->slab->local = met++;
+        }
+        wn__bytes_int(b, g->born ? 2 : 1);
+        wn__bytes_int(b, g->slab->local);
+        wn__bytes_int(b, g->slab_offset);
+        wn__bytes_int(b, g->slab->bytes);
+    }
+}
+
+/* The end of a backward's key. A slab that this very program made looks like none, so that the plan of the first
+ * step is the plan of every step. */
+static void key_slabs(struct wn_program *p, struct wn__bytes *b)
+{
+    int64_t before = b->count;
+    int32_t has_any;
+    const struct wn__slab *s = cleared_slab(p, &has_any);
+    for (int32_t i = 0; i < p->n_read; i++) {
+        wn__bytes_int(b, p->read_cell[i]->kind);
+        wn__bytes_int(b, 0);
+    }
+    if (b->code != WN_OK) return;
+    p->as_new = wn__bytes_hash(b->data, b->count);
+    if (!has_any || (s != NULL && s->maker == p->as_new)) return;
+    p->as_new = 0;
+    b->count = before;
+    key_gradients(p, b);
+}
+
+static int32_t write_key(struct wn_program *p)
+{
+    struct wn__bytes *b = &p->key;
+    struct wn__regions regions = {0};
+    struct wn_device *d = wn__device(p->device);
+    const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device,  d->threads,
+                            d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->machine, wn__costs_id()};
+    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->walk.count + p->n_updates + 16), 1); /* most need no more */
+    for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
+    wn__bytes_put(b, &p->scale, sizeof p->scale);
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        wn__bytes_int(b, p->root[i]->local);
+        if (p->target[i] != NULL) wn__bytes_int(b, p->target[i]->local);
+    }
+    for (int32_t i = 0; i < p->n_updates; i++) {
+        wn__bytes_int(b, p->update[i].op);
+        /* How blocks of numbers are shared, not what is in them. */
+        wn__bytes_int(b, p->hyper_set[i] + 1);
+        for (int32_t k = 0; k < 3; k++)
+            wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
+    }
+    wn__bytes_int(b, p->walk.count);
+    for (int64_t i = 0; i < p->walk.count; i++) wn__encode_node(b, p->walk.nodes[i], &regions);
+    if (is_backward(p->mode)) key_slabs(p, b);
+    wn__free(regions.seen);
+    return b->code;
+}
+
+static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
+{
+    WN_TRY(resolve_roots(p, r));
+    WN_TRY(resolve_updates(p, r));
+    WN_TRY(resolve_clip(p, r->clip));
+    WN_TRY(find_device(p));
+    WN_TRY(walk_roots(p));
+    WN_TRY(number_sets(p));
+    WN_TRY(write_key(p));
+    p->form = wn__cache_find(&p->key, &p->schedule);
+    if (p->form == NULL) WN_TRY(wn__program_assemble(p));
+    return wn__program_bind(p);
+}
+
+/* A value that depends on a changed state can only raise: what it was made of need not live on with it. */
+static void give_up_root(struct wn_program *p)
+{
+    struct wn_node *n = p->n_roots == 1 ? p->root[0] : NULL;
+    if (n == NULL || n->is_held || n->n_in == 0) return;
+    n->stale = 1;
+    wn__node_drop_inputs(n);
+}
+
+int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
+{
+    struct wn_program *p = wn__alloc(sizeof *p);
+    if (p == NULL) return WN_OOM;
+    p->mode = r->mode;
+    p->joint = r->joint;
+    p->again = r->again;
+    p->transient = r->transient;
+    p->scale = r->scale;
+    p->policy = r->policy;
+    p->machine = r->target;
+    if (wn__machine(p->machine) == NULL) {
+        wn__program_free(p);
+        return wn__fail(WN_VALUE, "run: there is no target %d", r->target);
+    }
+    int32_t code = program_prepare(p, r);
+    if (code == WN_STALE && p->mode == WN_RUN_EVAL) give_up_root(p);
+    if (code != WN_OK) {
+        wn__program_free(p);
+        return code;
+    }
+    *out = p;
+    return WN_OK;
+}
+
+static void unref_nodes(struct wn_node **nodes, int64_t n)
+{
+    for (int64_t i = 0; nodes != NULL && i < n; i++) wn__node_unref(nodes[i]);
+}
+
+void wn__program_free(void *program)
+{
+    struct wn_program *p = program;
+    unref_nodes(p->root, p->n_roots);
+    unref_nodes(p->walk.nodes, p->walk.nodes != NULL && p->root_end != NULL ? p->walk.count : 0);
+    wn__node_unref(p->clip);
+    for (int32_t i = 0; p->target != NULL && i < p->n_roots; i++) wn__cell_unref(p->target[i]);
+    for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
+    for (int32_t i = 0; i < p->n_updates; i++)
+        if (p->hyper[i] != NULL && --p->hyper[i]->refs == 0) wn__free(p->hyper[i]);
+    if (p->form != NULL) {
+        unref_nodes(p->given, p->form->n_given);
+        unref_nodes(p->scalar, p->form->n_scalars);
+        unref_nodes(p->result, p->form->n_results);
+    }
+    for (int32_t i = 0; p->cell != NULL && i < p->form->n_cells; i++) wn__cell_unref(p->cell[i]);
+    for (int32_t i = 0; p->slab != NULL && i < p->form->n_slabs; i++) wn__slab_unref(p->slab[i]);
+    wn__frontier_unref(p->frontier);
+    if (p->by_recipe != NULL) wn__recipe_release(p->by_recipe);
+    wn__free(p->by_recipe);
+    wn__schedule_unref(p->schedule);
+    wn__form_unref(p->form);
+    void *own[] = {p->hyper_set, p->root,  p->target,       p->update,     p->update_cell, p->hyper, p->root_end,
+                   p->read_cell, p->given, p->scalar,       p->result,     p->cell,        p->slab,  p->random,
+                   p->key.data,  p->trace, p->step_seconds, p->walk.nodes, p->offset,      p->line,  p};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
+}

@@ -1,0 +1,117 @@
+/* From an open program to a planned one: the one road from decisions - a recipe given, a point of the frontier, words -
+ * to a schedule. */
+#include <string.h>
+#include "../base/alloc.h"
+#include "../device/device.h"
+#include "../plan/lower/instruction.h"
+#include "cache.h"
+#include "program.h"
+
+static int32_t bind_kernels(const struct wn__form *f, struct wn__schedule *s)
+{
+    struct wn_device *d = wn__device(f->device);
+    for (int32_t i = 0; i < s->n; i++) {
+        struct wn__instr *n = &s->instr[i];
+        if (!wn__instr_has_kernel(n)) continue;
+        struct wn__applied room;
+        const struct wn_desc *desc = wn__instr_desc(f, s, n, &room);
+        n->kernel = d->kernel(d, desc);
+        if (n->kernel == NULL)
+            return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
+                            wn__op_name(desc->op), wn__type_text(&desc->out), d->name);
+        WN_TRY(d->prepare(d, desc, &n->work_bytes, &n->made));
+        n->work_bytes = wn__padded(n->work_bytes);
+    }
+    return WN_OK;
+}
+
+static int32_t copy_text(struct wn__schedule *s, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    s->recipe = wn__pool_get(&s->pool, (int64_t)bytes);
+    if (s->recipe == NULL) return WN_OOM;
+    memcpy(s->recipe, text, bytes);
+    return WN_OK;
+}
+
+static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *r, const char *text,
+                             struct wn__schedule **out)
+{
+    WN_TRY(wn__compile(f, r, bind_kernels, WN__PLACE_FULLY, out));
+    int32_t code = copy_text(*out, text);
+    if (code == WN_OK) code = wn__verify(f, *out);
+    if (code == WN_OK) return WN_OK;
+    wn__schedule_unref(*out);
+    *out = NULL;
+    return code;
+}
+
+/* The schedule of a recipe: one that stands for the same form and decisions, or a new one. */
+static int32_t plan_recipe(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
+{
+    struct wn__pool scratch = {0};
+    char *text = NULL;
+    int32_t code = wn__recipe_text(f, r, &scratch, &text);
+    if (code == WN_OK) {
+        *out = wn__cache_find_schedule(f, text);
+        if (*out == NULL) code = make_schedule(f, r, text, out);
+    }
+    wn__pool_release(&scratch);
+    return code;
+}
+
+static int32_t plan_words(const struct wn__form *f, struct wn__schedule **out)
+{
+    struct wn__recipe recipe = {0};
+    int32_t code = wn__recipe_compile(f, &recipe);
+    if (code == WN_OK) code = plan_recipe(f, &recipe, out);
+    wn__recipe_release(&recipe);
+    return code;
+}
+
+int32_t wn__program_frontier(struct wn_program *p, double seconds)
+{
+    return p->frontier != NULL ? WN_OK : wn__frontier_slice(p->form, seconds, &p->frontier);
+}
+
+int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
+{
+    struct wn__recipe *r = wn__alloc(sizeof *r);
+    if (r == NULL) return WN_OOM;
+    int32_t code = wn__recipe_read(p->form, g, r);
+    struct wn__recipe *unused = code == WN_OK ? p->by_recipe : r;
+    if (code == WN_OK) p->by_recipe = r;
+    if (unused != NULL) wn__recipe_release(unused);
+    wn__free(unused);
+    return code;
+}
+
+int32_t wn__program_plan(struct wn_program *p)
+{
+    if (p->schedule != NULL) return WN_OK;
+    if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->form, p->by_recipe, &p->schedule));
+    else if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
+    else WN_TRY(plan_words(p->form, &p->schedule));
+    WN_TRY(wn__cache_put(&p->key, p->form, p->schedule));
+    p->put_plan = 1;
+    return WN_OK;
+}
+
+enum { LARGE = 10000 }; /* nodes; plans of more leave many pages free */
+
+void wn__program_plan_forget(struct wn_program *p)
+{
+    if (p->put_plan) wn__cache_forget(&p->key);
+    p->put_plan = 0;
+    if (p->form->n >= LARGE) wn__alloc_trim();
+}
+
+int32_t wn__program_keep_apart(struct wn_program *p)
+{
+    if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
+    wn__schedule_unref(p->schedule);
+    p->schedule = NULL;
+    p->put_plan = p->chosen = 0;
+    wn__bytes_int(&p->key, 1);
+    return p->key.code;
+}
