@@ -94,7 +94,7 @@ $(O)/cdef.c: runtime/wane.h Makefile
 $(O)/cdef.o: $(O)/cdef.c
 	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -c -o $@ $<
 
-build/wane: lua/wane/launcher.sh
+build/wane: lua/wane/cli/launcher.sh
 	$(call say,COPY,$@)
 	@mkdir -p build
 	$(Q)cp $< $@.new && chmod 755 $@.new && mv -f $@.new $@

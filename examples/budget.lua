@@ -58,7 +58,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn = wane.nn
-local measure, text = require 'wane.measure', require 'wane.table'
+local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local exact = wane.bytes.exact
 
 -- ---- the network --------------------------------------------------------------------------------------------------

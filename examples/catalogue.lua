@@ -86,7 +86,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
-local measure, text = require 'wane.measure', require 'wane.table'
+local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local exact = wane.bytes.exact
 local LAYERS = 20
 local is_right = true

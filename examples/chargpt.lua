@@ -96,8 +96,8 @@ local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
 local wane = require 'wane'
 local gpt2 = require 'zoo.gpt2'
-local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.measure', require 'wane.system'
-local new_progress = require('wane.progress').new
+local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.plan.measure', require 'wane.system'
+local new_progress = require('wane.report.progress').new
 local optim, exact = wane.optim, wane.bytes.exact
 
 -- Sizes by name. lr is the highest rate; `points` how often the held-out text is looked at.

@@ -65,7 +65,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, optim = wane.nn, wane.optim
-local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
+local measure, text, plot = require 'wane.plan.measure', require 'wane.report.table', require 'wane.report.plot'
 local exact, MiB = wane.bytes.exact, wane.MiB
 
 local CLASSES = 10

@@ -57,7 +57,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/
 local wane = require 'wane'
 local gpt2 = require 'zoo.gpt2'
 
-local text = require 'wane.table'
+local text = require 'wane.report.table'
 
 -- What the catalogue's figures come to when they are worked out: a sum of terms, in bytes (GB = 1e9).
 -- sbh: positions x batch x width, one bf16 value of the stream is 2 of it.

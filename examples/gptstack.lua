@@ -44,7 +44,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
-local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
+local measure, text, plot = require 'wane.plan.measure', require 'wane.report.table', require 'wane.report.plot'
 local exact, MiB = wane.bytes.exact, wane.MiB
 
 -- ---- the network --------------------------------------------------------------------------------------------------

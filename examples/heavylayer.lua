@@ -61,7 +61,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
-local measure, text, plot = require 'wane.measure', require 'wane.table', require 'wane.plot'
+local measure, text, plot = require 'wane.plan.measure', require 'wane.report.table', require 'wane.report.plot'
 local exact, short = wane.bytes.exact, wane.bytes.text
 local MiB = wane.MiB
 

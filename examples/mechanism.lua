@@ -46,7 +46,7 @@ local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 
-local nn, text, exact = wane.nn, require 'wane.table', wane.bytes.exact
+local nn, text, exact = wane.nn, require 'wane.report.table', wane.bytes.exact
 
 local WIDTH = 1024
 

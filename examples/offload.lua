@@ -41,7 +41,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
-local measure, text = require 'wane.measure', require 'wane.table'
+local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local MiB = 2 ^ 20
 
 -- ---- the network --------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ local function main()
     local fn = build(size)
     print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, %d threads; loss = mean of squares'):format(
         size.blocks, size.d, size.heads, size.t, size.batch, measure.threads()))
-    local rates = require('wane.costs').links(size.batch * size.t >= 1024 and 256 * MiB or 16 * MiB)
+    local rates = require('wane.plan.costs').links(size.batch * size.t >= 1024 and 256 * MiB or 16 * MiB)
     print(('disk, O_DIRECT: %.2f GB/s out, %.2f GB/s back'):format(rates.to_disk / 1e9, rates.from_disk / 1e9))
     wane.profile(fn, { steps = 5, keep = false })
     local arms = {

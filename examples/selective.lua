@@ -57,7 +57,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
-local measure, text = require 'wane.measure', require 'wane.table'
+local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local exact, MiB = wane.bytes.exact, wane.MiB
 
 -- ---- the network --------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
-local measure, text = require 'wane.measure', require 'wane.table'
+local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local exact = wane.bytes.exact
 local is_right = true
 

@@ -19,7 +19,7 @@ local root = (arg[0]:match('^(.*)/') or '.') .. '/..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
 local wane = require 'wane'
 
-local text = require 'wane.table'
+local text = require 'wane.report.table'
 
 local models = {
     { 'GPT-2', 'gpt2', '124M' }, { 'GPT-2', 'gpt2', '355M' }, { 'GPT-2', 'gpt2', '774M' },

@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local gpt = require 'spec.support.gpt'
 local gradcheck = require 'spec.support.gradcheck'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local torch = require 'spec.fixtures.torch_autocast'
 local wane = helper.wane
 local nn, optim, policy = wane.nn, wane.optim, wane.policy

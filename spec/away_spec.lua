@@ -60,7 +60,7 @@ describe('compress:bf16', function()
         same(programs.run { mode = 'backward', roots = { loss() }, policy = packed(), transient = true }, 'transient')
         same(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = packed() }, 'micro-batches')
         local seen = 0
-        require 'wane.within'('listen', function(q)
+        require 'wane.scoped'('listen', function(q)
             same(programs.read(q), q.request.mode)
             seen = seen + 1
         end, function()

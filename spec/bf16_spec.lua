@@ -2,7 +2,7 @@
 -- are tiles, broadcasting, products, creation, optimizers), and what Lua does with such tensors.
 local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local wane = helper.wane
 local nn, optim = wane.nn, wane.optim
 local binding = require 'wane.ffi'

@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local models = require 'spec.support.budget_models'
-local measure = require 'wane.measure'
+local measure = require 'wane.plan.measure'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local compared_in_all, faster_in_all = 0, 0
 

@@ -5,9 +5,9 @@
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local nn = wane.nn
 local C = binding.C

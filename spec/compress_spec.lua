@@ -3,7 +3,7 @@
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local measure = require 'wane.measure'
+local measure = require 'wane.plan.measure'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
 
@@ -132,7 +132,7 @@ describe('compress:bits', function()
     end)
 
     it('of the input of a ReLU recorded by hand', function()
-        local record = require('wane.op').record
+        local record = require('wane.tensor.op').record
         local w = nn.Parameter(wane.randn(64, 64))
         local relu = wane.custom(function(ctx, v)
             ctx.saved[1] = v

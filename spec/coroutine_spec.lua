@@ -112,7 +112,7 @@ local function modes()
     C.wn_timing(timing)
     return ('%s gradient %d scope %d region %s timing %d replay %d planning %s casting %s'):format(y.dtype,
         info.needs_grad, info.scope, region > 0 and 'in one' or 'none', timing, tonumber(C.wn_debug_get 'replay'),
-        tostring(require('wane.program').is_planning()), tostring(require('wane.op').is_casting()))
+        tostring(require('wane.program').is_planning()), tostring(require('wane.tensor.op').is_casting()))
 end
 
 -- What a script does beside: all of it works, and gives the numbers it always gives.

@@ -2,8 +2,8 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
-local costs = require 'wane.costs'
-local profile = require 'wane.profile'
+local costs = require 'wane.plan.costs'
+local profile = require 'wane.plan.profile'
 local models = require 'spec.support.budget_models'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -205,7 +205,7 @@ describe('a file of costs with a number that no machine measures', function()
         local out = assert(io.open(script, 'w'))
         out:write [[
             package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
-            local wane, costs = require 'wane', require 'wane.costs'
+            local wane, costs = require 'wane', require 'wane.plan.costs'
             local m = wane.nn.Linear(8, 8)
             local rates = { '1e+10', '2e+10', '4e+10', '8e+09', '1e-06' }
             for _, field in ipairs { 'machine', 'link', 'seconds' } do

@@ -163,7 +163,7 @@ describe('wane.custom', function()
         local seen
         local function train(policy, budget)
             local w = world()
-            require 'wane.within'('listen', function(p)
+            require 'wane.scoped'('listen', function(p)
                 programs.read(p)
                 assert.equal(p.predicted.peak, p.measured.peak)
                 assert.equal(p.predicted.reserved, p.measured.reserved)

@@ -194,7 +194,7 @@ describe('wane.data.tokens', function()
     end)
 
     it('keeps more than 256 characters too', function()
-        local utf8 = require 'wane.utf8'
+        local utf8 = require 'wane.report.utf8'
         local words = {}
         for k = 1, 400 do words[k] = utf8.char(0x4E00 + k * 7 % 400) end
         local text = table.concat(words)
@@ -460,7 +460,7 @@ end)
 describe('wn_gather', function()
     it('refuses pieces that do not lie in the value, or do not fit the cell', function()
         local value = wane.eval(wane.arange(10))
-        local create = require 'wane.create'
+        local create = require 'wane.tensor.create'
         local cell = create.cell(create.KIND_INPUT, wane.zeros(2, 2), 'cell')
         local function gather(from, to, list, length)
             local starts = binding.new('int64_t[?]', 2, list)

@@ -14,11 +14,12 @@ local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 -- Files that write elements of arrays one by one, each array's length being what bounds the loop: how many calls of
 -- binding.array and binding.list stand in them. A new one is looked at before it is listed here.
 local WRITERS = {
-    ['byhand.lua'] = 4, ['chain.lua'] = 6, ['create.lua'] = 2, ['data/batches.lua'] = 1, ['data/order.lua'] = 1,
-    ['data/tokens.lua'] = 4, ['gradient_error.lua'] = 1, ['io/file.lua'] = 2, ['io/header.lua'] = 3,
-    ['json.lua'] = 1, ['measure.lua'] = 2, ['nn/attention.lua'] = 3, ['parts.lua'] = 1, ['plan.lua'] = 1,
-    ['program.lua'] = 1, ['read.lua'] = 2, ['recipe.lua'] = 4, ['rehearse.lua'] = 1,
-    ['repl/readline.lua'] = 1, ['sweep/process.lua'] = 1,
+    ['data/batches.lua'] = 1, ['data/order.lua'] = 1, ['data/tokens.lua'] = 4, ['io/file.lua'] = 2,
+    ['io/header.lua'] = 3, ['nn/attention.lua'] = 3, ['plan/chain.lua'] = 6, ['plan/init.lua'] = 1,
+    ['plan/measure.lua'] = 2, ['policy/candidates.lua'] = 4, ['policy/recipe.lua'] = 4,
+    ['program/gradient_error.lua'] = 1, ['program/init.lua'] = 1, ['program/parts.lua'] = 1,
+    ['program/rehearse.lua'] = 1, ['repl/readline.lua'] = 1, ['report/json.lua'] = 1, ['sweep/process.lua'] = 1,
+    ['tensor/create.lua'] = 2, ['tensor/read.lua'] = 2,
 }
 
 local function count_of(text, pattern)

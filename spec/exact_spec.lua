@@ -54,7 +54,7 @@ describe('predicted and measured', function()
 
     it('are equal for opt:step(loss), opt:step() and micro-batches given to step', function()
         local seen = {}
-        local within = require 'wane.within'
+        local within = require 'wane.scoped'
         local model = programs.mlp(32, 4, 0)
         local opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.9 })
         local x = wane.randn(5, 32):retain()
@@ -70,7 +70,7 @@ describe('predicted and measured', function()
     end)
 
     it('are equal on meta, where nothing has bytes', function()
-        local within = require 'wane.within'
+        local within = require 'wane.scoped'
         local ran = 0
         wane.set_device 'meta'
         local ok, why = pcall(function()
@@ -100,7 +100,7 @@ describe('predicted and measured', function()
             for step = 1, 3 do -- x keeps its gradient, so that from the second step on one slab is partly born
                 local p
                 wane.memory.trim()
-                require('wane.within')('listen', function(q)
+                require('wane.scoped')('listen', function(q)
                     if q.request.mode ~= 'update' then p = programs.read(q) end
                 end, function()
                     if fused then return opt:step(model(x):sum()) end
@@ -256,7 +256,7 @@ describe('recomputation', function()
             local opt = optim.SGD(model:parameters(), { lr = 0.1 })
             local x = wane.randn(512, 16):retain()
             local p
-            require('wane.within')('listen', function(q) p = programs.read(q) end, function()
+            require('wane.scoped')('listen', function(q) p = programs.read(q) end, function()
                 opt:step(model(x):sum(), { policy = policy })
             end)
             peaks[policy] = p.measured.peak

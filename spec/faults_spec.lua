@@ -61,7 +61,7 @@ local kinds = {
         return { wane.accumulate(w.loss, { micro = 2, policy = p }):item() }
     end },
     { name = 'transient', run = function(w, p)
-        return require 'wane.measure'.gradients(w.loss, p)
+        return require 'wane.plan.measure'.gradients(w.loss, p)
     end },
     { name = 'first step', run = function(w, p) w.opt:step(w.loss(), { policy = p }) end },
     { name = 'step', saved = true, run = function(w, p) w.opt:step(w.loss(), { policy = p }) end },

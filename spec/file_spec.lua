@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local programs = require 'spec.support.programs'
 
 local nn = wane.nn

@@ -4,7 +4,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local networks = require 'spec.support.networks'
 local gradcheck = require 'spec.support.gradcheck'
 

@@ -5,7 +5,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local programs = require 'spec.support.programs'
 
 local nn = wane.nn

@@ -6,7 +6,7 @@ local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local fixture = require 'spec.fixtures.torch_gradients'
-local record = require('wane.op').record
+local record = require('wane.tensor.op').record
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 
 local LONG = os.getenv('WANE_SPEC_LONG') == '1'

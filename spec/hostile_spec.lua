@@ -2,7 +2,7 @@
 -- bytes costs at most 8 n bytes of memory and 2 MiB for the reader itself, and a second of processor time for 16 MiB,
 -- measured in a process of its own, whether it is read or refused, as a table or into a model.
 local helper = require 'spec.helper'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 
 local KiB, MiB = 2 ^ 10, 2 ^ 20
 local LONG = helper.is_long
@@ -128,7 +128,7 @@ local MODEL = "function(path, model) require('wane').load(path, model, { strict 
 local STRICT = "function(path, model) require('wane').load(path, model, { names = 'torch' }) end"
 local ROWS = "function(path) require('wane.sweep.store').read(path) end"
 local COSTS = "function(path) local ffi = require 'ffi' ffi.cdef 'int setenv(const char *, const char *, int);' "
-    .. "ffi.C.setenv('WANE_COSTS', path, 1) require('wane.costs').forget() require('wane').targets() end"
+    .. "ffi.C.setenv('WANE_COSTS', path, 1) require('wane.plan.costs').forget() require('wane').targets() end"
 local NPY = "function(path) require('wane').data.npy(path) end"
 
 -- Checks what reading PATH cost, a file that begins with `size` bytes of header.

@@ -1,6 +1,6 @@
 -- wane.json: what is written is read back the same, to the last bit, and what is no JSON is refused with its place.
 require 'spec.helper'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 
 describe('wane.json', function()
     it('gives back what it was given', function()

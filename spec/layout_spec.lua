@@ -4,7 +4,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local programs = require 'spec.support.programs'
 local gradcheck = require 'spec.support.gradcheck'
 

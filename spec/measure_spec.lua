@@ -90,12 +90,12 @@ describe('wane.measure', function()
     end)
 
     it('tells tensors apart by one bit', function()
-        local print_of = require('wane.measure').fingerprint
+        local print_of = require('wane.plan.measure').fingerprint
         local a = wane.eval(wane.arange(0, 1000))
         assert.equal(print_of { a, a }, print_of { a, wane.eval(wane.arange(0, 1000)) })
         assert.is_true(print_of { a } ~= print_of { wane.eval(a * (1 + 2 ^ -23)) })
         assert.is_true(print_of { wane.eval(wane.zeros(2)) } ~= print_of { wane.eval(wane.zeros(2) * -1) })
-        assert.is_true(require('wane.measure').threads() >= 1)
+        assert.is_true(require('wane.plan.measure').threads() >= 1)
         assert.equal(print_of { wane.tensor({ 0, 1, 2 }, { dtype = 'i32' }) }, print_of {
             wane.tensor({ 0 }, { dtype = 'i32' }), wane.tensor({ 1, 2 }, { dtype = 'i32' }) })
         assert.is_true(print_of { wane.tensor({ 0, 1 }, { dtype = 'i32' }) }
@@ -107,7 +107,7 @@ describe('wane.measure', function()
     end)
 
     it('tells gradients apart by one bit, and leaves none behind', function()
-        local gradients = require('wane.measure').gradients
+        local gradients = require('wane.plan.measure').gradients
         local model, fn = make()
         local all = gradients(fn, 'save_all')
         for _, p in ipairs { 'recompute_all', 'sqrt', 'every(4)' } do assert.equal(all, gradients(fn, p)) end
@@ -116,7 +116,7 @@ describe('wane.measure', function()
         assert.equal(all, gradients(fn)) -- those that are there have no part in it
         local list = {}
         for i, p in ipairs(model:parameters()) do list[i] = p.grad end
-        assert.equal(#all, #require('wane.measure').fingerprint(list))
+        assert.equal(#all, #require('wane.plan.measure').fingerprint(list))
         assert.is_true(all ~= gradients(function() return fn() * (1 + 2 ^ -23) end))
         assert.is_nil(gradients(function() return wane.ones(2):sum() end))
     end)

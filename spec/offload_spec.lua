@@ -82,7 +82,7 @@ describe('offloading', function()
             moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, 'transient')
             moves_too(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = p }, 'micro-batches')
             local seen = 0
-            require 'wane.within'('listen', function(q)
+            require 'wane.scoped'('listen', function(q)
                 moves_too(programs.read(q), q.request.mode)
                 seen = seen + 1
             end, function()
@@ -203,7 +203,7 @@ describe('a budget that allows offloading', function()
             local fn = wide(96)
             local run = programs.run { mode = 'backward', roots = { fn() }, policy = p, transient = true }
             same(run, tostring(p))
-            return require 'wane.measure'.gradients(fn, p)
+            return require 'wane.plan.measure'.gradients(fn, p)
         end
         local allowed = policy.budget(least.reserved, { allow = { 'offload' } })
         assert.equal(bits 'save_all', bits(allowed))

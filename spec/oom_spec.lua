@@ -5,7 +5,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C

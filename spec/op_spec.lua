@@ -7,7 +7,7 @@ local gradcheck = require 'spec.support.gradcheck'
 local array = require 'spec.cases.array'
 local case_inputs = require 'spec.support.case_inputs'
 local wane = helper.wane
-local binding, within = require 'wane.ffi', require 'wane.within'
+local binding, within = require 'wane.ffi', require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local C = binding.C

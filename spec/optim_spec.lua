@@ -380,7 +380,7 @@ describe('optim.clip_grad_norm', function()
     it('is one run point, whose norm is read for free', function()
         local p, programs = parameter(), 0
         loss_of(p):backward()
-        require('wane.within')('listen', function() programs = programs + 1 end, function()
+        require('wane.scoped')('listen', function() programs = programs + 1 end, function()
             optim.clip_grad_norm({ p }, 0.5):item()
         end)
         assert.equal(1, programs)

@@ -71,7 +71,7 @@ local function fingerprint(net)
     local list = {}
     for _, p in ipairs(net.parameters) do
         local g = p.grad
-        list[#list + 1] = g and require('wane.measure').fingerprint { g } or 'none'
+        list[#list + 1] = g and require('wane.plan.measure').fingerprint { g } or 'none'
     end
     return table.concat(list, ' ')
 end

@@ -315,7 +315,7 @@ describe('what is decided', function()
 end)
 
 describe('binomial', function()
-    local measure = require 'wane.measure'
+    local measure = require 'wane.plan.measure'
 
     local function chain(units)
         local layers = {}

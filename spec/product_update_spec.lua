@@ -2,7 +2,7 @@
 -- with the cells plain and in panels, against a product and an update one after the other, bit for bit.
 local tiles = require 'spec.support.tiles'
 local ffi = require 'ffi'
-local id = require('wane.op').id
+local id = require('wane.tensor.op').id
 
 ffi.cdef [[
 int64_t product_updates_wrong(int threads, int layout, int op, int n_cells, int64_t m, int64_t n, int64_t k, int flip_a,

@@ -140,7 +140,7 @@ describe('the policy table of README.md', function()
         loss():backward { policy = p }
         local grads = {}
         for i, w in ipairs(model:parameters()) do grads[i] = w.grad end
-        return require('wane.measure').fingerprint(grads)
+        return require('wane.plan.measure').fingerprint(grads)
     end
 
     -- The value of an expression in which `loss` is the model's.
@@ -244,7 +244,7 @@ describe('the command table of README.md', function()
         local targets, commands = {}, {}
         for name in helper.read('Makefile'):match('\n%.PHONY: (all[^\n]+)\n'):gmatch '%w+' do targets[name] = true end
         targets.all, targets.found, targets.library = nil, nil, nil -- `make` alone, and its parts
-        for name in helper.read('lua/wane/cli.lua'):gmatch 'function commands%.(%w+)' do commands[name] = true end
+        for name in helper.read('lua/wane/cli/init.lua'):gmatch 'function commands%.(%w+)' do commands[name] = true end
         commands.help = nil
         assert.same(targets, listed.make)
         assert.same(commands, listed.wane)

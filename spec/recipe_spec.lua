@@ -4,7 +4,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
-local measure = require 'wane.measure'
+local measure = require 'wane.plan.measure'
 local models = require 'spec.support.budget_models'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 

@@ -1,8 +1,9 @@
 -- A row has the same bits however many rows are computed with it: a kernel may take short rows many at once
--- (kernels/cpu/rows_avx512.c), and no result may show it. All rows are held to three of them at a time, which are too few.
+-- (kernels/cpu/rows_avx512.c), and no result may show it. All rows are held to three of them at a time, which are too
+-- few.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local fingerprint = require('wane.measure').fingerprint
+local fingerprint = require('wane.plan.measure').fingerprint
 
 local ROWS, FEW = 45, 3
 

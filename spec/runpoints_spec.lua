@@ -4,7 +4,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C

@@ -81,7 +81,7 @@ describe('an op without a gradient rule', function()
     it('is refused again and again, and what does not flow through it is differentiated', function()
         local w = wane.nn.Parameter(wane.tensor { 0.5, -0.25 })
         local function chain()
-            return require('wane.op').record('chain', { w }, { n = 1, i = { C.wn_op_id('exp') * 256 } })
+            return require('wane.tensor.op').record('chain', { w }, { n = 1, i = { C.wn_op_id('exp') * 256 } })
         end
         for _ = 1, 2 do
             local fine, why = pcall(function() (w * chain()):sum():backward() end)

@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
 local fixture = require 'spec.fixtures.torch_gradients'
-local record = require('wane.op').record
+local record = require('wane.tensor.op').record
 
 local nan, inf = 0 / 0, 1 / 0
 local SCALARS = { -inf, -1, -0.5, -0.0, 0, 0.5, 1, inf, nan }

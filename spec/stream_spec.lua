@@ -1,10 +1,10 @@
--- Outputs larger than the caches go another way than small ones (kernels/cpu/nontemporal.h), and no bit may show it: what an
--- op gives for a large value must be what it gives for parts of that value small enough to go the ordinary way. Rows
--- of 1031 make parts of lines everywhere; 8400 of them are past the limit of 32 MiB, 4000 are not.
+-- Outputs larger than the caches go another way than small ones (kernels/cpu/nontemporal.h), and no bit may show it:
+-- what an op gives for a large value must be what it gives for parts of that value small enough to go the ordinary
+-- way. Rows of 1031 make parts of lines everywhere; 8400 of them are past the limit of 32 MiB, 4000 are not.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local fingerprint = require('wane.measure').fingerprint
-local record = require('wane.op').record
+local fingerprint = require('wane.plan.measure').fingerprint
+local record = require('wane.tensor.op').record
 
 local ROWS, WIDTH, FIRST = 8400, 1031, 4000
 

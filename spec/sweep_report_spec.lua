@@ -2,7 +2,7 @@
 -- is installed: it must load nothing, complain of nothing, and sort.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local plot = require 'wane.plot'
+local plot = require 'wane.report.plot'
 local nn = wane.nn
 
 local folder, done

@@ -3,7 +3,7 @@
 require 'spec.helper'
 local wane = require 'wane'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 
 local HERE = debug.getinfo(1, 'S').short_src
 local PATH = os.tmpname()

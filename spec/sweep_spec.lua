@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local wane = helper.wane
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local nn = wane.nn
 
 local folder

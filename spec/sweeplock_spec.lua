@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local store = require 'wane.sweep.store'
 
 local C = binding.C

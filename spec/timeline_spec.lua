@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local nn, C = wane.nn, binding.C
 
 local fn

@@ -2,8 +2,8 @@
 -- print, and against closed formulas for sizes no text has.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local rows = require 'wane.torchops'
-local script = require('wane.torchmem').script
+local rows = require 'wane.pytorch.ops'
+local script = require('wane.pytorch').script
 
 local nn, policy = wane.nn, wane.policy
 local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward' }

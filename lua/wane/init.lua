@@ -8,13 +8,13 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
-local op = require 'wane.op'
-local within = require 'wane.within'
-local arith = require 'wane.arith'
-local shape = require 'wane.shape'
-local create = require 'wane.create'
-require 'wane.read'
-local grad = require 'wane.grad'
+local op = require 'wane.tensor.op'
+local within = require 'wane.scoped'
+local arith = require 'wane.tensor.arith'
+local shape = require 'wane.tensor.shape'
+local create = require 'wane.tensor.create'
+require 'wane.tensor.read'
+local grad = require 'wane.program.grad'
 
 local C = binding.C
 local raise = errors.raise
@@ -58,22 +58,22 @@ wane.version = binding.string(C.wn_version())
 
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
-    nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'memory' }, bytes = { 'bytes' },
-    plan = { 'plan', 'plan' }, frontier = { 'frontier', 'frontier' },
-    min_budget = { 'frontier', 'min_budget' },
-    targets = { 'costs', 'targets' }, profile = { 'costs', 'profile' }, fit = { 'fit', 'fit' },
-    measure = { 'measure', 'measure' }, check = { 'measure', 'check' },
-    gradient_error = { 'gradient_error', 'gradient_error' }, compile = { 'compile', 'compile' },
-    autocast = { 'autocast', 'autocast' }, anomaly = { 'anomaly' },
-    checkpoint = { 'checkpoint', 'checkpoint' }, checkpoint_with = { 'checkpoint', 'checkpoint_with' },
-    checkpoint_fn = { 'checkpoint', 'checkpoint_fn' },
-    checkpoint_sequential = { 'checkpoint', 'checkpoint_sequential' },
-    plan_chain = { 'chain', 'plan_chain' }, replay_chain = { 'chain', 'replay_chain' },
-    chain_frontier = { 'chain', 'chain_frontier' }, chain_binomial = { 'chain', 'chain_binomial' },
-    chunked = { 'chunked' }, accumulate = { 'accumulate' }, custom = { 'custom' },
-    sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'curve', 'plot' },
+    nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'plan.memory' }, bytes = { 'report.bytes' },
+    plan = { 'plan', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
+    min_budget = { 'plan.frontier', 'min_budget' },
+    targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.fit', 'fit' },
+    measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },
+    gradient_error = { 'program.gradient_error', 'gradient_error' }, compile = { 'program.compile', 'compile' },
+    autocast = { 'tensor.autocast', 'autocast' }, anomaly = { 'program.anomaly' },
+    checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
+    checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
+    checkpoint_sequential = { 'program.checkpoint', 'checkpoint_sequential' },
+    plan_chain = { 'plan.chain', 'plan_chain' }, replay_chain = { 'plan.chain', 'replay_chain' },
+    chain_frontier = { 'plan.chain', 'chain_frontier' }, chain_binomial = { 'plan.chain', 'chain_binomial' },
+    chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'tensor.custom' },
+    sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
-    main = { 'cli', 'main' }, pytorch = { 'torchmem', 'script' },
+    main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
 
 local function find(name)

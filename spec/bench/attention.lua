@@ -8,8 +8,8 @@
 --   luajit spec/bench/attention.lua [rounds]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
-local op = require 'wane.op'
-local arith = require 'wane.arith'
+local op = require 'wane.tensor.op'
+local arith = require 'wane.tensor.arith'
 local programs = require 'spec.support.programs'
 local C = require('wane.ffi').C
 local shares = require 'spec.bench.shares'

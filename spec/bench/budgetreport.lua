@@ -3,7 +3,7 @@
 local report = require 'spec.bench.report'
 local budgetreport = {}
 
-local function exact(n) return require('wane.bytes').exact(n) end
+local function exact(n) return require('wane.report.bytes').exact(n) end
 
 local function percent(value, base) return ('%+.1f %%'):format(100 * (value / base - 1)) end
 

@@ -3,7 +3,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local MiB = 2 ^ 20

@@ -1,6 +1,6 @@
--- What rewrites make (runtime/plan/ir/rewrite.c) against the machine, and against the separate ops that they stand for, in
--- turns in one run with the probe. A row's program runs with and without rewriting; of the one only the fused op is
--- timed, of the other the ops that it stands for. What the two shares are: shares.lua.
+-- What rewrites make (runtime/plan/ir/rewrite.c) against the machine, and against the separate ops that they stand
+-- for, in turns in one run with the probe. A row's program runs with and without rewriting; of the one only the fused
+-- op is timed, of the other the ops that it stands for. What the two shares are: shares.lua.
 --
 --   luajit spec/bench/fused.lua [--rows pattern]... [--seconds a_row]
 --
@@ -9,10 +9,10 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
-local within = require 'wane.within'
+local create = require 'wane.tensor.create'
+local within = require 'wane.scoped'
 local programs = require 'spec.support.programs'
-local record = require('wane.op').record
+local record = require('wane.tensor.op').record
 local shares = require 'spec.bench.shares'
 local C, probe = binding.C, common.probe()
 local nn, optim = wane.nn, wane.optim

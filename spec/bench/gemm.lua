@@ -3,8 +3,8 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
-local op = require 'wane.op'
+local create = require 'wane.tensor.create'
+local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
 local shares = require 'spec.bench.shares'
 local probe = common.probe()

@@ -13,9 +13,9 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local C = require('wane.ffi').C
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 local programs = require 'spec.support.programs'
-local record = require('wane.op').record
+local record = require('wane.tensor.op').record
 local shares = require 'spec.bench.shares'
 local probe = common.probe()
 local threads = C.wn_threads()

@@ -7,7 +7,7 @@ local wane = require 'wane'
 wane.tensor { 1, 2, 3 }
 local start_ms = 1e3 * (clock() - started)
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 local C = require('wane.ffi').C
 
 local function step_of(device)

@@ -1,6 +1,6 @@
 --- Tables and a picture from the data that spec/bench/rival.lua wrote, and where they go in a page. Text in, text out:
 -- no file is read or written here, so that the specs can hold pages to their data.
-local plot = require 'wane.plot'
+local plot = require 'wane.report.plot'
 local report = {}
 
 local MiB = 2 ^ 20

@@ -30,7 +30,7 @@ local report = require 'spec.bench.report'
 local wane = require 'wane'
 local C = require('wane.ffi').C
 local programs = require 'spec.support.programs'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local LUAJIT = arg[-1] or 'luajit'

@@ -7,7 +7,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local measure, plan, program = require 'wane.measure', require 'wane.plan', require 'wane.program'
+local measure, plan, program = require 'wane.plan.measure', require 'wane.plan', require 'wane.program'
 local module = require 'wane.module'
 local secondsreport = require 'spec.bench.secondsreport'
 local nn, C = wane.nn, binding.C

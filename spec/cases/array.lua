@@ -153,7 +153,7 @@ end
 
 --- Records an op by name, attributes as the library has them (dims 0-based): for ops no method records.
 function array.record(name, list, attrs)
-    return require('wane.op').record(name, list, attrs)
+    return require('wane.tensor.op').record(name, list, attrs)
 end
 
 return array

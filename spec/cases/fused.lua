@@ -1,7 +1,7 @@
 --- What rewrites make (runtime/plan/ir/rewrite.c), recorded directly. That their bits are those of the separate ops:
 -- spec/rewrite_spec.lua.
 local array = require 'spec.cases.array'
-local id = require('wane.op').id
+local id = require('wane.tensor.op').id
 local record = array.record
 
 local tol = { f32 = 2e-5, f64 = 1e-12 }

@@ -5,11 +5,11 @@
 package.path = './?.lua;./lua/?.lua;./lua/?/init.lua;' .. package.path
 local ffi = require 'ffi'
 local wane = require 'wane'
-local bytes = require 'wane.bytes'
-local costs = require 'wane.costs'
+local bytes = require 'wane.report.bytes'
+local costs = require 'wane.plan.costs'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
-local recipe = require 'wane.recipe'
+local json = require 'wane.report.json'
+local recipe = require 'wane.policy.recipe'
 local store = require 'wane.sweep.store'
 
 ffi.cdef 'int setenv(const char *name, const char *value, int replace);'

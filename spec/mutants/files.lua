@@ -110,14 +110,14 @@ return {
     },
     {
         name = 'a load that fits nothing is silent',
-        file = 'lua/wane/match.lua',
+        file = 'lua/wane/module/state_match.lua',
         old = 'if ask.is_partial and #ask.wanted > 0 and #missing == #ask.wanted then',
         new = 'if ask.is_partial and #ask.wanted > 0 and #missing > #ask.wanted then',
         spec = SAVE,
     },
     {
         name = 'shapes are not compared',
-        file = 'lua/wane/match.lua',
+        file = 'lua/wane/module/state_match.lua',
         old = 'elseif text ~= item.text then',
         new = 'elseif #text == 0 then',
         spec = SAVE,

@@ -2,7 +2,7 @@
 return {
     {
         name = 'a policy is no part of a scope',
-        file = 'lua/wane/module.lua',
+        file = 'lua/wane/module/init.lua',
         old = "local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))",
         new = "local text = ('%d %s'):format(0, table.concat(names, ' '))",
         spec = 'spec/keys_spec.lua',
@@ -24,14 +24,14 @@ return {
     },
     {
         name = 'scopes of a suspended coroutine stay',
-        file = 'lua/wane/within.lua',
+        file = 'lua/wane/scoped.lua',
         old = 'if not holds(owners[k], co) then',
         new = 'if false then',
         spec = 'spec/coroutine_spec.lua',
     },
     {
         name = 'a resumed coroutine has no scopes',
-        file = 'lua/wane/within.lua',
+        file = 'lua/wane/scoped.lua',
         old = 'if parked[co] then resume(co) end',
         new = 'parked[co] = nil',
         spec = 'spec/coroutine_spec.lua',

@@ -30,7 +30,7 @@ return {
     },
     {
         name = 'cli hides a script failure',
-        file = 'lua/wane/cli.lua',
+        file = 'lua/wane/cli/init.lua',
         old = 'return getmetatable(result) == Misuse and 2 or 1',
         new = 'return getmetatable(result) == Misuse and 2 or 0',
         spec = 'spec/cli_spec.lua',
@@ -244,7 +244,7 @@ return {
     },
     {
         name = 'planning takes random numbers',
-        file = 'lua/wane/program.lua',
+        file = 'lua/wane/program/init.lua',
         old = [[
     if type(value) == 'cdata' then C.wn_counter_set(value) end
 ]],
@@ -260,7 +260,7 @@ return {
     },
     {
         name = 'an error leaves a dynamic extent open',
-        file = 'lua/wane/within.lua',
+        file = 'lua/wane/scoped.lua',
         old = '    set(before)\n    if not ok then error((...), 0) end',
         new = '    if not ok then error((...), 0) end\n    set(before)',
         spec = 'spec/runpoints_spec.lua',
@@ -305,7 +305,7 @@ return {
     },
     {
         name = 'a cast without gradient is used with one',
-        file = 'lua/wane/autocast.lua',
+        file = 'lua/wane/tensor/autocast.lua',
         old = 'if known and (tensor.info(known).needs_grad ~= 0 or tensor.info(t).needs_grad == 0) then',
         new = 'if known then',
         spec = 'spec/autocast_spec.lua',
@@ -313,7 +313,7 @@ return {
     },
     {
         name = 'autocast forgets to promote',
-        file = 'lua/wane/autocast.lua',
+        file = 'lua/wane/tensor/autocast.lua',
         old = 'if PROMOTES[o] and (is(a, F32)',
         new = 'if PROMOTES[o] and (is(c, F32)',
         spec = 'spec/autocast_spec.lua',
@@ -321,7 +321,7 @@ return {
     },
     {
         name = 'a compiled step ignores autocast',
-        file = 'lua/wane/compile.lua',
+        file = 'lua/wane/program/compile.lua',
         old = "(op.is_casting() and '|autocast' or '')",
         new = "(op.is_casting() and '' or '')",
         spec = 'spec/autocast_spec.lua',
@@ -395,7 +395,7 @@ return {
     },
     {
         name = 'sweep measures again what it has',
-        file = 'lua/wane/sweep.lua',
+        file = 'lua/wane/sweep/init.lua',
         old = 'if is_due(self, q) then todo[#todo + 1] = q end',
         new = 'todo[#todo + 1] = q',
         spec = 'spec/sweep_spec.lua',
@@ -403,7 +403,7 @@ return {
     },
     {
         name = 'sweep compares no gradients',
-        file = 'lua/wane/sweep.lua',
+        file = 'lua/wane/sweep/init.lua',
         old = 'local what = row.digest ~= first.digest and',
         new = 'local what = row.digest ~= row.digest and',
         spec = 'spec/sweep_spec.lua',
@@ -427,7 +427,7 @@ return {
     },
     {
         name = 'a torn line is kept',
-        file = 'lua/wane/sweep.lua',
+        file = 'lua/wane/sweep/init.lua',
         old = 'store.cut(self.out, torn)',
         new = '',
         spec = 'spec/sweep_spec.lua',

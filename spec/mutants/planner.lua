@@ -16,7 +16,8 @@ return {
         'int32_t is_over = 1;', 'nearly always the best'),
     row('a part gets all the bytes', 'solve_moves.c', '.a_shift = m->then.shift,', '.a_shift = 0,',
         'a plan of a chain'),
-    row('an envelope loses corners', 'step_function.c', '        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];',
+    row('an envelope loses corners', 'step_function.c',
+        '        if (e->at[i].time < last_time(e)) e->at[e->n++] = e->at[i];',
         '        if (e->at[i].time < last_time(e) && i % 8 != 5) e->at[e->n++] = e->at[i];', 'a plan of a chain'),
     row('a sum is left out too early', 'step_function.c', 'span[i].end_time < limit) span[kept++]',
         'span[i].end_time + 3 < limit) span[kept++]', 'a plan of a chain'),
@@ -62,7 +63,7 @@ return {
     },
     {
         name = 'no long schedule is proposed to a budget',
-        file = 'lua/wane/byhand.lua',
+        file = 'lua/wane/policy/candidates.lua',
         old = 'local LENGTH = 200000',
         new = 'local LENGTH = 2000',
         spec = 'spec/optimum_spec.lua',

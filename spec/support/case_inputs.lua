@@ -1,6 +1,6 @@
 --- Inputs of the case records (spec/cases.lua) as arrays and as tensors, for the specs that go through all records.
 local array = require 'spec.cases.array'
-local binding, create, tensor = require 'wane.ffi', require 'wane.create', require 'wane.tensor'
+local binding, create, tensor = require 'wane.ffi', require 'wane.tensor.create', require 'wane.tensor'
 
 local C = binding.C
 

@@ -26,7 +26,7 @@ for step = 1, 4 do
     local p
     collectgarbage()
     collectgarbage 'stop' -- the collector's own memory is not the run's
-    require('wane.within')('listen', function(q)
+    require('wane.scoped')('listen', function(q)
         ffi.C.foreign_arm(0)
         p = programs.read(q)
     end, function()

@@ -8,7 +8,7 @@ local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
 local wane = helper.wane
 local nn = wane.nn
-local binding, within = require 'wane.ffi', require 'wane.within'
+local binding, within = require 'wane.ffi', require 'wane.scoped'
 
 local C = binding.C
 

@@ -7,7 +7,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local gradcheck = require 'spec.support.gradcheck'
-local fingerprint = require('wane.measure').fingerprint
+local fingerprint = require('wane.plan.measure').fingerprint
 local C, nn = binding.C, wane.nn
 local WORKSPACE = C.WN_KIND_WORKSPACE + 1
 
@@ -88,7 +88,7 @@ local function matmul(flip_a, flip_b)
 end
 
 local function linear(t)
-    return require('wane.op').record('linear', t)
+    return require('wane.tensor.op').record('linear', t)
 end
 
 local function products(dtype)

@@ -10,7 +10,7 @@ local graphs = {}
 --- A target of deterministic costs without a launch time, so that seconds differ with the bytes and the products.
 -- @return its name
 function graphs.target()
-    local targets = require 'wane.targets'
+    local targets = require 'wane.plan.targets'
     targets.planned = targets.planned or { f64 = 1e11, f32 = 4e11, bf16 = 4e11, bytes = 4e10, launch = 0,
         source = 'made up for specs' }
     return 'planned'
@@ -221,7 +221,7 @@ function graphs.all_words(record, opts, most)
     local binding, program, policy = require 'wane.ffi', require 'wane.program', wane.policy
     local C, check, summary = binding.C, binding.check, binding.new('struct wn_summary')
     local request = require('wane.plan').request_of(record, 'all_words')
-    request.target = require('wane.costs').target(opts.target, 'all_words')
+    request.target = require('wane.plan.costs').target(opts.target, 'all_words')
     local points, bits, n = {}, 0
     repeat
         request.policy = policy.of(function() end) -- a key of its own: what is planned anew is asked for words

@@ -2,7 +2,7 @@
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'
-local fingerprint = require('wane.measure').fingerprint
+local fingerprint = require('wane.plan.measure').fingerprint
 local programs = require 'spec.support.programs'
 
 wane.manual_seed(3)
@@ -15,7 +15,7 @@ print('rows', fingerprint { wane.eval(wide:sum(2)) }, fingerprint { wane.eval(wi
 print('softmax', fingerprint { wane.eval(wide:softmax(-1)) })
 
 local spots = wane.randint(0, 40, { 257 }):retain()
-local into = require('wane.op').record('embedding_grad', { wide, spots }, { i = { 60 } })
+local into = require('wane.tensor.op').record('embedding_grad', { wide, spots }, { i = { 60 } })
 print('table', fingerprint { wane.eval(into) })
 
 local half = wide:to 'bf16'
@@ -41,4 +41,4 @@ end
 print('attention', fingerprint(attended))
 for _ = 1, 3 do opt:step(wane.autocast('bf16', function() return model(batch):sum() end)) end
 print('trained in bf16', fingerprint(model:parameters()))
-print('threads', require('wane.measure').threads())
+print('threads', require('wane.plan.measure').threads())

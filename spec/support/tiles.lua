@@ -16,7 +16,8 @@ function tiles.build()
     return native.load('tiles.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
         .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h -DWN_GEMM_TASK=65536 "
         .. '-Wl,-z,defs -o %s spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
-        .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c kernels/cpu/parallel.c '
+        .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '
+        .. 'kernels/cpu/parallel.c '
         .. 'runtime/base/type.c runtime/base/status.c -lm')
 end
 

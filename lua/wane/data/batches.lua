@@ -7,11 +7,11 @@
 -- @module wane.data.batches
 
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local order = require 'wane.data.order'
-local read = require 'wane.read'
+local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise

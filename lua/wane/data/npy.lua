@@ -7,7 +7,7 @@
 
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 -- Codes of numpy -> kinds of elements (wane.io.file).

@@ -5,12 +5,12 @@
 -- @module wane.data.tokens
 
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
-local read = require 'wane.read'
+local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
-local utf8 = require 'wane.utf8'
+local utf8 = require 'wane.report.utf8'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 

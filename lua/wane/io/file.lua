@@ -99,7 +99,7 @@ function File:data(entry)
     local piece = binding.new('struct wn_file_piece')
     fill(piece, entry)
     local made = tensor.wrap(binding.id(C.wn_file_data(self.handle, piece, type_, device)))
-    require('wane.upkeep').made(device)
+    require('wane.gc').made(device)
     return made
 end
 

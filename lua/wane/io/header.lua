@@ -14,9 +14,9 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local tensor = require 'wane.tensor'
-local utf8 = require 'wane.utf8'
+local utf8 = require 'wane.report.utf8'
 
 local cursor, band, rshift = json.cursor, bit.band, bit.rshift
 

@@ -10,10 +10,10 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local header = require 'wane.io.header'
-local match = require 'wane.match'
+local match = require 'wane.module.state_match'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local safetensors = require 'wane.io.safetensors'
 local tensor = require 'wane.tensor'
@@ -328,7 +328,7 @@ local function load_cells(f, cells, places)
     if ok then return end
     if not errors.is(e) or e.code ~= 'oom' then error(e, 0) end
     for device = 0, C.wn_device_count() - 1 do
-        require('wane.memory').trim(binding.text(C.wn_device_name(device)))
+        require('wane.plan.memory').trim(binding.text(C.wn_device_name(device)))
     end
     f:load(cells, places)
 end

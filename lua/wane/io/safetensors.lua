@@ -5,8 +5,8 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
-local utf8 = require 'wane.utf8'
+local json = require 'wane.report.json'
+local utf8 = require 'wane.report.utf8'
 
 local safetensors = {}
 

@@ -10,14 +10,14 @@
 -- inputs made once a length, never per call.
 -- @module wane.nn.attention
 
-local arith = require 'wane.arith'
+local arith = require 'wane.tensor.arith'
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local shape = require 'wane.shape'
+local shape = require 'wane.tensor.shape'
 local Linear = require 'wane.nn.linear'
 
 local matmul, softmax = tensor.methods.matmul, tensor.methods.softmax

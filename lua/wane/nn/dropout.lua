@@ -4,7 +4,7 @@
 -- draws the same numbers again.
 -- @module wane.nn.dropout
 
-local arith = require 'wane.arith'
+local arith = require 'wane.tensor.arith'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 

@@ -3,10 +3,10 @@
 -- ids are i32 and 0-based, as tokenizers write them. weight starts normal, mean 0, deviation 1.
 -- @module wane.nn.embedding
 
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local EMBEDDING = op.id.embedding

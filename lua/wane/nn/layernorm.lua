@@ -4,10 +4,10 @@
 -- x (..., d); weight (d) of ones, bias (d) of zeros.
 -- @module wane.nn.layernorm
 
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local id = op.id

@@ -8,11 +8,11 @@
 -- which would each get a plain copy.
 -- @module wane.nn.linear
 
-local arith = require 'wane.arith'
-local create = require 'wane.create'
+local arith = require 'wane.tensor.arith'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 
 local linear, matmul_nt = arith.linear, arith.matmul_nt
 local Linear

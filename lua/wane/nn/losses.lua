@@ -5,9 +5,9 @@
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local id, raise = op.id, errors.raise
 local methods = tensor.methods

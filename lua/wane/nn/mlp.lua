@@ -5,7 +5,7 @@
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local activations = require 'wane.nn.activations'
 local Dropout = require 'wane.nn.dropout'
 local Linear = require 'wane.nn.linear'

@@ -5,10 +5,10 @@
 -- Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 -- @module wane.nn.rmsnorm
 
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local KEEP = { keepdim = true }

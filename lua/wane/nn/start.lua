@@ -5,10 +5,10 @@
 -- gets it assigned, which is a run point. Fan-in and fan-out are those of a weight (out, in).
 -- @module wane.nn.start
 
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local start = {}

@@ -7,12 +7,12 @@
 -- @module wane.optim.optimizer
 
 local binding = require 'wane.ffi'
-local create = require 'wane.create'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
-local op = require 'wane.op'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upkeep = require 'wane.upkeep'
-local within = require 'wane.within'
+local upkeep = require 'wane.gc'
+local within = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
@@ -249,7 +249,7 @@ local function rehearse(request)
 end
 
 local function fused(self, roots, opts)
-    local grad = require 'wane.grad'
+    local grad = require 'wane.program.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
     local policy = grad.policy(opts)
     local list, who = updates(self, false)

@@ -18,8 +18,8 @@ local folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
 -- In the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data is.
 local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data', 'model' }
 local OWN_FILES = {
-    tensor = { 'arith', 'shape', 'read', 'tensor', 'create', 'grad' }, policy = { 'policy' },
-    model = { 'module', 'modulestate' }, nn = { 'nn/', 'module' }, optim = { 'optim/' }, data = { 'data/' },
+    tensor = { 'tensor/', 'program/grad' }, policy = { 'policy/' }, model = { 'module/' },
+    nn = { 'nn/', 'module/' }, optim = { 'optim/' }, data = { 'data/' },
 }
 
 -- { name = value } of a space. Values of names that are loaded late are read only when one is asked for.
@@ -82,9 +82,10 @@ end
 
 -- Folders are not listed by plain Lua; the files are those that names live in.
 local FILES = {
-    'init', 'data', 'io', 'arith', 'shape', 'read', 'tensor', 'create', 'grad', 'policy', 'decide', 'plan',
-    'measure', 'memory', 'bytes', 'compile', 'checkpoint', 'chunked', 'accumulate', 'custom', 'module', 'modulestate',
-    'torchmem', 'cli', 'op', 'errors', 'within',
+    'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
+    'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/memory', 'report/bytes',
+    'program/compile', 'program/checkpoint', 'program/chunked', 'program/accumulate', 'tensor/custom', 'module',
+    'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }
 
 local function load_blocks()

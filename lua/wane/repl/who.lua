@@ -6,11 +6,11 @@
 -- @module wane.repl.who
 
 local binding = require 'wane.ffi'
-local bytes = require 'wane.bytes'
+local bytes = require 'wane.report.bytes'
 local module = require 'wane.module'
 local names = require 'wane.repl.names'
 local program = require 'wane.program'
-local table_ = require 'wane.table'
+local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 
 local C = binding.C

@@ -5,7 +5,7 @@
 -- A point is told by its description, a table of plain values that survives being written and read.
 -- @module wane.sweep.grid
 local errors = require 'wane.errors'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local policy = require 'wane.policy'
 
 local raise = errors.raise
@@ -46,7 +46,7 @@ local function budget_of(entry)
         raise(nil, 'value', "wane.sweep: grid.budget holds %s; budgets are bytes, or text such as '2 GiB'",
             errors.describe(entry))
     end
-    require('wane.bytes').parse(text, 'wane.sweep: grid.budget')
+    require('wane.report.bytes').parse(text, 'wane.sweep: grid.budget')
     return ('budget(%s)'):format(text)
 end
 

@@ -1,6 +1,6 @@
 --- A report as one HTML file: nothing is loaded, and without scripts everything is there, unsorted.
 -- @module wane.sweep.page
-local plot = require 'wane.plot'
+local plot = require 'wane.report.plot'
 
 local escape = plot.escape
 

@@ -6,10 +6,10 @@
 -- @module wane.sweep.point
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local measure = require 'wane.measure'
-local memory = require 'wane.memory'
+local measure = require 'wane.plan.measure'
+local memory = require 'wane.plan.memory'
 local plan = require 'wane.plan'
-local within = require 'wane.within'
+local within = require 'wane.scoped'
 
 local C, raise = binding.C, errors.raise
 local tonumber = tonumber

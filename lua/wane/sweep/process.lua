@@ -8,7 +8,7 @@
 -- @module wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local point = require 'wane.sweep.point'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'

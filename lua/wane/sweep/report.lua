@@ -2,12 +2,12 @@
 --
 -- Everything is made from the rows alone, so a sweep read back from its file shows what the one that ran shows.
 -- @module wane.sweep.report
-local bytes = require 'wane.bytes'
-local json = require 'wane.json'
+local bytes = require 'wane.report.bytes'
+local json = require 'wane.report.json'
 local page = require 'wane.sweep.page'
-local plot = require 'wane.plot'
+local plot = require 'wane.report.plot'
 local system = require 'wane.system'
-local table_ = require 'wane.table'
+local table_ = require 'wane.report.table'
 
 local report = {}
 

@@ -8,7 +8,7 @@
 -- @module wane.sweep.store
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.json'
+local json = require 'wane.report.json'
 local system = require 'wane.system'
 
 local C, check, raise = binding.C, binding.check, errors.raise

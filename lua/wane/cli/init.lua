@@ -1,0 +1,395 @@
+--- The `wane` command: run, repl, new, plan, measure, sweep, version.
+--
+-- A thin layer: every command is what a script could do itself. The launcher runs this very file; a script that
+-- describes itself as a table (`return wane.main{ build = ... }`) comes back through `cli.main`.
+-- Exit codes: 0 done, 1 the script or the plan failed, 2 the command line made no sense.
+-- @module wane.cli
+
+local folder = debug.getinfo(1, 'S').source:match('^@(.*)[/\\]wane[/\\]cli[/\\]init%.lua$')
+local is_command = arg ~= nil and folder ~= nil and arg[0] == folder .. '/wane/cli/init.lua'
+if is_command then
+    package.path = folder .. '/?.lua;' .. folder .. '/?/init.lua;' .. package.path
+end
+
+local cli = {}
+if is_command then package.loaded['wane.cli'] = cli end
+
+local usage = [[
+usage: wane run script.lua [arguments]      runs a script with Wane on its path
+       wane repl [-i script.lua]            a prompt; the script's locals become names
+       wane new script.lua                  writes a script to start from, for the next three
+       wane plan script.lua [options]       what a script's step would need; nothing is computed
+            --budget 2GiB  --policy 'segments(4)'  --target h200  --explain  --NAME VALUE (for the script)
+       wane measure script.lua [options]    what it takes: bytes predicted and measured, seconds
+            --policy sqrt  --budget 2GiB  --steps 5  --warmup 1  --fused  --NAME VALUE
+       wane sweep script.lua [options]      that under every combination of values, a process each
+            --policy save_all,sqrt,'segments(4)'  --budget 1GiB,2GiB  --NAME V1,V2  --order NAME,policy
+            --out runs/a.jsonl  --resume  --retry-failed  --report a.html  --csv a.csv  --svg a.svg
+            --repeats 3  --warmup 1  --limit SECONDS  --fused  --verbose  --title TEXT
+       wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
+       wane version                         devices, threads, libraries]]
+
+-- An error of the command line itself: told apart from failures of scripts by its exit code.
+local Misuse = {}
+Misuse.__index = Misuse
+Misuse.__tostring = function(e) return e.message end
+
+local function misuse(fmt, ...)
+    error(setmetatable({ message = fmt:format(...) }, Misuse), 0)
+end
+
+-- { positional = {...}, options = { name = value } }; `flags` take no value.
+local function parse(args, flags)
+    local out = { positional = {}, options = {} }
+    local i = 1
+    while i <= #args do
+        local name, value = args[i]:match('^%-%-([%w_%-]+)=(.*)$')
+        name = name or args[i]:match('^%-%-([%w_%-]+)$')
+        if not name then
+            out.positional[#out.positional + 1] = args[i]
+        elseif value then
+            out.options[name] = value
+        elseif flags[name] then
+            out.options[name] = true
+        else
+            i = i + 1
+            if args[i] == nil then misuse('--%s: a value is missing', name) end
+            out.options[name] = args[i]
+        end
+        i = i + 1
+    end
+    return out
+end
+
+-- Refuses options that neither the command nor the script knows. A script that names no defaults and no grid may read
+-- any.
+local function check_names(options, own, t)
+    local known, says = {}, next(t.defaults or {}) ~= nil or next(t.grid or {}) ~= nil
+    for _, part in ipairs { own, t.defaults or {}, t.grid or {} } do
+        for name in pairs(part) do known[name] = true end
+    end
+    for name in pairs(options) do
+        if says and not known[name] then
+            misuse("--%s: neither the command nor the script has such an option; %s", name,
+                require('wane.errors').near(name, known))
+        end
+    end
+end
+
+-- A number that the command line gave, or nil.
+local function number_of(options, name)
+    if options[name] == nil then return nil end
+    return tonumber(options[name]) or misuse("--%s takes a number, got '%s'", name, tostring(options[name]))
+end
+
+-- A policy that the command line names; one that this version lacks is told later, as a failure.
+local function check_policy(text)
+    local errors = require 'wane.errors'
+    local fine, why = pcall(require('wane.policy').of, text)
+    if not fine and not (errors.is(why) and why.code == 'unsupported') then
+        misuse('--policy: %s', errors.is(why) and why.message or tostring(why))
+    end
+    return text
+end
+
+local function check_budget(text)
+    local fine, why = pcall(require('wane.report.bytes').parse, text, '--budget')
+    if not fine then misuse('%s', why.message) end
+    return text
+end
+
+-- 'a,segments(4),b' -> { 'a', 'segments(4)', 'b' }: a comma within brackets is part of a word.
+local function split(text)
+    local out, depth, from = {}, 0, 1
+    for at, c in (text .. ','):gmatch '()([(){},])' do
+        if c == ',' and depth == 0 then
+            out[#out + 1] = text:sub(from, at - 1):match '^%s*(.-)%s*$'
+            from = at + 1
+        elseif c ~= ',' then
+            depth = depth + ((c == '(' or c == '{') and 1 or -1)
+        end
+    end
+    return out
+end
+
+local function load_script(path)
+    if path == nil then misuse('a script is missing\n%s', usage) end
+    local file, why, number = require('wane.system').open(path, 'rb')
+    if not file then misuse('%s: cannot be read%s', path, number and '' or ' (' .. why .. ')') end
+    file:close()
+    local chunk, message = loadfile(path)
+    if not chunk then error(message, 0) end
+    return chunk
+end
+
+-- Gives the script its own `arg`, as if LuaJIT had been started on it.
+local function call_script(path, args)
+    local chunk = load_script(path)
+    local own = { [-1] = 'luajit', [0] = path }
+    for i, a in ipairs(args) do own[i] = a end
+    rawset(_G, 'arg', own)
+    return chunk(unpack(args))
+end
+
+--- Takes a script's description (`wane.main{ build = function(p) ... end }`).
+-- Under `wane plan`, `measure` and `sweep` returns the table itself, and nothing runs. Run directly, the script builds
+-- its step with the defaults and runs it once.
+-- @param t table: `build` function(p) -> fn, model, optimizer; `defaults` table for p (optional); `grid` and `order`
+-- for `wane sweep` (optional)
+-- @return t when a command asks, else what fn returned
+function cli.main(t)
+    if type(t) ~= 'table' or type(t.build) ~= 'function' then
+        require('wane.errors').raise(nil, 'value',
+            'wane.main: expected a table with build = function(p) ... return fn, model, optimizer end')
+    end
+    if cli.asking then return t end
+    local p = {}
+    for k, v in pairs(t.defaults or {}) do p[k] = v end
+    return (t.build(p))()
+end
+
+local commands = {}
+
+function commands.run(args)
+    local rest = {}
+    for i = 2, #args do rest[#rest + 1] = args[i] end
+    call_script(args[1], rest)
+    return 0
+end
+
+function commands.repl(args)
+    local script
+    if args[1] == '-i' then
+        script = args[2]
+        if script == nil then misuse('repl -i: a script is missing') end
+        load_script(script)
+    elseif args[1] ~= nil then
+        misuse("repl: unknown argument '%s'\n%s", args[1], usage)
+    end
+    require('wane.repl').run({ script = script })
+    return 0
+end
+
+-- Returns the table by which a script describes itself.
+local function describe(given, command)
+    if given.positional[2] then misuse("%s takes one script, got '%s' too", command, given.positional[2]) end
+    cli.asking = command
+    local t = call_script(given.positional[1], {})
+    cli.asking = nil
+    if type(t) ~= 'table' or type(t.build) ~= 'function' then
+        misuse('%s: expected it to return { build = function(p) ... return fn, model, optimizer end }',
+            given.positional[1])
+    end
+    return t
+end
+
+-- Returns what the script's build function gets: every option that is not the command's own, defaults first.
+local function script_options(t, options, own)
+    check_names(options, own, t)
+    local p = {}
+    for k, v in pairs(t.defaults or {}) do p[k] = v end
+    for k, v in pairs(options) do
+        if not own[k] then p[k] = tonumber(v) or v end
+    end
+    return p
+end
+
+local plan_options = { budget = true, policy = true, target = true, explain = true }
+
+function commands.plan(args)
+    local given = parse(args, { explain = true })
+    local wane = require 'wane'
+    local t = describe(given, 'plan')
+    if given.options.policy then check_policy(given.options.policy) end
+    local fn = t.build(script_options(t, given.options, plan_options))
+    local plan, why = wane.plan(fn, {
+        policy = given.options.policy,
+        budget = given.options.budget,
+        target = given.options.target,
+    })
+    if plan == nil then
+        io.stdout:write(tostring(why), '\n')
+        return 1
+    end
+    io.stdout:write(tostring(plan), '\n')
+    if given.options.explain then io.stdout:write(tostring(plan:explain()), '\n') end
+    return 0
+end
+
+local measure_options = { policy = true, budget = true, steps = true, warmup = true, fused = true }
+
+function commands.measure(args)
+    local given = parse(args, { fused = true })
+    local options = given.options
+    local t = describe(given, 'measure')
+    if options.policy and options.budget then misuse '--policy and --budget: give one of them' end
+    local policy = options.policy and check_policy(options.policy)
+        or options.budget and ('budget(%s)'):format(check_budget(options.budget)) or nil
+    local steps, warmup = number_of(options, 'steps'), number_of(options, 'warmup')
+    local fn, _, optimizer = t.build(script_options(t, options, measure_options))
+    if options.fused and not optimizer then misuse '--fused measures opt:step(loss): the script has no optimizer' end
+    print(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused, steps = steps,
+        warmup = warmup }))
+    return 0
+end
+
+local sweep_options = { policy = true, budget = true, out = true, resume = true, ['retry-failed'] = true,
+    report = true, csv = true, svg = true, repeats = true, warmup = true, limit = true, fused = true, verbose = true,
+    order = true, title = true }
+
+-- The script's grid with the axes of the command line in place of its own.
+local function grid_of(t, options)
+    local grid = {}
+    for key, list in pairs(t.grid or {}) do grid[key] = list end
+    for key, text in pairs(options) do
+        if key == 'policy' or key == 'budget' or not sweep_options[key] then
+            local list = split(tostring(text))
+            for i, word in ipairs(list) do
+                if word == '' then misuse('--%s: a value is missing in %q', key, text) end
+                if key == 'policy' then check_policy(word) end
+                if key == 'budget' then check_budget(word) end
+                list[i] = key ~= 'policy' and key ~= 'budget' and tonumber(word) or word
+            end
+            grid[key] = list
+        end
+    end
+    if next(grid) == nil then misuse 'sweep: there is no grid; the script names none, give --policy or --NAME' end
+    return grid
+end
+
+-- The exit code of a sweep; what failed is told on the error stream too, where no file takes it.
+local function sweep_code(sweep, out)
+    local failed = sweep:failed()
+    if #failed > 0 then
+        io.stderr:write(('wane sweep: %d of %d points failed%s\n'):format(#failed, #sweep.points,
+            out and '; --retry-failed runs them again' or ''))
+    end
+    return #failed == 0 and #sweep:measured() > 0 and 0 or 1
+end
+
+function commands.sweep(args)
+    local given = parse(args, { resume = true, ['retry-failed'] = true, fused = true, verbose = true })
+    local options = given.options
+    local t = describe(given, 'sweep')
+    check_names(options, sweep_options, t)
+    for _, name in ipairs { 'resume', 'retry-failed' } do
+        if options[name] and not options.out then misuse('--%s: give the file to go on with, --out', name) end
+    end
+    local is_made, sweep = pcall(require('wane').sweep, {
+        build = t.build, defaults = t.defaults, grid = grid_of(t, options), out = options.out, resume = options.resume,
+        retry_failed = options['retry-failed'],
+        order = options.order and split(options.order) or t.order, repeats = number_of(options, 'repeats'),
+        warmup = number_of(options, 'warmup'), limit = number_of(options, 'limit'), fused = options.fused,
+        verbose = options.verbose, title = options.title or given.positional[1]:match '([^/]+)%.lua$',
+    })
+    if not is_made then misuse('%s', require('wane.errors').is(sweep) and sweep.message or tostring(sweep)) end
+    local fine, why = pcall(sweep.run, sweep)
+    if #sweep:rows() > 0 then print(sweep) end
+    if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then print('\n' .. sweep:plot()) end
+    for _, output in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
+        if output[2] then print('wrote ' .. sweep[output[1]](sweep, output[2])) end
+    end
+    if not fine then error(why, 0) end
+    return sweep_code(sweep, options.out)
+end
+
+function commands.new(args)
+    local path = args[1]
+    if path == nil then misuse('new: the name of the script is missing\n%s', usage) end
+    if args[2] then misuse("new takes one name, got '%s' too", args[2]) end
+    local there = io.open(path, 'rb')
+    if there then
+        there:close()
+        misuse('%s: there is such a file already', path)
+    end
+    local file, why = require('wane.system').open(path, 'wb')
+    if not file then error(('%s: cannot be written (%s)'):format(path, why), 0) end
+    file:write((require('wane.cli.template'):gsub('FILE', (path:gsub('%%', '%%%%')))))
+    file:close()
+    return 0
+end
+
+function commands.profile(args)
+    local given = parse(args, {})
+    local costs = require 'wane.plan.costs'
+    if given.positional[1] == nil then
+        local m = costs.machine()
+        print(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
+            m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
+        print(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
+        return 0
+    end
+    local t = describe(given, 'profile')
+    local policy = given.options.policy and check_policy(given.options.policy) or nil
+    local made = costs.profile((t.build(script_options(t, given.options, { policy = true }))), { policy = policy })
+    print(made)
+    return made.disturbed and 1 or 0
+end
+
+--- Lists what this machine has, a line each, as `wane version` prints it.
+function cli.machine()
+    local binding = require 'wane.ffi'
+    local C, text = binding.C, binding.text
+    local devices = {}
+    for d = 0, C.wn_device_count() - 1 do devices[#devices + 1] = text(C.wn_device_name(d)) end
+    local lines = {
+        ('wane %s'):format(text(C.wn_version())),
+        ('devices    %s'):format(table.concat(devices, ', ')),
+        ('threads    %d'):format(C.wn_threads()),
+        ('kernels    %s'):format(text(C.wn_kernels())),
+        ('oneDNN     %s'):format(text(C.wn_onednn())),
+        ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),
+    }
+    local notice = text(C.wn_notice())
+    if notice ~= nil and notice ~= '' then lines[#lines + 1] = ('notice     %s'):format(notice) end
+    return lines
+end
+
+function commands.version()
+    for _, line in ipairs(cli.machine()) do print(line) end
+    return 0
+end
+
+function commands.help()
+    print(usage)
+    return 0
+end
+commands['--help'], commands['-h'], commands['--version'] = commands.help, commands.help, commands.version
+
+-- A Wane error says where it happened in its own words; anything else needs the stack.
+local function with_trace(e)
+    if type(e) == 'string' then return debug.traceback(e, 2) end
+    return e
+end
+
+--- Does what a command line asks.
+-- @param args list of words after `wane`
+-- @return the exit code
+function cli.command(args)
+    local rest = {}
+    for i = 2, #args do rest[#rest + 1] = args[i] end
+    local command = commands[args[1] or 'help']
+    if command == nil then
+        local names = {}
+        for name in pairs(commands) do
+            if name:match '^%a' then names[#names + 1] = name end
+        end
+        table.sort(names)
+        io.stderr:write(("wane: unknown command '%s'; %s\n%s\n"):format(args[1],
+            require('wane.errors').near(args[1], names), usage))
+        return 2
+    end
+    local ok, result = xpcall(command, with_trace, rest)
+    cli.asking = nil
+    if ok then return result end
+    io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
+    return getmetatable(result) == Misuse and 2 or 1
+end
+
+if is_command then
+    local code = cli.command({ ... })
+    io.stdout:flush()
+    -- Closing the state lets finalizers run; a bare os.exit would skip them.
+    os.exit(code, true)
+end
+return cli

@@ -1,0 +1,398 @@
+--- Modules: named parts of a model that own parameters and other modules.
+--
+-- `nn.module(name, init)` makes a class; calling the class makes an instance, calling the instance records its
+-- `forward` inside a scope (path and type), which is all that policies and reports know of it. Children and
+-- parameters are found by walking the fields in order of assignment, plain tables of modules included, so
+-- nothing is registered by hand. A module that only one program uses has the path its owner gives it; the
+-- outermost module of a program has the path ''.
+-- @module wane.module
+
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local errors = require 'wane.errors'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+
+local C = binding.C
+local raise = errors.raise
+local error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
+    error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
+
+local module = {}
+
+local Module = {} -- methods of every module
+module.Module = Module
+
+local mode_number = 0
+local epoch = 0
+
+--- A number that changes whenever recordings may differ: train/eval, policies, freezing.
+function module.mode()
+    return mode_number
+end
+
+local function mode_changed()
+    mode_number = mode_number + 1
+end
+module.mode_changed = mode_changed
+tensor.mode_changed = mode_changed
+
+--- A program ran: modules recorded from now on belong to another one.
+function module.new_epoch()
+    epoch = epoch + 1
+end
+
+--- The number of the program being recorded.
+function module.epoch()
+    return epoch
+end
+
+--- Whether x is an instance of a module class.
+function module.is(x)
+    local mt = getmetatable(x)
+    return type(mt) == 'table' and rawget(mt, '__module') == true
+end
+local is = module.is
+
+local function is_parameter(x)
+    return getmetatable(x) == tensor.Tensor and rawget(x, '_parameter') == true
+end
+
+--- nn.Parameter(t): a state cell of kind parameter that starts as t. t: creation op, or any float tensor.
+function module.parameter(init, name)
+    if not tensor.is(init) then
+        raise(nil, 'value', 'nn.Parameter: expected a tensor, got %s', errors.describe(init))
+    end
+    if not tensor.is_float[tensor.typed(init)._dtype] then
+        raise(nil, 'dtype', 'nn.Parameter: only floats can be trained, got %s', tensor.describe(init))
+    end
+    local p = create.cell(create.KIND_PARAMETER, init, name or 'parameter')
+    binding.check(C.wn_cell_need_grad(p.id, 1))
+    rawset(p, '_parameter', true)
+    return p
+end
+
+-- ---- walking --------------------------------------------------------------------------------------------
+
+local function join(prefix, key)
+    key = tostring(key)
+    if prefix == '' then return key end
+    return prefix .. '.' .. key
+end
+
+local function sorted_keys(list)
+    local names = {}
+    for k in pairs(list) do
+        if type(k) == 'string' then names[#names + 1] = k end
+    end
+    table.sort(names)
+    return names
+end
+
+-- Calls on_module(path, m) and on_parameter(path, p) for what `value` (a field of a module) holds.
+local function visit(value, path, on_module, on_parameter, seen)
+    if is_parameter(value) then
+        if on_parameter then on_parameter(path, value) end
+    elseif is(value) then
+        on_module(path, value)
+    elseif type(value) == 'table' and getmetatable(value) == nil and not seen[value] then
+        seen[value] = true
+        for k = 1, #value do visit(value[k], join(path, k), on_module, on_parameter, seen) end
+        for _, k in ipairs(sorted_keys(value)) do
+            visit(value[k], join(path, k), on_module, on_parameter, seen)
+        end
+    end
+end
+
+local function each_field(m, on_module, on_parameter)
+    local seen = {}
+    for _, key in ipairs(rawget(m, '_order')) do
+        visit(rawget(m, key), tostring(key), on_module, on_parameter, seen)
+    end
+end
+
+--- Direct children of a module in order of assignment: a list of { name =, module = }.
+-- Plain tables are looked through: name 'blocks.1'.
+function module.children(m)
+    local list = {}
+    each_field(m, function(path, child) list[#list + 1] = { name = path, module = child } end)
+    return list
+end
+
+local function walk(m, prefix, on_module, on_parameter, seen)
+    if seen[m] then return end
+    seen[m] = true
+    if on_module then on_module(prefix, m) end
+    each_field(m, function(path, child)
+        walk(child, join(prefix, path), on_module, on_parameter, seen)
+    end, on_parameter and function(path, p)
+        if not seen[p] then
+            seen[p] = true
+            on_parameter(join(prefix, path), p, m)
+        end
+    end)
+end
+
+-- ---- scopes ---------------------------------------------------------------------------------------------
+
+local stack, scopes, depth = {}, { [0] = 0 }, 0
+local infos = {} -- scope id -> what module.of_scope says, and `taker`
+local takers = {} -- scope id without a variant -> { module = the last one recorded under that path }
+local weak_values = { __mode = 'v' }
+local info_class = { __index = function(info, key) return key == 'module' and info.taker.module or nil end }
+
+--- Describes a scope: { path =, type =, parent_scope =, policy =, numbers =, module = }, or nil where there is none.
+-- `policy` is the one given to the module, or nil; `numbers` lists the names of its numbered children. Neither ever
+-- changes: a module with another policy records under another scope. `module` is the instance last recorded under the
+-- path, nil when it was collected.
+function module.of_scope(id)
+    return infos[id]
+end
+
+--- The module whose forward is being recorded, or nil.
+function module.current()
+    return stack[depth]
+end
+
+-- Names of the children that end in a number ('blocks.3'): units are counted by them, and one that records nothing
+-- counts too.
+local function numbered_children(m)
+    local names = {}
+    for _, child in ipairs(module.children(m)) do
+        local name = tostring(child.name)
+        if name:find '%d$' then names[#names + 1] = name end
+    end
+    return names
+end
+
+local variants, n_variants = { ['0 '] = 0 }, 0
+
+-- A number for what decisions about a module's nodes depend on and its path does not say.
+local function variant_of(policy, names)
+    local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))
+    if not variants[text] then
+        n_variants = n_variants + 1
+        variants[text] = n_variants
+    end
+    return variants[text]
+end
+
+local function intern(parent, name, m)
+    local kind, policy, names = module.type(m), rawget(m, '_policy'), numbered_children(m)
+    local variant = variant_of(policy, names)
+    local id = binding.id(C.wn_scope(parent, name, kind, variant))
+    if infos[id] == nil then
+        local above = infos[parent]
+        local path = above and above.path ~= '' and (above.path .. '.' .. name) or name
+        local plain = variant == 0 and id or binding.id(C.wn_scope(parent, name, kind, 0))
+        takers[plain] = takers[plain] or setmetatable({}, weak_values)
+        infos[id] = setmetatable({ path = path, type = kind, parent_scope = parent, policy = policy, numbers = names,
+            taker = takers[plain] }, info_class)
+    end
+    return id
+end
+
+--- The scope of what a function records that PyTorch has as one function: the path of the module being recorded, and
+-- the function's name as the type. For within('scope', ...).
+-- @param name of the function
+function module.function_scope(name)
+    local parent = scopes[depth]
+    local id = binding.id(C.wn_scope(parent, '', name, 0))
+    if infos[id] == nil then
+        local above = infos[parent]
+        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent, numbers = {},
+            taker = setmetatable({}, weak_values), is_function = true }, info_class)
+    end
+    return id
+end
+
+-- The path of m under the module being recorded; its type when it is no part of it.
+local function relative_name(owner, m)
+    local names = rawget(owner, '_names')
+    if names == nil or names[m] == nil then
+        names = setmetatable({}, { __mode = 'k' })
+        walk(owner, '', function(path, child)
+            if names[child] == nil then names[child] = path end
+        end, nil, {})
+        rawset(owner, '_names', names)
+    end
+    local name = names[m]
+    if name == nil or name == '' then return module.type(m) end
+    return name
+end
+
+-- Returns whether another module of this type took the path of scope `id` in the program being recorded.
+local function taken(id, m)
+    local other = infos[id] and infos[id].module
+    return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
+end
+
+-- '<parent scope> <type>' -> { epoch =, n = }: how many modules of the type took a path in that program, so that
+-- thousands of them do not each try the paths of all before.
+local counts = {}
+
+local function root_scope(m)
+    local parent, kind = scopes[depth], module.type(m)
+    local key = parent .. ' ' .. kind
+    local count = counts[key]
+    if count == nil or count.epoch ~= epoch then
+        count = { epoch = epoch, n = 1 }
+        counts[key] = count
+    end
+    local id = intern(parent, count.n == 1 and '' or kind .. '_' .. count.n, m)
+    while taken(id, m) do
+        count.n = count.n + 1
+        id = intern(parent, kind .. '_' .. count.n, m)
+    end
+    rawset(m, '_epoch', epoch)
+    if not rawget(m, '_named') then
+        rawset(m, '_named', true)
+        walk(m, '', nil, function(path, p) C.wn_cell_rename(p.id, path) end, {})
+    end
+    return id
+end
+
+local function scope_of(m)
+    local owner = stack[depth]
+    local parent = scopes[depth]
+    local cached = rawget(m, '_scopes')
+    local id = cached[parent]
+    if owner == nil then
+        if id == nil or taken(id, m) then
+            id = root_scope(m)
+            cached[parent] = id
+        end
+        rawset(m, '_epoch', epoch)
+    elseif id == nil then
+        id = intern(parent, relative_name(owner, m), m)
+        cached[parent] = id
+    end
+    infos[id].taker.module = m
+    return id
+end
+
+local function push(m)
+    local id = scope_of(m)
+    local before = depth
+    depth = before + 1
+    stack[depth], scopes[depth] = m, id
+    C.wn_scope_set(id)
+    return before
+end
+
+local function pop(before)
+    if depth == before + 1 then
+        stack[depth] = nil
+    else
+        for k = depth, before + 1, -1 do stack[k] = nil end
+    end
+    depth = before
+    C.wn_scope_set(scopes[before])
+    return before
+end
+
+-- The kind 'module' of within: a module is entered, a number is the depth to go back to.
+within.register('module', function(value)
+    if type(value) == 'number' then return pop(value) end
+    return push(value)
+end)
+
+local handler = within.handler
+
+local running, watch = coroutine.running, within.watch
+
+-- A module that a coroutine was left in is gone from the stack when the module around it ends.
+local function leave(m, before, ok, ...)
+    if watch.on then within.sync() end
+    if depth > before and stack[before + 1] == m then pop(before) end
+    if not ok then error((...), 0) end
+    return ...
+end
+
+-- within('module', m, m.forward, m, ...), written out because every layer of every step comes through here.
+local function call(m, ...)
+    local forward = m.forward
+    if forward == nil then
+        raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
+            module.type(m))
+    end
+    -- Measured: asking who runs takes 0.4 us, so the outermost module asks for those in it; a coroutine that is started
+    -- in a forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
+    if watch.on or depth == 0 and running() ~= nil then return within('module', m, forward, m, ...) end
+    return leave(m, push(m), xpcall(forward, handler, m, ...))
+end
+
+-- ---- classes --------------------------------------------------------------------------------------------
+
+--- The type name of a module instance or class.
+function module.type(m)
+    return getmetatable(m).__name
+end
+
+local function new_field(m, key, value)
+    if Module[key] ~= nil then
+        raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
+            tostring(key), tostring(key))
+    end
+    rawset(m, key, value)
+    if value == nil or type(value) ~= 'table' then return end
+    if is(value) or is_parameter(value) or getmetatable(value) == nil then
+        local known = rawget(m, '_known')
+        if not known[key] then
+            known[key] = true
+            local order = rawget(m, '_order')
+            order[#order + 1] = key
+        end
+        rawset(m, '_names', nil)
+        rawset(m, '_named', nil)
+        rawset(m, '_scopes', {})
+    end
+end
+
+--- nn.module(name, init): a class of modules. init(self, ...) fills the instance; define Class:forward(...).
+-- @param name type name, what policy.by_type matches
+-- @param init function(self, ...), optional
+function module.new(name, init)
+    if type(name) ~= 'string' or name == '' then
+        raise(nil, 'value', 'nn.module: expected a type name, got %s', errors.describe(name))
+    end
+    if init ~= nil and type(init) ~= 'function' then
+        raise(nil, 'value', 'nn.module: expected function(self, ...), got %s', errors.describe(init))
+    end
+    local class = {}
+    local mt = {
+        __module = true, __name = name, __index = class, __newindex = new_field, __call = call,
+        __tostring = function(m) return module.text(m) end,
+        __describe = function() return 'a module ' .. name end,
+    }
+    return setmetatable(class, {
+        __index = Module, __name = name,
+        __call = function(_, ...)
+            local m = setmetatable({ training = true, _order = {}, _known = {}, _scopes = {} }, mt)
+            if init then init(m, ...) end
+            return m
+        end,
+        __tostring = function() return 'nn.module ' .. name end,
+        __describe = function() return 'the class ' .. name end,
+    })
+end
+
+--- Text of a module as a tree: one line a child.
+function module.text(m)
+    local head = module.type(m) .. '(' .. (m.extra and m:extra() or '') .. ')'
+    local children = module.children(m)
+    if #children == 0 then return head end
+    local lines = { module.type(m) .. '(' }
+    for _, child in ipairs(children) do
+        local text = module.text(child.module):gsub('\n', '\n  ')
+        lines[#lines + 1] = '  ' .. child.name .. ': ' .. text
+    end
+    lines[#lines + 1] = ')'
+    return table.concat(lines, '\n')
+end
+
+module.walk = walk
+
+require('wane.module.state')(module)
+
+return module

@@ -1,0 +1,269 @@
+--- wane.plan_chain and its kin: the planner on a table of stages, without a model.
+--
+-- A chain is `{ input_bytes =, input_grad_bytes =, stages = { stage, ... } }`; a stage is `{ fwd_time =, bwd_time =,
+-- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`.
+-- All are whole numbers: bytes (text such as '1.5 MiB' is fine), and times in any unit. `options` lists several saved
+-- sets for a stage, each overriding saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or bwd_tmp_bytes of the stage.
+--
+-- A schedule is a list of `{ 'F', i }` (run stage i, keep its output), `{ 'Fe', i, o }` (run it and save the set of
+-- option o, counted from 0), `{ 'B', i }` (its backward), `{ 'Free', i }`, `{ 'Shrink', i }` (of a saved set only the
+-- output stays). What each needs and takes is said in plan/chain/replay.c; how the fastest is found in
+-- plan/chain/solve.c.
+-- @module wane.plan.chain
+local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
+local text = require 'wane.report.table'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local ipairs, tonumber, type = ipairs, tonumber, type
+
+local chain = {}
+
+local MOST = 2 ^ 53
+
+-- ---- from Lua to C ------------------------------------------------------------------------------------------------
+local top_fields = { 'input_bytes', 'input_grad_bytes', 'stages' }
+local own_fields = { 'out_bytes', 'grad_bytes' }
+local option_fields = { 'fwd_time', 'bwd_time', 'saved_bytes', 'fwd_tmp_bytes', 'bwd_tmp_bytes' }
+local stage_fields = { 'fwd_time', 'bwd_time', 'out_bytes', 'saved_bytes', 'fwd_tmp_bytes', 'bwd_tmp_bytes',
+    'grad_bytes', 'wgrad_bytes', 'options' }
+
+local function check_table(t, where, expected)
+    if type(t) ~= 'table' or getmetatable(t) ~= nil then
+        raise(nil, 'value', '%s: expected %s, got %s', where, expected, errors.describe(t))
+    end
+    return t
+end
+
+local function check_names(t, allowed, where)
+    local known = {}
+    for _, name in ipairs(allowed) do known[name] = true end
+    for name in pairs(t) do
+        if not known[name] then
+            raise(nil, 'value', "%s: unknown field '%s'; %s", where, tostring(name), errors.near(name, allowed))
+        end
+    end
+end
+
+-- A whole number from 0 to below 2^53; sizes may be text.
+local function whole(value, where, name)
+    local is_size = name:find 'bytes$' or name == 'budget'
+    if is_size and type(value) == 'string' then value = bytes.parse(value, where .. ': ' .. name) end
+    local kind = is_size and 'a whole number of bytes' or 'a whole number'
+    if value == nil then raise(nil, 'value', '%s: %s is missing; expected %s, 0 or more', where, name, kind) end
+    if type(value) ~= 'number' or not (value >= 0 and value < MOST) or value % 1 ~= 0 then
+        raise(nil, 'value', '%s: %s is %s; expected %s, 0 or more, below 2^53', where, name, errors.describe(value),
+            kind)
+    end
+    return value
+end
+
+local function list_of(t, where, what)
+    check_table(t, where, 'a list of ' .. what)
+    if #t == 0 then raise(nil, 'value', '%s: the list is empty; expected one %s or more', where, what) end
+    for key in pairs(t) do
+        if type(key) ~= 'number' or key % 1 ~= 0 or key < 1 or key > #t then
+            raise(nil, 'value', "%s: expected a list of %s, found the key '%s'", where, what, tostring(key))
+        end
+    end
+    return t
+end
+
+-- The options of a stage as plain tables, the stage's own fields filled in.
+local function options_of(stage, where)
+    if stage.options == nil then return { stage } end
+    local out = {}
+    for q, option in ipairs(list_of(stage.options, where .. ': options', 'option')) do
+        local here = ('%s, option %d'):format(where, q - 1)
+        check_names(check_table(option, here, 'a table'), option_fields, here)
+        out[q] = {}
+        for _, name in ipairs(option_fields) do
+            if option[name] ~= nil then out[q][name] = option[name] else out[q][name] = stage[name] end
+        end
+    end
+    return out
+end
+
+local function fill_option(target, option, where)
+    for _, name in ipairs(option_fields) do target[name] = whole(option[name], where, name) end
+end
+
+-- The table as the library wants it, with the arrays it points to.
+local function encode(t, what)
+    check_names(check_table(t, what, 'a table of stages'), top_fields, what)
+    local stages = list_of(t.stages, what .. ': stages', 'stage')
+    local options, count = {}, 0
+    for i, stage in ipairs(stages) do
+        local where = ('%s: stage %d'):format(what, i)
+        check_names(check_table(stage, where, 'a table'), stage_fields, where)
+        options[i] = options_of(stage, where)
+        count = count + #options[i]
+    end
+    local self = { stage = binding.list('struct wn_chain_stage', #stages),
+        option = binding.list('struct wn_chain_option', count) }
+    local first = 0
+    for i, stage in ipairs(stages) do
+        local where, target = ('%s: stage %d'):format(what, i), self.stage[i - 1]
+        for _, name in ipairs(own_fields) do target[name] = whole(stage[name], where, name) end
+        for _, name in ipairs { 'fwd_time', 'fwd_tmp_bytes' } do target[name] = whole(stage[name], where, name) end
+        target.wgrad_bytes = whole(stage.wgrad_bytes or 0, where, 'wgrad_bytes')
+        target.first, target.n_options = first, #options[i]
+        for q, option in ipairs(options[i]) do
+            local here = stage.options and ('%s, option %d'):format(where, q - 1) or where
+            fill_option(self.option[first + q - 1], option, here)
+        end
+        first = first + #options[i]
+    end
+    self.chain = binding.new('struct wn_chain', { input_bytes = whole(t.input_bytes, what, 'input_bytes'),
+        input_grad_bytes = whole(t.input_grad_bytes, what, 'input_grad_bytes'), stage = self.stage,
+        option = self.option, n_stages = #stages, n_options = count })
+    return self
+end
+
+local words = { [C.WN_CHAIN_F] = 'F', [C.WN_CHAIN_FE] = 'Fe', [C.WN_CHAIN_B] = 'B', [C.WN_CHAIN_FREE] = 'Free',
+    [C.WN_CHAIN_SHRINK] = 'Shrink' }
+local word_names, numbers = { 'F', 'Fe', 'B', 'Free', 'Shrink' }, {}
+for number, word in pairs(words) do numbers[word] = number end
+
+local function encode_schedule(schedule, what)
+    local op = binding.list('struct wn_chain_op', #list_of(schedule, what .. ': the schedule', 'operation'))
+    for i, item in ipairs(schedule) do
+        local where = ('%s: operation %d'):format(what, i)
+        check_table(item, where, "a table such as { 'F', 1 }")
+        local number = numbers[item[1]]
+        if not number then
+            raise(nil, 'value', "%s: there is no operation '%s'; %s", where, tostring(item[1]),
+                errors.near(item[1], word_names))
+        end
+        local target = op[i - 1]
+        target.what, target.stage = number, math.min(whole(item[2], where, 'the stage'), 2 ^ 31 - 1)
+        if number == C.WN_CHAIN_FE then
+            target.option = math.min(whole(item[3], where, 'the option'), 2 ^ 31 - 1)
+        end
+    end
+    return op, #schedule
+end
+
+local function decode_schedule(op, n)
+    local out = {}
+    for i = 0, n - 1 do
+        local o = op[i]
+        out[i + 1] = o.what == C.WN_CHAIN_FE and { 'Fe', o.stage, o.option } or { words[o.what], o.stage }
+    end
+    return out
+end
+
+-- ---- asking ---------------------------------------------------------------------------------------------------------
+-- Opens a chain, hands its handle to fn, and lets go of it before anything is raised. The first that fn returns is
+-- negative when it failed: then it is the negative of a status.
+local function with_open(encoded, fn)
+    local handle = binding.id(C.wn_chain_open(encoded.chain))
+    local code, a, b = fn(handle)
+    C.wn_release(handle)
+    if code < 0 then check(code) end
+    return a, b
+end
+
+local function replay(encoded, op, n)
+    local cost = binding.new('struct wn_chain_cost')
+    check(C.wn_chain_replay(encoded.chain, n, op, cost))
+    return tonumber(cost.time), tonumber(cost.bytes)
+end
+
+local Plan = {}
+Plan.__index = Plan
+
+local function item_text(item)
+    return item[3] and ('%s %d/%d'):format(item[1], item[2], item[3]) or ('%s %d'):format(item[1], item[2])
+end
+
+function Plan.__tostring(self)
+    local items, runs, stages = {}, 0, 0
+    for i, item in ipairs(self.schedule) do
+        items[i] = item_text(item)
+        if item[1] == 'F' or item[1] == 'Fe' then runs = runs + 1 end
+        if item[1] == 'B' then stages = stages + 1 end
+    end
+    return ('time %d, peak %s bytes, %d stages, %d forward runs repeated\n%s'):format(self.time,
+        bytes.exact(self.peak), stages, runs - stages, table.concat(items, ', '))
+end
+
+--- The fastest schedule of a chain within a byte budget.
+--
+-- It is the optimum of a class that holds rotor's persistent schedules and those that keep what a stage saved while
+-- letting its input go; time and peak are those of a replay.
+-- @param t the chain: see the head of this page
+-- @param budget bytes, a number or text such as '1.5 GiB'; the input counts
+-- @return { time =, peak =, schedule = }, or nil and the least budget in bytes when none fits
+function chain.plan_chain(t, budget)
+    local encoded = encode(t, 'wane.plan_chain')
+    local limit = whole(budget, 'wane.plan_chain', 'budget')
+    local op, n = with_open(encoded, function(handle)
+        local least = binding.new('int64_t[1]')
+        local code = C.wn_chain_least(handle, least)
+        if code ~= 0 or limit < tonumber(least[0]) then return -code, nil, tonumber(least[0]) end
+        local count = C.wn_chain_schedule(handle, limit, 0, nil)
+        if count < 0 then return count end
+        local list = binding.list('struct wn_chain_op', count)
+        return C.wn_chain_schedule(handle, limit, count, list), list, count
+    end)
+    if not op then return nil, n end
+    local time, peak = replay(encoded, op, n)
+    return setmetatable({ time = time, peak = peak, schedule = decode_schedule(op, n) }, Plan)
+end
+
+local Frontier = {}
+Frontier.__index = Frontier
+
+function Frontier.__tostring(self)
+    local rows = {}
+    for i, point in ipairs(self) do rows[i] = { i, bytes.exact(point.bytes), ('%d'):format(point.time) } end
+    return text.text({ '#', 'bytes', 'time' }, rows)
+end
+
+--- Every budget at which a chain gets faster: a list of { bytes =, time = }, bytes up and time down. The first has the
+-- least budget, the last runs nothing twice. `slack` is what a time may lie above the optimum of its budget: 0 unless
+-- the list was so long that it had to be thinned.
+-- @param t the chain: see the head of this page
+function chain.chain_frontier(t)
+    local encoded = encode(t, 'wane.chain_frontier')
+    local slack = binding.new('int64_t[1]')
+    local points, n = with_open(encoded, function(handle)
+        local count = C.wn_chain_frontier(handle, 0, nil, slack)
+        if count < 0 then return count end
+        local list = binding.list('struct wn_chain_cost', count)
+        return C.wn_chain_frontier(handle, count, list, slack), list, count
+    end)
+    local out = { slack = tonumber(slack[0]) }
+    for i = 0, n - 1 do out[i + 1] = { bytes = tonumber(points[i].bytes), time = tonumber(points[i].time) } end
+    return setmetatable(out, Frontier)
+end
+
+--- Plays a schedule of a chain operation by operation by the memory model.
+-- @param t the chain: see the head of this page
+-- @param schedule list of operations
+-- @return { time =, peak = }
+-- Errors: code 'illegal' with the operation and the rule it breaks.
+function chain.replay_chain(t, schedule)
+    local encoded = encode(t, 'wane.replay_chain')
+    local op, n = encode_schedule(schedule, 'wane.replay_chain')
+    local time, peak = replay(encoded, op, n)
+    return { time = time, peak = peak }
+end
+
+--- Griewank and Walther's binomial schedule (revolve) of n equal stages with at most `slots` outputs held.
+-- @param n stages
+-- @param slots outputs that may be held at once, the one just made among them; 1 or more when n > 1
+-- @return a schedule
+function chain.chain_binomial(n, slots)
+    local what = 'wane.chain_binomial'
+    n = math.min(whole(n, what, 'the number of stages'), 2 ^ 31 - 1)
+    slots = math.min(whole(slots, what, 'the number of slots'), 2 ^ 31 - 1)
+    local count = binding.id(C.wn_chain_binomial(n, slots, 0, nil))
+    local op = binding.list('struct wn_chain_op', count)
+    binding.id(C.wn_chain_binomial(n, slots, count, op))
+    return decode_schedule(op, count)
+end
+
+return chain

@@ -1,0 +1,406 @@
+--- plan:explain(): why a plan is what it is, and what in the script does not do what it seems to do.
+--
+-- What holds the peak; what each region, or the recomputed values of a block, save and cost; and mistakes. All numbers
+-- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
+-- plan stays what it is.
+-- @module wane.plan.explain
+local asking = require 'wane.policy.query'
+local away = require 'wane.plan.moves'
+local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local table_ = require 'wane.report.table'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+
+local C = binding.C
+
+local explain = {}
+
+--- A report: a list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget', message =,
+-- places = { text }, bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups
+-- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms,
+-- or nil), plan.
+local Report = {}
+Report.__index = Report
+
+-- ---- what holds the peak ---------------------------------------------------------------------------------------
+--- Where a plan's peak is and what is alive there.
+-- @param p Plan
+-- @return { bytes =, step = number of the instruction, op =, path =, phase =, kinds = { name = bytes }, values = list
+-- of { what =, op =, path =, kind =, bytes = }, what the step made, largest first }
+function explain.peak(p)
+    local steps, alive, at, kinds = p:schedule(), {}, 0, nil
+    local most = -1
+    for i, row in ipairs(p:kinds_over_time()) do
+        if row.live > most then most, at, kinds = row.live, i - 1, row end
+    end
+    for i = 1, at do
+        local s = steps[i]
+        if s.is_free then
+            alive[s.store] = nil
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
+            alive[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
+                kind = s.kind, bytes = s.bytes }
+        end
+    end
+    local values = {}
+    for _, v in pairs(alive) do values[#values + 1] = v end
+    table.sort(values, function(a, b)
+        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+        return a.what < b.what
+    end)
+    local s = steps[at] or { op = 'nothing yet', path = '', phase = 'forward' }
+    return { bytes = most, step = at, op = s.op, path = s.path, phase = s.phase, kinds = kinds, values = values }
+end
+
+-- ---- what recomputing gives --------------------------------------------------------------------------------------
+-- Which group a forward node belongs to: the region a policy made, the region of the script, else its block.
+local function group_key(node, covers)
+    local cover = covers[node.index]
+    if cover and cover.unit then return 'u' .. cover.unit, true end
+    if not cover and node.region > 0 then return 'r' .. node.region, true end
+    return 'b' .. node.block, false
+end
+
+local function short(path)
+    return path and path ~= '' and path or nil
+end
+
+local function name_of(group)
+    local first, last
+    for _, node in ipairs(group.members) do
+        first, last = first or short(node.path), short(node.path) or last
+    end
+    local where = first and (first == last and first or first .. ' to ' .. last) or group.members[1].op
+    return ('%s %d, %s'):format(group.is_region and 'region' or 'block', group.number, where)
+end
+
+-- Groups in the order of the forward, regions whether they drop anything or not, blocks if they do.
+local function groups_of(p, graph, covers)
+    local groups, of = {}, {}
+    local count = { [true] = 0, [false] = 0 }
+    for _, node in ipairs(graph) do
+        if node.position then
+            local key, is_region = group_key(node, covers)
+            local group = of[key]
+            if not group then
+                group = { is_region = is_region, members = {}, ops = 0, dropped = 0, seconds = 0, nodes = 0,
+                    places = {} }
+                of[key] = group
+                groups[#groups + 1] = group
+                count[is_region] = count[is_region] + 1
+                group.number = is_region and count[true] or node.block
+            end
+            group.members[#group.members + 1], group.ops = node, group.ops + 1
+            node.group = group
+            if node.is_residual and node.copies > 1 then
+                group.dropped = group.dropped + node.bytes
+                group.places[#group.places + 1] = node.position
+            end
+        end
+    end
+    for _, s in ipairs(p:schedule()) do
+        local node = graph.by_index[s.node]
+        if s.phase == 'recompute' and s.what == 'run' and node and node.group then
+            node.group.seconds, node.group.nodes = node.group.seconds + s.seconds, node.group.nodes + 1
+        end
+    end
+    local kept = {}
+    for _, group in ipairs(groups) do
+        if group.is_region or group.dropped > 0 then
+            group.name = name_of(group)
+            kept[#kept + 1] = group
+        end
+    end
+    return kept
+end
+
+-- The same step planned with the values of some groups saved. nil when it cannot be planned again.
+local function without(p, groups)
+    local policy = require 'wane.policy'
+    local words, copy = {}, {}
+    for _, group in ipairs(groups) do
+        for _, place in ipairs(group.places) do words[place] = 'save' end
+    end
+    for key, value in pairs(p.request) do copy[key] = value end
+    local saved = policy.of(function(r) return words[r.place] end)
+    copy.policy = p.program.policy and policy.compose(saved, p.program.policy) or saved
+    local opened
+    local ok, other = pcall(function()
+        opened = program.open(copy)
+        return plan.of(opened:plan())
+    end)
+    if opened then opened:close() end
+    return ok and other or nil
+end
+
+local MOST = 32 -- groups that are planned without: each takes as long as the plan itself
+
+local function is_bounded(layers)
+    for _, layer in ipairs(layers) do
+        if layer.policy.budget or layer.policy.recipe then return true end
+    end
+    return false
+end
+
+-- Fills `saves`; returns the groups that could all be saved without a byte more: the last first, as those are the ones
+-- that are needed again at once.
+local function weigh(p, groups, layers)
+    if is_bounded(layers) or #groups > MOST then return {} end
+    local candidates, useless = {}, {}
+    for _, group in ipairs(groups) do
+        local other = group.dropped > 0 and without(p, { group })
+        group.saves = group.dropped == 0 and 0 or other and other.peak - p.peak or nil
+        if other and other.peak <= p.peak and other.reserved <= p.reserved then candidates[#candidates + 1] = group end
+    end
+    for i = #candidates, 1, -1 do
+        useless[#useless + 1] = candidates[i]
+        local other = #useless > 1 and without(p, useless)
+        if #useless > 1 and not (other and other.peak <= p.peak and other.reserved <= p.reserved) then
+            useless[#useless] = nil
+        end
+    end
+    return useless
+end
+
+-- ---- mistakes ----------------------------------------------------------------------------------------------------
+local function place_of(node)
+    local words = node.op
+    if node.op == 'cell' then words = node.name ~= '' and node.name or 'a parameter'
+    elseif short(node.path) then words = ("%s of '%s'"):format(words, node.path) end
+    local line = binding.text(C.wn_line_text(node.line))
+    return line ~= '' and words .. ' at ' .. line or words
+end
+
+local function listed(places)
+    if #places <= 4 then return table.concat(places, ', ') end
+    return table.concat(places, ', ', 1, 3) .. (' and %d more'):format(#places - 3)
+end
+
+local function add(report, kind, places, size, message)
+    report[#report + 1] = { kind = kind, places = places, bytes = size, message = message }
+end
+
+-- Why a region drops nothing.
+local function why_nothing(group)
+    if group.ops == 1 then
+        return ('what the backward of %s reads lies outside of it'):format(group.members[1].op)
+    end
+    return 'what its backward reads is kept anyway, outside of it or as its output'
+end
+
+local function find_checkpoints(report, p, groups, useless, layers, covers)
+    local places, first = {}, nil
+    for _, group in ipairs(groups) do
+        if group.is_region and group.dropped == 0 then
+            places[#places + 1], first = group.name, first or group
+        end
+    end
+    if first then
+        add(report, 'checkpoint', places, 0, ('%s %s 0 bytes: %s'):format(listed(places), #places == 1 and 'saves'
+            or 'save', why_nothing(first)))
+    end
+    local seconds, names = 0, {}
+    for i, group in ipairs(useless) do seconds, names[#useless - i + 1] = seconds + group.seconds, group.name end
+    if #names > 0 then
+        add(report, 'checkpoint', names, 0, ('%s: recomputing takes %.3g s and saves 0 bytes, the peak is %s bytes '
+            .. 'with these values kept too'):format(listed(names), seconds, bytes.exact(p.peak)))
+    end
+    local has = {}
+    for node, cover in pairs(covers) do
+        if node ~= 'parents' then has[cover.layer] = has[cover.layer] or cover.unit end
+    end
+    for _, layer in ipairs(layers) do
+        local name = tostring(layer.policy)
+        if layer.policy.cut and name ~= 'save_all' and not has[layer.order] then
+            add(report, 'checkpoint', { name }, 0, ('%s saves 0 bytes: it makes no region here, the last segment is '
+                .. 'kept'):format(name))
+        end
+    end
+    for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
+end
+
+-- Whether a key of a policy by type, op, name or path fits this residual.
+local fits = {
+    types = function(r, key)
+        for _, name in ipairs(r.types) do
+            if name == key then return true end
+        end
+        return false
+    end,
+    ops = function(r, key) return r.op == key end,
+    names = function(r, key) return r.name == key end,
+    paths = function(r, key) return r.path:find(key) ~= nil end,
+}
+
+-- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
+-- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
+local function silent_policies(p, graph, layers)
+    local list, residuals = {}, asking.residuals(p.program, graph)
+    local function is_met(layer, test)
+        for _, each in ipairs(residuals) do
+            if asking.owned_by(each.node, layer.scope) and test(each.seen) then return true end
+        end
+        return false
+    end
+    local function look(layer, policy)
+        local before = #list
+        for _, key in ipairs(policy.keys or {}) do
+            local is_idle = policy.words[key] == 'recompute'
+                and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
+            if is_idle then list[#list + 1] = { policy = policy, key = key } end
+        end
+        if #list == before and not is_met(layer, function(r) return asking.word(policy, r) end) then
+            list[#list + 1] = { policy = policy }
+        end
+    end
+    within('asking', true, function()
+        for _, layer in ipairs(layers) do
+            local policy = layer.policy
+            if policy.ask and not policy.optional then look(layer, policy) end
+        end
+    end)
+    return list
+end
+
+local function find_policies(report, p, graph, layers)
+    for _, silent in ipairs(silent_policies(p, graph, layers)) do
+        local name = tostring(silent.policy)
+        local who = silent.key and ("'%s' of %s"):format(silent.key, name) or name
+        add(report, 'policy', { who }, 0, ('%s decides about none of the %d values that the backward reads '
+            .. '(plan:residuals() lists them); what a module returns belongs to its caller'):format(who,
+            p.residual_count))
+    end
+end
+
+-- Marks what gradients reach, and returns the nodes at which they stop: { detached }, { without a rule }, and the
+-- parameters that none reaches.
+local function flow(graph)
+    local op_info = binding.new('struct wn_op_info')
+    local is_read, reached, cut, blocked, starved = {}, {}, {}, {}, {}
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' then
+            for _, input in ipairs(node.inputs) do is_read[input] = true end
+        end
+    end
+    for i = #graph, 1, -1 do
+        local node = graph[i]
+        if node.phase == 'forward' then
+            local is_on = node.needs_grad and (reached[node] or not is_read[node])
+            local is_stop = false
+            for _, input in ipairs(node.inputs) do
+                if is_on then reached[input] = true end
+                is_stop = is_stop or input.needs_grad and not node.needs_grad
+            end
+            if is_stop then
+                binding.check(C.wn_op_get(C.wn_op_id(node.op), op_info))
+                local is_cut = op_info.differentiable ~= 0 and tensor.is_float[tensor.dtype_id[node.dtype]]
+                local list = is_cut and cut or blocked
+                table.insert(list, 1, node)
+            end
+            if node.op == 'cell' and node.needs_grad and not reached[node] and is_read[node] then
+                table.insert(starved, 1, node)
+            end
+        end
+    end
+    return cut, blocked, starved
+end
+
+local function places_of(nodes)
+    local list = {}
+    for i, node in ipairs(nodes) do list[i] = place_of(node) end
+    return list
+end
+
+local function find_gradients(report, p, graph)
+    if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then return end
+    local cut, blocked, starved = flow(graph)
+    local size = 0
+    for _, node in ipairs(starved) do size = size + node.bytes end
+    if #cut > 0 then
+        local places = places_of(cut)
+        add(report, 'detach', places, nil, ('%s: computed from parameters, and detached (t:detach(), wane.no_grad) on '
+            .. 'the way to the loss, so no gradient passes; %s'):format(listed(places), #starved == 0
+            and 'every parameter gets one another way' or ('%d parameters get none'):format(#starved)))
+    end
+    if #starved > 0 then
+        local places, stops = places_of(starved), places_of(#cut > 0 and cut or blocked)
+        add(report, 'gradient', places, size, ('%s: %d %s of %s that a gradient is asked for, and none arrives%s; set '
+            .. 'requires_grad = false if that is meant'):format(listed(places), #starved, #starved == 1 and 'parameter'
+            or 'parameters', bytes.text(size), #stops > 0 and ' (it stops at ' .. listed(stops) .. ')' or ''))
+    end
+end
+
+-- ---- the report --------------------------------------------------------------------------------------------------
+--- The report of a plan.
+-- @param p Plan
+function explain.of(p)
+    local graph = plan.graph_of(p)
+    local covers, layers = plan.covers_of(p, graph)
+    local groups = groups_of(p, graph, covers)
+    local useless = weigh(p, groups, layers)
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = away.text(p, graph) },
+        Report)
+    find_checkpoints(report, p, groups, useless, layers, covers)
+    find_policies(report, p, graph, layers)
+    find_gradients(report, p, graph)
+    for _, group in ipairs(groups) do group.members, group.places = nil, nil end
+    return report
+end
+
+--- The report of a budget that no plan keeps: one finding, with what holds the bytes of the smallest plan.
+-- @param why error object of wane.plan with min_budget, budget and holders
+function explain.budget(why)
+    local places = {}
+    for i, h in ipairs(why.holders) do places[i] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
+    return setmetatable({ { kind = 'budget', places = places, bytes = why.min_budget, message = why.message } }, Report)
+end
+
+local function kind_rows(kinds)
+    local rows = {}
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if kinds[name] > 0 then rows[#rows + 1] = { name, bytes.exact(kinds[name]), bytes.text(kinds[name]) } end
+    end
+    return rows
+end
+
+local function peak_text(peak, plan_)
+    local rows = {}
+    for i = 1, math.min(6, #peak.values) do
+        local v = peak.values[i]
+        rows[i] = { v.op, v.path, v.kind, bytes.exact(v.bytes) }
+    end
+    return ('the peak, %s bytes (%s), is at instruction %d of %d: %s%s, %s\n'):format(bytes.exact(peak.bytes),
+        bytes.text(peak.bytes), peak.step, plan_.instructions, peak.op, short(peak.path) and " of '" .. peak.path .. "'"
+        or '', peak.phase) .. table_.text({ 'kind', 'bytes there', '' }, kind_rows(peak.kinds)) .. '\n'
+        .. table_.text({ 'largest values there', 'path', 'kind', 'bytes' }, rows)
+end
+
+local function group_text(groups)
+    if #groups == 0 then return 'nothing is recomputed' end
+    local rows = {}
+    for i, g in ipairs(groups) do
+        if i <= 16 then
+            rows[i] = { g.name, bytes.text(g.dropped), g.saves and bytes.exact(g.saves) or '', g.nodes, ('%.3g'):format(
+                g.seconds) }
+        end
+    end
+    if #groups > 16 then rows[17] = { ('and %d more'):format(#groups - 16) } end
+    return table_.text({ 'recomputed', 'drops', 'saves at the peak', 'ops again', 'seconds' }, rows)
+end
+
+function Report.__tostring(r)
+    local out = {}
+    if r.plan then
+        out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
+        out[3] = r.packed -- nil: nothing is
+        out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
+    end
+    for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end
+    return table.concat(out, '\n')
+end
+
+return explain

@@ -1,0 +1,319 @@
+--- wane.measure(fn, opts): runs a step several times and puts what was measured beside what was predicted.
+--
+-- Without `optimizer` nothing changes: gradients go into cells of the program's own that are gone after it, and the
+-- random counter is put back. With `optimizer` it trains, steps + warmup steps long. Measured bytes are the
+-- executor's ledger, predicted ones the simulator's; `exact` says whether they were equal in every run.
+-- @module wane.plan.measure
+local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local table_ = require 'wane.report.table'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local measure = {}
+
+--- What was measured. Fields: peak, predicted_peak, reserved, predicted_reserved (bytes, the largest of all
+-- programs of a step), seconds (median of the steps' run time), wall (median with recording), times, loss, at and kinds
+-- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained;
+-- disk, moved (bytes of a step), move_seconds, stall_seconds (of all measured steps), hidden (the part not waited for).
+local Result = {}
+Result.__index = Result
+
+local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
+
+function Result.__tostring(r)
+    local rows = {
+        { 'peak', bytes.exact(r.predicted_peak), bytes.exact(r.peak), bytes.exact(r.peak - r.predicted_peak) },
+        { 'reserved', bytes.exact(r.predicted_reserved), bytes.exact(r.reserved),
+            bytes.exact(r.reserved - r.predicted_reserved) },
+    }
+    for _, name in ipairs(instants) do
+        rows[#rows + 1] = { name:gsub('_', ' '), bytes.exact(r.predicted_at[name]), bytes.exact(r.at[name]),
+            bytes.exact(r.at[name] - r.predicted_at[name]) }
+    end
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if r.kinds[name] > 0 or r.predicted_kinds[name] > 0 then
+            rows[#rows + 1] = { name, bytes.exact(r.predicted_kinds[name]), bytes.exact(r.kinds[name]),
+                bytes.exact(r.kinds[name] - r.predicted_kinds[name]) }
+        end
+    end
+    return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n'):format(r.steps, r.warmup,
+        r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step')
+        .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
+end
+
+local function median(list)
+    local sorted = {}
+    for i, v in ipairs(list) do sorted[i] = v end
+    table.sort(sorted)
+    local n = #sorted
+    return n % 2 == 1 and sorted[(n + 1) / 2] or (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+end
+
+local measured = binding.new('struct wn_measured')
+local summary = binding.new('struct wn_summary')
+
+-- Takes the numbers of one program that ran into the step's row.
+local function take(row, p)
+    check(C.wn_measured(p.handle, measured))
+    check(C.wn_summary(p.handle, summary))
+    local peak, reserved = tonumber(measured.peak), tonumber(measured.reserved)
+    local predicted, predicted_reserved = tonumber(summary.peak), tonumber(summary.reserved)
+    row.seconds = row.seconds + measured.seconds
+    row.disk = math.max(row.disk, tonumber(measured.disk))
+    row.moved = row.moved + tonumber(measured.out) + tonumber(measured['in'])
+    row.move_seconds = row.move_seconds + measured.move_seconds
+    row.stall_seconds = row.stall_seconds + measured.stall_seconds
+    row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
+    row.exact = row.exact and peak == predicted and reserved == predicted_reserved
+        and measured.disk == summary.disk and measured.host == summary.host
+    if peak > row.peak then
+        row.kinds, row.predicted_kinds = plan.by_kind(measured.peak_kinds), plan.by_kind(summary.peak_kinds)
+    end
+    row.peak, row.predicted_peak = math.max(row.peak, peak), math.max(row.predicted_peak, predicted)
+    row.reserved = math.max(row.reserved, reserved)
+    row.predicted_reserved = math.max(row.predicted_reserved, predicted_reserved)
+    local mode = p.request.mode
+    if row.trace and mode ~= 'eval' then plan.of(p):trace(row.trace) end
+    if mode == 'backward' or mode == 'step' or not row.at then
+        row.at, row.predicted_at = plan.by_instant(measured.at), plan.by_instant(summary.at)
+    end
+end
+
+local function new_row(opts)
+    return { trace = opts.traced, peak = -1, disk = 0, moved = 0, move_seconds = 0, stall_seconds = 0,
+        predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
+end
+
+local function number_of(loss)
+    if not tensor.is(loss) or loss.device == 'meta' then return nil end
+    return loss:item()
+end
+
+--- A copy of a request whose gradients go into cells of the program's own, gone with it.
+-- @param request of plan.request_of
+-- @param policy what decides instead of the request's (optional)
+local function quietly(request, policy)
+    local copy = { transient = request.mode == 'backward' }
+    for key, value in pairs(request) do copy[key] = value end
+    if policy ~= nil then copy.policy = policy end
+    return copy
+end
+
+measure.quietly = quietly
+
+-- One step that leaves nothing behind.
+local function quiet(fn, opts, what)
+    local request = plan.request_of(fn, 'wane.measure')
+    if request.mode ~= 'backward' and request.mode ~= 'eval' then
+        raise(nil, 'value', '%s', (what or 'wane.measure: the function runs a %s; return the loss and pass '
+            .. '{optimizer = opt} to let it train'):format(request.mode))
+    end
+    local row = new_row(opts)
+    local p = program.open(quietly(request, opts.policy)):plan()
+    local ok, why = pcall(p.run, p)
+    require('wane.module').new_epoch()
+    if not ok then
+        p:close()
+        error(why, 0)
+    end
+    take(row, p)
+    row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
+    p:close() -- its gradients must not live until the collector comes by
+    return row
+end
+
+-- One step that trains.
+local function train(fn, opts)
+    local row, programs = new_row(opts), {}
+    local loss
+    within('listen', function(p)
+        take(row, p)
+        programs[#programs + 1] = p
+    end, function()
+        loss = fn()
+        if row.peak >= 0 then return end -- it stepped by itself
+        if not tensor.is(loss) then
+            raise(nil, 'value', 'wane.measure: the function must return the loss, it returned %s',
+                errors.describe(loss))
+        end
+        if opts.fused then
+            opts.optimizer:step(loss, { policy = opts.policy })
+        else
+            opts.optimizer:zero_grad()
+            loss:backward { policy = opts.policy }
+            opts.optimizer:step()
+        end
+    end)
+    if row.peak < 0 then raise(nil, 'value', 'wane.measure: the function ran nothing and returned no loss') end
+    local limit = opts.policy and opts.policy.budget
+    if type(limit) == 'number' then require('wane.program.parts').check_budget(programs, limit, 'wane.measure') end
+    row.loss = tensor.is(loss) and tensor.typed(loss)._ndim == 0 and number_of(loss) or nil
+    return row
+end
+
+local function add(result, row, times)
+    local peaked = row.peak > result.peak
+    for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved' } do
+        result[name] = math.max(result[name], row[name])
+    end
+    if peaked then
+        result.kinds, result.predicted_kinds, result.at, result.predicted_at =
+            row.kinds, row.predicted_kinds, row.at, row.predicted_at
+    end
+    result.exact = result.exact and row.exact
+    result.loss = row.loss
+    result.disk, result.moved = row.disk, row.moved
+    if times then
+        result.move_seconds = result.move_seconds + row.move_seconds
+        result.stall_seconds = result.stall_seconds + row.stall_seconds
+        result.hidden = result.move_seconds > 0 and math.max(0, 1 - result.stall_seconds / result.move_seconds) or 0
+        table.insert(result.times, row.seconds)
+        table.insert(result.walls, row.wall)
+    end
+end
+
+-- The last step once more with the seconds of each instruction noted: its time is not of the measured ones.
+local function trace(step, fn, opts)
+    within('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
+end
+
+local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
+
+-- Returns whether x has the two methods of an optimizer; an x that raises for unknown names has none.
+local function is_optimizer(x)
+    local ok, found = pcall(function() return type(x.step) == 'function' and type(x.zero_grad) == 'function' end)
+    return ok and found
+end
+
+--- Measures a step.
+-- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
+-- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false, trace = 'x.json' }: fused uses
+-- opt:step(loss); trace runs one step more and writes it as plan:trace does, with measured seconds
+-- @return Result, printable
+-- Errors: 'value' for a function that trains without optimizer=; whatever running raises.
+function measure.measure(fn, opts)
+    if type(opts) == 'table' and opts.restore then
+        raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
+    end
+    opts = plan.check_options(opts, options, 'wane.measure')
+    opts = setmetatable({ policy = require('wane.program.grad').policy(opts) }, { __index = opts })
+    local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
+    local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
+    if opts.optimizer and not is_optimizer(opts.optimizer) then
+        raise(nil, 'value', 'wane.measure: optimizer must be an optimizer, got %s', errors.describe(opts.optimizer))
+    end
+    local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
+        move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
+        warmup = warmup, trained = opts.optimizer ~= nil }, Result)
+    for i = 1, warmup + steps do
+        local start = C.wn_now()
+        local row = (opts.optimizer and train or quiet)(fn, opts)
+        row.wall = C.wn_now() - start
+        add(result, row, i > warmup)
+    end
+    if opts.trace then trace(opts.optimizer and train or quiet, fn, opts) end
+    result.seconds, result.wall = median(result.times), median(result.walls)
+    return result
+end
+
+--- Threads the kernels use.
+function measure.threads()
+    return C.wn_threads()
+end
+
+-- FNV-1a of 64 bits over bytes, one piece after the other.
+local function new_digest()
+    return binding.new('uint64_t[1]', 0xcbf29ce484222325ULL)
+end
+
+local function text_of(digest)
+    return bit.tohex(digest[0], 16)
+end
+
+--- A fingerprint of the bits of tensors: equal bits, equal text. Reads one tensor at a time.
+-- @param list tensors that hold values (parameters, gradients, results), or strings
+-- @return 16 hexadecimal digits: FNV-1a of 64 bits
+function measure.fingerprint(list)
+    local digest = new_digest()
+    for _, t in ipairs(list) do
+        if type(t) == 'string' then
+            C.wn_digest(digest, t, #t)
+        else
+            local n = t:numel()
+            local elements = binding.array(t.dtype, n)
+            t:copy_to(elements)
+            C.wn_digest(digest, elements, n * binding.element_bytes[t.dtype])
+        end
+    end
+    return text_of(digest)
+end
+
+-- Goes on with what a state cell holds.
+local function digest_cell(digest, cell)
+    local info = binding.new('struct wn_info')
+    check(C.wn_info(cell, info))
+    local n = binding.element_bytes[tensor.dtype_name[info.type.dtype]]
+    for i = 0, info.type.ndim - 1 do n = n * tonumber(info.type.dim[i]) end
+    local buffer = binding.array('u8', n)
+    check(C.wn_read(cell, buffer, n))
+    C.wn_digest(digest, buffer, n)
+end
+
+-- The cells of a program that ran, those of one kind: the order is that of the graph, whatever the policy.
+local function digest_of_kind(p, kind)
+    local digest, info = new_digest(), binding.new('struct wn_info')
+    for i = 0, C.wn_program_cells(p.handle) - 1 do
+        local cell = binding.Ref(binding.id(C.wn_program_cell(p.handle, i)))
+        check(C.wn_info(cell.id, info))
+        if info.cell_kind == kind then digest_cell(digest, cell.id) end
+    end
+    return text_of(digest)
+end
+
+--- A fingerprint of all gradients of a step, which leaves none behind: the bits that no lossless policy may change.
+-- @param fn function() that records and returns the loss
+-- @param policy what decides (optional)
+-- @return 16 hexadecimal digits; nil when the function returns no loss that needs a gradient
+function measure.gradients(fn, policy)
+    local request = plan.request_of(fn, 'measure.gradients')
+    if request.mode ~= 'backward' then return nil end
+    local p = program.open(quietly(request, policy)):plan():run()
+    require('wane.module').new_epoch()
+    local text = digest_of_kind(p, C.WN_KIND_GRADIENT)
+    p:close()
+    return text
+end
+
+--- What wane.check found: prints. Fields: compared (values computed again), bytes, loss.
+local Checked = {}
+Checked.__index = Checked
+
+function Checked.__tostring(c)
+    return ('%d values computed again, %s bytes: each has the bits of the value that was dropped'):format(c.compared,
+        bytes.exact(c.bytes))
+end
+
+--- The replay check: runs a step once under a policy and compares, bit for bit, every value that is computed again for
+-- the backward with the value that was dropped. What is computed from a value that a lossy action gave back is not
+-- compared: other bits are what that action was asked for. Leaves nothing behind.
+-- @param fn function() that records and returns the loss
+-- @param opts { policy =, budget = }
+-- @return { compared =, bytes =, loss = }, printable
+-- Errors: 'illegal' with the op, its path and the copy, at the first value that differs.
+function measure.check(fn, opts)
+    opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
+    local chosen = { policy = require('wane.program.grad').policy(opts) }
+    local row = within('replay', 1, quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that '
+        .. 'nothing is trained')
+    return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
+end
+
+return measure

@@ -1,0 +1,23 @@
+--- Machines that a plan can be made for: rates of their data sheets, in FLOP and bytes a second.
+--
+-- Nothing here was measured by Wane; `wane.plan(fn, {target = 'h200'})` says so in plan.costs. f32 is the rate outside
+-- tensor cores, bf16 that of dense tensor products summed in f32. launch: seconds every application is charged beside
+-- its roofline - an assumption, not from a data sheet. to_host, from_host: PCIe, each way of x16 - generation 5 on the
+-- H200, 4 on the others. to_disk, from_disk: a fast NVMe drive, an assumption.
+--
+-- Sources: NVIDIA H200 Tensor Core GPU data sheet (2024, SXM); NVIDIA A100 Tensor Core GPU data sheet (2021, 80 GB
+-- SXM); NVIDIA Ada GPU Architecture white paper (2022, appendix A: GeForce RTX 4090).
+-- @module wane.plan.targets
+local T, G = 1e12, 1e9
+
+return {
+    h200 = { cuda = true, f64 = 34 * T, f32 = 67 * T, bf16 = 989 * T, bytes = 4800 * G, launch = 3e-6, memory = 141 * G,
+        to_host = 64 * G, from_host = 64 * G, to_disk = 5 * G, from_disk = 6 * G,
+        source = 'NVIDIA H200 data sheet, SXM' },
+    a100 = { cuda = true, f64 = 9.7 * T, f32 = 19.5 * T, bf16 = 312 * T, bytes = 2039 * G, launch = 3e-6,
+        memory = 80 * G, to_host = 32 * G, from_host = 32 * G, to_disk = 5 * G, from_disk = 6 * G,
+        source = 'NVIDIA A100 data sheet, 80 GB SXM' },
+    rtx4090 = { cuda = true, f64 = 1.29 * T, f32 = 82.6 * T, bf16 = 165.2 * T, bytes = 1008 * G, launch = 3e-6,
+        memory = 24 * G, to_host = 32 * G, from_host = 32 * G, to_disk = 5 * G, from_disk = 6 * G,
+        source = 'NVIDIA Ada architecture white paper' },
+}

@@ -1,0 +1,174 @@
+--- A plan over time: plan:timeline (SVG), plan:plot (characters) and plan:trace (Chrome trace JSON).
+--
+-- All three show the simulator's bytes by kind, instruction by instruction, in the order of the schedule. Time in a
+-- trace is predicted seconds, or what a run with timing noted. Nothing runs.
+-- @module wane.plan.timeline
+local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
+local json = require 'wane.report.json'
+local plot = require 'wane.report.plot'
+local program = require 'wane.program'
+local system = require 'wane.system'
+
+local C = binding.C
+
+local timeline = {}
+
+-- ---- bytes by kind ----------------------------------------------------------------------------------------------
+local function chart_of(p)
+    local rows, marks, series, number = p:kinds_over_time(), {}, {}, {}
+    for kind = 0, #program.kinds do
+        local name, values, most = program.kinds[kind], {}, 0
+        for i, row in ipairs(rows) do
+            values[i] = row[name] / 2 ^ 20
+            most = math.max(most, row[name])
+        end
+        if most > 0 then
+            series[#series + 1] = { name = name, values = values }
+            number[name] = #series
+        end
+    end
+    local seen = { recompute = true } -- it begins with the backward
+    for i, step in ipairs(p:schedule()) do
+        if not seen[step.phase] then
+            seen[step.phase] = true
+            marks[#marks + 1] = { at = i, name = step.phase }
+        end
+    end
+    return { title = ('live bytes over the instructions, peak %s'):format(bytes.text(p.peak)), unit = 'MiB',
+        marks = marks, series = series, number = number }
+end
+
+-- From which instruction to which the values live that are alive at the peak, largest first: { from =, to =, value = }.
+local function lives_at_peak(p)
+    local steps, made, last, lives = p:schedule(), {}, {}, {}
+    local peak = require('wane.plan.explain').peak(p)
+    local function finish(store, to)
+        local from = made[store]
+        if from and from <= peak.step and to >= peak.step then
+            local s = steps[last[store]] -- successive values may live in one store
+            lives[#lives + 1] = { from = from, to = to, bytes = s.bytes, kind = s.kind,
+                name = ('%s%s, %s'):format(s.op, s.path ~= '' and ' ' .. s.path or '', bytes.text(s.bytes)) }
+        end
+        made[store] = nil
+    end
+    for i, s in ipairs(steps) do
+        if s.is_free then
+            finish(s.store, i)
+        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
+            made[s.store] = made[s.store] or i
+            if i <= peak.step then last[s.store] = i end
+        end
+    end
+    for store = 0, #steps * 2 do finish(store, #steps) end
+    table.sort(lives, function(a, b)
+        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+        return a.from < b.from
+    end)
+    return lives
+end
+
+local MOST = 24 -- bars below the areas
+
+--- SVG of a plan: bytes by kind as areas, phases as marks, lifetimes at the peak as bars.
+-- @param p Plan
+function timeline.svg(p)
+    local chart, lives = chart_of(p), lives_at_peak(p)
+    chart.bars = {}
+    for i = 1, math.min(MOST, #lives) do
+        local life = lives[i]
+        chart.bars[i] = { from = life.from, to = life.to + 1, name = life.name, group = chart.number[life.kind] or 1 }
+    end
+    chart.bars_title = #lives > MOST and ('largest %d of %d values alive at the peak'):format(MOST, #lives)
+        or 'values alive at the peak'
+    return plot.areas(chart)
+end
+
+local Text = {}
+Text.__index = Text
+function Text.__tostring(t) return t.text end
+
+--- The areas' sum as characters, in an object that prints.
+-- @param p Plan
+-- @param opts { columns =, rows =, braille = }, see plot.terminal_areas; braille is the terminal's choice unless given
+function timeline.terminal(p, opts)
+    opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
+    opts = { columns = errors.count(opts.columns or 72, 'plan:plot: columns', 2, 1000), braille = opts.braille,
+        rows = errors.count(opts.rows or 16, 'plan:plot: rows', 2, 1000) }
+    if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
+    return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
+end
+
+-- ---- a trace ----------------------------------------------------------------------------------------------------
+local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
+local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8 }
+
+-- Seconds of instruction i: of the last run if it was timed, else predicted.
+local function seconds_of(p, i, step, is_timed)
+    if step.what == 'free' or step.what == 'read' then return 0 end
+    return is_timed and math.max(0, C.wn_step_seconds(p.program.handle, i - 1)) or step.seconds
+end
+
+local function is_timed(p, steps)
+    for i, step in ipairs(steps) do
+        if step.what == 'run' and C.wn_step_seconds(p.program.handle, i - 1) >= 0 then return true end
+    end
+    return false
+end
+
+local function name_tracks(events, timed, steps)
+    events[1] = { ph = 'M', pid = 1, tid = 0, name = 'process_name', args = { name = timed and 'a step, measured'
+        or 'a step, predicted' } }
+    local function name_track(name, track)
+        events[#events + 1] = { ph = 'M', pid = 1, tid = track, name = 'thread_name', args = { name = name } }
+    end
+    for name, track in pairs(tracks) do name_track(name, track) end
+    local used = {}
+    for _, step in ipairs(steps) do used[step.link or ''] = true end
+    for name, track in pairs(links) do
+        if used[name] then name_track(name, track) end
+    end
+end
+
+local function counters(row)
+    local args = {}
+    for kind = 0, #program.kinds do args[program.kinds[kind]] = row[program.kinds[kind]] end
+    return args
+end
+
+-- What a move does beside the kernels: it begins when its link is free, at `at` microseconds or later. Predicted, also
+-- in a trace of a measured step: a run does not look at the clock when a move is done.
+local function move(step, at, free)
+    local begins = math.max(at, free[step.link] or 0)
+    free[step.link] = begins + 1e6 * step.takes
+    return { ph = 'X', pid = 1, tid = links[step.link], ts = begins, dur = 1e6 * step.takes,
+        name = step.what .. ' ' .. step.op, cat = 'move', args = { path = step.path, node = step.node,
+            bytes = step.bytes } }
+end
+
+--- Chrome trace JSON of a plan: slices 'X' in microseconds, counters 'C' in bytes. Kernels have a track a phase, moves
+-- to disk or host memory and back a track a link.
+-- @param p Plan
+-- @return text
+function timeline.trace(p)
+    local steps, rows, events, at, free = p:schedule(), p:kinds_over_time(), {}, 0, {}
+    local timed = is_timed(p, steps)
+    name_tracks(events, timed, steps)
+    events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = 0, name = 'bytes', args = counters(rows[1]) }
+    for i, step in ipairs(steps) do
+        local duration = 1e6 * seconds_of(p, i, step, timed)
+        if step.what == 'run' or duration > 0 then
+            events[#events + 1] = { ph = 'X', pid = 1, tid = tracks[step.phase], ts = at, dur = duration,
+                name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase,
+                args = { path = step.path, instruction = i, node = step.node,
+                    bytes = step.bytes, workspace = step.workspace, kind = step.kind } }
+        end
+        if step.link then events[#events + 1] = move(step, at, free) end
+        events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = at, name = 'bytes', args = counters(rows[i + 1]) }
+        at = at + duration
+    end
+    return json.encode { displayTimeUnit = 'ms', traceEvents = events } .. '\n'
+end
+
+return timeline

@@ -1,0 +1,206 @@
+--- Policies by hand as proposals for a budget: what every, segments, sqrt, keep_last and binomial would mark, in the
+-- units they would meet, and words by op, name and type of module. The library lowers and simulates each as it would
+-- the policy itself, and a budget picks among them too: so it is never worse than they are.
+--
+-- The number of proposals depends on the size of the graph alone. The proposals depend on the graph's forward and its
+-- modules, never on what was planned before.
+-- @module wane.policy.candidates
+local binding = require 'wane.ffi'
+local cuts = require 'wane.policy.cuts'
+local decide = require 'wane.policy.decide'
+
+local C, check = binding.C, binding.check
+
+local byhand = {}
+
+local WORK = 400000 -- proposals times nodes: judging one takes about 0.5 us a node
+local FEWEST = 22   -- proposals; none is made of a graph that would get fewer: above 18,000 nodes one takes 0.4 s
+local LISTS = 4     -- lists of modules whose members are units
+
+-- ---- regions -------------------------------------------------------------------------------------------------------
+-- Returns at most `most` numbers from `first` to `last`: half of them one after the other, the others by equal factors.
+local function spread(first, last, most)
+    local list, k = {}, first
+    while k <= last and #list < most do
+        list[#list + 1] = k
+        local factor = (last / math.max(k, 1)) ^ (1 / (most - #list))
+        k = #list < most / 2 and k + 1 or math.max(k + 1, math.floor(k * factor + 0.5))
+    end
+    return list
+end
+
+-- The forward's nodes of each root with the units under a scope: { nodes, unit (position -> number), count, first, last
+-- (unit -> position) }; and the least count.
+local function groups_of(forward, scope)
+    local groups, least = {}, math.huge
+    for _, nodes in ipairs(decide.by_root(forward)) do
+        local unit, count = decide.units_under(nodes, scope)
+        local group = { nodes = nodes, count = count, first = {}, last = {} }
+        for position = 1, #nodes do
+            local number = unit[position]
+            if number then
+                group.first[number] = group.first[number] or position
+                group.last[number] = position
+            end
+        end
+        least = math.min(least, count)
+        groups[#groups + 1] = group
+    end
+    return groups, least
+end
+
+-- Writes the regions of one group over its nodes; -> how many there are.
+local function mark_group(group, scope, regions, base, unit, parent)
+    local mark = {}
+    for number, region in ipairs(regions) do
+        local first, last
+        for k = region.first, region.last do
+            first = math.min(first or math.huge, group.first[k] or math.huge)
+            last = math.max(last or 0, group.last[k] or 0)
+        end
+        for position = first, last do mark[position] = number end
+        parent[base + number - 1] = region.parent and base + region.parent or 0
+    end
+    for position, node in ipairs(group.nodes) do
+        if decide.is_under(node, scope) then unit[node.index] = mark[position] and base + mark[position] or -1 end
+    end
+    return #regions
+end
+
+local function propose_cut(self, groups, scope, name, cut, number)
+    local base = 0
+    local unit, parent = binding.array('i32', self.n), binding.array('i32', self.n)
+    for _, group in ipairs(groups) do
+        local regions = group.count > 0 and cut(group.count, number) or {}
+        if base + #regions > self.n then return end
+        base = base + mark_group(group, scope, regions, base, unit, parent)
+    end
+    name = number and ('%s(%d)'):format(name, number) or name
+    check(C.wn_candidate(self.program.handle, name, self.n, unit, parent, nil))
+end
+
+local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
+local LENGTH = 200000 -- nodes of a forward and of what binomial runs again: judging one takes about 1 us
+
+-- Returns how many units binomial runs forward: r * count - C(slots + 1 + r, slots + 2) for the least r with which
+-- C(slots + 1 + r, r) reaches `count` (Griewank and Walther, "Algorithm 799: revolve", 2000).
+local function forwards(count, slots)
+    local r, reach, less = 0, 1, 0
+    while reach < count do
+        less = less + reach
+        r = r + 1
+        reach = reach * (slots + 1 + r) / r
+    end
+    return r * count - less
+end
+
+-- Returns the fewest slots that binomial is proposed with, so that no schedule is longer than LENGTH.
+local function fewest_slots(count, nodes)
+    local slots = 0
+    while slots < count - 1 and (count + forwards(count, slots)) * nodes / count > LENGTH do slots = slots + 1 end
+    return slots
+end
+
+local families = {
+    { 'every', cuts.every, function(n) return 1, n end },
+    { 'segments', cuts.segments, function(n) return 2, n end },
+    { 'binomial', cuts.binomial, function(n, nodes) return fewest_slots(n, nodes), n <= LONGEST and n - 1 or -1 end },
+    { 'keep_last', cuts.keep_last, function(n) return 1, n - 1 end },
+}
+
+local function propose_cuts(self, forward, scope, most)
+    local groups, count = groups_of(forward, scope)
+    if count < 2 or count == math.huge then return end
+    propose_cut(self, groups, scope, 'sqrt', cuts.sqrt)
+    for _, family in ipairs(families) do
+        local first, last = family[3](count, #forward)
+        for _, number in ipairs(spread(first, last, math.max(2, math.floor(most / #families)))) do
+            propose_cut(self, groups, scope, family[1], family[2], number)
+        end
+    end
+end
+
+-- Scopes whose own lists of modules are units: the whole first, then what holds lists inside.
+local function scopes_of(forward)
+    local list, seen = { 0 }, { [0] = true }
+    local _, first = decide.find_list(forward, 0)
+    seen[first or 0] = true
+    for _, node in ipairs(forward) do
+        for _, link in ipairs(node.chain) do
+            if not seen[link.scope] and #list < LISTS then
+                seen[link.scope] = true
+                if decide.lists_under(forward, link.scope) then list[#list + 1] = link.scope end
+            end
+        end
+    end
+    return list
+end
+
+-- ---- words ---------------------------------------------------------------------------------------------------------
+local function add_feature(features, kind, key, node)
+    if not key or key == '' then return end
+    local name = kind .. key
+    if not features[name] then
+        features[name] = { name = name, nodes = {} }
+        features[#features + 1] = features[name]
+    end
+    features[name].nodes[node.index] = true
+end
+
+-- Lists the sets of residuals that a rule can name, by op, by name and by type of module: { name, nodes (set) }.
+local function features_of(forward)
+    local features, residuals = {}, {}
+    for _, node in ipairs(forward) do
+        if node.is_residual then
+            residuals[#residuals + 1] = node
+            add_feature(features, '', node.op, node)
+            add_feature(features, 'name ', node.name, node)
+            for k = node.owners, #node.chain do add_feature(features, 'type ', node.chain[k].info.type, node) end
+        end
+    end
+    return features, residuals
+end
+
+-- One word for the residuals in a set, another for the rest.
+local function propose_words(self, residuals, name, is_in, inside, outside)
+    local word, unit = binding.array('i32', self.n), binding.array('i32', self.n)
+    for _, node in ipairs(residuals) do word[node.index] = is_in(node.index) and inside or outside end
+    check(C.wn_candidate(self.program.handle, name, self.n, unit, nil, word))
+end
+
+local function propose_features(self, forward, most)
+    local features, residuals = features_of(forward)
+    local save, drop, left = C.WN_WORD_SAVE, C.WN_WORD_RECOMPUTE, most
+    local function propose(...)
+        if left > 0 then propose_words(self, residuals, ...) end
+        left = left - 1
+    end
+    propose('recompute', function() return true end, drop, save)
+    for _, f in ipairs(features) do
+        propose(f.name, function(i) return f.nodes[i] end, drop, save)
+        propose('all but ' .. f.name, function(i) return f.nodes[i] end, save, drop)
+    end
+    for a = 1, #features do
+        for b = a + 1, #features do
+            local x, y = features[a], features[b]
+            propose(x.name .. ', ' .. y.name, function(i) return x.nodes[i] or y.nodes[i] end, drop, save)
+        end
+    end
+end
+
+--- Hands the proposals of an open or planned program to the library, once.
+-- @param program Program
+function byhand.propose(program)
+    local n = C.wn_node_count(program.handle)
+    local most = math.floor(WORK / math.max(n, 1))
+    if most < FEWEST or C.wn_residual_count(program.handle) == 0 or C.wn_candidates(program.handle) ~= 0 then return end
+    local self, forward = { program = program, n = n }, decide.forward(program:graph())
+    local scopes = scopes_of(forward)
+    for i, scope in ipairs(scopes) do
+        local part = i > 1 and 1 / 4 / (#scopes - 1) or #scopes > 1 and 1 / 2 or 3 / 4
+        propose_cuts(self, forward, scope, math.floor(most * part))
+    end
+    propose_features(self, forward, math.floor(most / 4))
+end
+
+return byhand

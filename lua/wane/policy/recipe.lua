@@ -1,0 +1,385 @@
+--- Recipes as text: what a step keeps and when it runs what again, to be read, edited, kept with a script, given back.
+--
+-- A recipe names values by their place: h1, h2, ... are the values the forward computes, in the order they are recorded
+-- (with several losses: loss by loss). So it holds for every recording of the same forward, on any shapes, and for
+-- backward() as for opt:step(loss). A line is a block - a stretch of the forward, with the ops it is made of - or a
+-- step, done in order:
+--
+--     block 1: h1-h3 linear gelu linear   -- blocks.1       (two dashes: a comment; an indented line goes on)
+--     block 2: h4-h6 as 1                                   (the same ops as block 1)
+--     Fe 1: h1 h2    run block 1 forward; h1 and h2 stay, and what later blocks read
+--     Fe 1: h1 compress:bf16 h2    the same, but h1 is in that form until it is read again
+--     F 2            the same, and nothing else stays
+--     Free 1: h2     of block 1 only h2 stays; without a list nothing does
+--     Shrink 1       of block 1 only what later blocks read stays
+--     B 2            take block 2 backward; what is missing is computed again right before it is read
+--     B 1/2          block 1's backward for loss 2, where it was run for loss 1
+--     ahead 4        moves may take 4/8 of the bytes that offloading gives, to be under way in time; 2/8 unless said
+--
+-- Results, integers and what was there before always stay, and are named only where an action is said of them. Every
+-- block is run forward before the backward of its loss, which takes the blocks from the last to the first. The library
+-- checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, compares with the graph.
+-- The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
+-- @module wane.policy.recipe
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+
+local recipe = {}
+
+--- The class of recipes. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }),
+-- steps (list of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of
+-- places, action = { [place] = word } }), ahead = eighths or nil. Prints as text; two are equal when their texts are,
+-- but for paths.
+local Recipe = {}
+Recipe.__index = Recipe
+
+local kinds = { F = C.WN_STEP_F, Fe = C.WN_STEP_FE, Free = C.WN_STEP_FREE, B = C.WN_STEP_B, Shrink = C.WN_STEP_SHRINK }
+local WIDTH = 110
+
+-- ---- writing ------------------------------------------------------------------------------------------------
+-- Words behind a head, on as many lines as it takes.
+local function put_line(lines, head, words, comment)
+    local line = head
+    for _, word in ipairs(words) do
+        if #line + #word + 1 > WIDTH then
+            lines[#lines + 1] = line
+            line = '   '
+        end
+        line = line .. ' ' .. word
+    end
+    lines[#lines + 1] = comment and line .. '  -- ' .. comment or line
+end
+
+local function put_block(lines, blocks, i, first_like, has_paths)
+    local block = blocks[i]
+    local ops = block.ops and table.concat(block.ops, ' ')
+    local like = ops and first_like[ops]
+    if ops then first_like[ops] = like or i end
+    put_line(lines, ('block %d: h%s-h%s'):format(i, tostring(block.first), tostring(block.last)),
+        like and { 'as', tostring(like) } or block.ops or {}, has_paths and block.path or nil)
+end
+
+local function put_step(lines, step)
+    local words = {}
+    for _, place in ipairs(step.keep or {}) do
+        local action = step.action and step.action[place]
+        words[#words + 1] = 'h' .. tostring(place) .. (action and ' ' .. tostring(action) or '')
+    end
+    local root = step.root and '/' .. tostring(step.root) or ''
+    local head = ('%s %s%s'):format(tostring(step.what), tostring(step.block), root)
+    put_line(lines, words[1] and head .. ':' or head, words)
+end
+
+local function text_of(self, has_paths)
+    local lines, first_like = {}, {}
+    for i in ipairs(self.blocks) do put_block(lines, self.blocks, i, first_like, has_paths) end
+    if self.ahead then lines[#lines + 1] = 'ahead ' .. tostring(self.ahead) end
+    for _, step in ipairs(self.steps) do put_step(lines, step) end
+    return table.concat(lines, '\n')
+end
+
+function Recipe.__tostring(self)
+    return text_of(self, true)
+end
+
+--- The text without what is there for people only: equal for equal recipes.
+function Recipe:key()
+    return text_of(self, false)
+end
+
+function Recipe.__eq(a, b)
+    return a:key() == b:key()
+end
+
+--- A recipe is a policy.
+function Recipe:as_policy()
+    return require('wane.policy').recipe(self)
+end
+Recipe.__describe = function(self)
+    return ('a recipe of %d blocks and %d steps'):format(#self.blocks, #self.steps)
+end
+
+-- ---- reading ------------------------------------------------------------------------------------------------
+local function fail(line, fmt, ...)
+    raise(nil, 'value', 'recipe, line %d: %s', line, fmt:format(...))
+end
+
+local MOST_PLACE = 2 ^ 31 - 1
+
+-- The number of a block, a value or a loss. Errors: 'value' for one that the library cannot hold.
+local function number_of(digits, line)
+    local number = tonumber(digits)
+    if number and number > MOST_PLACE then fail(line, 'the number %s is above %d', digits:sub(1, 24), MOST_PLACE) end
+    return number
+end
+
+local function read_ops(blocks, words, line)
+    local like = words:match '^as%s+(%d+)%s*$'
+    if like then
+        local block = blocks[tonumber(like)]
+        if not block or not block.ops then fail(line, "'as %s': block %s stands before and has no ops", like, like) end
+        return block.ops
+    end
+    local ops = {}
+    for word in words:gmatch '%S+' do ops[#ops + 1] = word end
+    return ops[1] and ops or nil
+end
+
+local function read_block(self, rest, line)
+    local number, first, last, words = rest:match '^(%d+)%s*:%s*h(%d+)%s*%-%s*h(%d+)%s*(.*)$'
+    if not number then fail(line, "expected a block such as 'block 1: h1-h4 linear gelu', got 'block %s'", rest) end
+    local before = self.blocks[#self.blocks]
+    local want, from = #self.blocks + 1, before and before.last + 1 or 1
+    if tonumber(number) ~= want then fail(line, 'block %s comes where block %d is next', number, want) end
+    if tonumber(first) ~= from or number_of(last, line) < from then
+        fail(line, 'block %s is h%s to h%s; it must begin at h%d, behind the block before, and not be empty', number,
+            first, last, from)
+    end
+    local ops = read_ops(self.blocks, words, line)
+    local count = tonumber(last) - tonumber(first) + 1
+    if ops and #ops ~= count then fail(line, 'block %s has %d values and %d ops', number, count, #ops) end
+    self.blocks[want] = { first = tonumber(first), last = tonumber(last), ops = ops }
+end
+
+local function read_values(step, list, line)
+    for word in list:gmatch '[^%s,]+' do
+        local place = number_of(word:match '^h(%d+)$', line)
+        if place then
+            step.keep[#step.keep + 1] = place
+        elseif not step.keep[1] or step.action and step.action[step.keep[#step.keep]] then
+            fail(line, "'%s' is no value; values are h1, h2, ...", word)
+        else
+            require('wane.policy').check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
+            step.action = step.action or {}
+            step.action[step.keep[#step.keep]] = word
+        end
+    end
+    table.sort(step.keep)
+end
+
+local function read_step(self, what, rest, line)
+    if not kinds[what] then
+        local known = { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead' }
+        fail(line, "'%s' is no step; %s", what, errors.near(what, known))
+    end
+    local block, root, tail = rest:match '^(%d+)/?(%d*)%s*(.*)$'
+    local list = tail and (tail == '' and '' or tail:match '^:%s*(.-)%s*$')
+    if not list then fail(line, "expected a step such as 'F 3' or 'Fe 3: h7 h9', got '%s %s'", what, rest) end
+    local step = { what = what, block = number_of(block, line), root = number_of(root, line), keep = {} }
+    if list ~= '' and (what == 'B' or what == 'Shrink') then fail(line, '%s takes no values', what) end
+    read_values(step, list, line)
+    self.steps[#self.steps + 1] = step
+end
+
+local function read_ahead(self, rest, line)
+    self.ahead = tonumber(rest:match '^%d$')
+    if not self.ahead or self.ahead > 8 then fail(line, "expected eighths from 0 to 8, got 'ahead %s'", rest) end
+end
+
+--- A recipe from its text. Errors: 'value', with the line and what was expected there.
+function recipe.parse(text)
+    local self, number = setmetatable({ blocks = {}, steps = {} }, Recipe), 0
+    local logical = {} -- { text, line }
+    for line in (text .. '\n'):gmatch '(.-)\r?\n' do
+        number = number + 1
+        local words, last = line:gsub('%-%-.*$', ''), logical[#logical]
+        if words:find '^%s+%S' and last then
+            last.text = last.text .. ' ' .. words
+        elseif words:find '%S' then
+            logical[#logical + 1] = { text = words, line = number }
+        end
+    end
+    for _, each in ipairs(logical) do
+        local head, rest = each.text:match '^%s*(%S+)%s*(.-)%s*$'
+        if head == 'block' then read_block(self, rest, each.line)
+        elseif head == 'ahead' then read_ahead(self, rest, each.line)
+        else read_step(self, head, rest, each.line) end
+    end
+    if #self.blocks == 0 or #self.steps == 0 then
+        raise(nil, 'value', "recipe: expected lines of blocks and of steps, as print(plan:recipe()) shows them; got %d "
+            .. 'and %d', #self.blocks, #self.steps)
+    end
+    return self
+end
+
+local field_kinds = { ops = 'table', keep = 'table', action = 'table', path = 'string' }
+
+-- Refuses entries that are no table, and fields that would not read as text.
+local function check_entries(list, what)
+    for k, entry in ipairs(list) do
+        if type(entry) ~= 'table' then
+            raise(nil, 'value', 'policy.recipe: %s %d must be a table, got %s', what, k, errors.describe(entry))
+        end
+        for name, kind in pairs(field_kinds) do
+            if entry[name] ~= nil and type(entry[name]) ~= kind then
+                raise(nil, 'value', 'policy.recipe: %s %d: %s must be a %s, got %s', what, k, name, kind,
+                    errors.describe(entry[name]))
+            end
+        end
+        for i, op in ipairs(entry.ops or {}) do
+            if type(op) ~= 'string' then
+                raise(nil, 'value', 'policy.recipe: %s %d: entry %d of ops must be the name of an op, got %s', what, k,
+                    i, errors.describe(op))
+            end
+        end
+    end
+end
+
+--- A recipe from a recipe, its text, a table of its fields, or a plan. What is given is read as text would be, so it
+-- may be changed afterwards.
+function recipe.of(x)
+    if type(x) == 'table' and type(x.recipe) == 'function' then x = x:recipe() end
+    if type(x) == 'string' then return recipe.parse(x) end
+    if type(x) ~= 'table' or type(x.blocks) ~= 'table' or type(x.steps) ~= 'table' then
+        raise(nil, 'value', 'policy.recipe: expected a recipe as plan:recipe() gives it, its text or a plan, got %s',
+            errors.describe(x))
+    end
+    check_entries(x.blocks, 'block')
+    check_entries(x.steps, 'step')
+    return recipe.parse(text_of(x, false))
+end
+
+--- The recipe of a planned program.
+-- @param p Program
+-- @param graph its Program:graph(): gives the ops and paths of the blocks
+function recipe.from(p, graph)
+    local self, nodes = recipe.parse(binding.text(C.wn_recipe(p.handle))), recipe.forward(graph)
+    for _, block in ipairs(self.blocks) do
+        block.ops = {}
+        local first, last
+        for place = block.first, block.last do
+            local node = nodes[place]
+            block.ops[#block.ops + 1] = node.op
+            local path = node.path ~= '' and node.path or nil
+            first, last = first or path, path or last
+        end
+        block.path = first and (first == last and first or first .. ' to ' .. last) or nil
+    end
+    return self
+end
+
+-- ---- giving it to a program -----------------------------------------------------------------------------------
+--- The values the forward of a graph computes, in order: h1, h2, ... (leaves are not among them).
+function recipe.forward(graph)
+    local nodes = {}
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' and node.leaf == 0 then nodes[#nodes + 1] = node end
+    end
+    return nodes
+end
+
+local op_info = binding.new('struct wn_op_info')
+
+-- Whether values of an op are made of nothing: what randn, zeros and arange record.
+local function is_source(op)
+    return C.wn_op_get(C.wn_op_id(op), op_info) == 0 and op_info.most == 0
+end
+
+-- The recipe without some places: blocks that lose all theirs go, with their steps.
+local function without(self, is_gone)
+    local out, place_of, block_of, n = { blocks = {}, steps = {}, ahead = self.ahead }, {}, {}, 0
+    for i, block in ipairs(self.blocks) do
+        local ops, first = {}, n + 1
+        for place = block.first, block.last do
+            if not is_gone[place] then
+                n = n + 1
+                place_of[place], ops[#ops + 1] = n, block.ops[place - block.first + 1]
+            end
+        end
+        if n >= first then
+            out.blocks[#out.blocks + 1] = { first = first, last = n, ops = ops }
+            block_of[i] = #out.blocks
+        end
+    end
+    for _, step in ipairs(self.steps) do
+        local copy = { what = step.what, block = block_of[step.block], root = step.root, keep = {}, action = {} }
+        for _, place in ipairs(step.keep) do
+            local now = place_of[place]
+            if now then
+                copy.keep[#copy.keep + 1] = now
+                copy.action[now] = step.action and step.action[place]
+            end
+        end
+        if copy.block then out.steps[#out.steps + 1] = copy end
+    end
+    return setmetatable(out, Recipe)
+end
+
+-- What is made of nothing may be there already when the recipe is followed (x:retain(), wane.eval(x)): nothing is to be
+-- decided about it then.
+local function for_graph(self, nodes)
+    local is_gone, n = {}, 0
+    for _, node in ipairs(nodes) do
+        if is_source(node.op) then return self end
+    end
+    for _, block in ipairs(self.blocks) do
+        for place = block.first, block.last do
+            if block.ops and is_source(block.ops[place - block.first + 1]) then is_gone[place], n = true, n + 1 end
+        end
+    end
+    return n > 0 and without(self, is_gone) or self
+end
+
+local function step_of(self, block)
+    for i, step in ipairs(self.steps) do
+        if step.block == block then return ('step %d (%s %d)'):format(i, step.what, block) end
+    end
+    return 'no step'
+end
+
+-- Refuses another graph: the first value that is made by another op, or how many there are.
+local function compare(self, nodes)
+    for i, block in ipairs(self.blocks) do
+        for place = block.first, math.min(block.last, #nodes) do
+            local want, node = block.ops and block.ops[place - block.first + 1], nodes[place]
+            if want and want ~= node.op then
+                raise(nil, 'illegal', "recipe: it is of another graph: h%d of block %d, which %s is first about, is "
+                    .. "%s there, and here %s%s", place, i, step_of(self, i), want, node.op,
+                    (node.path ~= '' and (" of '%s'"):format(node.path) or '') .. (is_source(node.op) and ', a value '
+                    .. 'made in the step: wane.eval it before' or ''))
+            end
+        end
+    end
+    local last = self.blocks[#self.blocks].last
+    if last ~= #nodes then
+        raise(nil, 'illegal', 'recipe: it is of another graph: of %d values, and the forward here computes %d%s', last,
+            #nodes, last < #nodes and (': h%d is %s'):format(last + 1, nodes[last + 1].op) or '')
+    end
+end
+
+--- Has an open program planned by a recipe. Errors: 'illegal', with the first value that differs when it is of another
+-- graph, else with the step and the rule it breaks.
+-- @param p Program
+-- @param self Recipe
+-- @param graph Program:graph()
+function recipe.give(p, self, graph)
+    local policy, nodes = require 'wane.policy', recipe.forward(graph)
+    self = for_graph(self, nodes)
+    compare(self, nodes)
+    local n_keep = 0
+    for _, step in ipairs(self.steps) do n_keep = n_keep + #step.keep end
+    local steps = binding.list('struct wn_recipe_step', #self.steps)
+    local keep = binding.array('i32', n_keep + 1)
+    local action = binding.array('i32', n_keep + 1)
+    local limit = binding.array('i32', #self.blocks)
+    for i, block in ipairs(self.blocks) do limit[i - 1] = block.last end
+    local at = 0
+    for i, step in ipairs(self.steps) do
+        local s = steps[i - 1]
+        s.what, s.block, s.root, s.keep_at, s.n_keep = kinds[step.what], step.block, step.root or 0, at, #step.keep
+        for _, place in ipairs(step.keep) do
+            keep[at] = place
+            action[at] = step.action and policy.words[step.action[place]] or 0
+            at = at + 1
+        end
+    end
+    local given = binding.new('struct wn_recipe_given')
+    given.step, given.keep, given.action, given.limit = steps, keep, action, limit
+    given.n_steps, given.n_blocks, given.n_keep = #self.steps, #self.blocks, n_keep
+    given.ahead = self.ahead or -1
+    check(C.wn_give_recipe(p.handle, given))
+end
+
+return recipe

@@ -1,0 +1,51 @@
+--- wane.accumulate(fn, {micro = n}): gradients of a batch that comes in parts, one part in memory at a time.
+--
+-- fn(i) records micro-batch i and returns its loss; its forward and backward run at once, so that what it kept is gone
+-- before micro-batch i + 1 is recorded. Gradients are added into the cells in that order, each scaled by 1/n, so
+-- opt:step() after it has the bits of opt:step({l1, ..., ln}, {scale = 1/n}).
+-- @module wane.program.accumulate
+
+local errors = require 'wane.errors'
+local grad = require 'wane.program.grad'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+
+local raise = errors.raise
+
+local what = 'wane.accumulate'
+
+local function add(total, loss)
+    return total == nil and loss or total + loss
+end
+
+--- Runs forward and backward of n micro-batches, one after the other. A run point.
+-- Gradients that the cells hold already are added to (opt:zero_grad() clears them). When fn or a run fails, those of
+-- the micro-batches before it stay, and the error goes on; a run that fails while it adds to gradients (a disk that
+-- fails under an offloaded value) drops them, and the error says so.
+-- @param fn function(i), i from 1 to n, that records a micro-batch and returns its loss: a tensor of one element
+-- @param opts {micro = n, mean = true: losses and gradients are divided by n; policy =, budget =: of each micro-batch}
+-- @return the mean of the losses (their sum with mean = false): a tensor, computed when it is read
+return function(fn, opts)
+    if type(fn) ~= 'function' then
+        raise(nil, 'value', '%s: expected a function(i) that returns a loss, got %s', what, errors.describe(fn))
+    end
+    opts = errors.check_options(opts, { 'micro', 'mean', 'policy', 'budget' }, what)
+    local n = errors.count(opts.micro, what .. ': micro', 1, 65536)
+    if opts.mean ~= nil and type(opts.mean) ~= 'boolean' then
+        raise(nil, 'value', '%s: mean must be true or false, got %s', what, errors.describe(opts.mean))
+    end
+    local scale = opts.mean ~= false and 1 / n or nil
+    local total
+    for i = 1, n do
+        local loss = fn(i)
+        if not tensor.is(loss) then
+            raise(nil, 'value', '%s: the function must return the loss of micro-batch %d, got %s', what, i,
+                errors.describe(loss))
+        end
+        grad.check_root(loss, what)
+        loss:backward { scale = scale, policy = opts.policy, budget = opts.budget }
+        total = within('grad', 0, add, total, loss)
+    end
+    if not scale then return total end
+    return within('grad', 0, add, nil, total * scale)
+end

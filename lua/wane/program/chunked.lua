@@ -1,0 +1,77 @@
+--- wane.chunked(fn, x, {dim = 1, size =}): fn over pieces of x, put together again - where that is fn(x).
+--
+-- Each piece is a region, so the backward recomputes one piece at a time and what fn keeps inside is never alive for
+-- all of x at once. That it changes nothing is proven on what fn records (program/positions.lua): fn is called once
+-- with all of x, to be looked at and never run, and each piece must be the same graph with fewer positions. An op that
+-- mixes the positions is refused by name.
+-- @module wane.program.chunked
+
+local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
+local positions = require 'wane.program.positions'
+local shape = require 'wane.tensor.shape'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+require 'wane.program' -- the kind 'capture'
+
+local raise = errors.raise
+
+within.register('lines', op.lines)
+
+local function refuse_read()
+    raise(nil, 'value', 'wane.chunked: the function reads or runs a value (item, totable, print, eval, backward); '
+        .. 'pieces are only recorded, so do that outside')
+end
+
+local function need_tensor(result)
+    if tensor.is(result) then return result end
+    raise(nil, 'value', 'wane.chunked: the function must return a tensor with the positions of its piece, got %s',
+        errors.describe(result))
+end
+
+-- Follows what fn records on all of x; the random counter stays where it was.
+local function prove(fn, x, dim)
+    local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: what is older is from outside the function
+    local result = within('counter', true, within, 'capture', refuse_read, within, 'lines', true, fn, whole)
+    return positions.follow(whole, dim, need_tensor(result))
+end
+
+--- Calls fn(piece) for pieces of `size` positions of dim (the last may be shorter), each in a checkpoint region.
+-- The result has fn(x)'s bits: every position is computed by the same ops from the same numbers, and this library's
+-- products add in the same order whatever the number of rows. (Where oneDNN computes large bf16 products, those of a
+-- piece may be small enough for an own kernel and round differently.) Gradients of what the pieces share (weights) are
+-- sums over the pieces, so they round differently than one sum over all of x. Dropout and random creations follow the
+-- pieces: they draw other numbers than fn(x) would, of the same law. fn is called once more than there are pieces; a
+-- number that it makes of the size of its piece (v * v:size(1)) is refused because it differs.
+-- @param fn function or module: tensor -> tensor
+-- @param x tensor
+-- @param opts {dim = 1, size = positions of a piece}
+-- @return the results one after the other, along the dim where fn leaves the positions
+-- Errors: 'value' names an op that mixes positions of dim, or that the proof does not know, with the line that
+-- recorded it.
+return function(fn, x, opts)
+    local what = 'wane.chunked'
+    if not tensor.is(x) then
+        raise(nil, 'value', '%s: expected a function and a tensor, got %s', what, errors.describe(x))
+    end
+    if not errors.is_callable(fn) then
+        raise(nil, 'value', '%s: expected a function or a module, got %s', what, errors.describe(fn))
+    end
+    opts = errors.check_options(opts, { 'dim', 'size' }, what)
+    local dim = op.dim(x, opts.dim or 1, what) + 1
+    local n = tensor.typed(x)._dims[dim]
+    local size = op.size(opts.size, what .. ': size', 1)
+    local checkpoint = require('wane.program.checkpoint').checkpoint
+    if n <= 1 then return need_tensor(checkpoint(fn, x)) end
+    local trace = prove(fn, x, dim)
+    local pieces = {}
+    for start = 1, n, size do
+        local length = math.min(size, n - start + 1)
+        local piece = x:narrow(dim, start, length)
+        local result = need_tensor(checkpoint(fn, piece))
+        positions.same(trace, piece, result, length)
+        pieces[#pieces + 1] = result
+    end
+    if #pieces == 1 then return pieces[1] end
+    return shape.cat(pieces, trace.result.at.dim)
+end

@@ -1,0 +1,368 @@
+--- Run points: the one way from Lua to an execution.
+--
+-- `program.run(request)` opens a program, asks policies for words when it was not met before, plans and runs it.
+-- Everything that executes - item, backward, step, assign, eval - comes through here, so this is also where
+-- planning mode captures instead of running, where measuring and compiling listen, and where an OOM is retried
+-- once after everything idle was given back. It decides nothing itself: policy/init.lua does.
+-- @module wane.program
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+
+local C, check = binding.C, binding.check
+local raise = errors.raise
+local tonumber = tonumber
+
+local program = {}
+
+local modes = { eval = 0, backward = 1, step = 2, update = 3, assign = 4 }
+local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
+local kinds = {}
+for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
+program.kinds = kinds
+
+--- One program: what a run point executes. Fields: `handle` (number), `request`, `policy` (of the call) and `fallback`
+-- (policy.default when it was opened), or nil.
+local Program = {}
+Program.__index = Program
+
+-- ---- what is going on around -------------------------------------------------------------------------------
+local capture -- function(request) while planning, else nil
+local listeners = {} -- called with each program that ran
+
+within.register('capture', function(fn)
+    local before = capture
+    capture = fn or nil
+    return before
+end)
+
+-- The random counter of what is recorded and never run: put back at the end.
+within.register('counter', function(value)
+    local before = C.wn_counter()
+    if type(value) == 'cdata' then C.wn_counter_set(value) end
+    return before
+end)
+
+local before_rehearsal = binding.new('int32_t[1]')
+
+within.register('rehearsal', function(handle)
+    check(C.wn_rehearse(handle, before_rehearsal))
+    return before_rehearsal[0]
+end)
+
+local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
+
+within.register('call policy', function(p)
+    local before = call_policy
+    call_policy = p
+    return before
+end)
+
+within.register('listen', function(fn)
+    if fn then
+        listeners[#listeners + 1] = fn
+        return false
+    end
+    listeners[#listeners] = nil
+end)
+
+--- Whether a function is being planned: nothing runs.
+function program.is_planning()
+    within.sync()
+    return capture ~= nil
+end
+
+-- ---- opening ---------------------------------------------------------------------------------------------------
+local function handle_of(x)
+    return type(x) == 'number' and x or tensor.id(x, 'run')
+end
+
+local function handles(list)
+    local ids = {}
+    for i, x in ipairs(list or {}) do ids[i] = handle_of(x) end
+    return binding.handles(#ids, ids), #ids
+end
+
+local op_ids = setmetatable({}, { __index = function(ids, name)
+    ids[name] = C.wn_op_id(name)
+    return ids[name]
+end })
+
+-- updates: list of { op = name, cells = { handles }, hyper = handle }, one a parameter and step: kept lean.
+local function fill_updates(updates)
+    local list = binding.list('struct wn_update', math.max(#updates, 1))
+    for i = 1, #updates do
+        local update, u = updates[i], list[i - 1]
+        local cells = update.cells
+        u.op, u.hyper = op_ids[update.op], update.hyper
+        u.cell[0], u.cell[1], u.cell[2] = cells[1], cells[2] or -1, cells[3] or -1
+    end
+    return list
+end
+
+--- Opens a program without planning or running it.
+-- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
+-- @return Program
+-- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
+function program.open(request)
+    within.sync()
+    local mode = modes[request.mode]
+    if not mode then
+        raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
+    end
+    local policy = require 'wane.policy'
+    require('wane.plan.costs').load()
+    local r = binding.new('struct wn_request')
+    local roots, n_roots = handles(request.roots)
+    local cells, n_cells = handles(request.cells)
+    local updates = fill_updates(request.updates or {})
+    r.mode, r.roots, r.n_roots, r.cells, r.n_cells = mode, roots, n_roots, cells, n_cells
+    r.updates, r.n_updates = updates, #(request.updates or {})
+    r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
+    r.scale, r.clip = request.scale or 1, request.clip or 0
+    r.target = request.target or 0
+    local chosen = request.policy
+    if chosen == nil then chosen = call_policy end
+    local explicit = chosen ~= nil and policy.of(chosen) or nil
+    local fallback = policy.default
+    r.policy = policy.key(explicit, fallback)
+    local handle = binding.id(C.wn_open(r))
+    return setmetatable({ handle = handle, ref = binding.Ref(handle), request = request, policy = explicit,
+        fallback = fallback }, Program)
+end
+
+--- Plans an open program: words are asked for unless it was met before. Returns the program.
+function Program:plan()
+    local planned = C.wn_is_planned(self.handle)
+    if planned < 0 then binding.id(planned) end
+    if planned == 0 then
+        local budget = require('wane.policy').decide(self, self.policy)
+        if budget == 'least' then require('wane.plan.frontier').choose_least(self)
+        elseif budget then require('wane.plan.frontier').choose(self, budget) end
+        check(C.wn_plan(self.handle))
+    end
+    return self
+end
+
+-- Everything that can be given back without changing what the user holds.
+local function give_back()
+    if jit then jit.flush() end -- a compiled trace may hold a model it was recorded with
+    collectgarbage()
+    collectgarbage() -- the first turn ran finalizers, the second frees what they let go
+    for device = 0, C.wn_device_count() - 1 do C.wn_memory_trim(device) end
+end
+
+local oom_code
+for code = 0, 31 do
+    local word = binding.text(C.wn_status_word(code))
+    if word == 'oom' then oom_code = code end
+end
+
+local function reserved_of(p)
+    local summary = binding.new('struct wn_summary')
+    check(C.wn_summary(p.handle, summary))
+    return tonumber(summary.reserved)
+end
+
+-- Returns the bytes this request would reserve under another policy, no less than making the missing states takes, and
+-- apart the bytes of data that these begin as; nil when it cannot be planned.
+local function reserved_under(request, name)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    copy.policy = name
+    local p = program.open(copy)
+    local ok, found = pcall(function()
+        local first = require('wane.plan').first_of(p)
+        return { bytes = math.max(reserved_of(p:plan()), first.reserved - first.beside), beside = first.beside }
+    end)
+    p:close()
+    return ok and found or nil
+end
+
+-- The error of a program that does not fit, with the least that any plan would do with, and a budget that fits.
+local function too_large(self)
+    local e = binding.failure(oom_code)
+    local mode = self.request.mode
+    if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
+    if e.bytes ~= reserved_of(self) then -- another program failed: the one that makes the states
+        e.message = e.message .. '; it makes the states of the step, before its first run, whatever the plan'
+        return e
+    end
+    local beside = e.needs - e.bytes -- what is held whatever the plan
+    local ok, found = pcall(reserved_under, self.request, 'least')
+    if not ok or not found or found.bytes + beside >= e.least then return e end
+    e.least, e.policy = found.bytes + beside, 'least'
+    e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
+    if e.least <= e.limit then
+        e.budget = e.limit - beside + found.beside -- a budget counts data that states begin as
+        e.message = ('%s, and the fastest that fits is {budget = %.0f}'):format(e.message, e.budget)
+    end
+    return e
+end
+
+--- Calls a C function of the program; on OOM once more after a full collection and a trim.
+function Program:call(fn)
+    local code = fn(self.handle)
+    if code == oom_code or code == -oom_code then
+        give_back()
+        code = fn(self.handle)
+        if code == oom_code then error(too_large(self), 0) end
+    end
+    check(code)
+    return self
+end
+
+--- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved,
+-- limit, needs (this plan, with what is held beside it), least (the least any plan would need), policy ('least') and
+-- budget (what fits beside what is held), if one does.
+function Program:run()
+    return self:call(C.wn_run)
+end
+
+--- Runs it again, with what was rebound: random nodes take new numbers, effects run again.
+function Program:rerun()
+    return self:call(C.wn_rerun)
+end
+
+local runs = 0 -- run points so far
+
+--- Plans and runs. A step that had to be planned is counted (program/replan.lua).
+function Program:go()
+    local is_planned = C.wn_is_planned(self.handle)
+    runs = runs + 1
+    self:plan()
+    if is_planned == 0 then require('wane.program.replan').note(self, runs) end
+    return self:run()
+end
+
+--- Lets the program go now: what it was bound to must not live until the collector comes by.
+function Program:close()
+    C.wn_release(self.ref.id)
+    self.ref.id = -1
+    return self
+end
+
+--- A new tensor for root i's result (i from 1).
+function Program:result(i)
+    return tensor.wrap(binding.id(C.wn_result(self.handle, i - 1)))
+end
+
+--- The run point. Returns the Program; while planning, the request is captured and nothing runs.
+-- @param request see program.open
+function program.run(request)
+    within.sync()
+    if capture then return capture(request) end
+    local p = program.open(request)
+    local ok, why = pcall(p.go, p)
+    if not ok then
+        p:close() -- what it was bound to must not wait for the collector
+        error(why, 0)
+    end
+    module.new_epoch()
+    if #listeners == 0 then return p:close() end
+    for i = 1, #listeners do listeners[i](p) end
+    return p
+end
+
+local notes = {} -- of the last planning
+
+--- Notes what a plan cannot see in its graph: a call that does nothing. Kept while a function is planned.
+-- @param place where in the script
+-- @param message what plan:explain() says about it
+function program.note(place, message)
+    if capture then notes[#notes + 1] = { place = place, message = message } end
+end
+
+--- Returns what was noted while the last function was planned: a list of { place =, message = }.
+function program.notes()
+    return notes
+end
+
+--- Calls fn with run points captured instead of run; the random counter and the gradients are put back.
+-- @param fn called with the further arguments
+-- @param on_request function(request), default: refuse reads, ignore the rest
+-- @return what fn returns
+function program.planning(fn, on_request, ...)
+    local rehearsal = binding.Ref(binding.id(C.wn_rehearsal()))
+    local function restore(ok, ...)
+        C.wn_release(rehearsal.id)
+        rehearsal.id = -1
+        module.new_epoch()
+        if not ok then error((...), 0) end
+        return ...
+    end
+    local function refuse(request)
+        if request.mode == 'eval' then
+            raise(nil, 'value', 'wane.plan: the function reads a value (item, totable, print, eval) while it is '
+                .. 'planned; nothing runs then, so record and return the loss only')
+        end
+        local taken = on_request and on_request(request) or nil
+        return taken or setmetatable({ request = request, handle = -1 }, { __index = { result = function(_, i)
+            return request.roots[i]
+        end } })
+    end
+    module.new_epoch()
+    notes = {}
+    return restore(pcall(within, 'rehearsal', rehearsal.id, within, 'counter', true, within, 'capture', refuse, fn,
+        ...))
+end
+
+-- ---- looking at the nodes --------------------------------------------------------------------------------------
+local info = binding.new('struct wn_node_info')
+
+local function shape_of(type_)
+    local shape = {}
+    for i = 1, type_.ndim do shape[i] = tonumber(type_.dim[i - 1]) end
+    return shape
+end
+
+-- The first whole attributes of a node (op.def says what they are), as many as it says it has.
+local function ints_of(attrs)
+    local ints = {}
+    for i = 1, attrs.n do ints[i] = tonumber(attrs.i[i - 1]) end
+    return ints
+end
+
+local function read_node(handle, i)
+    check(C.wn_node(handle, i, info))
+    return {
+        op = binding.text(info.op), path = binding.text(info.path), module = binding.text(info.module),
+        name = binding.text(info.name), shape = shape_of(info.type), dtype = tensor.dtype_name[info.type.dtype],
+        index = info.node, phase = phases[info.phase], scope = info.scope, region = info.region, line = info.line,
+        block = info.block, forward_of = info.forward_of, word = info.word, away = info.away,
+        is_residual = info.is_residual ~= 0,
+        needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.copies,
+        bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
+        ints = ints_of(info.attrs), inputs = {}, is_held = info.is_held ~= 0, is_result = info.is_result ~= 0,
+        serial = info.serial,
+    }
+end
+
+--- The nodes of a program in record order: a list, with `by_index` (node number -> node) and `parents`
+-- (scope -> scope it lies in).
+-- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, is_held (computed
+-- by an earlier program), is_result (stays when this one has run), serial (place in record order), ... }
+function Program:graph()
+    local graph = { by_index = {}, parents = {} }
+    for i = 0, C.wn_node_count(self.handle) - 1 do
+        local node = read_node(self.handle, i)
+        graph[#graph + 1] = node
+        graph.by_index[node.index] = node
+        local scope = node.scope
+        while scope ~= 0 and graph.parents[scope] == nil do
+            local above = module.of_scope(scope)
+            graph.parents[scope] = above and above.parent_scope or 0
+            scope = graph.parents[scope]
+        end
+    end
+    for _, node in ipairs(graph) do
+        for k = 1, node.n_in do
+            node.inputs[k] = graph.by_index[C.wn_node_input(self.handle, node.index, k - 1)]
+        end
+    end
+    return graph
+end
+
+return program

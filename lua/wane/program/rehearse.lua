@@ -1,0 +1,139 @@
+--- Finds what a function runs without running it: one program for each of its run points.
+--
+-- A step may be one run point (`opt:step(loss)`, a loss that is returned) or several (`opt:zero_grad()`,
+-- `loss:backward()`, `opt:step()`). Each is opened as it is when those before it have run: gradients exist or were
+-- dropped, states have values (runtime/program/rehearse.h). Afterwards all is as it was before. What such a step takes
+-- is the maximum over its programs, each with the bytes that the others hold beside it.
+-- @module wane.program.rehearse
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local plan_kinds = require('wane.program').kinds
+local program = require 'wane.program'
+local tensor = require 'wane.tensor'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local rehearse = {}
+
+local first = binding.new('struct wn_first')
+
+--- Returns what making the missing states of an open program takes: { cells = how many, peak =, reserved = bytes of
+-- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
+function rehearse.first_of(p)
+    check(C.wn_first(p.handle, first))
+    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
+        beside = tonumber(first.beside) }
+end
+
+local function beside_of(parts)
+    local handles = {}
+    for i, part in ipairs(parts) do handles[i] = part.program.handle end
+    local list = binding.list('struct wn_beside', #parts)
+    check(C.wn_beside(#parts, binding.handles(#parts, handles), list))
+    for i, part in ipairs(parts) do
+        local b, kinds = list[i - 1], {}
+        for kind = 0, #plan_kinds do kinds[plan_kinds[kind]] = tonumber(b.kinds[kind]) end
+        part.beside = { live = tonumber(b.live), reserved = tonumber(b.reserved),
+            first_live = tonumber(b.first_live), first_reserved = tonumber(b.first_reserved), kinds = kinds }
+    end
+end
+
+-- Makes the request of a function without run points, from the loss that it returned.
+local function request_for(result, what, since)
+    if not tensor.is(result) then
+        raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,
+            errors.describe(result))
+    end
+    local needs = tensor.info(result).needs_grad ~= 0
+    return { mode = needs and 'backward' or 'eval', roots = { result }, since = since }
+end
+
+-- Calls fn; parts of the run points it has, and what it returned.
+local function captured(fn, what, prepare, also, ...)
+    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+    local parts, since = {}, C.wn_serial()
+    local function add(request)
+        request.since = since
+        local p = program.open(prepare(request))
+        local part = { program = p, request = request, also = also and also(request, p) }
+        if #parts == 1 then parts[1].first = parts[1].first or rehearse.first_of(parts[1].program) end
+        if #parts > 0 or request.mode ~= 'step' then part.first = rehearse.first_of(p) end
+        parts[#parts + 1] = part
+        check(C.wn_rehearse_run(p.handle))
+    end
+    local ok, result = pcall(program.planning, function(...)
+        local result = fn(...)
+        if #parts > 1 then beside_of(parts) end
+        return result
+    end, add, ...)
+    if not ok then
+        for _, part in ipairs(parts) do part.program:close() end
+        error(result, 0)
+    end
+    return parts, result, since
+end
+
+--- Opens what a function runs. Nothing runs; gradients and states are as they were when it returns.
+-- @param fn function(...)
+-- @param what who asks, for messages
+-- @param prepare function(request) -> the request to open, with a policy or a target
+-- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
+-- @return list of parts in the order they would run: { program = open Program, request = as it was captured, also =,
+-- and of several: beside = { live, reserved, first_live, first_reserved = bytes the other programs hold beside it, now
+-- and the first time, kinds }, first = as first_of }
+function rehearse.open(fn, what, prepare, also, ...)
+    local parts, result, since = captured(fn, what, prepare, also, ...)
+    if #parts == 0 then
+        local request = request_for(result, what, since)
+        local p = program.open(prepare(request))
+        parts[1] = { program = p, request = request, also = also and also(request, p) }
+    end
+    return parts
+end
+
+local function as_it_is(request)
+    return request
+end
+
+-- The request of a function that is one run point or returns a loss; else nil and its modes.
+local function single(fn, what, ...)
+    local parts, result, since = captured(fn, what, as_it_is, nil, ...)
+    for _, part in ipairs(parts) do part.program:close() end
+    if #parts > 1 then return nil, parts end
+    return #parts == 1 and parts[1].request or request_for(result, what, since)
+end
+
+--- The request of a function that is one run point or returns a loss; nil for a function of several run points.
+function rehearse.one_of(fn, what)
+    return (single(fn, what))
+end
+
+--- The request of a function that is one run point, or returns a loss.
+-- @return request; request.since: the place in record order where fn was called
+-- Errors: 'unsupported' for a function of several run points, by their modes.
+function rehearse.only(fn, what, ...)
+    local request, parts = single(fn, what, ...)
+    if request then return request end
+    raise(nil, 'unsupported', '%s: the function runs %d programs (%s); here it must be one: return the loss, or use '
+        .. 'opt:step(loss), which has the same bits', what, #parts, rehearse.modes(parts))
+end
+
+--- A copy of a request under a policy and for a target; what only updates or assigns chooses nothing.
+function rehearse.with(request, policy, target)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    local chooses = request.mode ~= 'update' and request.mode ~= 'assign'
+    if policy ~= nil and chooses then copy.policy = policy end
+    copy.target = target
+    return copy
+end
+
+--- The modes of all parts, in words: 'backward, update'.
+function rehearse.modes(parts)
+    local words = {}
+    for i, part in ipairs(parts) do words[i] = part.request.mode end
+    return table.concat(words, ', ')
+end
+
+return rehearse

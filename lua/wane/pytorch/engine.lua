@@ -1,0 +1,219 @@
+--- PyTorch's autograd engine, acted out on byte counts: the backward half of pytorch/machine.lua.
+--
+-- Order is PyTorch's: among ready nodes the newest first, AccumulateGrad before all. A node's gradient is held until
+-- its kernels are done, then its saved tensors go, then its results are handed on; gradients are taken over where
+-- nobody else holds them, copied where somebody does, added in place where that is allowed.
+-- @module wane.pytorch.engine
+local errors = require 'wane.errors'
+local layout = require 'wane.pytorch.layout'
+local rows = require 'wane.pytorch.ops'
+
+local engine = {} -- methods of the machine
+local Context = {}
+Context.__index = Context
+
+function Context:new(k, strides)
+    return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true, layout = strides }
+end
+function Context:same(strides)
+    local dy = self.dy
+    return { storage = self.machine.keep(dy.storage), dense = dy.dense, layout = strides, is_view = dy.is_view }
+end
+-- The same bytes seen otherwise. PyTorch's view holds its base, so nothing is ever added to it in place.
+function Context:view(strides)
+    local grad = self:same(strides)
+    grad.is_view = true
+    return grad
+end
+function Context:part(strides)
+    local dy = self.dy
+    return { storage = self.machine.keep(dy.storage), dense = dy.dense, is_part = true, layout = strides }
+end
+function Context:expanded()
+    return { storage = self.machine.keep(self.dy.storage), dense = false }
+end
+-- Strides of the gradient that came in; the layout of a new tensor made of it element by element.
+function Context:strides()
+    return self.dy.layout or layout.dense(self.node.shape)
+end
+function Context:like()
+    local dy, shape = self.dy, self.node.shape
+    return dy.dense and dy.layout and layout.elementwise(shape, { { shape = shape, layout = dy.layout } }) or nil
+end
+-- A row-major copy takes the place of the gradient that came in.
+function Context:flatten()
+    local dy = { storage = self:temp(self.node.bytes), dense = true }
+    self:drop(self.dy.storage)
+    self.dy = dy
+end
+function Context:temp(bytes)
+    return self.machine:alloc(bytes)
+end
+function Context:drop(storage)
+    self.machine:drop(storage)
+end
+
+-- A second gradient for the same slot: added in place when nobody else sees the first.
+function engine:deliver(target, slot, grad, node_bytes)
+    local old = target.buffers[slot]
+    if not old then
+        target.buffers[slot] = grad
+        return
+    end
+    if not (old.dense and not old.is_part and not old.is_view and old.storage.refs == 1) then
+        target.buffers[slot] = { storage = self:alloc(node_bytes), dense = true, layout = not old.is_part and old.layout
+            or nil }
+        self:drop(old.storage)
+    end
+    self:drop(grad.storage)
+end
+
+-- AccumulateGrad: takes a row-major gradient it alone holds, copies another, adds to what is there. A part of another
+-- tensor is one of its own, so it is taken with all the bytes it lies in.
+function engine:accumulate(g)
+    local grad, t = g.buffers[1], g.leaf
+    g.buffers[1] = nil
+    if not t.grad and grad.dense and not grad.layout and (grad.is_part or grad.storage.refs == 1) then
+        t.grad = grad.storage
+        return
+    end
+    if not t.grad then t.grad = self:alloc(t.node.bytes) end
+    self:drop(grad.storage)
+end
+
+function engine:unpack(g, taken)
+    for _, saved in ipairs(g.saved) do
+        local frame = saved.frame
+        if frame then
+            if not frame.ready then self:recompute(frame) end
+            local storage = frame.stored[saved.index]
+            frame.stored[saved.index] = nil
+            taken[#taken + 1] = storage
+        end
+    end
+end
+
+function engine:apply(g)
+    local node, dy, taken = g.node, g.buffers[1], {}
+    g.buffers[1] = nil
+    self:unpack(g, taken)
+    self:enter(node)
+    local row, context, grads = rows[node.op], setmetatable({ machine = self, node = node, dy = dy }, Context), {}
+    if row.gemm then self:workspace('autograd', 'cublas') end
+    if (row.flat or row.flat_back) and (dy.layout or not dy.dense) then context:flatten() end
+    for i = 1, #node.inputs do
+        local k = row.reversed and #node.inputs + 1 - i or i
+        if g.next[k] then grads[k] = row.back(context, node, k) end
+    end
+    for _, storage in ipairs(taken) do self:drop(storage) end
+    for k, grad in pairs(grads) do
+        if grad.reduce then
+            grads[k] = context:new(k, grad.layout)
+            self:drop(grad.storage)
+        end
+    end
+    self:drop(context.dy.storage)
+    self:release_saved(g)
+    return grads
+end
+
+-- The node of a reentrant checkpoint: run the region with gradients on, then an engine of its own.
+function engine:apply_region(g)
+    local region, env, detached, grads = g.region, {}, {}, {}
+    for k, node in ipairs(region.inputs) do
+        local t = { refs = 1, storage = self.keep(g.saved[k].storage), node = node }
+        if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
+        detached[k], env[node] = t, t
+    end
+    local inner, mode = setmetatable({}, { __index = env }), self:normal_mode('autograd', {})
+    for _, node in ipairs(region.nodes) do
+        self:step(node, inner, mode)
+        self:forget(region.dying[node], inner)
+    end
+    self:drop_all(mode.casts)
+    local roots = {}
+    for node, slot in pairs(region.outputs) do
+        local dy = g.buffers[slot]
+        if dy and inner[node].grad_node then
+            roots[#roots + 1] = { node = inner[node].grad_node, grad = { storage = self.keep(dy.storage),
+                dense = dy.dense, layout = dy.layout } }
+        end
+    end
+    self:engine(roots)
+    for k in pairs(g.next) do
+        local storage = detached[k].grad
+        if storage then grads[k] = { storage = storage, dense = true } end
+    end
+    self:drop_all(inner)
+    for _, t in ipairs(detached) do self:release(t) end
+    for slot, dy in pairs(g.buffers) do
+        self:drop(dy.storage)
+        g.buffers[slot] = nil
+    end
+    self:release_saved(g)
+    return grads
+end
+
+local function count_edges(roots)
+    local waiting, seen, stack = {}, {}, {}
+    for _, root in ipairs(roots) do stack[#stack + 1] = root.node end
+    while #stack > 0 do
+        local g = table.remove(stack)
+        if not seen[g] then
+            seen[g] = true
+            for _, edge in pairs(g.next) do
+                waiting[edge] = (waiting[edge] or 0) + 1
+                stack[#stack + 1] = edge
+            end
+        end
+    end
+    return waiting
+end
+
+local function take_newest(ready)
+    local best = 1
+    for i = 2, #ready do
+        if ready[i].seq > ready[best].seq then best = i end
+    end
+    return table.remove(ready, best)
+end
+
+--- One pass of the engine: newest ready node first, AccumulateGrad before all.
+-- @param roots list of { node = autograd node, grad = gradient whose reference is taken }
+function engine:engine(roots)
+    local waiting, ready = count_edges(roots), {}
+    for _, root in ipairs(roots) do
+        self:deliver(root.node, root.slot or 1, root.grad, 0)
+        if not waiting[root.node] then ready[#ready + 1] = root.node end
+    end
+    while #ready > 0 do
+        local g = take_newest(ready)
+        if g.leaf then
+            if g.buffers[1] then self:accumulate(g) end
+        else
+            local grads = {}
+            if next(g.buffers) then grads = g.region and self:apply_region(g) or self:apply(g) end
+            for k, edge in pairs(g.next) do
+                local grad = grads[k]
+                if grad then self:deliver(edge, g['slot' .. k] or 1, grad, g.node.inputs[k].bytes) end
+                waiting[edge] = waiting[edge] - 1
+                if waiting[edge] == 0 then ready[#ready + 1] = edge end
+            end
+        end
+    end
+end
+
+--- loss.backward(): the root gradient is a tensor of its own that the call holds to its end.
+function engine:backward(loss)
+    if not (loss.grad_node or loss.leaf) then
+        errors.raise(nil, 'value', 'pytorch: the loss needs no gradient (in PyTorch a reentrant checkpoint whose '
+            .. 'inputs need none trains nothing)')
+    end
+    self.phase = 'peak_backward'
+    self:enter(loss.node)
+    local root = self:alloc(loss.node.bytes)
+    self:engine { { node = loss.grad_node or loss.leaf, slot = loss.slot, grad = { storage = self.keep(root),
+        dense = true } } }
+    self:drop(root)
+end
+return engine

@@ -1,0 +1,311 @@
+--- PyTorch's accounting: what `torch.cuda.memory_allocated` would print for the same script.
+--
+-- Two doors: `plan:pytorch{...}` for one forward and backward, `wane.pytorch(fn, opts)` for a whole script with
+-- names that are bound, rebound and deleted. Both act the script out on byte counts (pytorch/machine.lua) with
+-- these rules, found by matching printed numbers of public texts:
+--   R1 blocks are rounded up to 512 bytes            R2 cuBLAS and cublasLt workspaces, a thread each, are kept
+--   R3 what each op saves: pytorch/ops.lua              R4 what the user's code still names stays alive
+--   R5 checkpoint_sequential keeps its last segment  R6 a reentrant checkpoint without inputs that need a
+--   gradient trains nothing                          R7 PyTorch 1.10 has no workspace in its allocator
+-- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
+-- the call returns; other values until their last reader. Integer tensors are int64 there. Copies that strides force
+-- (pytorch/layout.lua, pytorch/product.lua) and the casts of autocast are followed; dtypes are those of the recorded
+-- nodes.
+-- @module wane.pytorch
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local torchgraph = require 'wane.pytorch.graph'
+local torchmachine = require 'wane.pytorch.machine'
+
+local torchmem = {}
+
+-- The value the loss was computed from, as user code names it: the first one, going back from the loss, that
+-- a module call returned; without modules, what the loss op read.
+local function output_of(loss)
+    local node = loss
+    repeat
+        local input = node.inputs[1]
+        if not input or input.is_leaf then break end
+        node = input
+    until node.scope ~= loss.scope
+    if node == loss or node.scope == loss.scope then node = loss.inputs[1] end
+    return node
+end
+
+-- A value that needs a gradient although nothing it was made of does is what a function of wane.custom returned.
+local function refuse_custom(order)
+    for _, node in ipairs(order) do
+        local is_made = not node.needs_grad
+        for _, input in ipairs(node.inputs) do is_made = is_made or input.needs_grad end
+        if not is_made then
+            errors.raise(nil, 'unsupported', 'pytorch: the accounting of wane.custom is not in this version: what its '
+                .. 'functions keep is their own; account for the same step written in ops')
+        end
+    end
+end
+
+-- ---- one forward and backward ---------------------------------------------------------------------------------
+local hold_words = { inputs = true, loss = true, output = true, retained = true }
+
+local function hold_set(hold)
+    if hold == nil then return hold_words end
+    local set = {}
+    for _, word in ipairs(hold) do
+        if not hold_words[word] then
+            errors.raise(nil, 'value', "pytorch: hold knows 'inputs', 'loss', 'output' and 'retained', not '%s'; %s",
+                tostring(word), errors.near(word, { 'inputs', 'loss', 'output', 'retained' }))
+        end
+        set[word] = true
+    end
+    return set
+end
+
+local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant', 'state', 'gradients' }
+local script_options = { 'sm', 'warm', 'torch', 'reentrant' }
+
+local function is_old(torch)
+    return torch ~= nil and tostring(torch):match('^1%.') ~= nil
+end
+
+-- Everything that is allocated before the forward: parameters, inputs, what `extra` lists (bytes).
+local function start(machine, graph, env, opts)
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' and node.is_leaf and node.op ~= 'const' then
+            local t = machine:leaf(node)
+            if node.op ~= 'cell' then env[node] = t end
+        end
+    end
+    if not opts.state then
+        for _, bytes in ipairs(graph.extra or {}) do machine:alloc(bytes) end
+    end
+    for _, node in ipairs(graph) do
+        if node.phase == 'forward' and node.cell_kind == 'parameter' and node.needs_grad then
+            if opts.state then machine:alloc(opts.state * node.numel) end
+            if opts.gradients == 'kept' then machine:leaf(node).grad = machine:alloc(node.bytes) end
+        end
+    end
+end
+
+local function check_state(opts)
+    local state, gradients = opts.state, opts.gradients
+    if state ~= nil and (type(state) ~= 'number' or not (state >= 0 and state < 1024)) then
+        errors.raise(nil, 'value', 'pytorch: state must be bytes of optimizer state an element of a parameter '
+            .. '(AdamW over bf16 with an f32 copy: 12), got %s', errors.describe(state))
+    end
+    if gradients ~= nil and gradients ~= 'kept' and gradients ~= 'none' then
+        errors.raise(nil, 'value', "pytorch: gradients must be 'none' or 'kept', got %s", errors.describe(gradients))
+    end
+end
+
+-- The nodes that names of the script hold to the end.
+local function kept_of(graph, hold)
+    local kept, output = { [graph.loss] = true }, output_of(graph.loss)
+    if hold.output and not output.is_leaf then kept[output] = true end
+    for _, node in ipairs(graph) do
+        local word = node.is_leaf and 'inputs' or (node.is_held or node.is_result) and 'retained'
+        if node.phase == 'forward' and word and hold[word] then kept[node] = true end
+    end
+    return kept
+end
+
+--- Bytes PyTorch would have allocated on CUDA for the forward and backward of a graph.
+-- @param graph program.graph(...), with `loss` (its node) and `extra` (bytes of optimizer state)
+-- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2', reentrant = false,
+-- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
+-- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
+-- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; taken_forward and
+-- taken_backward: the sum of what was allocated, whether it was given back or not; `parts`: a list of { path, module,
+-- saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were kept first there, and
+-- the most that was allocated while its ops ran
+-- Errors: 'unsupported' for an op or a nesting the accounting does not know.
+function torchmem.account(graph, opts)
+    opts = errors.check_options(opts, options, 'plan:pytorch')
+    check_state(opts)
+    local hold, order = hold_set(opts.hold), torchgraph.prepare(graph)
+    refuse_custom(order)
+    local loss = graph.loss
+    local before, step = torchgraph.part(torchgraph.stretches(graph, order, kept_of(graph, hold)))
+    local machine, env, at = torchmachine.new(opts), {}, {}
+    start(machine, graph, env, opts)
+    local reentrant = opts.reentrant
+    if reentrant == nil then reentrant = is_old(opts.torch) end
+    machine:forward(before, env, reentrant)
+    at.before = machine.live
+    machine:mark()
+    local taken = machine.taken.peak_forward
+    machine:forward(step, env, reentrant)
+    at.after_forward, at.peak_forward = machine.live, machine.peak
+    machine.peak = machine.live
+    machine:backward(env[loss])
+    at.peak_backward = machine.peak
+    if not hold.loss then machine:release(env[loss]) end
+    at.after_backward, at.parts = machine.live, machine.parts
+    at.taken_forward, at.taken_backward = machine.taken.peak_forward - taken, machine.taken.peak_backward
+    return at
+end
+
+-- ---- whole scripts -----------------------------------------------------------------------------------------------
+local Script = {}
+Script.__index = Script
+
+--- Notes the allocated bytes here.
+-- @param label text
+function Script:at(label)
+    self.events[#self.events + 1] = { what = 'at', label = label }
+end
+
+--- name.backward(): gradients of what the name is bound to.
+-- @param name text
+function Script:backward(name)
+    if self.bound[name] == nil then
+        errors.raise(nil, 'value', "py:backward: nothing is bound to '%s'; %s", tostring(name), errors.near(name,
+            self.bound))
+    end
+    self.events[#self.events + 1] = { what = 'backward', name = name }
+end
+
+local function recorder()
+    local script = setmetatable({ events = {}, bound = {} }, Script)
+    script.let = setmetatable({}, {
+        __index = function(_, name) return script.bound[name] end,
+        __newindex = function(_, name, value)
+            script.events[#script.events + 1] = { what = 'let', name = name, value = value }
+            script.bound[name] = value
+        end,
+    })
+    return script
+end
+
+-- Tensors of an event's value: itself, or the parameters of a module.
+local function tensors_of(value)
+    if require('wane.tensor').is(value) then return { value } end
+    if type(value) == 'table' and type(value.parameters) == 'function' then return value:parameters() end
+    errors.raise(nil, 'value', 'py.let: bind a tensor, a module or nil, not %s', errors.describe(value))
+end
+
+local function roots_of(events)
+    local roots, seen = {}, {}
+    for _, event in ipairs(events) do
+        if event.what == 'let' and event.value ~= nil then
+            event.tensors = tensors_of(event.value)
+            for _, tensor in ipairs(event.tensors) do torchgraph.add_once(roots, seen, tensor) end
+        end
+    end
+    return roots
+end
+
+-- The graph of everything that is bound to a name, and which node each tensor is. A state cell is told by its
+-- bytes only: they are allocated when it is bound, so that its nodes in the graph take none.
+local function look(roots)
+    local program = require 'wane.program'
+    local values, cells = {}, {}
+    for _, t in ipairs(roots) do
+        local list = require('wane.tensor').typed(t)._cell and cells or values
+        list[#list + 1] = t
+    end
+    local names = {}
+    for i, t in ipairs(values) do
+        names['py ' .. i] = t
+        binding.check(binding.C.wn_rename(t.id, 'py ' .. i))
+    end
+    local graph = #values > 0 and program.open({ mode = 'eval', roots = values }):graph() or { parents = {} }
+    graph.node_of = {}
+    for _, node in ipairs(graph) do
+        if names[node.name] then graph.node_of[names[node.name]] = node end
+        node.is_bound_cell = node.op == 'cell'
+    end
+    for _, t in ipairs(cells) do
+        graph.node_of[t] = { op = 'cell', is_leaf = true, bytes = tonumber(require('wane.tensor').info(t).bytes),
+            inputs = {} }
+    end
+    return graph
+end
+
+local Replay = {}
+Replay.__index = Replay
+
+-- Runs what `node` needs and has not run; names inside the stretches let go as they pass.
+function Replay:reach(node)
+    local need, stack = {}, { node }
+    while #stack > 0 do
+        local n = table.remove(stack)
+        if n.stretch and not self.done[n.stretch] and not need[n.stretch] then
+            need[n.stretch] = true
+            for _, inner in ipairs(n.stretch.nodes or { n }) do
+                for _, input in ipairs(inner.inputs) do stack[#stack + 1] = input end
+            end
+        end
+    end
+    local todo = {}
+    while self.cursor <= #self.stretches and next(need) do
+        local stretch = self.stretches[self.cursor]
+        if need[stretch] then
+            todo[#todo + 1] = stretch
+            need[stretch], self.done[stretch] = nil, true
+        end
+        self.cursor = self.cursor + 1
+    end
+    self.machine:forward(todo, self.env, self.reentrant)
+end
+
+function Replay:let(event)
+    local held = {}
+    for i, tensor in ipairs(event.tensors or {}) do
+        local node = self.node_of[tensor]
+        if node.is_leaf then
+            held[i] = self.machine:leaf(node)
+        else
+            self:reach(node)
+            held[i] = self.env[node]
+            self.env[node] = nil -- the name holds it now; readers find it through the name
+            self.values[node] = held[i]
+        end
+    end
+    local before = self.names[event.name]
+    self.names[event.name] = held
+    for _, t in ipairs(before or {}) do self.machine:release(t) end
+end
+
+local function replay(script, graph, opts)
+    local kept = {}
+    for _, node in pairs(graph.node_of) do kept[node] = true end
+    graph.since = -1 -- what no name holds is made where it is read
+    local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
+    local values = setmetatable({}, { __mode = 'k' })
+    local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,
+        names = {},
+        values = values, env = setmetatable({}, { __index = values }), node_of = graph.node_of,
+        reentrant = opts.reentrant }, Replay)
+    if state.reentrant == nil then state.reentrant = is_old(opts.torch) end
+    local points, before = {}, 0
+    for _, event in ipairs(script.events) do
+        if event.what == 'let' then
+            state:let(event)
+        elseif event.what == 'backward' then
+            state.machine:backward(state.names[event.name][1])
+        else
+            local live = state.machine.live
+            points[#points + 1] = { label = event.label, bytes = live, difference = live - before }
+            before = live
+        end
+    end
+    return points
+end
+
+--- Acts out a PyTorch script with its names.
+-- @param fn function(py): `py.let.o = v` binds a name after v exists and frees what it held, `py.let.o = nil`
+--   deletes, `py:at 'label'` notes allocated bytes, `py:backward 'loss'`; nothing runs
+-- @param opts { sm = 80, warm = false, torch = '2', reentrant = }
+-- @return list of { label =, bytes =, difference = } (bytes; the difference to the point before)
+function torchmem.script(fn, opts)
+    opts = errors.check_options(opts, script_options, 'wane.pytorch')
+    local program = require 'wane.program'
+    local script = recorder()
+    return program.planning(function()
+        fn(script)
+        local roots = roots_of(script.events)
+        return replay(script, look(roots), opts)
+    end)
+end
+
+return torchmem

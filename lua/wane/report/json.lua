@@ -1,0 +1,381 @@
+--- JSON: a Lua value to one line of text and back, numbers to the last bit.
+--
+-- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give
+-- equal text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word
+-- for (nan and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
+-- @module wane.report.json
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local utf8 = require 'wane.report.utf8'
+
+local byte = string.byte
+
+local json = {}
+
+--- Stands for null where it is asked for: decode(text, json.null).
+json.null = setmetatable({}, { __tostring = function() return 'null' end })
+
+-- ---- writing ------------------------------------------------------------------------------------------------------
+--- A number in the fewest digits that give it back.
+function json.number(x)
+    if x == math.floor(x) and math.abs(x) < 2 ^ 53 then return ('%.0f'):format(x) end
+    for digits = 15, 16 do
+        local text = ('%.' .. digits .. 'g'):format(x)
+        if tonumber(text) == x then return text end
+    end
+    return ('%.17g'):format(x)
+end
+
+local short = { ['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t' }
+
+-- Bytes that are not UTF-8 become U+FFFD: JSON cannot hold them.
+local function valid(text)
+    if not utf8.wrong(text) then return text end
+    local out, at = {}, 1
+    while at <= #text do
+        local piece = text:match('^[%z\1-\127]+', at)
+            or text:match('^[\194-\244][\128-\191][\128-\191]?[\128-\191]?', at)
+        while piece and utf8.wrong(piece) do piece = #piece > 1 and piece:sub(1, -2) or nil end
+        out[#out + 1] = piece or '\239\191\189'
+        at = at + (piece and #piece or 1)
+    end
+    return table.concat(out)
+end
+
+--- A string as JSON, in quotes; bytes that are no UTF-8 become U+FFFD.
+function json.quote(text)
+    return '"' .. valid(text):gsub('[%c"\\]', function(c) return short[c] or ('\\u%04x'):format(c:byte()) end) .. '"'
+end
+
+local write
+
+local function write_table(value, out)
+    if #value > 0 then
+        out[#out + 1] = '['
+        for i = 1, #value do
+            if i > 1 then out[#out + 1] = ',' end
+            write(value[i], out)
+        end
+        out[#out + 1] = ']'
+        return
+    end
+    local names = {}
+    for name in pairs(value) do names[#names + 1] = name end
+    table.sort(names)
+    out[#out + 1] = '{'
+    for i, name in ipairs(names) do
+        if i > 1 then out[#out + 1] = ',' end
+        out[#out + 1] = json.quote(name) .. ':'
+        write(value[name], out)
+    end
+    out[#out + 1] = '}'
+end
+
+write = function(value, out)
+    local kind = type(value)
+    if kind == 'table' then return write_table(value, out) end
+    if kind == 'string' then
+        out[#out + 1] = json.quote(value)
+    elseif kind == 'number' then
+        local is_finite = value - value == 0
+        out[#out + 1] = is_finite and json.number(value) or 'null'
+    elseif kind == 'boolean' or kind == 'nil' then
+        out[#out + 1] = kind == 'nil' and 'null' or tostring(value)
+    else
+        errors.raise(nil, 'value', 'json: %s has no form in JSON', errors.describe(value))
+    end
+end
+
+--- The text of a value: nil, booleans, numbers, strings, and tables of these.
+function json.encode(value)
+    local out = {}
+    write(value, out)
+    return table.concat(out)
+end
+
+-- ---- reading ------------------------------------------------------------------------------------------------------
+-- A place in the text is a byte, from 1. Each function takes the text and a place, and returns the place behind what it
+-- read; the texts are walked by bytes, so that the walk makes no strings.
+local DEEPEST = 32
+local LONGEST_NUMBER = 400
+
+local QUOTE, COMMA, COLON, ESCAPE, OBJECT, LIST = 34, 44, 58, 92, 123, 91
+
+-- Raises a table that json.try catches: what is wrong, and at which byte.
+local function wrong(at, fmt, ...)
+    error({ json_at = at, message = fmt:format(...) }, 0)
+end
+
+local function shown(text, at)
+    local c = text:sub(at, at)
+    if c == '' then return 'the end' end
+    if c:find '[%c\128-\255]' then return ('byte 0x%02x'):format(c:byte()) end
+    return "'" .. c .. "'"
+end
+
+local function skip(text, at)
+    while true do
+        local b = byte(text, at)
+        if b ~= 32 and b ~= 10 and b ~= 13 and b ~= 9 then return at end
+        at = at + 1
+    end
+end
+
+local function hex_digit(b)
+    if b == nil then return nil end
+    if b >= 48 and b <= 57 then return b - 48 end
+    if b >= 65 and b <= 70 then return b - 55 end
+    if b >= 97 and b <= 102 then return b - 87 end
+end
+
+-- The number behind a \u at `at` (the backslash).
+local function hex(text, at)
+    local code = 0
+    for i = at + 2, at + 5 do
+        local digit = byte(text, at + 1) == 117 and hex_digit(byte(text, i))
+        if not digit then wrong(at, 'a \\u needs four hexadecimal digits') end
+        code = 16 * code + digit
+    end
+    return code
+end
+
+local ESCAPES = { [98] = 8, [102] = 12, [110] = 10, [114] = 13, [116] = 9, [QUOTE] = QUOTE, [ESCAPE] = ESCAPE,
+    [47] = 47 } -- b f n r t " \ /
+
+-- Returns the character of an escape at `at` (the backslash), as its number, and the place behind it.
+local function escape(text, at)
+    local b = byte(text, at + 1)
+    if ESCAPES[b or 0] then return ESCAPES[b], at + 2 end
+    if b ~= 117 then wrong(at, 'there is no escape \\%s', text:sub(at + 1, at + 1)) end
+    local code = hex(text, at)
+    if code < 0xD800 or code > 0xDFFF then return code, at + 6 end
+    local has_low = code < 0xDC00 and byte(text, at + 6) == ESCAPE and byte(text, at + 7) == 117
+    local low = has_low and hex(text, at + 6) or 0
+    if low < 0xDC00 or low > 0xDFFF then wrong(at, 'half of a pair of surrogates') end
+    return 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00), at + 12
+end
+
+-- Returns the place behind the string that begins at `at`, and whether it has escapes.
+local function skip_string(text, at)
+    local i, has_escapes = at + 1, false
+    while true do
+        local b = byte(text, i)
+        if b == QUOTE then return i + 1, has_escapes end
+        if b == nil then wrong(at, 'a string does not end') end
+        if b == ESCAPE then
+            has_escapes = true
+            local _, after = escape(text, i)
+            i = after
+        elseif b < 32 then
+            wrong(i, 'a string holds %s as it is', shown(text, i))
+        else
+            i = i + 1
+        end
+    end
+end
+
+-- The string that begins at `at` and ends before `stop`; no escape takes less than the character it stands for.
+local function unescaped(text, at, stop)
+    local bytes, n, i = binding.array('u8', stop - at), 0, at + 1
+    while i < stop - 1 do
+        local b = byte(text, i)
+        if b == ESCAPE then
+            b, i = escape(text, i)
+            n = utf8.put(bytes, n, b)
+        else
+            bytes[n] = b
+            n, i = n + 1, i + 1
+        end
+    end
+    return binding.string(bytes, n)
+end
+
+local function read_string(text, at)
+    local stop, has_escapes = skip_string(text, at)
+    return has_escapes and unescaped(text, at, stop) or text:sub(at + 1, stop - 2), stop
+end
+
+-- Digits alone, at most 15 of them: the number and the place behind; nil for any other number.
+local function read_digits(text, at)
+    local value, i = 0, at
+    while true do
+        local b = byte(text, i)
+        if b == nil or b < 48 or b > 57 then
+            local goes_on = b == 46 or b == 69 or b == 101
+            if i == at or goes_on or i > at + 1 and byte(text, at) == 48 then return nil end
+            return value, i
+        end
+        if i - at == 15 then return nil end
+        value, i = 10 * value + (b - 48), i + 1
+    end
+end
+
+local function read_number(text, at)
+    local count, after = read_digits(text, at)
+    if count then return count, after end
+    local stop = at
+    while stop - at <= LONGEST_NUMBER and (byte(text, stop) or 0) > 42 and byte(text, stop) ~= COMMA do
+        stop = stop + 1
+    end
+    local digits = text:sub(at, stop - 1):match '^-?%d+%.?%d*[eE]?[+-]?%d*'
+    if digits and #digits > LONGEST_NUMBER then wrong(at, 'a number has more than %d letters', LONGEST_NUMBER) end
+    local plain = digits and (digits:match '^-?%d+$' or digits:match '^-?%d+%.%d+$'
+        or digits:match '^-?%d+[eE][+-]?%d+$' or digits:match '^-?%d+%.%d+[eE][+-]?%d+$')
+    if not plain or plain:find '^-?0%d' then wrong(at, '%s begins no number', shown(text, at)) end
+    local value = tonumber(plain)
+    if plain:find '^-?%d+$' and math.abs(value) > 2 ^ 53 then
+        wrong(at, 'the number %s is too large', plain:sub(1, 40))
+    end
+    return value, at + #plain
+end
+
+local WORDS = { ['true'] = true, ['false'] = false }
+
+local function read_word_or_number(text, at, null)
+    local b = byte(text, at)
+    if b == 110 or b == 116 or b == 102 then -- null, true, false
+        local word = text:sub(at, at + 4):match '^%l+'
+        if word == 'null' then return null, at + 4 end
+        if WORDS[word] ~= nil then return WORDS[word], at + #word end
+    end
+    return read_number(text, at)
+end
+
+-- Returns the place behind the comma at `at`, with what follows skipped to, or nil and the place behind `close`.
+local function next_entry(text, at, close)
+    at = skip(text, at)
+    local b = byte(text, at)
+    if b == close then return nil, at + 1 end
+    if b ~= COMMA then wrong(at, "',' or '%s' expected, not %s", string.char(close), shown(text, at)) end
+    return skip(text, at + 1)
+end
+
+-- Returns the first entry's place of the list or object at `at`, or nil and the place behind an empty one.
+local function first_entry(text, at)
+    local close = byte(text, at) + 2 -- '[' and ']', '{' and '}' lie two apart
+    at = skip(text, at + 1)
+    if byte(text, at) == close then return nil, at + 1 end
+    return at
+end
+
+local function need_name(text, at)
+    if byte(text, at) ~= QUOTE then wrong(at, 'a name in quotes expected, not %s', shown(text, at)) end
+end
+
+-- Returns the place of the value behind a name that ends before `at`.
+local function skip_colon(text, at)
+    at = skip(text, at)
+    if byte(text, at) ~= COLON then wrong(at, "':' expected, not %s", shown(text, at)) end
+    return skip(text, at + 1)
+end
+
+local function need_depth(at, depth)
+    if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
+end
+
+-- Returns the place behind a value that is of no use; makes nothing of it.
+local function skip_value(text, at, depth)
+    depth = depth or 0
+    need_depth(at, depth)
+    local b = byte(text, at)
+    if b == QUOTE then return (skip_string(text, at)) end
+    if b ~= OBJECT and b ~= LIST then
+        local _, behind = read_word_or_number(text, at)
+        return behind
+    end
+    local entry, after = first_entry(text, at)
+    while entry do
+        if b == OBJECT then
+            need_name(text, entry)
+            entry = skip_colon(text, skip_string(text, entry))
+        end
+        entry, after = next_entry(text, skip_value(text, entry, depth + 1), b + 2)
+    end
+    return after
+end
+
+local read_value
+
+local function read_list(text, at, depth, null)
+    local list, n = {}, 0
+    local entry, after = first_entry(text, at)
+    while entry do
+        n = n + 1
+        list[n], entry = read_value(text, entry, depth, null)
+        entry, after = next_entry(text, entry, LIST + 2)
+    end
+    return list, after
+end
+
+-- Also `places`: a table's key -> byte where it stands (from 1).
+local function read_object(text, at, depth, null, places)
+    local object, seen = {}, places or {}
+    local entry, after = first_entry(text, at)
+    while entry do
+        need_name(text, entry)
+        local key, stop = read_string(text, entry)
+        if seen[key] then wrong(entry, "the name '%s' stands there twice", key:sub(1, 200)) end
+        seen[key] = entry
+        object[key], stop = read_value(text, skip_colon(text, stop), depth, null)
+        entry, after = next_entry(text, stop, OBJECT + 2)
+    end
+    return object, after
+end
+
+read_value = function(text, at, depth, null, places)
+    need_depth(at, depth)
+    local b = byte(text, at)
+    if b == OBJECT then return read_object(text, at, depth + 1, null, places) end
+    if b == LIST then return read_list(text, at, depth + 1, null) end
+    if b == QUOTE then return read_string(text, at) end
+    return read_word_or_number(text, at, null)
+end
+
+--- Calls fn(...), which reads a text.
+-- @return what fn returns, one value; or nil, what is wrong with the text, and at which byte (from 1)
+function json.try(fn, ...)
+    local ok, value = pcall(fn, ...)
+    if ok then return value end
+    if type(value) == 'table' and value.json_at then return nil, value.message, value.json_at end
+    error(value, 0)
+end
+
+--- Refuses anything but white space from `at` on.
+function json.need_end(text, at)
+    at = skip(text, at)
+    if at <= #text then wrong(at, 'nothing more expected, not %s', shown(text, at)) end
+end
+
+--- Reads a large text piece by piece, inside json.try, where making tables of all of it would cost too much.
+-- Each function takes the text and a place (a byte, from 1) and returns what it read and the place behind it.
+json.cursor = { skip = skip, string = read_string, skip_string = skip_string, number = read_number,
+    first_entry = first_entry, next_entry = next_entry, need_name = need_name, skip_colon = skip_colon,
+    skip_value = skip_value, wrong = wrong }
+
+local FLOOR = 2 ^ 20 -- bytes that a value in Lua may take however short its text is, beside 6 times the text
+
+--- Reads a text. What would take much more memory than the text itself is refused before it is made.
+-- @param text JSON, UTF-8; an integer above 2^53 is refused, for it would be rounded
+-- @param null what null becomes, nil when it is not given (json.null, for example)
+-- @return the value, and for an object at the top a table: name -> byte where it stands (from 1);
+-- or nil, what is wrong, and at which byte (from 1)
+function json.decode(text, null)
+    local cost = binding.C.wn_json_cost(text, #text)
+    if cost > FLOOR + 6 * #text then
+        return nil, ('its lists, names and values would take %.0f MiB; it is no text that was meant to be read whole')
+            :format(cost / 2 ^ 20), 1
+    end
+    local bad = utf8.wrong(text)
+    if bad then return nil, 'this is no UTF-8', bad end
+    local places, value = {}, nil
+    local read, why, place = json.try(function()
+        local at
+        value, at = read_value(text, skip(text, 1), 0, null, places)
+        json.need_end(text, at)
+        return true
+    end)
+    if not read then return nil, why, place end
+    return value, places
+end
+
+return json

@@ -1,0 +1,259 @@
+--- wane.plot(losses): numbers over steps, as lines of characters at the prompt and as a picture in a file.
+--
+-- What is drawn is only looked at: a list of numbers, or several under names. A value that is no finite number (a
+-- training that went astray) is left out and counted below the chart, never drawn.
+-- @module wane.report.line_plot
+local errors = require 'wane.errors'
+local plot = require 'wane.report.plot'
+local system = require 'wane.system'
+local tensor = require 'wane.tensor'
+
+local raise = errors.raise
+local floor, huge, max, min = math.floor, math.huge, math.max, math.min
+
+local curve = {}
+
+local WHAT = 'wane.plot'
+
+-- ---- what is given ------------------------------------------------------------------------------------------------
+local function number_of(value, name, k)
+    if tensor.is(value) and tensor.typed(value)._ndim == 0 then value = value:item() end
+    if type(value) ~= 'number' then
+        raise(nil, 'value', '%s: entry %d of %s must be a number, got %s', WHAT, k, name, errors.describe(value))
+    end
+    return value
+end
+
+-- One line: { name =, points = { {x =, y =}, ... }, missing = values that are no numbers }.
+local function series_of(name, list, words)
+    if type(list) ~= 'table' or tensor.is(list) or getmetatable(list) ~= nil then
+        raise(nil, 'value', '%s: %s must be a list of numbers, got %s', WHAT, words, errors.describe(list))
+    end
+    local xs, ys = list.x, list.y or list
+    if xs ~= nil and (type(xs) ~= 'table' or type(ys) ~= 'table' or #xs ~= #ys) then
+        raise(nil, 'value', '%s: %s must have as many x as y', WHAT, words)
+    end
+    local out = { name = name, points = {}, missing = 0 }
+    for k = 1, #ys do
+        local y, x = number_of(ys[k], words, k), xs and number_of(xs[k], 'the x of ' .. words, k) or k
+        if y == y and math.abs(y) < huge then
+            out.points[#out.points + 1] = { x = x, y = y }
+        else
+            out.missing = out.missing + 1
+        end
+    end
+    return out
+end
+
+-- A list of numbers (or { x =, y = }) is one line; a table of such lists is one a name, that with most points first.
+local function lines_of(what)
+    if type(what) ~= 'table' or tensor.is(what) or getmetatable(what) ~= nil then
+        raise(nil, 'value', '%s: expected a list of numbers, or lists under names, got %s', WHAT,
+            errors.describe(what))
+    end
+    if #what > 0 or what.y ~= nil then return { series_of(nil, what, 'the list') } end
+    local names, out = {}, {}
+    for name in pairs(what) do names[#names + 1] = name end
+    table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+    for k, name in ipairs(names) do
+        out[k] = series_of(tostring(name), what[name], "'" .. tostring(name) .. "'")
+        out[k].rank = k
+    end
+    table.sort(out, function(a, b)
+        if #a.points ~= #b.points then return #a.points > #b.points end
+        return a.rank < b.rank
+    end)
+    return out
+end
+
+-- All points, and the corners of the levels: what the axes must show.
+local function shown(chart)
+    local all, low, high = {}, huge, -huge
+    for _, line in ipairs(chart.lines) do
+        for _, p in ipairs(line.points) do
+            all[#all + 1] = p
+            low, high = min(low, p.x), max(high, p.x)
+        end
+    end
+    for _, level in ipairs(chart.levels) do all[#all + 1] = { x = low < huge and low or 0, y = level.y } end
+    return all, low, high
+end
+
+-- Steps fill the width; the axis of values is that of plot.scatter.
+local function axes_of(chart)
+    local all, low, high = shown(chart)
+    local box = {}
+    box.low_x, box.high_x = low, high
+    if low > high then box.low_x, box.high_x = 0, 1 end
+    if box.low_x == box.high_x then box.low_x, box.high_x = low - 0.5, high + 0.5 end
+    box.low_y, box.high_y = plot.parts.range_of(all, 'y')
+    return box
+end
+
+-- ---- as a picture -------------------------------------------------------------------------------------------------
+-- At most two points a column: the lowest and the highest, in their order.
+local function thinned(points, columns, column_of)
+    if #points <= 2 * columns then return points end
+    local out, at, least, most = {}, nil, nil, nil
+    local function flush()
+        if not least then return end
+        local first, second = least, most
+        if first > second then first, second = second, first end
+        out[#out + 1] = points[first]
+        if second ~= first then out[#out + 1] = points[second] end
+    end
+    for k, p in ipairs(points) do
+        local column = column_of(p.x)
+        if column ~= at then
+            flush()
+            at, least, most = column, k, k
+        end
+        if p.y < points[least].y then least = k end
+        if p.y > points[most].y then most = k end
+    end
+    flush()
+    return out
+end
+
+local function picture(chart)
+    local parts = plot.parts
+    local box = axes_of(chart)
+    box.left, box.top, box.right, box.bottom = 70, 60, 670, 340
+    local function at_x(v) return box.left + (box.right - box.left) * (v - box.low_x) / (box.high_x - box.low_x) end
+    local function at_y(v) return box.bottom - (box.bottom - box.top) * (v - box.low_y) / (box.high_y - box.low_y) end
+    local out = parts.open(box.right + 30, box.bottom + 60, chart.title)
+    parts.grid_lines(out, chart, box, at_x, at_y)
+    for _, level in ipairs(chart.levels) do
+        out[#out + 1] = ('<path d="M%d %.1f H%d" stroke="#444444" stroke-dasharray="5 3"/>'):format(box.left,
+            at_y(level.y), box.right)
+        out[#out + 1] = parts.words(box.right - 4, at_y(level.y) - 5, level.name or '', 'text-anchor="end"')
+    end
+    local named = {}
+    for s, line in ipairs(chart.lines) do
+        local corners = {}
+        for k, p in ipairs(thinned(line.points, 600, function(x) return floor(at_x(x)) end)) do
+            corners[k] = ('%.1f %.1f'):format(at_x(p.x), at_y(p.y))
+        end
+        out[#out + 1] = ('<path d="M%s" fill="none" stroke="%s" stroke-width="1.5"/>'):format(
+            table.concat(corners, ' L'), parts.palette[(s - 1) % #parts.palette + 1])
+        named[s] = { name = line.name or '' }
+    end
+    if chart.lines[1].name then parts.legend_of(out, named, 34) end
+    out[#out + 1] = '</svg>\n'
+    return table.concat(out, '\n')
+end
+
+-- ---- as characters ------------------------------------------------------------------------------------------------
+local MARKS = '.ox+#%&'
+
+local function mark_of(s)
+    local k = (s - 1) % #MARKS + 1
+    return MARKS:sub(k, k)
+end
+
+-- The first line is drawn from point to point, each further one by a mark at its points: there are no colours.
+local function draw(canvas, chart, at_x, at_y)
+    for _, level in ipairs(chart.levels) do
+        for x = 0, canvas.wide - 1, 2 do canvas.mark(x, at_y(level.y), '-', true) end
+    end
+    for s, line in ipairs(chart.lines) do
+        local before
+        for _, p in ipairs(line.points) do
+            local x, y = at_x(p.x), at_y(p.y)
+            if s > 1 then
+                canvas.mark(x, y, mark_of(s), true)
+            else
+                before = before or { x, y }
+                local n = max(1, math.ceil(max(math.abs(x - before[1]), math.abs(y - before[2]))))
+                for k = 0, n do canvas.dot(before[1] + (x - before[1]) * k / n, before[2] + (y - before[2]) * k / n) end
+                before = { x, y }
+            end
+        end
+    end
+end
+
+local function notes_of(chart)
+    local out = {}
+    for s, line in ipairs(chart.lines) do
+        if line.name then out[#out + 1] = ('  %s  %s'):format(mark_of(s), line.name) end
+        if line.missing > 0 then
+            out[#out + 1] = ('  %d of %d values%s are no numbers'):format(line.missing, line.missing + #line.points,
+                line.name and ' of ' .. line.name or '')
+        end
+    end
+    for _, level in ipairs(chart.levels) do
+        out[#out + 1] = ('  -  %s%.4g'):format(level.name and level.name .. ': ' or '', level.y)
+    end
+    return out
+end
+
+local function characters(chart)
+    local columns, rows, box = chart.columns, chart.rows, axes_of(chart)
+    local canvas = plot.parts.new_canvas(columns, rows, chart.braille)
+    draw(canvas, chart, function(v) return (canvas.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
+        function(v) return (canvas.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end)
+    local out = {}
+    if chart.title then out[1] = chart.title end
+    if chart.y then out[#out + 1] = chart.y end
+    for row = 0, rows - 1 do
+        local label = row == 0 and ('%.3g'):format(box.high_y) or row == rows - 1 and ('%.3g'):format(box.low_y) or ''
+        out[#out + 1] = (('%8s |'):format(label) .. canvas.line(row)):gsub('%s+$', '')
+    end
+    out[#out + 1] = (' '):rep(9) .. '+' .. ('-'):rep(columns)
+    local left, right = ('%g'):format(box.low_x), ('%g'):format(box.high_x)
+    out[#out + 1] = (' '):rep(10) .. left .. (' '):rep(columns - #left - #right) .. right .. '  ' .. (chart.x or '')
+    for _, line in ipairs(notes_of(chart)) do out[#out + 1] = line end
+    return table.concat(out, '\n')
+end
+
+-- ---- using it -----------------------------------------------------------------------------------------------------
+--- A drawing: prints as characters; `:svg 'x.svg'` writes it as a picture.
+local Curve = {}
+Curve.__index = Curve
+
+function Curve.__tostring(self)
+    return characters(self)
+end
+
+--- Writes the picture (SVG) and returns the file's name; without a name returns the SVG.
+function Curve:svg(path)
+    if path == nil then return picture(self) end
+    system.make_folders(path)
+    return plot.write(path, picture(self))
+end
+
+local function levels_of(levels)
+    local out = {}
+    for k, level in ipairs(levels or {}) do
+        if type(level) == 'number' then level = { y = level } end
+        if type(level) ~= 'table' or type(level.y) ~= 'number' then
+            raise(nil, 'value', "%s: level %d must be a number or { y =, name = }, got %s", WHAT, k,
+                errors.describe(level))
+        end
+        out[k] = level
+    end
+    return out
+end
+
+local OPTIONS = { 'title', 'x', 'y', 'levels', 'columns', 'rows', 'braille' }
+
+--- wane.plot(losses, {title =, x = 'step', y =, levels =, columns = 64, rows = 16, braille =}): a chart of numbers over
+-- steps. At the prompt it shows itself; print(wane.plot(losses)) in a script; wane.plot(losses):svg 'loss.svg'.
+-- @param what a list of numbers or 0-d tensors; { x = list, y = list } where they are not at steps 1, 2, 3; or a table
+-- of such lists under names, one line each: { train = losses, ['held out'] = { x = {100, 200}, y = {2.3, 2.1} } }
+-- @param opts levels: numbers, or { y =, name = }, drawn across; braille: finer dots, by itself at a terminal that
+-- takes UTF-8 and is not dumb
+-- @return an object that prints as the chart, with the method `svg`
+-- Errors: 'value' for what is no number.
+function curve.plot(what, opts)
+    opts = errors.check_options(opts, OPTIONS, WHAT)
+    local lines, count = lines_of(what), 0
+    for _, line in ipairs(lines) do count = count + #line.points end
+    if count == 0 then raise(nil, 'value', '%s: there is no number to draw', WHAT) end
+    local braille = opts.braille
+    if braille == nil then braille = system.is_rich(1) and system.is_utf8() end
+    return setmetatable({ lines = lines, levels = levels_of(opts.levels), title = opts.title, x = opts.x or 'step',
+        y = opts.y, columns = opts.columns or 64, rows = opts.rows or 16, braille = braille }, Curve)
+end
+
+return curve

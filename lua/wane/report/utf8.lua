@@ -1,0 +1,77 @@
+--- UTF-8: one character at a time out of bytes, and back. Overlong forms, surrogates and numbers above 10FFFF are
+-- refused, as the standard says.
+-- @module wane.report.utf8
+
+local utf8 = {}
+
+local band, bor, lshift, rshift = bit.band, bit.bor, bit.lshift, bit.rshift
+local char = string.char
+
+-- First byte -> bytes of the character, and the least number that needs so many.
+local function head(b)
+    if b < 0x80 then return 1, 0, b end
+    if b >= 0xC2 and b < 0xE0 then return 2, 0x80, band(b, 0x1F) end
+    if b >= 0xE0 and b < 0xF0 then return 3, 0x800, band(b, 0x0F) end
+    if b >= 0xF0 and b < 0xF5 then return 4, 0x10000, band(b, 0x07) end
+    return 0
+end
+
+--- The character that begins at bytes[i].
+-- @param bytes uint8 array
+-- @param i index from 0
+-- @param n bytes in the array
+-- @return its number and how many bytes it takes; -1, 0 when no character begins there, -1, k when k bytes are needed
+-- and the array ends before
+function utf8.next(bytes, i, n)
+    local length, least, code = head(bytes[i])
+    if length == 0 then return -1, 0 end
+    if i + length > n then return -1, length end
+    for k = 1, length - 1 do
+        local b = bytes[i + k]
+        if band(b, 0xC0) ~= 0x80 then return -1, 0 end
+        code = bor(lshift(code, 6), band(b, 0x3F))
+    end
+    if code < least or code > 0x10FFFF or (code >= 0xD800 and code < 0xE000) then return -1, 0 end
+    return code, length
+end
+
+--- The bytes of a character, as a string.
+function utf8.char(code)
+    if code < 0x80 then return char(code) end
+    if code < 0x800 then return char(bor(0xC0, rshift(code, 6)), bor(0x80, band(code, 0x3F))) end
+    if code < 0x10000 then
+        return char(bor(0xE0, rshift(code, 12)), bor(0x80, band(rshift(code, 6), 0x3F)), bor(0x80, band(code, 0x3F)))
+    end
+    return char(bor(0xF0, rshift(code, 18)), bor(0x80, band(rshift(code, 12), 0x3F)),
+        bor(0x80, band(rshift(code, 6), 0x3F)), bor(0x80, band(code, 0x3F)))
+end
+
+--- Writes the bytes of a character at bytes[n].
+-- @return the index behind them
+function utf8.put(bytes, n, code)
+    if code < 0x80 then
+        bytes[n] = code
+        return n + 1
+    end
+    local letters = code < 0x800 and 2 or code < 0x10000 and 3 or 4
+    for k = letters - 1, 1, -1 do
+        bytes[n + k] = bor(0x80, band(code, 0x3F))
+        code = rshift(code, 6)
+    end
+    bytes[n] = bor(band(0xFF, rshift(0xF00, letters)), code)
+    return n + letters
+end
+
+--- The first byte (from 1) at which a string is no UTF-8, or nil.
+function utf8.wrong(s)
+    if not s:find '[\128-\255]' then return nil end
+    local i, n = 0, #s
+    local bytes = setmetatable({}, { __index = function(_, k) return s:byte(k + 1) end })
+    while i < n do
+        local code, length = utf8.next(bytes, i, n)
+        if code < 0 then return i + 1 end
+        i = i + length
+    end
+end
+
+return utf8

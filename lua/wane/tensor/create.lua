@@ -1,0 +1,321 @@
+--- Creation: new tensors from nothing, from Lua tables, from memory of the caller.
+--
+-- A creation op is a node: nothing is allocated until a program needs the value. With `requires_grad = true` the
+-- result is a state cell that starts as that node. Numbers from Lua tables and memory are copied at once.
+-- The dtype is f32 unless given (randint: i32); the device is the current one unless given.
+-- @module wane.tensor.create
+
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
+local tensor = require 'wane.tensor'
+local upkeep = require 'wane.gc'
+
+local C = binding.C
+local id, raise = op.id, errors.raise
+local getmetatable, ipairs, tostring, type = getmetatable, ipairs, tostring, type
+
+local create = {}
+
+local OPTIONS = { 'dtype', 'device', 'requires_grad', 'name' }
+local KIND_INPUT = 4
+local MOST_DIMS = binding.most_dims
+
+create.KIND_PARAMETER, create.KIND_OPTIMIZER, create.KIND_BUFFER, create.KIND_INPUT = 0, 2, 3, KIND_INPUT
+
+local function is_options(x)
+    return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
+end
+
+-- (2, 3, opts), ({2, 3}, opts): a list of dims, and the options. Arguments are counted by hand: `select(n, ...)` with
+-- n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
+local function shape_and_options(what, a, b, c, d, e, f, g, h, i, j)
+    local given = { a, b, c, d, e, f, g, h, i, j }
+    local n = 10
+    while n > 0 and given[n] == nil do n = n - 1 end
+    local opts
+    if n > 0 and is_options(given[n]) then
+        opts = given[n]
+        n = n - 1
+    end
+    local dims = {}
+    if n >= 1 and type(a) == 'table' and not tensor.is(a) then
+        if n > 1 then
+            raise(nil, 'value', '%s: options must be a table with names, got %s', what, errors.describe(b))
+        end
+        for k = 1, #a do dims[k] = a[k] end
+    else
+        for k = 1, n do dims[k] = op.size(given[k], what .. ': dim') end
+    end
+    if #dims > MOST_DIMS then
+        raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, #dims, MOST_DIMS)
+    end
+    for k = 1, #dims do op.size(dims[k], what .. ': dim') end
+    return dims, opts
+end
+
+local function current_device()
+    local number = C.wn_device_set(0)
+    C.wn_device_set(number)
+    return number
+end
+
+local function finish(made, opts)
+    if opts and type(opts.name) ~= 'nil' and type(opts.name) ~= 'string' then
+        raise(nil, 'value', 'name: expected a string, got %s', errors.describe(opts.name))
+    end
+    if opts and opts.requires_grad then
+        if not tensor.is_float[tensor.typed(made)._dtype] then
+            raise(nil, 'dtype', 'requires_grad: only floats can have gradients, got %s', tensor.describe(made))
+        end
+        local cell = binding.id(C.wn_cell(KIND_INPUT, made.id, opts.name or 'input'))
+        binding.check(C.wn_cell_need_grad(cell, 1))
+        return tensor.wrap(cell)
+    end
+    if opts and opts.name then binding.check(C.wn_rename(made.id, opts.name)) end
+    return made
+end
+
+--- Records a creation op.
+-- @param what opens messages
+-- @param o number of the op
+-- @param dims list of dims
+-- @param f0 first number of the op
+-- @param f1 second number of the op
+-- @param opts {dtype =, device =, requires_grad =, name =} or nil
+-- @param default dtype where opts has none; nil: f32
+-- @param layout number of runtime/base/layout.h; nil: plain
+local function make(what, o, dims, f0, f1, opts, default, layout)
+    opts = errors.check_options(opts, OPTIONS, what)
+    local dtype = op.dtype(opts.dtype or default or 'f32', what)
+    local device = opts.device ~= nil and op.device(opts.device, what) or nil
+    local at = op.attrs()
+    at.n = binding.fill_dims(at.i, dims, what)
+    at.f[0], at.f[1] = f0, f1
+    at.dtype = dtype
+    at.layout = layout or 0
+    local made
+    if device then
+        local before = C.wn_device_set(device)
+        local handle = C.wn_record(o, 0, binding.handles(1), at, op.line(true))
+        C.wn_device_set(before)
+        made = tensor.wrap(binding.id(handle))
+    else
+        made = op.nullary(o, at)
+    end
+    return finish(made, opts)
+end
+create.make = make
+
+--- Returns the layout of a tensor: a number of runtime/base/layout.h; 0: row by row.
+function create.layout(t)
+    return tensor.info(t).type.layout
+end
+
+--- The layout of an nn.Linear weight of these dims, {outputs, inputs}, on a device (a number; nil: the current one).
+function create.weight_layout(dims, device)
+    return C.wn_weight_layout(device or current_device(), dims[1], dims[2])
+end
+
+--- t, or a copy of it that lies so.
+function create.laid(t, layout)
+    if create.layout(t) == layout then return t end
+    local at = op.attrs()
+    at.layout = layout
+    return op.unary(id.relayout, t, at)
+end
+
+--- wane.zeros(2, 3, {dtype =, device =, requires_grad =}), wane.ones(...): constant tensors.
+function create.zeros(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.zeros', a, b, c, d, e, f, g, h, i, j)
+    return make('wane.zeros', id.full, dims, 0, 0, opts)
+end
+
+function create.ones(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.ones', a, b, c, d, e, f, g, h, i, j)
+    return make('wane.ones', id.full, dims, 1, 0, opts)
+end
+
+--- wane.full({2, 3}, 0.5, opts): every element the same number.
+function create.full(dims, value, opts)
+    if type(dims) == 'number' then dims = { dims } end
+    if type(dims) ~= 'table' then
+        raise(nil, 'value', 'wane.full: expected a shape, {2, 3}, got %s', errors.describe(dims))
+    end
+    if type(value) ~= 'number' then
+        raise(nil, 'value', 'wane.full: expected a number to fill with, got %s', errors.describe(value))
+    end
+    return make('wane.full', id.full, (shape_and_options('wane.full', dims)), value, 0, opts)
+end
+
+--- wane.rand(...): uniform in [0, 1); wane.randn(...): normal, mean 0, deviation 1.
+function create.rand(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.rand', a, b, c, d, e, f, g, h, i, j)
+    return make('wane.rand', id.uniform, dims, 0, 1, opts)
+end
+
+function create.randn(a, b, c, d, e, f, g, h, i, j)
+    local dims, opts = shape_and_options('wane.randn', a, b, c, d, e, f, g, h, i, j)
+    return make('wane.randn', id.normal, dims, 0, 1, opts)
+end
+
+--- wane.randint([low,] high, {2, 3}, opts): integers low <= v < high, i32.
+function create.randint(low, high, dims, opts)
+    local function refuse(v)
+        raise(nil, 'value', 'wane.randint: limits must be integers of 32 bits, got %s', errors.describe(v))
+    end
+    if type(high) ~= 'number' then low, high, dims, opts = 0, low, high, dims end
+    for _, v in ipairs { low, high } do
+        if type(v) ~= 'number' or v % 1 ~= 0 or v < -2 ^ 31 or v > 2 ^ 31 then refuse(v) end
+    end
+    if low == nil or high == nil then refuse(nil) end
+    if low >= high then
+        raise(nil, 'value', 'wane.randint: no integer lies in %d <= v < %d', low, high)
+    end
+    if type(dims) ~= 'table' then
+        raise(nil, 'value', 'wane.randint: expected a shape, {32}, got %s', errors.describe(dims))
+    end
+    return make('wane.randint', id.randint, (shape_and_options('wane.randint', dims)), low, high, opts, 'i32')
+end
+
+--- wane.arange(stop), wane.arange(start, stop, [step], opts): start, start + step, ... below stop. f32.
+function create.arange(start, stop, step, opts)
+    if type(step) == 'table' then step, opts = nil, step end
+    if type(stop) == 'table' then stop, opts = nil, stop end
+    if stop == nil then start, stop = 0, start end
+    step = step or 1
+    op.finite(start, 'wane.arange: start')
+    op.finite(stop, 'wane.arange: stop')
+    op.finite(step, 'wane.arange: step')
+    if step == 0 then raise(nil, 'value', 'wane.arange: the step is 0') end
+    local n = math.max(0, math.ceil((stop - start) / step))
+    return make('wane.arange', id.arange, { op.size(n, 'wane.arange: count') }, start, step, opts)
+end
+
+--- wane.eye(n): the (n, n) unit matrix.
+function create.eye(n, opts)
+    op.size(n, 'wane.eye')
+    return make('wane.eye', id.eye, { n, n }, 0, 0, opts)
+end
+
+-- The shape of a nested table, and a check that it is one.
+local function measure(value, what)
+    local dims = {}
+    local level = value
+    while type(level) == 'table' do
+        dims[#dims + 1] = #level
+        if #dims > MOST_DIMS then
+            raise(nil, 'shape', '%s: the table is nested deeper than %d', what, MOST_DIMS)
+        end
+        level = level[1]
+    end
+    return dims
+end
+
+local function flatten(value, dims, depth, out, n, what)
+    if depth > #dims then
+        if type(value) ~= 'number' then
+            raise(nil, 'value', '%s: expected numbers in a table nested %d deep, got %s', what, #dims,
+                errors.describe(value))
+        end
+        out[n] = value
+        return n + 1
+    end
+    if type(value) ~= 'table' or #value ~= dims[depth] then
+        raise(nil, 'shape', '%s: the table is ragged: expected %d entries at depth %d, got %s', what, dims[depth],
+            depth, type(value) == 'table' and #value or errors.describe(value))
+    end
+    for k = 1, dims[depth] do n = flatten(value[k], dims, depth + 1, out, n, what) end
+    return n
+end
+
+local RANGE = { i32 = { -2 ^ 31, 2 ^ 31 - 1 }, u8 = { 0, 255 }, i8 = { -128, 127 } }
+
+local function check_range(out, n, dtype, what)
+    local range = RANGE[dtype]
+    if not range then return end
+    for k = 0, n - 1 do
+        local v = out[k]
+        if v % 1 ~= 0 or v < range[1] or v > range[2] then
+            raise(nil, 'value', '%s: %s does not fit %s', what, tostring(v), dtype)
+        end
+    end
+end
+
+--- A held value from bytes of the caller (nil on meta).
+function create.data(dims, dtype, device, bytes)
+    local number = device or current_device()
+    local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
+    local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
+    upkeep.made(number)
+    return made
+end
+
+--- wane.tensor{{1, 2}, {3, 4}}, wane.tensor(3): a tensor of these numbers, copied now.
+-- @param value number or nested table of numbers
+-- @param opts {dtype = 'f32', device =, requires_grad =}
+function create.tensor(value, opts)
+    local what = 'wane.tensor'
+    opts = errors.check_options(opts, OPTIONS, what)
+    local dtype = opts.dtype or 'f32'
+    op.dtype(dtype, what)
+    if type(value) ~= 'number' and (type(value) ~= 'table' or tensor.is(value)) then
+        raise(nil, 'value', '%s: expected a number or a nested table of numbers, got %s', what,
+            errors.describe(value))
+    end
+    local dims = measure(value, what)
+    local stored = (dtype == 'bf16' or dtype == 'f16') and 'f32' or dtype
+    local wide = binding.array('f64', math.max(1, tensor.count(dims)))
+    local n = flatten(value, dims, 1, wide, 0, what)
+    check_range(wide, n, dtype, what)
+    local bytes = binding.array(stored, math.max(1, n))
+    for k = 0, n - 1 do bytes[k] = wide[k] end
+    local device = opts.device ~= nil and op.device(opts.device, what) or nil
+    if dtype == 'bf16' then stored, bytes = dtype, binding.round(bytes, n) end
+    local made = create.data(dims, stored, device, bytes)
+    if stored ~= dtype then made = made:to(dtype) end -- f16: raises that it is not in this version
+    return finish(made, opts)
+end
+
+--- wane.from(cdata, shape, dtype): a tensor with a copy of the caller's row-major bytes.
+-- @param bytes cdata of at least numel elements; its size is checked when it is an array
+-- @param dims shape, {2, 3}
+-- @param dtype 'f32' unless given
+-- @param opts {device =, requires_grad =, name =}
+function create.from(bytes, dims, dtype, opts)
+    local what = 'wane.from'
+    if type(bytes) ~= 'cdata' then
+        raise(nil, 'value', '%s: expected cdata (an array or a pointer), got %s', what, errors.describe(bytes))
+    end
+    if type(dims) ~= 'table' then
+        raise(nil, 'value', '%s: expected a shape, {2, 3}, got %s', what, errors.describe(dims))
+    end
+    dtype = dtype or 'f32'
+    op.dtype(dtype, what)
+    opts = errors.check_options(opts, { 'device', 'requires_grad', 'name' }, what)
+    local list = shape_and_options(what, dims)
+    local need = tensor.count(list) * binding.element_bytes[dtype]
+    if not binding.is_memory(bytes) then
+        raise(nil, 'value', '%s: expected an array or a pointer that is not null, got %s', what, tostring(bytes))
+    end
+    local have = binding.array_bytes(bytes)
+    if have and have < need then
+        raise(nil, 'value', '%s: %s %s needs %d bytes, the array has %d', what, tensor.shape_text(list), dtype,
+            need, have)
+    end
+    local device = opts.device ~= nil and op.device(opts.device, what) or nil
+    return finish(create.data(list, dtype, device, bytes), opts)
+end
+
+--- A state cell of a kind, starting as `init`; the tensor names the cell.
+-- @param kind create.KIND_PARAMETER, ...
+-- @param init tensor, usually a creation node
+-- @param name what reports call it
+function create.cell(kind, init, name)
+    if type(name) ~= 'nil' and type(name) ~= 'string' then
+        raise(nil, 'value', 'name: expected a string, got %s', errors.describe(name))
+    end
+    return tensor.wrap(binding.id(C.wn_cell(kind, init.id, name or '')))
+end
+
+return create

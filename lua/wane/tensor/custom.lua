@@ -1,0 +1,91 @@
+--- wane.custom(forward, backward): a function with a gradient of the script's own.
+--
+-- Both record. The backward is called once, when the function is, with a placeholder for dy; the library keeps what it
+-- recorded and issues it again for the gradient that arrives, wherever that is (runtime/graph/custom.c). So it must be
+-- the same ops for every dy: it cannot read values. Policies, regions and budgets treat its values like any others.
+-- @module wane.tensor.custom
+
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
+local tensor = require 'wane.tensor'
+local within = require 'wane.scoped'
+require 'wane.program' -- the kind 'capture'
+
+local C, raise = binding.C, errors.raise
+
+local what = 'wane.custom'
+
+local function refuse_read()
+    raise(nil, 'value', '%s: the backward reads or runs a value (item, totable, print, eval); it is recorded once, '
+        .. 'before there is any dy, so write it in tensor operations', what)
+end
+
+local function pack(...)
+    return { n = select('#', ...), ... }
+end
+
+-- The gradients the backward records, one an argument.
+local function record_backward(backward, ctx, y, args)
+    local dy = create.zeros(y._dims, { dtype = y.dtype, device = y.device })
+    local given = pack(within('capture', refuse_read, backward, ctx, dy, unpack(args, 1, args.n)))
+    if given.n > args.n then
+        raise(nil, 'value', '%s: the backward returned %d gradients for %d arguments', what, given.n, args.n)
+    end
+    for k = 1, args.n do
+        if given[k] ~= nil and not (tensor.is(given[k]) and tensor.is(args[k])) then
+            raise(nil, 'value', '%s: the backward must return a tensor or nil as the gradient of argument %d%s, got %s',
+                what, k, tensor.is(args[k]) and '' or ', which is no tensor', errors.describe(given[k]))
+        end
+    end
+    return given, dy
+end
+
+local function needs_gradient(args)
+    local before = C.wn_grad_set(0)
+    C.wn_grad_set(before)
+    if before == 0 then return false end
+    for k = 1, args.n do
+        if tensor.is(args[k]) and args[k].requires_grad then return true end
+    end
+    return false
+end
+
+local function apply(forward, backward, args)
+    local ctx = { saved = {} }
+    local y = within('grad', 0, forward, ctx, unpack(args, 1, args.n))
+    if not tensor.is(y) then
+        raise(nil, 'value', '%s: the forward must return a tensor, got %s', what, errors.describe(y))
+    end
+    if not needs_gradient(args) then return y end
+    local given, dy = record_backward(backward, ctx, tensor.typed(y), args)
+    local x, r = {}, {}
+    for k = 1, args.n do
+        if tensor.is(args[k]) then
+            x[#x + 1] = args[k].id
+            r[#r + 1] = given[k] and given[k].id or -1
+        end
+    end
+    return tensor.wrap(binding.id(C.wn_custom(y.id, #x, binding.handles(#x, x), dy.id, binding.handles(#r, r),
+        op.lines() and op.line() or 0)))
+end
+
+--- Makes a function whose value is what `forward` records and whose gradients are what `backward` records.
+-- The gradient that `backward` records can be differentiated again (wane.grad of wane.grad), unless it reads what
+-- forward made of its arguments and put into ctx.saved: that raises 'unsupported'; the arguments and the result may be
+-- read. Neither function is differentiated otherwise: tensors that forward takes from around it get no gradient.
+-- @param forward function(ctx, ...) that returns a tensor; it may put tensors into the list ctx.saved, and anything
+-- else into ctx
+-- @param backward function(ctx, dy, ...), with the same arguments, that returns the gradient of each, nil for none;
+-- called once at every call of the function, whatever is differentiated later
+-- @return function(...)
+return function(forward, backward)
+    if type(forward) ~= 'function' or type(backward) ~= 'function' then
+        raise(nil, 'value', '%s: expected two functions, forward and backward, got %s and %s', what,
+            errors.describe(forward), errors.describe(backward))
+    end
+    return function(...)
+        return apply(forward, backward, pack(...))
+    end
+end

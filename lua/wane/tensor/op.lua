@@ -1,0 +1,382 @@
+--- Recording: from Lua operands to one node of the graph.
+--
+-- One input buffer and one attribute block are reused, so recording allocates the result and nothing else.
+-- Numbers as operands become 0-d constants of the tensor's dtype; they are bound at run time and never part
+-- of a plan's key. Shapes and dtypes are checked by the library at once; a failure raises at the user's line.
+-- Lines of nodes are not recorded unless `op.lines(true)`: walking the stack costs more than recording.
+-- Inside wane.autocast the operands go through its rules first; outside, that is one test of a local.
+-- @module wane.tensor.op
+
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local tensor = require 'wane.tensor'
+local upkeep = require 'wane.gc'
+local within = require 'wane.scoped'
+
+local C = binding.C
+local raise = errors.raise
+local Tensor, wrap = tensor.Tensor, tensor.wrap
+local getmetatable, ipairs, setmetatable, table, tostring, type =
+    getmetatable, ipairs, setmetatable, table, tostring, type
+
+local op = {}
+
+local MOST = 1024
+local inputs = binding.handles(MOST)
+local attrs = binding.new('struct wn_attrs')
+local zero = binding.new('struct wn_attrs')
+local number = binding.new('double[8]')
+local attrs_bytes = binding.sizeof('struct wn_attrs')
+
+--- Numbers of ops by name: `op.id.matmul`.
+op.id = setmetatable({}, {
+    __index = function(ids, name)
+        local id = C.wn_op_id(name)
+        if id < 0 then raise(nil, 'internal', "op: the library has no op '%s'", tostring(name)) end
+        ids[name] = id
+        return id
+    end,
+})
+
+local info = binding.new('struct wn_op_info')
+--- The name of an op number.
+function op.name(id)
+    binding.check(C.wn_op_get(id, info))
+    return binding.string(info.name)
+end
+
+local with_lines = false
+local lines = {}
+
+--- Whether nodes get the line of the script that recorded them (off at first: about 1 us a node, and
+-- recording is then not compiled). Returns what was set before.
+function op.lines(on)
+    local before = with_lines
+    if on ~= nil then with_lines = on and true or false end
+    return before
+end
+
+-- Values made from nothing always know their line: they are few, and what is made outside a loop and used in it
+-- is what the library warns about.
+local function line(always)
+    if not with_lines and not always then return 0 end
+    local where = errors.where(2)
+    if not where then return 0 end
+    local id = lines[where]
+    if id == nil then
+        id = C.wn_line(where)
+        lines[where] = id
+    end
+    return id
+end
+op.line = line
+
+-- A number as operand: a 0-d constant of the dtype of `like`. Returns a handle to release after recording.
+local function scalar(v, like, what)
+    local dtype = tensor.typed(like)._dtype
+    if not tensor.is_float[dtype] and v % 1 ~= 0 then
+        raise(nil, 'dtype', "%s: %s cannot take the number %s, it is not an integer; write x:to 'f32' first",
+            what, tensor.describe(like), tostring(v))
+    end
+    number[0] = v
+    local id = C.wn_const(number, 0, dtype)
+    if id < 0 then binding.id(id) end
+    return id
+end
+
+op.constant = scalar
+
+local function bad_operand(o, x, position)
+    local name = op.name(o)
+    if x == nil and position == 1 then
+        raise(nil, 'value', '%s: called without a tensor; write t:%s(...), with a colon', name, name)
+    end
+    raise(nil, 'value', '%s: operand %d must be a tensor%s, got %s', name, position,
+        position > 1 and ' or a number' or '', errors.describe(x))
+end
+op.bad_operand = bad_operand
+
+local casting, casting_list -- what operands go through: the rules of the innermost wane.autocast, or nil
+local rules, rules_of_list, guard -- of which the two above are made
+local refusal -- raises, while nothing may be recorded; or nil
+
+-- While a coroutine has scopes open, every op first makes those hold that belong here (scoped.lua).
+local function guarded(o, ...)
+    guard()
+    if refusal then refusal() end
+    if rules then return rules(o, ...) end
+    return ...
+end
+
+local function guarded_list(o, list)
+    guard()
+    if refusal then refusal() end
+    return rules and rules_of_list(o, list) or list
+end
+
+local function refresh()
+    if guard then
+        casting, casting_list = guarded, guarded_list
+    else
+        casting, casting_list = rules, rules_of_list
+    end
+end
+
+--- Sets the rules operands go through (tensor/autocast.lua); nil: none.
+-- @param new function(o, a, b, ...) that returns the operands, 5 at most
+-- @param of_list function(o, list) that returns a list
+function op.set_casting(new, of_list)
+    rules, rules_of_list = new, of_list
+    refresh()
+end
+
+--- Sets what is called before an op where nothing may be recorded (policy/query.lua); nil: nothing is.
+function op.set_refusal(new)
+    refusal = new
+end
+
+within.guards(function(sync)
+    guard = sync
+    refresh()
+end)
+
+--- Whether an autocast is on here: the same calls then record other nodes.
+function op.is_casting()
+    within.sync()
+    return rules ~= nil
+end
+
+--- The operand as norms and losses made of several ops take it: f32 inside wane.autocast, t itself outside.
+function op.wide(t)
+    if casting then t = casting(op.id.mean, t) end
+    return t
+end
+
+--- The attribute block, zeroed: fill `n`, `i`, `f`, `dtype` and record at once.
+function op.attrs()
+    binding.fill(attrs, attrs_bytes)
+    return attrs
+end
+
+--- Records an op of one input.
+-- @param o op number
+-- @param a tensor
+-- @param at attribute block or nil
+function op.unary(o, a, at)
+    if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
+    if casting then a = casting(o, a) end
+    inputs[0] = a.id
+    local id = C.wn_record(o, 1, inputs, at or zero, with_lines and line() or 0)
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+-- One of two operands is a number.
+local function with_number(o, a, b, at)
+    local made
+    local name = op.name(o)
+    if guard then guard() end
+    if getmetatable(a) == Tensor then
+        if type(b) ~= 'number' then bad_operand(o, b, 2) end
+        made = scalar(b, a, name)
+        inputs[0], inputs[1] = a.id, made
+    else
+        if getmetatable(b) ~= Tensor or type(a) ~= 'number' then bad_operand(o, a, 1) end
+        made = scalar(a, b, name)
+        inputs[0], inputs[1] = made, b.id
+    end
+    local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
+    C.wn_release(made)
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+--- Records an op of two inputs, one of which may be a number.
+function op.binary(o, a, b, at)
+    if getmetatable(a) ~= Tensor or getmetatable(b) ~= Tensor then return with_number(o, a, b, at) end
+    if casting then a, b = casting(o, a, b) end
+    inputs[0], inputs[1] = a.id, b.id
+    local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+--- Records an op of three tensors.
+function op.ternary(o, a, b, c, at)
+    if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
+    if getmetatable(b) ~= Tensor then bad_operand(o, b, 2) end
+    if getmetatable(c) ~= Tensor then bad_operand(o, c, 3) end
+    if casting then a, b, c = casting(o, a, b, c) end
+    inputs[0], inputs[1], inputs[2] = a.id, b.id, c.id
+    local id = C.wn_record(o, 3, inputs, at or zero, with_lines and line() or 0)
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+--- Records an op of five tensors.
+function op.quinary(o, a, b, c, d, e, at)
+    if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
+    if getmetatable(d) ~= Tensor then bad_operand(o, d, 4) end
+    if getmetatable(e) ~= Tensor then bad_operand(o, e, 5) end
+    if casting then a, b, c, d, e = casting(o, a, b, c, d, e) end
+    inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
+    local id = C.wn_record(o, 5, inputs, at or zero, with_lines and line() or 0)
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+--- Records a leaf-like op without inputs (creation).
+-- @param o op number
+-- @param at attribute block
+function op.nullary(o, at)
+    if guard then guard() end
+    local id = C.wn_record(o, 0, inputs, at, line(true))
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+local function set_attrs(t)
+    local at = op.attrs()
+    if t.i then
+        local n = binding.fill_dims(at.i, t.i, 'op.record')
+        at.n = t.n or n
+    end
+    if t.f then at.f[0], at.f[1] = t.f[1] or 0, t.f[2] or 0 end
+    if t.dtype then at.dtype = type(t.dtype) == 'string' and tensor.dtype_id[t.dtype] or t.dtype end
+    at.layout = t.layout or 0
+    return at
+end
+
+--- Records any op.
+-- @param name op name or number
+-- @param list inputs: tensors, or numbers (constants of the dtype of the first tensor)
+-- @param attributes nil, an attribute block, or a table {i = {...}, n =, f = {...}, dtype =, layout =}; dims 0-based
+-- @return tensor
+function op.record(name, list, attributes)
+    local o = type(name) == 'string' and op.id[name] or name
+    local n = #list
+    if n > MOST then
+        raise(nil, 'value', '%s: %d inputs, at most %d are possible; combine them in parts', op.name(o), n, MOST)
+    end
+    local at = attributes or zero
+    if type(at) == 'table' then at = set_attrs(at) end
+    if casting then list = casting_list(o, list) end
+    local like
+    for k = 1, n do
+        if getmetatable(list[k]) == Tensor then
+            like = list[k]
+            break
+        end
+    end
+    local made
+    for k = 1, n do
+        local x = list[k]
+        if getmetatable(x) == Tensor then
+            inputs[k - 1] = x.id
+        elseif type(x) == 'number' and like then
+            made = made or {}
+            made[#made + 1] = scalar(x, like, op.name(o))
+            inputs[k - 1] = made[#made]
+        else
+            bad_operand(o, x, k)
+        end
+    end
+    local id = C.wn_record(o, n, inputs, at, with_lines and line() or 0)
+    if made then
+        for _, h in ipairs(made) do C.wn_release(h) end
+    end
+    if id < 0 then binding.id(id) end
+    return wrap(id)
+end
+
+--- The 0-based dim of a tensor for a 1-based one; negative counts from the end.
+-- @param t tensor
+-- @param dim integer in 1..ndim or -ndim..-1
+-- @param what opens the message
+-- @param extra dims more than the tensor has (unsqueeze: 1)
+function op.dim(t, dim, what, extra)
+    local n = tensor.typed(t)._ndim + (extra or 0)
+    if type(dim) ~= 'number' or dim % 1 ~= 0 or dim == 0 or dim > n or dim < -n then
+        raise(nil, type(dim) == 'number' and 'shape' or 'value',
+            '%s: dim %s is out of range for %s; expected an integer from 1 to %d, or -%d to -1', what,
+            errors.describe(dim), tensor.describe(t), n, n)
+    end
+    return dim > 0 and dim - 1 or n + dim
+end
+
+local HUGE = 2 ^ 53
+
+--- A size or count: an integer from `least` (0) up to below 2^53.
+function op.size(v, what, least)
+    if type(v) ~= 'number' or v % 1 ~= 0 or v < (least or 0) or v >= HUGE then
+        raise(nil, 'value', '%s: expected an integer from %d to below 2^53, got %s', what, least or 0,
+            type(v) == 'number' and ('%.17g'):format(v) or errors.describe(v))
+    end
+    return v
+end
+
+--- A finite number.
+function op.finite(v, what)
+    if type(v) ~= 'number' or v ~= v or v == 1 / 0 or v == -1 / 0 then
+        raise(nil, 'value', '%s: expected a finite number, got %s', what, errors.describe(v))
+    end
+    return v
+end
+
+--- The number of a dtype name.
+function op.dtype(name, what)
+    local id = type(name) == 'string' and tensor.dtype_id[name] or nil
+    if id == nil then
+        raise(nil, 'dtype', '%s: unknown dtype %s; %s', what, errors.describe(name),
+            errors.near(name, { 'f32', 'bf16', 'f16', 'f64', 'i32', 'u8', 'i8' }))
+    end
+    return id
+end
+
+local device_ids
+
+--- The number of a device name: 'cpu', 'meta', 'auto'.
+function op.device(name, what)
+    if device_ids == nil then
+        device_ids = {}
+        local k = 0 -- the names go on past the listed devices: those are for specs
+        while C.wn_device_name(k) ~= nil do
+            device_ids[binding.text(C.wn_device_name(k))] = k
+            k = k + 1
+        end
+    end
+    if type(name) == 'string' then
+        if name == 'auto' then return device_ids.cuda or device_ids['cuda:0'] or device_ids.cpu end
+        local id = device_ids[name] or device_ids[name:match('^(.*):0$') or '']
+        if id then return id end
+    end
+    if type(name) == 'string' and name:match('^cuda') then
+        raise(nil, 'device', "%s: no device '%s' here; devices found: %s", what, name,
+            table.concat(op.device_names(), ', '))
+    end
+    raise(nil, 'device', '%s: unknown device %s; devices found: %s', what, errors.describe(name),
+        table.concat(op.device_names(), ', '))
+end
+
+--- Names of the devices found.
+function op.device_names()
+    local names = {}
+    for k = 0, C.wn_device_count() - 1 do
+        names[#names + 1] = binding.text(C.wn_device_name(k))
+    end
+    return names
+end
+
+--- Runs a program that makes `list` results. Returns what program.run returns.
+function op.eval(list)
+    local p = require('wane.program').run { mode = 'eval', roots = list }
+    upkeep.ran(tensor.typed(list[1])._device)
+    return p
+end
+
+--- Whether t holds bytes now.
+function op.held(t)
+    return tensor.info(t).held ~= 0
+end
+
+return op
