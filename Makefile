@@ -113,8 +113,8 @@ demo:
 repl: all
 	$(Q)build/wane repl
 
-# BENCH: which of them, e.g. make bench BENCH=rival. rival and budget meet the PyTorch of $PYTHON, and their results are put
-# into README.md and spec/bench/RESULTS.md.
+# BENCH: which of them, e.g. make bench BENCH=rival. rival and budget meet the PyTorch of $PYTHON, and publish.lua puts
+# their results into README.md, spec/README.md and spec/bench/RESULTS.md.
 BENCH ?= overhead gemm layout attention onednn exact kernels fused planner budget rival
 bench: all
 	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done

@@ -67,6 +67,7 @@ describe('spec/bench/publish.lua', function()
         folder = helper.lines('mktemp -d')[1]
         helper.lines(('mkdir -p %s/build/bench %s/spec/bench'):format(folder, folder))
         write('README.md', PAGE)
+        write('spec/README.md', PAGE)
         write('spec/bench/RESULTS.md', PAGE)
     end)
     after_each(function() helper.lines('rm -r ' .. folder) end)
@@ -118,7 +119,7 @@ describe('spec/bench/publish.lua', function()
 
     it('writes the tables of each bench between its own markers', function()
         local both = PAGE .. PAGE:gsub('rival', 'budget')
-        write('README.md', both)
+        write('spec/README.md', both)
         write('spec/bench/RESULTS.md', both)
         local data = fixture(true)
         data.bench, data.network, data.turns, data.costs = 'budget', 'a stack', 9, 'measured'
@@ -131,10 +132,14 @@ describe('spec/bench/publish.lua', function()
             folder, folder))
         assert.equal(0, code, out)
         local page = report.replace(both, 'budget', budgetreport.readme(data))
-        assert.equal(page, read 'README.md')
+        assert.equal(page, read 'spec/README.md')
+        assert.equal(PAGE, read 'README.md')
         assert.equal(read 'budget.lua', read 'spec/bench/results_budget.lua')
+        local results = report.replace(both, 'budget', budgetreport.results(data))
         publish(fixture(true))
-        assert.equal(report.replace(page, 'rival', report.readme(fixture(true))), read 'README.md')
+        assert.equal(page, read 'spec/README.md')
+        assert.equal(report.replace(PAGE, 'rival', report.readme(fixture(true))), read 'README.md')
+        assert.equal(report.replace(results, 'rival', report.rival(fixture(true))), read 'spec/bench/RESULTS.md')
     end)
 
     it('touches nothing when a page has no markers', function()
@@ -216,7 +221,7 @@ describe('what budget.lua found', function()
     it('stands in both pages as it was measured', function()
         local kept = loadfile(helper.root .. '/spec/bench/results_budget.lua')
         if not kept then -- nothing was published yet, and the pages say so
-            for _, page in ipairs { 'README.md', 'spec/bench/RESULTS.md' } do
+            for _, page in ipairs { 'spec/README.md', 'spec/bench/RESULTS.md' } do
                 local shown = report.marked(helper.read(page), 'budget')
                 assert.truthy(shown:find('not%s+measured on a quiet machine yet'), page)
             end
@@ -229,10 +234,12 @@ describe('what budget.lua found', function()
             assert.truthy(r.why or r.seconds > 0 and r.bytes > 0, r.name)
             assert.is_true(r.kind == 'torch' or r.is_equal, r.name)
         end
-        local pages = { ['README.md'] = budgetreport.readme, ['spec/bench/RESULTS.md'] = budgetreport.results }
+        local pages = { ['spec/README.md'] = budgetreport.readme,
+            ['spec/bench/RESULTS.md'] = budgetreport.results }
         for page, show in pairs(pages) do
             assert.equal('\n' .. show(data) .. '\n', (report.marked(helper.read(page), 'budget')))
         end
+        assert.equal(budgetreport.picture(data), helper.read 'spec/bench/results_budget.svg')
     end)
 end)
 
@@ -281,7 +288,7 @@ describe('what seconds.lua found', function()
 
     it('stands in both pages as it was measured', function()
         local kept = loadfile(helper.root .. '/spec/bench/results_seconds.lua')
-        for page, show in pairs { ['README.md'] = secondsreport.readme,
+        for page, show in pairs { ['spec/README.md'] = secondsreport.readme,
             ['spec/bench/RESULTS.md'] = secondsreport.results } do
             local shown = report.marked(helper.read(page), 'seconds')
             if kept then

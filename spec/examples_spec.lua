@@ -139,16 +139,16 @@ describe('examples/chargpt.lua', function()
         assert.is_true(text_of(to .. '/chargpt.safetensors') == text_of(whole .. '/chargpt.safetensors'))
     end)
 
-    it('is shown in README.md as in its head, with the picture that lies beside it', function()
+    it('is shown in examples/README.md as in its head, with the picture that lies beside it', function()
         local shown = '\n' .. helper.read('examples/chargpt.lua'):match('^(.-)\nlocal root'):gsub('\n%-%- ? ? ?', '\n')
-        local section = helper.read('README.md'):match '\n## A character GPT\n(.-)\n## '
+        local section = helper.read('examples/README.md'):match '\n## A character GPT\n(.-)\n## '
         local count = 0
         for block in section:gmatch '```text\n(.-)```' do
             assert.truthy(shown:find('\n' .. block, 1, true), block)
             count = count + 1
         end
         assert.equal(2, count)
-        assert_picture(helper.root .. '/' .. section:match '%]%((%S-%.svg)%)', 15)
+        assert_picture(helper.root .. '/examples/' .. section:match '%]%((%S-%.svg)%)', 15)
     end)
 
     it('refuses what it does not know, and what a checkpoint has decided', function()
@@ -402,9 +402,9 @@ describe('spec/bench/rival.lua', function()
     end)
 end)
 
--- README.md shows what examples printed under "### `examples/NAME.lua`": pieces of their heads, and pictures.
-describe('README.md shows of the examples', function()
-    local shown = helper.read('README.md'):match '\n## What the examples print\n(.-)\n## '
+-- examples/README.md shows what examples printed under "### `examples/NAME.lua`": pieces of their heads, and pictures.
+describe('examples/README.md shows of the examples', function()
+    local shown = (helper.read 'examples/README.md' .. '\n## '):match '\n## What the examples print\n(.-)\n## '
     local count = 0
     for name, section in (shown .. '\n### '):gmatch '### `examples/(%w+)%.lua`\n(.-)\n%f[#]' do
         count = count + 1
@@ -418,7 +418,7 @@ describe('README.md shows of the examples', function()
             end
             assert.is_true(pieces > 0)
             for picture in section:gmatch '%]%((%S-%.svg)%)' do
-                assert_picture(helper.root .. '/' .. picture, 10)
+                assert_picture(helper.root .. '/examples/' .. picture, 10)
             end
         end)
     end

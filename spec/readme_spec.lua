@@ -1,5 +1,5 @@
--- README.md against the code. Every ```lua block runs, in a process of its own, and prints the ```text block that
--- follows it; every policy and every call in its tables runs; its environment table is what the sources read.
+-- The pages against the code. Every ```lua block runs, in a process of its own, and prints the ```text block that
+-- follows it; every policy and every call in the tables runs; the environment table is what the sources read.
 -- ```sh from='words' lines=n is the command of an example: so many lines of what it prints stand below it.
 -- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file;
 -- `continues`, after the first script; `names`, it defines what the calls of the table below it use.
@@ -9,14 +9,19 @@ local helper = require 'spec.helper'
 
 local readme = require 'spec.support.readme'
 
-local text = helper.read 'README.md'
-local blocks = readme.blocks_of(text)
+-- Text and blocks of each page by its path.
+local texts, blocks = {}, {}
+for _, path in ipairs(readme.PAGES) do
+    texts[path] = helper.read(path)
+    blocks[path] = readme.blocks_of(texts[path])
+end
+local GUIDE, FOREIGN = 'lua/README.md', 'lua/wane/pytorch/README.md'
 
-local function block_of(info)
-    for _, block in ipairs(blocks) do
+local function block_of(path, info)
+    for _, block in ipairs(blocks[path]) do
         if block.info == info then return block end
     end
-    error('README.md has no block ' .. info)
+    error(path .. ' has no block ' .. info)
 end
 
 local run, run_file, PREAMBLE = readme.run, readme.run_file, readme.PREAMBLE
@@ -28,8 +33,9 @@ local function masked(out)
         :gsub('[+-][%d.]+ %% over saving', 'T %% over saving'))
 end
 
--- The rows of the table below a heading: lists of cells, without the head.
-local function rows_below(heading)
+-- The rows of the table below a heading of a page: lists of cells, without the head.
+local function rows_below(path, heading)
+    local text = texts[path]
     local at = assert(text:find('\n## ' .. heading .. '\n', 1, true), heading)
     local finish = text:find('\n## ', at + 4, true) or #text
     local rows = {}
@@ -49,7 +55,7 @@ local function code_in(cell)
 end
 
 describe('README.md', function()
-    local first = block_of 'lua file=examples/first.lua'
+    local first = block_of('README.md', 'lua file=examples/first.lua')
 
     it('shows the first script as it is, and what it prints', function()
         assert.equal(helper.read 'examples/first.lua', first.body)
@@ -60,49 +66,51 @@ describe('README.md', function()
 
     it('has its first command, then the clone, then two', function()
         local lines = {}
-        for line in block_of('sh').body:gmatch '[^\n]+' do lines[#lines + 1] = line end
+        for line in block_of('README.md', 'sh').body:gmatch '[^\n]+' do lines[#lines + 1] = line end
         assert.equal('sudo apt install -y git make', lines[1])
         assert.truthy(lines[2]:match '^git clone ')
         assert.same({ 'make demo', 'make test' }, { lines[3], lines[4] })
         assert.equal(4, #lines)
     end)
+end)
 
-    local count = 0
-    for i, block in ipairs(blocks) do
-        if block.info == 'lua' or block.info == 'lua continues' then
-            count = count + 1
-            it(('snippet %d runs and prints what stands below it'):format(count), function()
-                local before = block.info == 'lua continues' and first.expected or ''
-                local out, code = run(readme.source(block, first))
-                assert.equal(0, code, out)
-                assert.equal(before, out:sub(1, #before))
-                assert.is_string(block.expected, 'block ' .. i .. ' has no output below it')
-                assert.equal(masked(block.expected), masked(out:sub(#before + 1)))
-            end)
+describe('the pages', function()
+    local first = block_of('README.md', 'lua file=examples/first.lua')
+    local snippets, examples = {}, {}
+
+    for _, path in ipairs(readme.PAGES) do
+        for i, block in ipairs(blocks[path]) do
+            if block.info == 'lua' or block.info == 'lua continues' then
+                snippets[path] = (snippets[path] or 0) + 1
+                it(('run snippet %d of %s, which prints what stands below it'):format(snippets[path], path), function()
+                    local before = block.info == 'lua continues' and first.expected or ''
+                    local out, code = run(readme.source(block, first))
+                    assert.equal(0, code, out)
+                    assert.equal(before, out:sub(1, #before))
+                    assert.is_string(block.expected, 'block ' .. i .. ' has no output below it')
+                    assert.equal(masked(block.expected), masked(out:sub(#before + 1)))
+                end)
+            elseif readme.is_example(block) then
+                examples[path] = (examples[path] or 0) + 1
+                it(('show %s from "%s"'):format(block.body:gsub('\n', ''), block.info:match "'(.-)'"), function()
+                    local out, code = readme.run_example(block)
+                    assert.equal(0, code, out)
+                    assert.equal(block.expected, out)
+                    assert.equal(tonumber(block.info:match '%d+$'), select(2, out:gsub('\n', '')))
+                end)
+            end
         end
     end
 
-    it('has differences, offloading, packing, budgets, recipes, bf16, layouts, values that are not finite, a resumed '
-        .. 'run, PyTorch and a sweep', function() assert.equal(19, count) end)
+    it('show so many snippets and pieces of examples', function()
+        assert.same({ ['README.md'] = 5, ['lua/README.md'] = 12, ['lua/wane/pytorch/README.md'] = 1,
+            ['kernels/README.md'] = 1 }, snippets)
+        assert.same({ ['examples/README.md'] = 4 }, examples)
+    end)
 
-    local examples = 0
-    for _, block in ipairs(blocks) do
-        if readme.is_example(block) then
-            examples = examples + 1
-            it(('shows %s from "%s"'):format(block.body:gsub('\n', ''), block.info:match "'(.-)'"), function()
-                local out, code = readme.run_example(block)
-                assert.equal(0, code, out)
-                assert.equal(block.expected, out)
-                assert.equal(tonumber(block.info:match '%d+$'), select(2, out:gsub('\n', '')))
-            end)
-        end
-    end
-
-    it('shows pieces of examples', function() assert.equal(4, examples) end)
-
-    it('shows a session at the prompt as it goes', function()
+    it('show a session at the prompt as it goes', function()
         local input, shown = {}, {}
-        for line in block_of('text repl').body:gmatch '[^\n]+' do
+        for line in block_of(GUIDE, 'text repl').body:gmatch '[^\n]+' do
             local typed = line:match '^>>? (.*)$'
             if typed then input[#input + 1] = typed elseif #input > 0 then shown[#shown + 1] = line end
         end
@@ -113,8 +121,8 @@ describe('README.md', function()
     end)
 end)
 
-describe('the policy table of README.md', function()
-    local rows = rows_below 'Policies'
+describe('the policy table of the guide', function()
+    local rows = rows_below(GUIDE, 'Policies')
     local wane = helper.wane
 
     local function model_and_loss()
@@ -185,16 +193,16 @@ describe('the policy table of README.md', function()
         end
         assert.same({}, listed)
         for word in pairs(wane.policy.words) do
-            assert.is_truthy(text:find('[`\']' .. word:gsub('%p', '%%%0') .. '[`\']'), word)
+            assert.is_truthy(texts[GUIDE]:find('[`\']' .. word:gsub('%p', '%%%0') .. '[`\']'), word)
         end
     end)
 end)
 
 describe('the table for those who come from elsewhere', function()
-    local names = block_of('lua names').body
+    local names = block_of(FOREIGN, 'lua names').body
     local run_rows = 0
 
-    for _, row in ipairs(rows_below 'Coming from elsewhere') do
+    for _, row in ipairs(rows_below(FOREIGN, 'Coming from elsewhere')) do
         local code = code_in(row[2])
         it((row[1]:gsub('`', '')) .. (code and ' has a call that runs' or ' is not in this version'), function()
             if not code then
@@ -213,14 +221,14 @@ describe('the table for those who come from elsewhere', function()
     end
 
     it('has no row that is not in this version', function()
-        assert.equal(#rows_below 'Coming from elsewhere', run_rows)
+        assert.equal(#rows_below(FOREIGN, 'Coming from elsewhere'), run_rows)
     end)
 end)
 
-describe('the environment table of README.md', function()
+describe('the environment table of the guide', function()
     it('is what the code reads', function()
         local listed, read = {}, {}
-        for _, row in ipairs(rows_below 'Environment') do listed[code_in(row[1])] = true end
+        for _, row in ipairs(rows_below(GUIDE, 'Environment')) do listed[code_in(row[1])] = true end
         local files = "find runtime kernels lua -name '*.[ch]' -o -name '*.lua'"
         for _, path in ipairs(helper.lines(files)) do
             local source = helper.read(path)
@@ -233,10 +241,10 @@ describe('the environment table of README.md', function()
     end)
 end)
 
-describe('the command table of README.md', function()
+describe('the command table of the guide', function()
     it('has every target a user types and every command, and no other', function()
         local listed = { make = {}, wane = {} }
-        for _, row in ipairs(rows_below 'Commands') do
+        for _, row in ipairs(rows_below(GUIDE, 'Commands')) do
             for target in row[1]:gmatch '`make (%w+)' do listed.make[target] = true end
             local command = row[1]:match '`build/wane (%w+)'
             if command then listed.wane[command] = true end

@@ -1,5 +1,6 @@
 --- The tables of spec/bench/budget.lua from the data it wrote: text in, text out. "Within a budget" is decided here, by
 -- the bytes of the arms, for Wane's policies by hand and for PyTorch's arms alike.
+local plot = require 'wane.report.plot'
 local report = require 'spec.bench.report'
 local budgetreport = {}
 
@@ -106,9 +107,36 @@ function budgetreport.results(data)
     return table.concat({ circumstances(data), budgetreport.summary(data), EXPLAINED, everything(data) }, '\n')
 end
 
---- What README.md says.
+--- Returns what spec/README.md says.
 function budgetreport.readme(data)
     return circumstances(data) .. '\n' .. budgetreport.summary(data)
+end
+
+-- Adds the point of a measured arm: MiB over seconds. Arms that took no turns have no point.
+local function add_point(points, r, name, group)
+    if not (r.bytes and r.seconds) then return end
+    points[#points + 1] = { x = r.bytes / 2 ^ 20, y = r.seconds, name = name, group = group }
+    return #points
+end
+
+--- Returns the picture (SVG text): bytes against seconds of every arm that was measured. A staircase joins the plans
+-- that Wane finds for the budgets and the one that saves everything; Wane's policies by hand and PyTorch's arms are
+-- points.
+-- @param data what spec/bench/budget.lua measured
+function budgetreport.picture(data)
+    local points, front = {}, {}
+    for i = #data.budgets, 1, -1 do
+        local part = data.budgets[i].part
+        local ours = row_of(data, 'budget', part)
+        if ours then front[#front + 1] = add_point(points, ours, ('Wane, budget of %d %%'):format(100 * part), 1) end
+    end
+    front[#front + 1] = add_point(points, row_of(data, 'all'), 'Wane, everything saved', 1)
+    for _, r in ipairs(data.rows) do
+        if r.kind == 'hand' then add_point(points, r, nil, 2) end
+        if r.kind == 'torch' then add_point(points, r, 'PyTorch, ' .. r.name, 7) end
+    end
+    return plot.scatter { title = 'one step, bytes against seconds: Wane under budgets, its policies by hand (small '
+        .. 'points), PyTorch', x = 'peak, MiB', y = 's a step', points = points, fronts = { front } }
 end
 
 --- Why these results are not to be published over those of before (nil: they are).

@@ -1,8 +1,8 @@
--- Puts results into the documents: after `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua`, the tables in
--- README.md and in spec/bench/RESULTS.md (each between two marker comments) and spec/bench/results.svg are made from
--- build/bench/NAME.lua, and those files are kept beside them as spec/bench/results.lua, results_budget.lua and
--- results_seconds.lua, which spec/bench_spec.lua holds the pages to. Results that lack what the published
--- ones have (PyTorch, rows, size) are not published, which is said.
+-- Puts results into the pages. After `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua` it writes, from
+-- build/bench/NAME.lua: the table of the bench in README.md (rival) or spec/README.md (budget, seconds), the table in
+-- spec/bench/RESULTS.md, each between two marker comments, and the picture of the bench. It keeps the data as
+-- spec/bench/results.lua, results_budget.lua and results_seconds.lua, and spec/bench_spec.lua compares the pages with
+-- them. It refuses results that lack what the published ones have (PyTorch, rows, size), and says so.
 --
 --   luajit spec/bench/publish.lua [--root FOLDER] [--from FILE] [bench ...]
 --
@@ -14,13 +14,16 @@ local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'
 local secondsreport = require 'spec.bench.secondsreport'
 
--- kept: where the data are kept; readme, results: what the pages say; picture: one more file, or nil.
+-- kept: the file of the data; page: the file that shows readme(data); results(data) goes to RESULTS.md; picture_file:
+-- the file of picture(data), or nil.
 local benches = {
-    rival = { kept = 'spec/bench/results.lua', readme = report.readme, results = report.rival,
-        refusal = report.refusal, picture = report.picture },
-    budget = { kept = 'spec/bench/results_budget.lua', readme = budgetreport.readme, results = budgetreport.results,
-        refusal = budgetreport.refusal },
-    seconds = { kept = 'spec/bench/results_seconds.lua', readme = secondsreport.readme,
+    rival = { kept = 'spec/bench/results.lua', page = 'README.md', readme = report.readme,
+        results = report.rival, refusal = report.refusal, picture = report.picture,
+        picture_file = 'spec/bench/results.svg' },
+    budget = { kept = 'spec/bench/results_budget.lua', page = 'spec/README.md', readme = budgetreport.readme,
+        results = budgetreport.results, refusal = budgetreport.refusal, picture = budgetreport.picture,
+        picture_file = 'spec/bench/results_budget.svg' },
+    seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = secondsreport.readme,
         results = secondsreport.results, refusal = secondsreport.refusal },
 }
 
@@ -66,12 +69,12 @@ local function publish(name, path)
         return
     end
     -- All is made before anything is written: a page without markers leaves every file as it was.
-    local readme = report.replace(read(root .. '/README.md'), name, bench.readme(data))
+    local readme = report.replace(read(root .. '/' .. bench.page), name, bench.readme(data))
     local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data))
     local picture = data.torch and bench.picture and bench.picture(data)
-    write('README.md', readme)
+    write(bench.page, readme)
     write('spec/bench/RESULTS.md', results)
-    if picture then write('spec/bench/results.svg', picture) end
+    if picture then write(bench.picture_file, picture) end
     write(bench.kept, text)
 end
 

@@ -98,7 +98,7 @@ function report.rival(data)
         report.markdown({ 'start of a process', 's' }, starts) }, '\n')
 end
 
---- What README.md says.
+--- Returns what README.md says.
 function report.readme(data)
     return circumstances(data) .. '\n' .. select_columns(data, { 'step', 'wane', 'tuned', 'time', 'shipped', 'share',
         'peak', 'live', 'bytes' })

@@ -102,7 +102,7 @@ function secondsreport.results(data)
         '\n')
 end
 
---- What README.md says.
+--- Returns what spec/README.md says.
 function secondsreport.readme(data)
     return secondsreport.sentence(data)
 end

@@ -1,8 +1,12 @@
---- README.md's Lua blocks: found, made whole, run. For spec/readme_spec.lua, and for refresh.lua, which writes what
--- they print now.
+--- Finds the Lua blocks of the pages, makes each a whole script, and runs it. For spec/readme_spec.lua, and for
+-- refresh.lua, which writes what the blocks print now.
 local helper = require 'spec.helper'
 
 local readme = {}
+
+--- Every page of the project, as paths from its root; spec/bench/RESULTS.md holds results and no snippets.
+readme.PAGES = { 'README.md', 'lua/README.md', 'lua/wane/pytorch/README.md', 'examples/README.md', 'kernels/README.md',
+    'runtime/README.md', 'spec/README.md' }
 
 --- What stands before a block of its own.
 readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
