@@ -1,0 +1,131 @@
+-- What the pages say about the tree: every path that they name exists, every link leads to a file, the front page is
+-- short, and each function and struct that runtime/README.md names stands in the file that it names.
+local helper = require 'spec.helper'
+local readme = require 'spec.support.readme'
+
+local function exists(path)
+    local file = io.open(helper.root .. '/' .. path, 'rb')
+    if file then file:close() end
+    return file ~= nil
+end
+
+-- Whether a file of this name stands anywhere in the tree.
+local names
+local function is_name(name)
+    if not names then
+        names = {}
+        for _, path in ipairs(helper.lines('git ls-files --cached --others --exclude-standard 2>/dev/null || '
+            .. 'find . -type f')) do names[path:match '[^/]+$'] = true end
+    end
+    return names[name] ~= nil
+end
+
+local FOLDERS = { runtime = true, kernels = true, lua = true, spec = true, examples = true, ['.ci'] = true }
+
+-- The text without its fenced blocks: what they show is run, or was printed.
+local function prose_of(text)
+    return (('\n' .. text):gsub('\n```.-\n```%f[^`]', '\n'))
+end
+
+-- What a page names that does not exist: paths in backquotes (from the root), and links (from the page's folder).
+local function missing_paths(page, text)
+    local missing, count, folder = {}, 0, page:match '^(.*/)' or ''
+    text = prose_of(text)
+    local function check(name, is_there)
+        count = count + 1
+        if not is_there then missing[#missing + 1] = page .. ': ' .. name end
+    end
+    for word in text:gmatch '`([%w_./-]+)`' do
+        local top = word:match '^([%w_.-]+)/'
+        if top == 'examples' and word:match '^examples/out' then top = nil end -- written when examples run
+        if FOLDERS[top] then
+            check(word, exists(word) or exists(word .. '/.'))
+        elseif not top and word:match '^[%w_-]+%.[ch]$' then
+            check(word, is_name(word))
+        end
+    end
+    for target in text:gmatch '%]%(([^)#%s]+)[^)]*%)' do
+        if not target:match '^%a+://' then check(target, exists(folder .. target)) end
+    end
+    return missing, count
+end
+
+-- Whether the text of a file defines a function, a method, a struct or a macro of this name.
+local function defines(text, name)
+    text = '\n' .. text
+    local struct = name:match '^struct ([%w_]+)$'
+    if struct then return text:find('\nstruct ' .. struct .. ' {') ~= nil end
+    for _, pattern in ipairs { '\n%a[^\n;{}()]-%f[%w_]NAME%b()%s*{', -- C
+        '\n%s*local function NAME%s*%(', '\n%s*function [%w_]+[.:]NAME%s*%(' } do -- Lua
+        if text:find((pattern:gsub('NAME', name))) then return true end
+    end
+    return false
+end
+
+-- What runtime/README.md says stands in a file: rows | `file` | `name`, `name` | ... |, and "`name` in `file`".
+local function named_places(text)
+    local places = {}
+    local function add(name, path) places[#places + 1] = { name = name, path = path } end
+    for path, cell in text:gmatch '\n| `([%w_./]+%.%a+)` | ([^|]+) |' do
+        for name in cell:gmatch '`([^`]+)`' do add(name, path) end
+    end
+    for name, path in text:gmatch '`([%a_][%w_ ]*)`,? in%s+`([%w_./]+%.%a+)`' do add(name, path) end
+    return places
+end
+
+describe('the checks of the pages', function()
+    it('see a path, a link and a name that are not there', function()
+        assert.same({ 'x/README.md: runtime/nowhere.c', 'x/README.md: nowhere_at_all.h', 'x/README.md: y.md' },
+            (missing_paths('x/README.md', '`runtime/nowhere.c` `nowhere_at_all.h` `runtime/wane.h` [a](y.md)\n'
+                .. '```lua\n`runtime/inside.c`\n```\n')))
+        assert.is_true(defines('static int32_t f(int a,\n    int b)\n{\n}\n', 'f'))
+        assert.is_false(defines('int32_t f(int a);\nint g(void)\n{\n    return f(1);\n}\n', 'f'))
+        assert.is_false(defines('int32_t wn__f(int a)\n{\n}\n', 'f'))
+        assert.is_true(defines('struct wn__x {\n', 'struct wn__x'))
+        assert.is_false(defines('struct wn__x *f(void)\n{\n}\n', 'struct wn__x'))
+        assert.is_true(defines('function Optimizer:step(what)\nend\n', 'step'))
+        assert.is_false(defines('x.step()\n', 'step'))
+    end)
+end)
+
+describe('the pages', function()
+    for _, page in ipairs(readme.PAGES) do
+        it('name only files that exist: ' .. page, function()
+            local missing, count = missing_paths(page, helper.read(page))
+            assert.same({}, missing)
+            assert.is_true(count > 0)
+        end)
+    end
+
+    it('have a front page of at most 250 lines, which links to all others', function()
+        local text = helper.read 'README.md'
+        assert.is_true(select(2, text:gsub('\n', '')) <= 250)
+        for _, page in ipairs(readme.PAGES) do
+            if page ~= 'README.md' then assert.truthy(text:find('](' .. page .. ')', 1, true), page) end
+        end
+    end)
+end)
+
+describe('runtime/README.md', function()
+    local text = helper.read 'runtime/README.md'
+    local places = named_places(text)
+
+    it('names functions and structs where they stand', function()
+        local wrong = {}
+        for _, place in ipairs(places) do
+            local is_there = exists(place.path) and defines(helper.read(place.path), place.name)
+            if not is_there then wrong[#wrong + 1] = place.name .. ' is not in ' .. place.path end
+        end
+        assert.same({}, wrong)
+        assert.is_true(#places > 60)
+    end)
+
+    it('says of every function of the library in which file it stands', function()
+        local known, unknown = {}, {}
+        for _, place in ipairs(places) do known[place.name:match '[%w_]+$'] = true end
+        for name in text:gmatch '%f[%w_](wn_[%l%d_]+)' do
+            if not known[name] then unknown[#unknown + 1] = name end
+        end
+        assert.same({}, unknown)
+    end)
+end)
