@@ -43,8 +43,8 @@ double wn_step_seconds(int32_t program, int32_t i)
 const char *wn_cost_key(int32_t program, int32_t node)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    if (p == NULL || node < 0 || node >= p->form->n) return NULL;
-    struct wn_desc d = wn__form_desc(p->form, node);
+    if (p == NULL || node < 0 || node >= p->ir->n) return NULL;
+    struct wn_desc d = wn__ir_desc(p->ir, node);
     return wn__cost_key(&d);
 }
 
@@ -55,7 +55,7 @@ double wn_roofline(int32_t program)
     double seconds = 0;
     for (int32_t i = 0; p != NULL && i < p->schedule->n; i++)
         if (wn__instr_has_kernel(&p->schedule->instr[i]))
-            seconds += wn__desc_roofline(p->form, wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room));
+            seconds += wn__desc_roofline(p->ir, wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room));
     return seconds;
 }
 
@@ -64,7 +64,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     const struct wn_program *p = get_planned(program);
     struct wn__applied room;
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
-    const struct wn_desc *d = wn__instr_desc(p->form, p->schedule, &p->schedule->instr[i], &room);
+    const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
     return p->schedule->again[i] ? wn__cost_key_again(d) : wn__cost_key(d);
 }
 
@@ -112,7 +112,7 @@ static void tell_move(const struct wn_program *p, const struct wn__instr *n, str
     const struct wn__copy *far = &p->schedule->copy[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
     int32_t place = wn__action_place(far->away);
     out->link = links[place][way];
-    out->takes = wn__move_seconds(p->form, place, way, p->schedule->store[far->store].bytes);
+    out->takes = wn__move_seconds(p->ir, place, way, p->schedule->store[far->store].bytes);
 }
 
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
@@ -124,10 +124,10 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
     const struct wn__schedule *s = p->schedule;
     const struct wn__instr *n = &s->instr[i];
-    const struct wn__pnode *q = &p->form->node[n->node];
+    const struct wn__ir_node *q = &p->ir->node[n->node];
     int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
     *out = (struct wn_step){.what = words[n->what],
-                            .op = wn__form_op_text(p->form, n->node),
+                            .op = wn__ir_op_text(p->ir, n->node),
                             .path = wn__scope_get(q->scope)->path,
                             .node = n->node,
                             .copy = n->what == WN_DO_FREE ? -1 : n->out,
@@ -143,7 +143,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .live = s->live[i]};
     tell_move(p, n, out);
     if (store < 0) return WN_OK;
-    out->counts = wn__store_counts(p->form, &s->store[store]);
+    out->counts = wn__store_counts(p->ir, &s->store[store]);
     out->kind = s->store[store].kind;
     out->space = s->store[store].space;
     out->offset = s->store[store].offset;
@@ -156,7 +156,7 @@ int32_t wn_step_kinds(int32_t program, int64_t *rows)
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(rows, "step_kinds"));
-    return wn__simulate_kinds(p->form, p->schedule, rows);
+    return wn__simulate_kinds(p->ir, p->schedule, rows);
 }
 
 int32_t wn_trace(int32_t program, int32_t i)
@@ -168,19 +168,19 @@ int32_t wn_trace(int32_t program, int32_t i)
 int32_t wn_node_count(int32_t program)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    return p == NULL ? -WN_VALUE : p->form->n;
+    return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
-/* Record order of a form's node; 0 where none of the walk is it. walk_node[] ascends. */
+/* Record order of a IR's node; 0 where none of the walk is it. walk_node[] ascends. */
 static int64_t serial_of(const struct wn_program *p, int32_t node)
 {
     int64_t low = 0, high = p->walk.count - 1;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (p->form->walk_node[middle] < node) low = middle + 1;
+        if (p->ir->walk_node[middle] < node) low = middle + 1;
         else high = middle;
     }
-    return high >= 0 && p->form->walk_node[low] == node ? p->walk.nodes[low]->seq : 0;
+    return high >= 0 && p->ir->walk_node[low] == node ? p->walk.nodes[low]->seq : 0;
 }
 
 int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
@@ -188,11 +188,11 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "node"));
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
-    const struct wn__pnode *q = &f->node[i], *said = &f->recorded[i];
+    const struct wn__ir_node *q = &f->node[i], *said = &f->recorded[i];
     const struct wn__scope *scope = wn__scope_get(q->scope);
-    struct wn_desc d = wn__form_desc_of(f, said);
+    struct wn_desc d = wn__ir_desc_of(f, said);
     struct wn_cost cost = {0};
     if (q->leaf == WN_LEAF_NONE && wn__op_rules(said->op)->cost != NULL) wn__op_rules(said->op)->cost(&d, &cost);
     *out = (struct wn_node_info){.op = wn__op_name(said->op),
@@ -211,7 +211,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .cell_kind = -1,
                                  .is_residual = q->is_residual,
                                  .needs_grad = q->needs_grad,
-                                 .alias_of = wn__form_is_alias(f, i) ? f->in[said->in_at] : -1,
+                                 .alias_of = wn__ir_is_alias(f, i) ? f->in[said->in_at] : -1,
                                  .root = q->root,
                                  .copies = p->schedule ? p->schedule->node_copies[i] : 0,
                                  .away = p->schedule ? p->schedule->node_away[i] : 0,
@@ -232,8 +232,8 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
-    if (p == NULL || node < 0 || node >= p->form->n || i < 0 || i >= p->form->recorded[node].n_in) return -1;
-    return p->form->in[p->form->recorded[node].in_at + i];
+    if (p == NULL || node < 0 || node >= p->ir->n || i < 0 || i >= p->ir->recorded[node].n_in) return -1;
+    return p->ir->in[p->ir->recorded[node].in_at + i];
 }
 
 const char *wn_recipe(int32_t program)
@@ -245,7 +245,7 @@ const char *wn_recipe(int32_t program)
 int32_t wn_verify(int32_t program)
 {
     const struct wn_program *p = get_planned(program);
-    return p == NULL ? WN_VALUE : wn__verify(p->form, p->schedule);
+    return p == NULL ? WN_VALUE : wn__verify(p->ir, p->schedule);
 }
 
 void wn_digest(uint64_t *state, const void *bytes, int64_t n)
@@ -275,7 +275,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
     } else if (strcmp(field, "inplace") == 0) {
         n->inplace = (int32_t)value;
     } else if (strcmp(field, "input") == 0 && (wn__instr_has_kernel(n) || wn__instr_way(n) >= 0) &&
-               p->form->node[n->node].n_in > 0) {
+               p->ir->node[n->node].n_in > 0) {
         s->in[n->in_at] = (int32_t)value;
     } else if (strcmp(field, "offset") == 0 && store >= 0) {
         s->store[store].offset = value;
@@ -310,7 +310,7 @@ int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64
         memcpy(old_in, s->in, in);
         memcpy(old_store, s->store, store);
         code = wn_tamper(program, step, field, value);
-        if (code == WN_OK) code = wn__verify(p->form, s);
+        if (code == WN_OK) code = wn__verify(p->ir, s);
         memcpy(s->instr, old_instr, instr);
         memcpy(s->in, old_in, in);
         memcpy(s->store, old_store, store);

@@ -95,31 +95,31 @@ int32_t wn_first(int32_t program, struct wn_first *out)
 int32_t wn_residual_count(int32_t program)
 {
     const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->form->n_residuals;
+    return p == NULL ? -WN_VALUE : p->ir->n_residuals;
 }
 
-static struct wn__pnode *get_residual(int32_t program, int32_t i, struct wn_program **out)
+static struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn_program **out)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return NULL;
     *out = p;
-    if (i >= 0 && i < p->form->n_residuals) return &p->form->node[p->form->residual[i]];
-    wn__fail(WN_VALUE, "residual %d asked for, there are %d", i, p->form->n_residuals);
+    if (i >= 0 && i < p->ir->n_residuals) return &p->ir->node[p->ir->residual[i]];
+    wn__fail(WN_VALUE, "residual %d asked for, there are %d", i, p->ir->n_residuals);
     return NULL;
 }
 
 int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
 {
     struct wn_program *p;
-    const struct wn__pnode *q = get_residual(program, i, &p);
+    const struct wn__ir_node *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "residual"));
-    int32_t node = p->form->residual[i];
-    struct wn_desc d = wn__form_desc(p->form, node);
+    int32_t node = p->ir->residual[i];
+    struct wn_desc d = wn__ir_desc(p->ir, node);
     struct wn_cost cost = {0};
     const struct wn__scope *scope = wn__scope_get(q->scope);
     if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
-    *out = (struct wn_residual){.op = wn__op_name(p->form->recorded[node].op),
+    *out = (struct wn_residual){.op = wn__op_name(p->ir->recorded[node].op),
                                 .path = scope->path,
                                 .module = scope->type,
                                 .name = q->name ? q->name : "",
@@ -136,7 +136,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .region = q->region,
                                 .bytes = q->bytes,
                                 .flops = cost.flops,
-                                .seconds = p->form->seconds[node]};
+                                .seconds = p->ir->seconds[node]};
     memcpy(out->dim, q->type.dim, sizeof out->dim);
     return WN_OK;
 }
@@ -150,7 +150,7 @@ static int32_t check_open(const struct wn_program *p)
 int32_t wn_decide(int32_t program, int32_t i, int32_t word)
 {
     struct wn_program *p;
-    struct wn__pnode *q = get_residual(program, i, &p);
+    struct wn__ir_node *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
     if (word < WN_WORD_NONE || (word > WN_WORD_RECOMPUTE && wn__action_name(word) == NULL))
@@ -166,15 +166,15 @@ int32_t wn_allow(int32_t program, int32_t word)
     WN_TRY(check_open(p));
     if (wn__action_name(word) == NULL)
         return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", word);
-    p->form->allowed |= 1 << wn__action_resolved(p->form, word);
+    p->ir->allowed |= 1 << wn__action_resolved(p->ir, word);
     return WN_OK;
 }
 
 const char *wn_refusal(int32_t program, int32_t i, int32_t word)
 {
     struct wn_program *p;
-    const struct wn__pnode *q = get_residual(program, i, &p);
-    const char *why = q == NULL ? NULL : wn__action_refusal(p->form, p->form->residual[i], word);
+    const struct wn__ir_node *q = get_residual(program, i, &p);
+    const char *why = q == NULL ? NULL : wn__action_refusal(p->ir, p->ir->residual[i], word);
     return why == NULL ? "" : why;
 }
 
@@ -194,10 +194,10 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
-    if (node < 0 || node >= p->form->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->form->n);
-    if (unit < 0 || unit > p->form->n)
-        return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->form->n);
-    p->form->node[node].unit = unit;
+    if (node < 0 || node >= p->ir->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->ir->n);
+    if (unit < 0 || unit > p->ir->n)
+        return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->ir->n);
+    p->ir->node[node].unit = unit;
     return WN_OK;
 }
 
@@ -206,23 +206,22 @@ int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
-    if (unit < 1 || unit > p->form->n || parent < 1 || parent >= unit)
+    if (unit < 1 || unit > p->ir->n || parent < 1 || parent >= unit)
         return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
-    if (p->form->unit_parent == NULL)
-        p->form->unit_parent = wn__pool_get(&p->form->pool, p->form->n * (int64_t)sizeof(int32_t));
-    if (p->form->unit_parent == NULL) return WN_OOM;
-    p->form->unit_parent[unit - 1] = parent;
+    if (p->ir->unit_parent == NULL)
+        p->ir->unit_parent = wn__pool_get(&p->ir->pool, p->ir->n * (int64_t)sizeof(int32_t));
+    if (p->ir->unit_parent == NULL) return WN_OOM;
+    p->ir->unit_parent[unit - 1] = parent;
     return WN_OK;
 }
 
 int32_t wn_candidates(int32_t program)
 {
     struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->form->n_candidates;
+    return p == NULL ? -WN_VALUE : p->ir->n_candidates;
 }
 
-static int32_t check_candidate(const struct wn__form *f, const int32_t *unit, const int32_t *parent,
-                               const int32_t *word)
+static int32_t check_candidate(const struct wn__ir *f, const int32_t *unit, const int32_t *parent, const int32_t *word)
 {
     for (int32_t i = 0; i < f->n; i++) {
         if (unit[i] < -1 || unit[i] > f->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
@@ -239,7 +238,7 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
-    struct wn__form *f = p->form;
+    struct wn__ir *f = p->ir;
     if (name == NULL || unit == NULL || n != f->n)
         return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", f->n, n);
     if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
@@ -331,14 +330,14 @@ int32_t wn_same_encoding(int32_t a, int32_t b)
 int32_t wn_leaf_count(int32_t program)
 {
     const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->form->n_given + p->form->n_scalars;
+    return p == NULL ? -WN_VALUE : p->ir->n_given + p->ir->n_scalars;
 }
 
 /* Leaves: the given values first, then the numbers. */
 static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
 {
-    if (p == NULL || i < 0 || i >= p->form->n_given + p->form->n_scalars) return NULL;
-    return i < p->form->n_given ? &p->given[i] : &p->scalar[i - p->form->n_given];
+    if (p == NULL || i < 0 || i >= p->ir->n_given + p->ir->n_scalars) return NULL;
+    return i < p->ir->n_given ? &p->given[i] : &p->scalar[i - p->ir->n_given];
 }
 
 int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
@@ -358,7 +357,7 @@ int32_t wn_leaf_find(int32_t program, int32_t value)
 {
     struct wn_program *p = get_program(program);
     const struct wn_node *n = p == NULL ? NULL : wn__handle_get(value, WN_HANDLE_VALUE);
-    for (int32_t i = 0; n != NULL && i < p->form->n_given + p->form->n_scalars; i++)
+    for (int32_t i = 0; n != NULL && i < p->ir->n_given + p->ir->n_scalars; i++)
         if (*leaf_slot(p, i) == n) return i;
     return -1;
 }
@@ -368,7 +367,7 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
 {
     int32_t is_number = n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0);
     int32_t is_here = n->device == p->device || n->device == WN_NO_DEVICE;
-    int32_t is_there = leaf >= p->form->n_given ? is_number : n->is_held && n->held != NULL;
+    int32_t is_there = leaf >= p->ir->n_given ? is_number : n->is_held && n->held != NULL;
     return is_here && is_there && wn__type_equal(&n->type, &was->type);
 }
 
@@ -376,7 +375,7 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
  * program, for that history is this value's alone. */
 static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     int32_t at = 0;
     if (n->n_in == 0 || !n->needs_grad) return 0;
     int32_t kind = leaf < f->n_given ? 1 : 2, slot = leaf < f->n_given ? leaf : leaf - f->n_given;
@@ -434,14 +433,14 @@ int32_t wn_rerun(int32_t program)
 int32_t wn_results(int32_t program)
 {
     const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->form->n_results;
+    return p == NULL ? -WN_VALUE : p->ir->n_results;
 }
 
 int32_t wn_result(int32_t program, int32_t i)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return -WN_VALUE;
-    if (i < 0 || i >= p->form->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->form->n_results);
+    if (i < 0 || i >= p->ir->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->ir->n_results);
     wn__node_ref(p->result[i]);
     return wn__api_value(WN_OK, p->result[i]);
 }
@@ -451,8 +450,7 @@ int32_t wn_program_cell(int32_t program, int32_t i)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return -WN_VALUE;
-    if (p->cell == NULL || i < 0 || i >= p->form->n_cells)
-        return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
+    if (p->cell == NULL || i < 0 || i >= p->ir->n_cells) return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
     int32_t id = wn__handle_new(WN_HANDLE_CELL, p->cell[i]);
     if (id >= 0) wn__cell_ref(p->cell[i]);
     return id;
@@ -461,8 +459,8 @@ int32_t wn_program_cell(int32_t program, int32_t i)
 const char *wn_program_cell_name(int32_t program, int32_t i)
 {
     struct wn_program *p = get_program(program);
-    if (p == NULL || p->cell == NULL || i < 0 || i >= p->form->n_cells) return "";
-    int32_t of = p->form->cell[i].gradient_of;
+    if (p == NULL || p->cell == NULL || i < 0 || i >= p->ir->n_cells) return "";
+    int32_t of = p->ir->cell[i].gradient_of;
     const char *name = p->cell[of >= 0 ? of : i]->name;
     return name == NULL ? "" : name;
 }
@@ -470,5 +468,5 @@ const char *wn_program_cell_name(int32_t program, int32_t i)
 int32_t wn_program_cells(int32_t program)
 {
     const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->form->n_cells;
+    return p == NULL ? -WN_VALUE : p->ir->n_cells;
 }

@@ -1,4 +1,4 @@
-/* Building a form: differentiate the walked graph, then copy what a plan may depend on - and nothing else -
+/* Building an IR: differentiate the walked graph, then copy what a plan may depend on - and nothing else -
  * into one flat table. Emitted nodes live only while this room is at work. */
 #include <string.h>
 #include "../base/alloc.h"
@@ -8,10 +8,10 @@
 
 struct assembly {
     struct wn_program *p;
-    struct wn__form *f;
+    struct wn__ir *f;
     struct wn__grads grads;
     struct wn__regions regions;
-    int32_t at, in_at; /* next free node and input of the form */
+    int32_t at, in_at; /* next free node and input of the IR */
     int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
 };
 
@@ -70,25 +70,25 @@ static int32_t differentiate(struct assembly *a)
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
-static struct wn__pnode *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
+static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
 {
-    struct wn__pnode *q = &a->f->node[a->at++];
-    *q = (struct wn__pnode){.op = op,
-                            .phase = phase,
-                            .forward_of = -1,
-                            .slot = -1,
-                            .random = -1,
-                            .offset = -1,
-                            .absorbed_by = -1,
-                            .result = -1,
-                            .cell = {-1, -1, -1},
-                            .type = *type,
-                            .in_at = a->in_at};
+    struct wn__ir_node *q = &a->f->node[a->at++];
+    *q = (struct wn__ir_node){.op = op,
+                              .phase = phase,
+                              .forward_of = -1,
+                              .slot = -1,
+                              .random = -1,
+                              .offset = -1,
+                              .absorbed_by = -1,
+                              .result = -1,
+                              .cell = {-1, -1, -1},
+                              .type = *type,
+                              .in_at = a->in_at};
     q->bytes = wn__padded(wn__bytes(type));
     return q;
 }
 
-static void put_input(struct assembly *a, struct wn__pnode *q, int32_t node)
+static void put_input(struct assembly *a, struct wn__ir_node *q, int32_t node)
 {
     a->f->in[a->in_at] = node;
     a->f->in_type[a->in_at++] = a->f->node[node].type;
@@ -100,7 +100,7 @@ static int32_t is_scalar_leaf(const struct wn_node *n)
     return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a freed value is no number */
 }
 
-static void put_leaf(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)
+static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
 {
     if (n->op == WN_OP_CELL) {
         q->leaf = WN_LEAF_CELL;
@@ -129,9 +129,9 @@ static int32_t random_of(struct assembly *a, const struct wn_node *n)
     return n->forward_of == NULL ? -1 : a->f->node[n->forward_of->local].random;
 }
 
-/* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The form keeps no
+/* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The IR keeps no
  * offset of this recording, so that no decision can depend on it. */
-static void put_offset(struct assembly *a, struct wn__pnode *q, const struct wn_node *n)
+static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
 {
     if (!wn__op_has_offset(n->op)) return;
     const struct wn_node *like = n->phase == WN_PHASE_FORWARD ? n : n->forward_of;
@@ -142,8 +142,8 @@ static void put_offset(struct assembly *a, struct wn__pnode *q, const struct wn_
 
 static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 {
-    struct wn__form *f = a->f;
-    struct wn__pnode *q = put_node(a, n->op, n->phase, &n->type);
+    struct wn__ir *f = a->f;
+    struct wn__ir_node *q = put_node(a, n->op, n->phase, &n->type);
     n->local = a->at - 1;
     q->attrs = n->attrs;
     q->scope = n->scope;
@@ -196,9 +196,9 @@ static int32_t put_graph(struct assembly *a)
 static void put_cells(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     f->n_cells = p->n_named;
-    for (int32_t i = 0; i < p->n_named; i++) f->cell[i] = (struct wn__pcell){.gradient_of = -1, .slab = -1};
+    for (int32_t i = 0; i < p->n_named; i++) f->cell[i] = (struct wn__ir_cell){.gradient_of = -1, .slab = -1};
     struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
@@ -213,12 +213,12 @@ static void put_cells(struct assembly *a)
 /* The slab an unborn gradient lies in already, numbered as the key does; or the new one. */
 static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     int32_t existing = g != NULL && g->slab != NULL && a->p->as_new == 0 ? g->slab->local : -1;
     if (existing < 0 && *new_slab >= 0) return *new_slab;
     for (int32_t i = 0; i < f->n_slabs && existing >= 0; i++)
         if (f->slab[i].existing == existing) return i;
-    f->slab[f->n_slabs] = (struct wn__pslab){existing >= 0 ? g->slab->bytes : 0, existing};
+    f->slab[f->n_slabs] = (struct wn__ir_slab){existing >= 0 ? g->slab->bytes : 0, existing};
     if (existing < 0) *new_slab = f->n_slabs;
     return f->n_slabs++;
 }
@@ -234,23 +234,23 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
  * of the slab is what activations borrow longest. */
 static void put_gradients(struct assembly *a)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     int32_t new_slab = -1;
     for (int32_t slot = 0; slot < a->p->n_read; slot++) {
         int32_t i = gradient_of(a, slot);
         if (i < 0) continue;
         const struct wn_cell *c = a->grads.cells[i], *g = a->p->transient ? NULL : c->grad;
-        struct wn__pcell *q = &f->cell[f->n_cells];
-        *q = (struct wn__pcell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
+        struct wn__ir_cell *q = &f->cell[f->n_cells];
+        *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
         q->bytes = wn__padded(wn__bytes(&c->type));
         q->born_here = g == NULL || !g->born;
         if (q->born_here) {
             q->slab = put_slab(a, g, &new_slab);
-            struct wn__pslab *s = &f->slab[q->slab];
+            struct wn__ir_slab *s = &f->slab[q->slab];
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
-        struct wn__pnode *e = put_node(a, q->born_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
+        struct wn__ir_node *e = put_node(a, q->born_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
         put_input(a, e, a->grads.values[i]->local);
         e->cell[0] = f->n_cells++;
     }
@@ -259,7 +259,7 @@ static void put_gradients(struct assembly *a)
 /* Gradients that exist already may lie in a slab in which others are born now: its bytes count once. */
 static void find_shared_slabs(struct assembly *a)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
         if (f->cell[i].born_here) continue;
         int32_t met = a->p->read_cell[f->cell[i].gradient_of]->grad->slab->local;
@@ -281,7 +281,7 @@ static int32_t gradient_for(const struct assembly *a, int32_t i)
 static int32_t put_hypers(struct assembly *a)
 {
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     f->n_sets = a->p->n_sets;
     f->set_slot = pool(a, f->n_sets, sizeof *f->set_slot);
     a->hyper = pool(a, f->n_sets, sizeof *a->hyper);
@@ -290,7 +290,7 @@ static int32_t put_hypers(struct assembly *a)
     for (int32_t i = 0; i < a->p->n_updates; i++) {
         int32_t k = a->p->hyper_set[i];
         if (k < 0 || f->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
-        struct wn__pnode *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
+        struct wn__ir_node *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
         q->leaf = WN_LEAF_SCALAR;
         q->slot = f->set_slot[k] = f->n_scalars++;
         a->hyper[k] = a->at - 1;
@@ -305,7 +305,7 @@ static void put_updates(struct assembly *a)
         struct wn_cell **cell = &p->update_cell[3 * i];
         int32_t k = gradient_for(a, i);
         if (k < 0) continue;
-        struct wn__pnode *e = put_node(a, p->update[i].op, WN_PHASE_UPDATE, &cell[0]->type);
+        struct wn__ir_node *e = put_node(a, p->update[i].op, WN_PHASE_UPDATE, &cell[0]->type);
         put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
         put_input(a, e, a->hyper[p->hyper_set[i]]);
         for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;
@@ -315,13 +315,13 @@ static void put_updates(struct assembly *a)
 static void put_targets(struct assembly *a)
 {
     for (int32_t i = 0; a->p->mode == WN_RUN_ASSIGN && i < a->p->n_roots; i++) {
-        struct wn__pnode *e = put_node(a, WN_OP_ASSIGN, WN_PHASE_UPDATE, &a->p->root[i]->type);
+        struct wn__ir_node *e = put_node(a, WN_OP_ASSIGN, WN_PHASE_UPDATE, &a->p->root[i]->type);
         put_input(a, e, a->p->root[i]->local);
         e->cell[0] = a->p->target[i]->local;
     }
 }
 
-static int32_t is_written(const struct wn__form *f, int32_t first, int32_t end, int32_t slot)
+static int32_t is_written(const struct wn__ir *f, int32_t first, int32_t end, int32_t slot)
 {
     for (int32_t i = first; i < end; i++)
         for (int32_t k = 0; k < 3; k++)
@@ -331,9 +331,9 @@ static int32_t is_written(const struct wn__form *f, int32_t first, int32_t end, 
 
 /* Whether an effect uses up the state of a cell, as it is, that another effect writes: parameters that change places, a
  * gradient of the caller's own that is another parameter. No order of two such effects is right. */
-static int32_t needs_copy(const struct wn__form *f, int32_t effect, int32_t first, int32_t end)
+static int32_t needs_copy(const struct wn__ir *f, int32_t effect, int32_t first, int32_t end)
 {
-    int32_t v = wn__form_storage(f, wn__form_in(f, effect, 0));
+    int32_t v = wn__ir_storage(f, wn__ir_in(f, effect, 0));
     if (f->node[v].leaf != WN_LEAF_CELL) return 0;
     if (f->node[effect].op == WN_OP_ASSIGN && f->node[effect].cell[0] == f->node[v].slot) return 0;
     return is_written(f, first, end, f->node[v].slot);
@@ -342,7 +342,7 @@ static int32_t needs_copy(const struct wn__form *f, int32_t effect, int32_t firs
 /* Puts a copy of such a state before all effects. The effects are the last nodes so far; nothing reads them. */
 static void copy_states(struct assembly *a, int32_t first)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     int32_t end = a->at, n = 0;
     for (int32_t i = first; i < end; i++) n += needs_copy(f, i, first, end);
     if (n == 0) return;
@@ -350,8 +350,8 @@ static void copy_states(struct assembly *a, int32_t first)
     a->at = first;
     for (int32_t i = first + n; i < end + n; i++) {
         if (!needs_copy(f, i, first + n, end + n)) continue;
-        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__form_in(f, i, 0);
-        struct wn__pnode *q = put_node(a, WN_OP_RELAYOUT, phase, &f->node[v].type);
+        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__ir_in(f, i, 0);
+        struct wn__ir_node *q = put_node(a, WN_OP_RELAYOUT, phase, &f->node[v].type);
         q->attrs.layout = q->type.layout;
         q->root = f->node[v].root;
         put_input(a, q, v);
@@ -365,7 +365,7 @@ static void copy_states(struct assembly *a, int32_t first)
 static int32_t size_form(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each may want a copy of a state */
     int64_t nodes = p->walk.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->walk.count; i++) inputs += p->walk.nodes[i]->n_in;
@@ -392,7 +392,7 @@ static int32_t size_form(struct assembly *a)
 
 static int32_t keep_regions(struct assembly *a)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     f->n_regions = (int32_t)a->regions.count;
     f->region_parent = pool(a, f->n_regions, sizeof *f->region_parent);
     if (f->region_parent == NULL) return WN_OOM;
@@ -404,7 +404,7 @@ static int32_t keep_regions(struct assembly *a)
 /* What a plan may depend on, without scopes, names, lines and marks: those reach it through the recipe. */
 static int32_t write_key2(struct assembly *a)
 {
-    struct wn__form *f = a->f;
+    struct wn__ir *f = a->f;
     struct wn__bytes b = {0};
     wn__bytes_int(&b, f->device);
     wn__bytes_int(&b, f->threads);
@@ -413,17 +413,17 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, wn__costs_id());
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__pnode *q = &f->node[i];
+        const struct wn__ir_node *q = &f->node[i];
         const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
                              q->random + 1,  q->result + 1, q->is_given,  q->cell[0] + 1, q->cell[1] + 1,
                              q->cell[2] + 1, q->n_in,       q->offset + 1};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__form_in(f, i, k));
+        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__ir_in(f, i, k));
         wn__bytes_type(&b, &q->type);
         wn__bytes_attrs(&b, &q->attrs);
     }
     for (int32_t i = 0; i < f->n_cells; i++) {
-        const struct wn__pcell *c = &f->cell[i];
+        const struct wn__ir_cell *c = &f->cell[i];
         const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->born_here,
                              c->shares, c->slab_offset,     c->bytes};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
@@ -458,11 +458,11 @@ static int32_t build(struct assembly *a)
     a->f->n = a->at;
     a->f->n_in = a->in_at;
     WN_TRY(keep_regions(a));
-    WN_TRY(wn__form_rewrite(a->f));
+    WN_TRY(wn__ir_rewrite(a->f));
     for (int32_t i = 0; i < a->f->n; i++)
         if (a->f->node[i].n_in > a->f->most_in) a->f->most_in = a->f->node[i].n_in;
-    WN_TRY(wn__form_blocks(a->f));
-    WN_TRY(wn__form_costs(a->f));
+    WN_TRY(wn__ir_blocks(a->f));
+    WN_TRY(wn__ir_costs(a->f));
     return write_key2(a);
 }
 
@@ -474,7 +474,7 @@ int32_t wn__program_assemble(struct wn_program *p)
     if (a.f == NULL) return WN_OOM;
     a.f->pool = first;
     a.f->refs = 1;
-    p->form = a.f;
+    p->ir = a.f;
     int32_t code = build(&a);
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);

@@ -1,11 +1,11 @@
-/* Binding: which of this run's values, cells and numbers stand in the form's slots. The walk and the form
+/* Binding: which of this run's values, cells and numbers stand in the IR's slots. The walk and the IR
  * number things in the same order, so nothing is searched. */
 #include "../base/alloc.h"
 #include "program.h"
 
 static int32_t bind_cells(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
@@ -28,7 +28,7 @@ static int32_t bind_cells(struct wn_program *p)
 }
 
 /* q as recorded: the numbers a node drew are its own, whatever node is to use them. */
-static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__pnode *q)
+static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__ir_node *q)
 {
     int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2,
             given = q->leaf == WN_LEAF_GIVEN || q->is_given == 1;
@@ -45,10 +45,10 @@ static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__
     if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];
 }
 
-/* Takes the lines of this recording where they are not those of the one that the form was made of. */
+/* Takes the lines of this recording where they are not those of the one that the IR was made of. */
 static int32_t bind_lines(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     int64_t i = 0;
     while (i < p->walk.count && p->walk.nodes[i]->line == f->recorded[f->walk_node[i]].line) i++;
     if (i == p->walk.count) return WN_OK;
@@ -63,12 +63,12 @@ static int32_t bind_lines(struct wn_program *p)
 
 int32_t wn__program_line(const struct wn_program *p, int32_t node)
 {
-    return p->line != NULL ? p->line[node] : p->form->node[node].line;
+    return p->line != NULL ? p->line[node] : p->ir->node[node].line;
 }
 
 void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs)
 {
-    int32_t slot = p->form->recorded[node].offset;
+    int32_t slot = p->ir->recorded[node].offset;
     if (slot >= 0) attrs->i[WN_OFFSET_AT] = p->offset[slot];
 }
 
@@ -76,7 +76,7 @@ void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs
 static int32_t bind_hypers(struct wn_program *p)
 {
     for (int32_t i = 0; i < p->n_updates; i++) {
-        int32_t slot = p->hyper_set[i] >= 0 ? p->form->set_slot[p->hyper_set[i]] : -1;
+        int32_t slot = p->hyper_set[i] >= 0 ? p->ir->set_slot[p->hyper_set[i]] : -1;
         if (slot >= 0 && p->scalar[slot] == NULL) WN_TRY(wn__record_hyper(p->hyper[i], &p->scalar[slot]));
     }
     return WN_OK;
@@ -86,13 +86,13 @@ void wn__program_keep_numbers(struct wn_program *p, int64_t seq)
 {
     int32_t any = 0;
     p->first_number = p->taken = 0;
-    for (int32_t i = 0; i < p->form->n_random; i++) {
+    for (int32_t i = 0; i < p->ir->n_random; i++) {
         struct wn__numbers *r = &p->random[i];
         r->is_kept = r->is_held || r->seq <= seq;
         if (!r->is_kept && (!any || r->counter < p->first_number)) p->first_number = r->counter;
         any |= !r->is_kept;
     }
-    for (int32_t i = 0; i < p->form->n_random; i++) {
+    for (int32_t i = 0; i < p->ir->n_random; i++) {
         const struct wn__numbers *r = &p->random[i];
         if (!r->is_kept && r->counter - p->first_number >= p->taken) p->taken = r->counter - p->first_number + 1;
     }
@@ -100,7 +100,7 @@ void wn__program_keep_numbers(struct wn_program *p, int64_t seq)
 
 int32_t wn__program_bind(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     p->given = wn__alloc((f->n_given + 1) * (int64_t)sizeof *p->given);
     p->scalar = wn__alloc((f->n_scalars + 1) * (int64_t)sizeof *p->scalar);
     p->result = wn__alloc((f->n_results + 1) * (int64_t)sizeof *p->result);
@@ -139,7 +139,7 @@ static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__sla
 
 static int32_t bind_slab(struct wn_program *p, int32_t k)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     for (int32_t i = p->n_named; i < f->n_cells; i++) {
         if (f->cell[i].slab != k || p->cell[i]->slab == NULL) continue;
         p->slab[k] = p->cell[i]->slab;
@@ -152,7 +152,7 @@ static int32_t bind_slab(struct wn_program *p, int32_t k)
 
 int32_t wn__program_bind_slabs(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     for (int32_t k = 0; k < f->n_slabs; k++)
         if (p->slab[k] == NULL) WN_TRY(bind_slab(p, k));
     for (int32_t i = p->n_named; i < f->n_cells; i++) {

@@ -10,7 +10,7 @@ struct entry {
     int64_t used; /* clock of its last hit */
     uint8_t *key;
     int64_t key_bytes;
-    struct wn__form *form;
+    struct wn__ir *ir;
     struct wn__schedule *schedule;
 };
 static struct entry table[MOST_PLANS];
@@ -20,28 +20,28 @@ static struct entry *find(const uint8_t *key, int64_t n, uint64_t hash)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++) {
         struct entry *e = &table[i];
-        if (e->form != NULL && e->hash == hash && e->key_bytes == n && memcmp(e->key, key, (size_t)n) == 0) return e;
+        if (e->ir != NULL && e->hash == hash && e->key_bytes == n && memcmp(e->key, key, (size_t)n) == 0) return e;
     }
     return NULL;
 }
 
-struct wn__form *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule)
+struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule)
 {
     struct entry *e = find(key->data, key->count, wn__bytes_hash(key->data, key->count));
     if (e == NULL) return NULL;
     e->used = ++now;
-    e->form->refs++;
+    e->ir->refs++;
     e->schedule->refs++;
     *schedule = e->schedule;
-    return e->form;
+    return e->ir;
 }
 
-struct wn__schedule *wn__cache_find_schedule(const struct wn__form *f, const char *recipe)
+struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *f, const char *recipe)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++) {
         const struct entry *e = &table[i];
-        if (e->form == NULL || e->form->key2_bytes != f->key2_bytes) continue;
-        if (memcmp(e->form->key2, f->key2, (size_t)f->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
+        if (e->ir == NULL || e->ir->key2_bytes != f->key2_bytes) continue;
+        if (memcmp(e->ir->key2, f->key2, (size_t)f->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
             continue;
         e->schedule->refs++;
         return e->schedule;
@@ -52,12 +52,12 @@ struct wn__schedule *wn__cache_find_schedule(const struct wn__form *f, const cha
 static void drop(struct entry *e)
 {
     wn__free(e->key);
-    wn__form_unref(e->form);
+    wn__ir_unref(e->ir);
     wn__schedule_unref(e->schedule);
     memset(e, 0, sizeof *e);
 }
 
-int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn__schedule *s)
+int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *f, struct wn__schedule *s)
 {
     uint64_t hash = wn__bytes_hash(key->data, key->count);
     if (find(key->data, key->count, hash) != NULL) return WN_OK;
@@ -65,9 +65,9 @@ int32_t wn__cache_put(const struct wn__bytes *key, struct wn__form *f, struct wn
     if (copy == NULL) return WN_OOM;
     memcpy(copy, key->data, (size_t)key->count);
     struct entry *e = &table[0];
-    for (int32_t i = 1; i < MOST_PLANS && e->form != NULL; i++)
-        if (table[i].form == NULL || table[i].used < e->used) e = &table[i];
-    if (e->form != NULL) drop(e);
+    for (int32_t i = 1; i < MOST_PLANS && e->ir != NULL; i++)
+        if (table[i].ir == NULL || table[i].used < e->used) e = &table[i];
+    if (e->ir != NULL) drop(e);
     *e = (struct entry){hash, ++now, copy, key->count, f, s};
     made++;
     f->refs++;
@@ -84,13 +84,13 @@ void wn__cache_forget(const struct wn__bytes *key)
 void wn__cache_clear(void)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++)
-        if (table[i].form != NULL) drop(&table[i]);
+        if (table[i].ir != NULL) drop(&table[i]);
 }
 
 int64_t wn__cache_count(void)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < MOST_PLANS; i++) n += table[i].form != NULL;
+    for (int32_t i = 0; i < MOST_PLANS; i++) n += table[i].ir != NULL;
     return n;
 }
 
@@ -103,7 +103,6 @@ int64_t wn__cache_bytes(void)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < MOST_PLANS; i++)
-        if (table[i].form != NULL)
-            bytes += table[i].key_bytes + table[i].form->pool.bytes + table[i].schedule->pool.bytes;
+        if (table[i].ir != NULL) bytes += table[i].key_bytes + table[i].ir->pool.bytes + table[i].schedule->pool.bytes;
     return bytes;
 }

@@ -312,8 +312,8 @@ static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
     WN_TRY(walk_roots(p));
     WN_TRY(number_sets(p));
     WN_TRY(write_key(p));
-    p->form = wn__cache_find(&p->key, &p->schedule);
-    if (p->form == NULL) WN_TRY(wn__program_assemble(p));
+    p->ir = wn__cache_find(&p->key, &p->schedule);
+    if (p->ir == NULL) WN_TRY(wn__program_assemble(p));
     return wn__program_bind(p);
 }
 
@@ -366,18 +366,18 @@ void wn__program_free(void *program)
     for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
     for (int32_t i = 0; i < p->n_updates; i++)
         if (p->hyper[i] != NULL && --p->hyper[i]->refs == 0) wn__free(p->hyper[i]);
-    if (p->form != NULL) {
-        unref_nodes(p->given, p->form->n_given);
-        unref_nodes(p->scalar, p->form->n_scalars);
-        unref_nodes(p->result, p->form->n_results);
+    if (p->ir != NULL) {
+        unref_nodes(p->given, p->ir->n_given);
+        unref_nodes(p->scalar, p->ir->n_scalars);
+        unref_nodes(p->result, p->ir->n_results);
     }
-    for (int32_t i = 0; p->cell != NULL && i < p->form->n_cells; i++) wn__cell_unref(p->cell[i]);
-    for (int32_t i = 0; p->slab != NULL && i < p->form->n_slabs; i++) wn__slab_unref(p->slab[i]);
+    for (int32_t i = 0; p->cell != NULL && i < p->ir->n_cells; i++) wn__cell_unref(p->cell[i]);
+    for (int32_t i = 0; p->slab != NULL && i < p->ir->n_slabs; i++) wn__slab_unref(p->slab[i]);
     wn__frontier_unref(p->frontier);
     if (p->by_recipe != NULL) wn__recipe_release(p->by_recipe);
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
-    wn__form_unref(p->form);
+    wn__ir_unref(p->ir);
     void *own[] = {p->hyper_set, p->root,  p->target,       p->update,     p->update_cell, p->hyper, p->root_end,
                    p->read_cell, p->given, p->scalar,       p->result,     p->cell,        p->slab,  p->random,
                    p->key.data,  p->trace, p->step_seconds, p->walk.nodes, p->offset,      p->line,  p};

@@ -7,7 +7,7 @@
 #include "cache.h"
 #include "program.h"
 
-static int32_t bind_kernels(const struct wn__form *f, struct wn__schedule *s)
+static int32_t bind_kernels(const struct wn__ir *f, struct wn__schedule *s)
 {
     struct wn_device *d = wn__device(f->device);
     for (int32_t i = 0; i < s->n; i++) {
@@ -34,7 +34,7 @@ static int32_t copy_text(struct wn__schedule *s, const char *text)
     return WN_OK;
 }
 
-static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *r, const char *text,
+static int32_t make_schedule(const struct wn__ir *f, const struct wn__recipe *r, const char *text,
                              struct wn__schedule **out)
 {
     WN_TRY(wn__compile(f, r, bind_kernels, WN__PLACE_FULLY, out));
@@ -46,8 +46,8 @@ static int32_t make_schedule(const struct wn__form *f, const struct wn__recipe *
     return code;
 }
 
-/* The schedule of a recipe: one that stands for the same form and decisions, or a new one. */
-static int32_t plan_recipe(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
+/* The schedule of a recipe: one that stands for the same IR and decisions, or a new one. */
+static int32_t plan_recipe(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out)
 {
     struct wn__pool scratch = {0};
     char *text = NULL;
@@ -60,7 +60,7 @@ static int32_t plan_recipe(const struct wn__form *f, const struct wn__recipe *r,
     return code;
 }
 
-static int32_t plan_words(const struct wn__form *f, struct wn__schedule **out)
+static int32_t plan_words(const struct wn__ir *f, struct wn__schedule **out)
 {
     struct wn__recipe recipe = {0};
     int32_t code = wn__recipe_compile(f, &recipe);
@@ -71,14 +71,14 @@ static int32_t plan_words(const struct wn__form *f, struct wn__schedule **out)
 
 int32_t wn__program_frontier(struct wn_program *p, double seconds)
 {
-    return p->frontier != NULL ? WN_OK : wn__frontier_slice(p->form, seconds, &p->frontier);
+    return p->frontier != NULL ? WN_OK : wn__frontier_slice(p->ir, seconds, &p->frontier);
 }
 
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
 {
     struct wn__recipe *r = wn__alloc(sizeof *r);
     if (r == NULL) return WN_OOM;
-    int32_t code = wn__recipe_read(p->form, g, r);
+    int32_t code = wn__recipe_read(p->ir, g, r);
     struct wn__recipe *unused = code == WN_OK ? p->by_recipe : r;
     if (code == WN_OK) p->by_recipe = r;
     if (unused != NULL) wn__recipe_release(unused);
@@ -89,10 +89,10 @@ int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given
 int32_t wn__program_plan(struct wn_program *p)
 {
     if (p->schedule != NULL) return WN_OK;
-    if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->form, p->by_recipe, &p->schedule));
-    else if (p->chosen > 0) WN_TRY(plan_recipe(p->form, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
-    else WN_TRY(plan_words(p->form, &p->schedule));
-    WN_TRY(wn__cache_put(&p->key, p->form, p->schedule));
+    if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->ir, p->by_recipe, &p->schedule));
+    else if (p->chosen > 0) WN_TRY(plan_recipe(p->ir, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
+    else WN_TRY(plan_words(p->ir, &p->schedule));
+    WN_TRY(wn__cache_put(&p->key, p->ir, p->schedule));
     p->put_plan = 1;
     return WN_OK;
 }
@@ -103,7 +103,7 @@ void wn__program_plan_forget(struct wn_program *p)
 {
     if (p->put_plan) wn__cache_forget(&p->key);
     p->put_plan = 0;
-    if (p->form->n >= LARGE) wn__alloc_trim();
+    if (p->ir->n >= LARGE) wn__alloc_trim();
 }
 
 int32_t wn__program_keep_apart(struct wn_program *p)

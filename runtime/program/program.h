@@ -1,5 +1,5 @@
 /* A program in the making and in use: what one run point executes. The walk of the recorded graph gives the
- * key and the bindings; the form and the schedule come from the cache, or are built and put there. */
+ * key and the bindings; the IR and the schedule come from the cache, or are built and put there. */
 #ifndef WN_PROGRAM_H
 #define WN_PROGRAM_H
 #include "../graph/encode.h"
@@ -18,7 +18,7 @@ struct wn_program {
     int32_t mode, device, joint, again, transient, ran;
     double scale;
     int64_t policy;
-    struct wn__form *form;
+    struct wn__ir *ir;
     struct wn__schedule *schedule; /* NULL until planned */
     struct wn__frontier *frontier; /* NULL until asked for; counted */
     int32_t put_plan;              /* the plan was not in the cache before this program */
@@ -34,17 +34,17 @@ struct wn_program {
     int32_t n_updates;
     struct wn_node *clip;    /* the limit of the gradients' norm, a number bound at run like hyperparameters; or NULL */
     struct wn_cell **target; /* ASSIGN: (n_roots) counted */
-    /* bindings, in the order the form numbers them */
+    /* bindings, in the order the IR numbers them */
     struct wn__walk walk;       /* counted while the program lives */
     int32_t *root_end;          /* (n passes): walk length after each root */
     struct wn_cell **read_cell; /* (n_read) counted through the walk */
     int32_t n_read, n_named;    /* cells the walk reads; and those updates and targets name besides */
     struct wn_node **given, **scalar, **result;
-    struct wn_cell **cell;  /* (form->n_cells) counted */
-    struct wn__slab **slab; /* (form->n_slabs) counted; bound when it runs */
+    struct wn_cell **cell;  /* (ir->n_cells) counted */
+    struct wn__slab **slab; /* (ir->n_slabs) counted; bound when it runs */
     struct wn__numbers *random;
-    int64_t *offset;              /* (form->n_offsets) in elements along the dim */
-    int32_t *line;                /* (form->n) lines of this recording; NULL: those of the form */
+    int64_t *offset;              /* (ir->n_offsets) in elements along the dim */
+    int32_t *line;                /* (ir->n) lines of this recording; NULL: those of the IR */
     uint64_t first_number, taken; /* numbers the recording took: a rerun takes as many */
     struct wn__bytes key;
     uint64_t as_new;             /* hash of the key, when it says that no gradient has a place yet; else 0 */
@@ -59,14 +59,14 @@ struct wn_program {
 
 /* open.c */
 int32_t wn__program_open(const struct wn_request *r, struct wn_program **out);
-/* assemble.c: differentiates and builds the form of a program whose walk is done. */
+/* assemble.c: differentiates and builds the IR of a program whose walk is done. */
 int32_t wn__program_assemble(struct wn_program *p);
 /* bind.c: says which numbers reruns keep: of what was held before, and of nodes recorded up to place `seq`. */
 void wn__program_keep_numbers(struct wn_program *p, int64_t seq);
-/* bind.c: fills the bindings from the walk, by the form. */
+/* bind.c: fills the bindings from the walk, by the IR. */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);
-/* The line by which this recording knows a node of the form, and its attributes with this run's offset put in. */
+/* The line by which this recording knows a node of the IR, and its attributes with this run's offset put in. */
 int32_t wn__program_line(const struct wn_program *p, int32_t node);
 void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs);
 /* plan.c: recipe, lowering, placement, verifier, simulator, cache. */

@@ -165,7 +165,7 @@ static int32_t refuse_results(const struct wn_program *p)
 
 static int32_t keep_results(const struct wn_program *p)
 {
-    int64_t n = p->form->n_results;
+    int64_t n = p->ir->n_results;
     WN_TRY(wn__grow(&now->result, &now->result_capacity, now->n_results + n, sizeof *now->result));
     for (int32_t i = 0; i < n; i++) {
         if (p->result[i] == NULL) continue;
@@ -178,7 +178,7 @@ static int32_t keep_results(const struct wn_program *p)
 /* Notes all cells a run changes first, so that the places of gradients can be bound as a run binds them. */
 static int32_t change_cells(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     struct wn__rehearsed *e;
     for (int32_t i = 0; i < f->n_cells; i++) {
         struct wn_cell *c = p->cell[i];
@@ -238,8 +238,8 @@ static void look_at(int32_t i)
 static void mark_own(struct beside *b)
 {
     const struct wn_program *p = b->p[b->i];
-    for (int32_t k = 0; k < p->form->n_cells; k++) p->cell[k]->stamp = b->stamp;
-    for (int32_t k = 0; k < p->form->n_given; k++)
+    for (int32_t k = 0; k < p->ir->n_cells; k++) p->cell[k]->stamp = b->stamp;
+    for (int32_t k = 0; k < p->ir->n_given; k++)
         if (p->given[k] != NULL) p->given[k]->stamp = b->stamp;
 }
 
@@ -255,7 +255,7 @@ static void add_gradient(struct beside *b, const struct wn_cell *g)
 
 static void add_cells(struct beside *b, const struct wn_program *p)
 {
-    for (int32_t k = 0; k < p->form->n_cells; k++) {
+    for (int32_t k = 0; k < p->ir->n_cells; k++) {
         struct wn_cell *c = p->cell[k];
         if (c->stamp == b->stamp) continue;
         c->stamp = b->stamp;
@@ -266,13 +266,13 @@ static void add_cells(struct beside *b, const struct wn_program *p)
 
 static void add_values(struct beside *b, const struct wn_program *p, int32_t has_run)
 {
-    for (int32_t k = 0; k < p->form->n_given; k++) {
+    for (int32_t k = 0; k < p->ir->n_given; k++) {
         struct wn_node *n = p->given[k];
         if (n == NULL || n->held == NULL || n->stamp == b->stamp) continue;
         n->stamp = b->stamp;
         add(b, WN_KIND_INPUT, n->held->bytes, 1);
     }
-    for (int32_t k = 0; has_run && k < p->form->n_results; k++) {
+    for (int32_t k = 0; has_run && k < p->ir->n_results; k++) {
         const struct wn_node *n = p->result[k];
         if (n != NULL && n->type.ndim > 0) add(b, WN_KIND_RESULT, wn__padded(wn__bytes(&n->type)), 1);
     }
@@ -281,9 +281,9 @@ static void add_values(struct beside *b, const struct wn_program *p, int32_t has
 int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s)
 {
     int64_t bytes = 0;
-    for (int32_t k = 0; k < p->form->n_cells; k++) {
+    for (int32_t k = 0; k < p->ir->n_cells; k++) {
         if (p->cell[k]->kind != WN_KIND_GRADIENT || p->cell[k]->slab != s) continue;
-        if (p->form->cell[k].slab >= 0 || p->form->cell[k].shares > 0) return s->bytes;
+        if (p->ir->cell[k].slab >= 0 || p->ir->cell[k].shares > 0) return s->bytes;
         bytes += wn__padded(wn__bytes(&p->cell[k]->type));
     }
     return bytes;
@@ -305,7 +305,7 @@ static void add_slabs(struct beside *b)
 {
     int64_t stamp = wn__node_stamp();
     for (int32_t j = 0; j < b->n; j++)
-        for (int32_t k = 0; k < b->p[j]->form->n_cells; k++) {
+        for (int32_t k = 0; k < b->p[j]->ir->n_cells; k++) {
             const struct wn_cell *c = b->p[j]->cell[k];
             if (c->kind != WN_KIND_GRADIENT || c->slab == NULL || c->slab->stamp == stamp) continue;
             c->slab->stamp = stamp;

@@ -30,7 +30,7 @@ static int32_t add_span(struct wn__check *c, void *start, int64_t bytes)
 int32_t wn__check_start(struct wn__check *c, struct wn_program *p, char *arena, struct wn__buffer **result)
 {
     struct wn_device *d = wn__device(p->device);
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     c->p = p;
     c->arena = arena;
     c->result = result;
@@ -78,7 +78,7 @@ static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, c
     const struct wn__schedule *s = c->p->schedule;
     if (n->what == WN_DO_OFFLOAD) return 0;
     int64_t bytes =
-        wn__instr_has_kernel(n) ? wn__instr_bytes(c->p->form, s, n) : wn__bytes(&c->p->form->node[n->node].type);
+        wn__instr_has_kernel(n) ? wn__instr_bytes(c->p->ir, s, n) : wn__bytes(&c->p->ir->node[n->node].type);
     if (n->out >= 0) {
         const char *start = store_start(c, &s->store[s->copy[n->out].store]);
         if (n->what == WN_DO_FETCH) bytes = wn__paged(bytes);
@@ -107,7 +107,7 @@ int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
                 return wn__fail(WN_ILLEGAL,
                                 "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
                                 "into a span of %lld",
-                                wn__op_name(c->p->form->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
+                                wn__op_name(c->p->ir->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
     }
     return WN_OK;
 }
@@ -121,7 +121,7 @@ static void find_inexact(struct wn__check *c)
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
         if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
-        int32_t n_in = n->what == WN_DO_RUN ? c->p->form->node[n->node].n_in : 1;
+        int32_t n_in = n->what == WN_DO_RUN ? c->p->ir->node[n->node].n_in : 1;
         c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->copy[n->out].back);
         for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
     }
@@ -129,7 +129,7 @@ static void find_inexact(struct wn__check *c)
 
 int32_t wn__replay_start(struct wn__check *c)
 {
-    const struct wn__form *f = c->p->form;
+    const struct wn__ir *f = c->p->ir;
     const struct wn__schedule *s = c->p->schedule;
     int64_t most = 0;
     c->replay = wn__replay_on && wn__device(c->p->device)->real;
@@ -147,14 +147,14 @@ int32_t wn__replay_start(struct wn__check *c)
 
 static int32_t replay_differs(const struct wn__check *c, const struct wn__instr *n)
 {
-    const struct wn__pnode *q = &c->p->form->node[n->node];
+    const struct wn__ir_node *q = &c->p->ir->node[n->node];
     const char *path = wn__scope_get(q->scope)->path;
     int32_t line = wn__program_line(c->p, n->node);
     return wn__fail(
         WN_ILLEGAL,
         "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
         "value that was dropped%s%s",
-        wn__form_op_text(c->p->form, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
+        wn__ir_op_text(c->p->ir, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
         c->issued[n->node], c->p->schedule->node_copies[n->node], line ? "; recorded at " : "", wn__line_text(line));
 }
 
@@ -166,7 +166,7 @@ int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
     if (t->space == WN_SPACE_GIVEN || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);
     char *at = (char *)store_start(c, t) + s->copy[n->out].at;
-    int64_t bytes = wn__bytes(&c->p->form->node[n->node].type);
+    int64_t bytes = wn__bytes(&c->p->ir->node[n->node].type);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     WN_TRY(d->sync(d));
     WN_TRY(d->get(d, c->room, at, bytes));

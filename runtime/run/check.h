@@ -21,8 +21,8 @@ struct wn__check {
     struct wn__buffer **result;
     struct wn__check_span *span; /* arena with its guard, slabs, results, cells */
     int32_t replay, met;         /* values computed again so far */
-    uint64_t *first;             /* (form->n) hash of a node's first value */
-    uint8_t *issued, *room;      /* (form->n); bytes of the largest value compared */
+    uint64_t *first;             /* (ir->n) hash of a node's first value */
+    uint8_t *issued, *room;      /* (ir->n); bytes of the largest value compared */
     uint8_t *inexact;            /* (schedule->n_copies) made of what a lossy action gave back: not compared */
 };
 

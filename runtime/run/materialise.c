@@ -40,7 +40,7 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
     x->made = wn__alloc(missing * (int64_t)sizeof *x->made);
     x->bytes = wn__alloc(missing * (int64_t)sizeof *x->bytes);
     if (!x->cell || !x->own || !x->from || !x->init || !x->made || !x->bytes) return WN_OOM;
-    for (int32_t i = 0; i < p->form->n_cells; i++) {
+    for (int32_t i = 0; i < p->ir->n_cells; i++) {
         struct wn_cell *c = p->cell[i];
         if (!is_missing(c)) continue;
         if (c->init == NULL) return wn__fail(WN_INTERNAL, "run: a state has neither a value nor a beginning");
@@ -104,17 +104,17 @@ static int32_t run_inits(struct first *x, const int32_t *handle, const int32_t *
     struct wn_program *p;
     int32_t code;
     WN_TRY(plan_inits(handle, n, &p));
-    p->harvest = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *p->harvest);
+    p->harvest = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->harvest);
     WN_TRY_GOTO(p->harvest == NULL ? WN_OOM : WN_OK);
     WN_TRY_GOTO(wn__program_run(p, 0));
     for (int32_t i = 0; i < n; i++) {
-        int32_t result = p->form->node[p->form->root_node[i]].result;
+        int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result < 0) continue;
         x->made[number[i]] = p->harvest[result];
         p->harvest[result] = NULL;
     }
 fail:
-    for (int32_t i = 0; p->harvest != NULL && i < p->form->n_results; i++) wn__buffer_unref(p->harvest[i]);
+    for (int32_t i = 0; p->harvest != NULL && i < p->ir->n_results; i++) wn__buffer_unref(p->harvest[i]);
     wn__free(p->harvest);
     p->harvest = NULL;
     wn__program_free(p);
@@ -202,7 +202,7 @@ static int32_t give_all(struct first *x, struct wn_program *p)
 int64_t wn__program_missing(const struct wn_program *p)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < p->form->n_cells; i++)
+    for (int32_t i = 0; i < p->ir->n_cells; i++)
         if (is_missing(p->cell[i])) bytes += wn__padded(wn__bytes(&p->cell[i]->type));
     return bytes;
 }
@@ -210,7 +210,7 @@ int64_t wn__program_missing(const struct wn_program *p)
 static int32_t count_missing(const struct wn_program *p)
 {
     int32_t missing = 0;
-    for (int32_t i = 0; i < p->form->n_cells; i++) missing += is_missing(p->cell[i]);
+    for (int32_t i = 0; i < p->ir->n_cells; i++) missing += is_missing(p->cell[i]);
     return missing;
 }
 
@@ -250,10 +250,10 @@ static struct held held_bytes(const struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
     struct held sum = {0, 0};
-    for (int32_t i = 0; i < p->form->n_given; i++)
+    for (int32_t i = 0; i < p->ir->n_given; i++)
         if (p->given[i] != NULL && p->given[i]->held != NULL) sum.live += p->given[i]->held->bytes;
     sum.reserved = sum.live;
-    for (int32_t i = 0; i < p->form->n_cells; i++) {
+    for (int32_t i = 0; i < p->ir->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
         int64_t bytes = wn__padded(wn__bytes(&c->type));
         if (c->kind != WN_KIND_GRADIENT) {

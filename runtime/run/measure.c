@@ -24,7 +24,7 @@ static void note(struct wn__meter *m)
 /* What is there before the first instruction, read off the cells and values themselves. */
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     const struct wn__schedule *s = p->schedule;
     m->out = &p->measured;
     memset(m->out, 0, sizeof *m->out);
@@ -78,7 +78,7 @@ static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
  * which are the device's only if its memory is the host's. */
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    int64_t bytes = wn__bytes(&p->form->node[n->node].type);
+    int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
     int32_t store = p->schedule->copy[n->out].store;
     const struct wn__store *t = &p->schedule->store[store];
     enter_backward(m, n);
@@ -98,7 +98,7 @@ void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struc
 
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    int64_t bytes = wn__padded(wn__instr_bytes(p->form, p->schedule, n));
+    int64_t bytes = wn__padded(wn__instr_bytes(p->ir, p->schedule, n));
     enter_backward(m, n);
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
@@ -129,7 +129,7 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     m->out->disk = m->depot_top[WN_PLACE_DISK];
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
-    for (int32_t r = 0; r < p->form->n_results; r++) { /* the ledger has had them since they were taken */
+    for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has had them since they were taken */
         int32_t t = p->schedule->result_store[r];
         if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->store[t].bytes;
     }

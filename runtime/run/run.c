@@ -50,7 +50,7 @@ static char *copy_address(const struct bases *b, int32_t copy)
 
 static int64_t missing_bytes(const struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     int64_t bytes = wn__program_missing(p);
     for (int32_t r = 0; r < f->n_results; r++)
         if (p->schedule->result_store[r] >= 0) bytes += p->schedule->store[p->schedule->result_store[r]].bytes;
@@ -73,7 +73,7 @@ static int32_t check_limit(struct wn_program *p)
     int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p) + depot_growth(p), height = p->schedule->arena;
     int64_t after = l->reserved - arena + (arena > height ? arena : height) + need;
     if (l->limit == 0 || after <= l->limit) return WN_OK;
-    wn__slab_trim(p->device, p->slab, p->form->n_slabs);
+    wn__slab_trim(p->device, p->slab, p->ir->n_slabs);
     WN_TRY(wn__arena_shrink(p->device, height));
     if (wn__depot_bytes(p->device, WN_PLACE_HOST) > p->schedule->depot[WN_PLACE_HOST])
         wn__depot_trim(p->device, WN_PLACE_HOST);
@@ -91,13 +91,13 @@ static int32_t check_limit(struct wn_program *p)
 /* Room for the addresses of any instruction's inputs: nothing may be asked for once an effect ran. */
 static int32_t take_inputs(const struct wn_program *p, const void ***out)
 {
-    *out = wn__alloc((p->form->most_in + 1) * (int64_t)sizeof **out);
+    *out = wn__alloc((p->ir->most_in + 1) * (int64_t)sizeof **out);
     return *out == NULL ? WN_OOM : WN_OK;
 }
 
 static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
 {
-    for (int32_t r = 0; r < p->form->n_results; r++) {
+    for (int32_t r = 0; r < p->ir->n_results; r++) {
         int32_t t = p->schedule->result_store[r];
         if (t >= 0) WN_TRY(wn__buffer_new(p->device, WN_KIND_RESULT, p->schedule->store[t].bytes, &result[r]));
     }
@@ -113,17 +113,17 @@ static int32_t is_only_written(const struct wn_program *p, int32_t cell)
 static int32_t take_all(struct wn_program *p, struct bases *b)
 {
     WN_TRY(wn__program_bind_slabs(p));
-    for (int32_t i = 0; i < p->form->n_given; i++)
+    for (int32_t i = 0; i < p->ir->n_given; i++)
         if (p->given[i] != NULL && p->given[i]->held == NULL)
             return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
-    for (int32_t i = 0; i < p->form->n_cells; i++)
+    for (int32_t i = 0; i < p->ir->n_cells; i++)
         if (p->cell[i]->invalid && !is_only_written(p, i))
             return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
                             p->cell[i]->name ? p->cell[i]->name : "a state");
     WN_TRY(check_limit(p));
     WN_TRY(wn__program_materialise(p));
     WN_TRY(check_limit(p)); /* what computed first values may have left a larger arena */
-    for (int32_t k = 0; k < p->form->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
+    for (int32_t k = 0; k < p->ir->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
     WN_TRY(take_results(p, b->result));
     WN_TRY(take_inputs(p, &b->in));
     WN_TRY(wn__transfer_take(&b->transfer, p));
@@ -150,7 +150,7 @@ static int32_t put_scalars(struct wn_program *p, const struct bases *b)
     char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
     if (host == NULL) return WN_OOM;
     memset(host, 0, (size_t)bytes);
-    for (int32_t i = 0; i < p->form->n_scalars; i++)
+    for (int32_t i = 0; i < p->ir->n_scalars; i++)
         if (p->scalar[i] != NULL) put_number(host + stride * i, p->scalar[i]);
     struct wn_device *d = wn__device(p->device);
     int32_t code = d->put(d, store_address(b, &s->store[s->scalars]), host, bytes);
@@ -162,7 +162,7 @@ static int32_t put_scalars(struct wn_program *p, const struct bases *b)
 
 static int32_t take_number(struct wn_program *p, const struct bases *b, const struct wn__instr *n)
 {
-    const struct wn__pnode *q = &p->form->node[n->node];
+    const struct wn__ir_node *q = &p->ir->node[n->node];
     struct wn_device *d = wn__device(p->device);
     double element = 0;
     WN_TRY(d->sync(d));
@@ -173,8 +173,8 @@ static int32_t take_number(struct wn_program *p, const struct bases *b, const st
 
 static int32_t issue(struct wn_program *p, const struct bases *b, const struct wn__instr *n, uint64_t shift)
 {
-    const struct wn__form *f = p->form;
-    const struct wn__pnode *q = &f->node[n->node];
+    const struct wn__ir *f = p->ir;
+    const struct wn__ir_node *q = &f->node[n->node];
     struct wn_device *d = wn__device(p->device);
     const void **in = b->in;
     void *cell[3] = {NULL, NULL, NULL};
@@ -221,9 +221,9 @@ static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *
 }
 
 /* Whether an effect changes what a later program can read: one on a gradient that is not born yet does not. */
-static int32_t changes_state(const struct wn__form *f, const struct wn__instr *n)
+static int32_t changes_state(const struct wn__ir *f, const struct wn__instr *n)
 {
-    const struct wn__pnode *q = &f->node[n->node];
+    const struct wn__ir_node *q = &f->node[n->node];
     if (n->out >= 0) return 0;
     for (int32_t k = 0; k < 3; k++)
         if (q->cell[k] >= 0 && !(f->cell[q->cell[k]].kind == WN_KIND_GRADIENT && f->cell[q->cell[k]].born_here))
@@ -236,7 +236,7 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct bases *b, con
 {
     struct wn__anomaly_value made, in[8];
     struct wn__applied room;
-    const struct wn_desc *desc = wn__instr_desc(p->form, p->schedule, n, &room);
+    const struct wn_desc *desc = wn__instr_desc(p->ir, p->schedule, n, &room);
     int32_t n_in = desc->n_in < 8 ? desc->n_in : 8;
     made.type = &desc->out;
     made.data = n->out >= 0 ? copy_address(b, n->out) : NULL;
@@ -256,9 +256,9 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct bases *b, con
 /* What effects read that no instruction makes: gradients and held values, looked at before any state is changed. */
 static int32_t look_before(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     for (int32_t i = f->n - f->n_effects; i < f->n; i++) {
-        const struct wn__pnode *q = &f->node[f->in[f->node[i].in_at]];
+        const struct wn__ir_node *q = &f->node[f->in[f->node[i].in_at]];
         struct wn__anomaly_value v = {&q->type, NULL};
         if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
         if (q->leaf == WN_LEAF_GIVEN) v.data = p->given[q->slot]->held->data;
@@ -290,7 +290,7 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
         }
         if (wn__interrupted && *effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
         wn__meter_run(m, p, n);
-        *effects += changes_state(p->form, n);
+        *effects += changes_state(p->ir, n);
         WN_TRY(wn__check_before(check));
         double began = wn__timing_on ? wn_now() : 0;
         WN_TRY(issue(p, b, n, shift));
@@ -308,7 +308,7 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
 /* In a rerun the nodes of the first time are the caller's: the results are new values. */
 static int32_t fresh_results(struct wn_program *p)
 {
-    for (int32_t r = 0; r < p->form->n_results; r++) {
+    for (int32_t r = 0; r < p->ir->n_results; r++) {
         struct wn_node *n = wn__node_new(0);
         if (n == NULL) return WN_OOM;
         n->op = WN_OP_DATA;
@@ -322,7 +322,7 @@ static int32_t fresh_results(struct wn_program *p)
 
 static void keep_results(struct wn_program *p, struct bases *b)
 {
-    for (int32_t r = 0; r < p->form->n_results; r++) {
+    for (int32_t r = 0; r < p->ir->n_results; r++) {
         struct wn_node *n = p->result[r];
         if (p->harvest != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
             p->harvest[r] = b->result[r];
@@ -340,7 +340,7 @@ static void keep_results(struct wn_program *p, struct bases *b)
 
 static void keep_effects(struct wn_program *p)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     for (int32_t i = f->n - f->n_effects; i < f->n; i++)
         for (int32_t k = 0; k < 3; k++) {
             if (f->node[i].cell[k] < 0) continue;
@@ -364,9 +364,9 @@ static void count_issues(struct wn_program *p)
 {
     for (int64_t i = 0; i < p->walk.count; i++) {
         struct wn_node *n = p->walk.nodes[i];
-        int32_t at = p->form->walk_node[i];
-        while (p->form->node[at].absorbed_by >= 0) at = p->form->node[at].absorbed_by;
-        if (p->form->node[at].leaf != WN_LEAF_NONE || p->schedule->node_copies[at] == 0 || n->is_held) continue;
+        int32_t at = p->ir->walk_node[i];
+        while (p->ir->node[at].absorbed_by >= 0) at = p->ir->node[at].absorbed_by;
+        if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_copies[at] == 0 || n->is_held) continue;
         if (n->issued < 3) n->issued++;
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;
@@ -380,7 +380,7 @@ static void count_issues(struct wn_program *p)
  * invalid until they are written. Cells that had their first value from this run begin again, or keep it unwritten. */
 static void take_back_effects(struct wn_program *p, int32_t code)
 {
-    const struct wn__form *f = p->form;
+    const struct wn__ir *f = p->ir;
     int32_t dropped = 0;
     for (int32_t i = f->n - f->n_effects; i < f->n; i++)
         for (int32_t k = 0; k < 3; k++) {
@@ -414,8 +414,8 @@ static void let_walk_go(struct wn_program *p)
 
 static int32_t check_rerun(const struct wn_program *p)
 {
-    for (int32_t i = p->n_named; i < p->form->n_cells; i++)
-        if (!p->transient && p->cell[i]->born == p->form->cell[i].born_here)
+    for (int32_t i = p->n_named; i < p->ir->n_cells; i++)
+        if (!p->transient && p->cell[i]->born == p->ir->cell[i].born_here)
             return wn__fail(WN_STALE,
                             "compiled step: a gradient that was %s when it was recorded is %s now; call "
                             "zero_grad at the same place each step",
@@ -471,7 +471,7 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
                         wn__machine_name(p->machine));
     WN_TRY(rerun ? check_rerun(p) : check_versions(p));
-    b.result = wn__alloc((p->form->n_results + 1) * (int64_t)sizeof *b.result);
+    b.result = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *b.result);
     if (b.result == NULL) return WN_OOM;
     WN_TRY_GOTO(rerun ? fresh_results(p) : WN_OK);
     WN_TRY_GOTO(wn__trace_room(p));
@@ -490,7 +490,7 @@ fail:
     wn__program_settle(p, WN_SETTLE_GIVE_BACK);
     wn__free(b.in);
     wn__transfer_release(&b.transfer);
-    for (int32_t r = 0; r < p->form->n_results; r++) wn__buffer_unref(b.result[r]);
+    for (int32_t r = 0; r < p->ir->n_results; r++) wn__buffer_unref(b.result[r]);
     wn__free(b.result);
     return code;
 }

@@ -10,7 +10,7 @@ return {
         'if (c->has_backward || c->next < 0) return WN_OK;', 'breaks a rule'),
     row('Free keeps what is gone', 'if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->f, v))',
         'if (s->what == WN_STEP_F && !c->held[v] && !is_kept_unsaid(c->f, v))', 'breaks a rule'),
-    row('a view is named', 'if (wn__form_is_alias(c->f, v)) {', 'if (wn__form_is_alias(c->f, v) && h < 0) {',
+    row('a view is named', 'if (wn__ir_is_alias(c->f, v)) {', 'if (wn__ir_is_alias(c->f, v) && h < 0) {',
         'a view is named'),
     row('a block in two roots', 'if (c->f->node[c->node[i]].root != c->f->node[c->node[from]].root)',
         'if (c->f->node[c->node[i]].root < c->f->node[c->node[from]].root)', 'a view is named'),
@@ -25,6 +25,6 @@ return {
     row('the room for moves is not read', 'c->g->ahead < 0 ? WN__AHEAD : c->g->ahead', 'WN__AHEAD', 'an action'),
     row("'offload' stays that word", 'wn__action_resolved(c->f, c->g->action[s->keep_at + k++])',
         'c->g->action[s->keep_at + k++]', 'an action'),
-    row('places are numbers of nodes', 'place[i] = wn__form_is_forward(f, i) ? ++n : 0;',
-        'place[i] = wn__form_is_forward(f, i) ? (++n, i + 1) : 0;', 'a recipe holds'),
+    row('places are numbers of nodes', 'place[i] = wn__ir_is_forward(f, i) ? ++n : 0;',
+        'place[i] = wn__ir_is_forward(f, i) ? (++n, i + 1) : 0;', 'a recipe holds'),
 }

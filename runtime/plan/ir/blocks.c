@@ -5,34 +5,34 @@
  * record order that at most one computed value crosses. A block starts at a cut where a stretch with a state of its own
  * begins, and at every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut
  * open. */
-#include "form.h"
+#include "ir.h"
 
-int32_t wn__form_is_alias(const struct wn__form *f, int32_t node)
+int32_t wn__ir_is_alias(const struct wn__ir *f, int32_t node)
 {
-    const struct wn__pnode *p = &f->node[node];
+    const struct wn__ir_node *p = &f->node[node];
     return p->leaf == WN_LEAF_NONE && !p->is_given && p->result < 0 && (wn__op_flags(p->op) & WN_ALIAS) != 0;
 }
 
-int32_t wn__form_storage(const struct wn__form *f, int32_t node)
+int32_t wn__ir_storage(const struct wn__ir *f, int32_t node)
 {
-    while (wn__form_is_alias(f, node)) node = wn__form_in(f, node, 0);
+    while (wn__ir_is_alias(f, node)) node = wn__ir_in(f, node, 0);
     return node;
 }
 
 /* A cast or a relayout that was asked for, or is there already, is a value like any other. */
-static void find_reissued(struct wn__form *f)
+static void find_reissued(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
-        struct wn__pnode *p = &f->node[i];
-        if (!wn__pnode_is_forward(p) || p->result >= 0 || p->is_given) continue;
+        struct wn__ir_node *p = &f->node[i];
+        if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->is_given) continue;
         if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;
-        p->is_reissued = f->node[wn__form_storage(f, wn__form_in(f, i, 0))].leaf == WN_LEAF_CELL;
+        p->is_reissued = f->node[wn__ir_storage(f, wn__ir_in(f, i, 0))].leaf == WN_LEAF_CELL;
     }
 }
 
-int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k)
+int32_t wn__ir_reads_sign(const struct wn__ir *f, int32_t node, int32_t k)
 {
-    const struct wn__pnode *p = &f->node[node];
+    const struct wn__ir_node *p = &f->node[node];
     if (p->op == WN_OP_RELU_GRAD) return k == 1;
     if (p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_LINEAR_MAP)
         return p->attrs.i[2] == WN_OP_RELU_GRAD && k == p->n_in - 1;
@@ -44,16 +44,16 @@ int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k)
     return 1;
 }
 
-static int32_t find_residuals(struct wn__form *f)
+static int32_t find_residuals(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
-        if (!wn__form_is_backward(f, i)) continue;
+        if (!wn__ir_is_backward(f, i)) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (!wn__pnode_is_forward(v) || v->is_reissued) continue;
+            struct wn__ir_node *v = &f->node[wn__ir_storage(f, wn__ir_in(f, i, k))];
+            if (!wn__ir_node_is_forward(v) || v->is_reissued) continue;
             v->is_residual = 1;
             v->n_readers++;
-            v->is_read_whole |= !wn__form_reads_sign(f, i, k);
+            v->is_read_whole |= !wn__ir_reads_sign(f, i, k);
         }
     }
     for (int32_t i = 0; i < f->n; i++) f->n_residuals += f->node[i].is_residual;
@@ -64,30 +64,30 @@ static int32_t find_residuals(struct wn__form *f)
     return WN_OK;
 }
 
-void wn__form_last_readers(const struct wn__form *f, int32_t *last)
+void wn__ir_last_readers(const struct wn__ir *f, int32_t *last)
 {
     for (int32_t i = 0; i < f->n; i++) last[i] = i;
     for (int32_t i = 0; i < f->n; i++) {
-        if (!wn__form_is_forward(f, i)) continue;
+        if (!wn__ir_is_forward(f, i)) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
-            last[v] = last[wn__form_storage(f, v)] = i;
+            int32_t v = wn__ir_in(f, i, k);
+            last[v] = last[wn__ir_storage(f, v)] = i;
         }
     }
 }
 
-static int32_t reads_state(const struct wn__form *f, int32_t node)
+static int32_t reads_state(const struct wn__ir *f, int32_t node)
 {
     for (int32_t k = 0; k < f->node[node].n_in; k++)
-        if (f->node[wn__form_storage(f, wn__form_in(f, node, k))].leaf == WN_LEAF_CELL) return 1;
+        if (f->node[wn__ir_storage(f, wn__ir_in(f, node, k))].leaf == WN_LEAF_CELL) return 1;
     return 0;
 }
 
 /* Whether the stretch from `at` to the next cut (or region edge) reads a state. */
-static int32_t stretch_reads_state(const struct wn__form *f, int32_t at, const uint8_t *is_cut)
+static int32_t stretch_reads_state(const struct wn__ir *f, int32_t at, const uint8_t *is_cut)
 {
     for (int32_t i = at; i < f->n; i++) {
-        if (!wn__pnode_is_forward(&f->node[i])) continue;
+        if (!wn__ir_node_is_forward(&f->node[i])) continue;
         if (i > at && is_cut[i]) return 0;
         if (reads_state(f, i)) return 1;
     }
@@ -95,27 +95,27 @@ static int32_t stretch_reads_state(const struct wn__form *f, int32_t at, const u
 }
 
 /* is_cut[i]: at most one computed value made before forward node i is read at or after it. */
-static void find_cuts(const struct wn__form *f, const int32_t *last, int32_t *ends, uint8_t *is_cut)
+static void find_cuts(const struct wn__ir *f, const int32_t *last, int32_t *ends, uint8_t *is_cut)
 {
     int32_t crossing = 0;
     for (int32_t i = 0; i < f->n; i++) ends[i] = 0;
     for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__pnode *p = &f->node[i];
+        const struct wn__ir_node *p = &f->node[i];
         is_cut[i] = crossing <= 1;
         crossing -= ends[i];
-        if (!wn__pnode_is_forward(p) || wn__form_is_alias(f, i) || last[i] == i) continue;
+        if (!wn__ir_node_is_forward(p) || wn__ir_is_alias(f, i) || last[i] == i) continue;
         crossing++;
         ends[last[i]]++;
     }
 }
 
-static void number_blocks(struct wn__form *f, const uint8_t *is_cut)
+static void number_blocks(struct wn__ir *f, const uint8_t *is_cut)
 {
     int32_t before = -1, has_state = 0;
     for (int32_t i = 0; i < f->n; i++) {
-        struct wn__pnode *p = &f->node[i];
-        if (!wn__pnode_is_forward(p)) continue;
-        const struct wn__pnode *q = before >= 0 ? &f->node[before] : NULL;
+        struct wn__ir_node *p = &f->node[i];
+        if (!wn__ir_node_is_forward(p)) continue;
+        const struct wn__ir_node *q = before >= 0 ? &f->node[before] : NULL;
         int32_t edge = q == NULL || q->root != p->root || q->region != p->region;
         int32_t starts = is_cut[i] && p->region == 0 && has_state && stretch_reads_state(f, i, is_cut);
         if (edge || starts) {
@@ -128,20 +128,20 @@ static void number_blocks(struct wn__form *f, const uint8_t *is_cut)
     }
 }
 
-static void find_boundaries(struct wn__form *f)
+static void find_boundaries(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
-        struct wn__pnode *p = &f->node[i];
+        struct wn__ir_node *p = &f->node[i];
         if (p->phase == WN_PHASE_BACKWARD && p->forward_of >= 0) p->block = f->node[p->forward_of].block;
-        if (!wn__pnode_is_forward(p)) continue;
+        if (!wn__ir_node_is_forward(p)) continue;
         for (int32_t k = 0; k < p->n_in; k++) {
-            struct wn__pnode *v = &f->node[wn__form_storage(f, wn__form_in(f, i, k))];
-            if (wn__pnode_is_forward(v) && !v->is_reissued && v->block != p->block) v->is_boundary = 1;
+            struct wn__ir_node *v = &f->node[wn__ir_storage(f, wn__ir_in(f, i, k))];
+            if (wn__ir_node_is_forward(v) && !v->is_reissued && v->block != p->block) v->is_boundary = 1;
         }
     }
 }
 
-int32_t wn__form_blocks(struct wn__form *f)
+int32_t wn__ir_blocks(struct wn__ir *f)
 {
     struct wn__pool scratch = {0};
     int32_t *last = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *last);
@@ -150,7 +150,7 @@ int32_t wn__form_blocks(struct wn__form *f)
     find_reissued(f);
     int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(f);
     if (code == WN_OK) {
-        wn__form_last_readers(f, last);
+        wn__ir_last_readers(f, last);
         find_cuts(f, last, ends, is_cut);
         number_blocks(f, is_cut);
         find_boundaries(f);
@@ -159,7 +159,7 @@ int32_t wn__form_blocks(struct wn__form *f)
     return code;
 }
 
-void wn__form_unref(struct wn__form *f)
+void wn__ir_unref(struct wn__ir *f)
 {
     if (f == NULL || --f->refs > 0) return;
     struct wn__pool pool = f->pool;

@@ -68,7 +68,7 @@ int64_t wn__costs_id(void)
     return id;
 }
 
-const struct wn__target *wn__workspace_target(const struct wn__form *f)
+const struct wn__target *wn__workspace_target(const struct wn__ir *f)
 {
     static const struct wn__target cpu = {.kind = WN_TARGET_CPU}, cuda = {.kind = WN_TARGET_CUDA};
     if (f->target == 0) return &wn__device(f->device)->target;
@@ -188,7 +188,7 @@ static double rate(const struct wn_profile *p, const struct wn_desc *d)
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
 }
 
-double wn__desc_roofline(const struct wn__form *f, const struct wn_desc *d)
+double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
 {
     const struct wn_profile *p = wn__machine(f->target);
     struct wn_cost cost = {0};
@@ -199,13 +199,13 @@ double wn__desc_roofline(const struct wn__form *f, const struct wn_desc *d)
 
 #define MOVE_STARTS 50e-6 /* waking the thread and the first request; assumed */
 
-double wn__move_seconds(const struct wn__form *f, int32_t place, int32_t way, int64_t bytes)
+double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes)
 {
     const struct wn_profile *p = wn__machine(f->target);
     return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
 }
 
-double wn__move_share(const struct wn__form *f, int64_t bytes)
+double wn__move_share(const struct wn__ir *f, int64_t bytes)
 {
     return (double)bytes / wn__machine(f->target)->bytes;
 }
@@ -216,7 +216,7 @@ static const struct row *find_key(const char *key)
     return r != NULL && r->key != NULL ? r : NULL;
 }
 
-double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32_t *is_measured)
+double wn__desc_seconds(const struct wn__ir *f, const struct wn_desc *d, int32_t *is_measured)
 {
     const struct row *r = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
     if (r == NULL && f->target == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
@@ -224,7 +224,7 @@ double wn__desc_seconds(const struct wn__form *f, const struct wn_desc *d, int32
     return r != NULL ? r->seconds : wn__desc_roofline(f, d);
 }
 
-int32_t wn__form_costs(struct wn__form *f)
+int32_t wn__ir_costs(struct wn__ir *f)
 {
     f->seconds = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds);
     f->is_measured = wn__pool_get(&f->pool, f->n + 1);
@@ -232,7 +232,7 @@ int32_t wn__form_costs(struct wn__form *f)
     if (f->seconds == NULL || f->is_measured == NULL || f->seconds_again == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++) {
         if (f->node[i].leaf != WN_LEAF_NONE) continue;
-        struct wn_desc d = wn__form_desc(f, i);
+        struct wn_desc d = wn__ir_desc(f, i);
         int32_t is_measured;
         f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
         f->is_measured[i] = (uint8_t)is_measured;

@@ -1,10 +1,10 @@
-/* Rewrites: patterns of nodes that one kernel does better, found in a form before anything is decided about it.
+/* Rewrites: patterns of nodes that one kernel does better, found in an IR before anything is decided about it.
  *
  * A rewrite depends on the graph alone - never on a policy, a budget or a thread count - so every plan of a graph
  * runs the same kernels and gives the same bits; and a fused kernel gives the bits of the nodes it replaces
  * (scalar.h holds each formula once). The node that ends a pattern takes over the others' inputs and computes their
  * values inside; they are absorbed: nobody reads them, so they are never issued. It keeps its place, name, scope and
- * the op its user recorded (form->recorded), which is what policies and reports see.
+ * the op its user recorded (ir->recorded), which is what policies and reports see.
  *
  * Nothing is replaced unless the kernel of the new op reads every operand in the layout and dtype it has (wn__op_reads):
  * `replace` is the one door through which a node becomes another op.
@@ -17,7 +17,7 @@
 #include "rewrite.h"
 #include <stdio.h>
 #include <string.h>
-#include "form.h"
+#include "ir.h"
 
 enum { MOST_INPUTS = 8, LITTLE = 16 /* of a value's bytes: a part that does not count */ };
 
@@ -25,7 +25,7 @@ struct window {
     int32_t n, node[MOST_INPUTS];
 };
 struct rewriting {
-    struct wn__form *f;
+    struct wn__ir *f;
     struct wn__pool scratch;
     int32_t *readers;      /* (n) how many inputs name this value */
     int32_t *last;         /* (n) the last node that reads its bytes, through aliases too */
@@ -47,12 +47,12 @@ static int32_t n_inputs(const struct rewriting *w, int32_t i)
 
 static int32_t input(const struct rewriting *w, int32_t i, int32_t k)
 {
-    return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__form_in(w->f, i, k);
+    return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__ir_in(w->f, i, k);
 }
 
-static int32_t is_computed(const struct wn__form *f, int32_t i)
+static int32_t is_computed(const struct wn__ir *f, int32_t i)
 {
-    const struct wn__pnode *p = &f->node[i];
+    const struct wn__ir_node *p = &f->node[i];
     return p->leaf == WN_LEAF_NONE && !p->is_given;
 }
 
@@ -60,11 +60,11 @@ static int32_t is_computed(const struct wn__form *f, int32_t i)
  * Reshapes in between must be read once too; `through`: they may be there at all. */
 static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t through)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     int32_t v = input(w, i, k);
-    for (; wn__form_is_alias(f, v); v = input(w, v, 0))
+    for (; wn__ir_is_alias(f, v); v = input(w, v, 0))
         if (!through || w->readers[v] != 1) return -1;
-    const struct wn__pnode *p = &f->node[v], *by = &f->node[i];
+    const struct wn__ir_node *p = &f->node[v], *by = &f->node[i];
     if (!is_computed(f, v) || w->readers[v] != 1 || p->result >= 0 || p->region != by->region) return -1;
     return p->phase == by->phase && p->root == by->root ? v : -1;
 }
@@ -73,12 +73,12 @@ static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t thr
  * needs by then takes no more bytes than p's own value would. */
 static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     int64_t made = 0, kept = 0;
     for (int32_t i = p + 1; i < c; i++)
-        if (is_computed(f, i) && f->node[i].absorbed_by < 0 && !wn__form_is_alias(f, i)) made += f->node[i].bytes;
+        if (is_computed(f, i) && f->node[i].absorbed_by < 0 && !wn__ir_is_alias(f, i)) made += f->node[i].bytes;
     for (int32_t k = 0; k < n_inputs(w, p); k++) {
-        int32_t v = wn__form_storage(f, input(w, p, k));
+        int32_t v = wn__ir_storage(f, input(w, p, k));
         if (is_computed(f, v) && w->last[v] < c) kept += f->node[v].bytes;
     }
     return made <= f->node[p].bytes / LITTLE || kept <= f->node[p].bytes;
@@ -89,7 +89,7 @@ static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
 /* Node p, and the reshapes from input k of node i down to it, are computed inside i from now on. */
 static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
 {
-    struct wn__form *f = w->f;
+    struct wn__ir *f = w->f;
     int32_t v = input(w, i, k);
     for (; v != p; v = input(w, v, 0)) f->node[v].absorbed_by = i;
     f->node[p].absorbed_by = i;
@@ -100,7 +100,7 @@ static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
 /* Node i becomes `op` over these inputs; what it does not read any more was absorbed before. */
 static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_attrs *attrs, const struct window *in)
 {
-    struct wn__form *f = w->f;
+    struct wn__ir *f = w->f;
     for (int32_t k = 0; k < n_inputs(w, i); k++) w->readers[input(w, i, k)]--;
     if (w->at[i] < 0) {
         w->code = wn__grow(&w->window, &w->capacity, w->n_windows + 1, sizeof *w->window);
@@ -113,7 +113,7 @@ static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_a
         w->readers[v]++;
         for (;; v = input(w, v, 0)) {
             if (w->last[v] < i) w->last[v] = i;
-            if (!wn__form_is_alias(f, v)) break;
+            if (!wn__ir_is_alias(f, v)) break;
         }
     }
     f->node[i].op = op;
@@ -144,10 +144,10 @@ static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, int
 
 static int32_t map_product(struct rewriting *w, int32_t i)
 {
-    const struct wn__pnode *c = &w->f->node[i];
+    const struct wn__ir_node *c = &w->f->node[i];
     int32_t n = wn__elementwise_operands(c->op), p = n > 0 && c->op != WN_OP_DROPOUT ? sole(w, i, 0, 1) : -1;
     if (p < 0) return 0;
-    const struct wn__pnode *q = &w->f->node[p];
+    const struct wn__ir_node *q = &w->f->node[p];
     if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype == WN_F64 || !may_wait(w, p, i)) return 0;
     int32_t is_flat = q->op == WN_OP_LINEAR || q->type.ndim == 2;
     if (wn__numel(&q->type) != wn__numel(&c->type) || (!is_flat && !wn__shape_equal(&q->type, &c->type))) return 0;
@@ -166,7 +166,7 @@ static int32_t map_product(struct rewriting *w, int32_t i)
 
 static int32_t add_to_norm(struct rewriting *w, int32_t i)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     if (f->node[i].op != WN_OP_ADD || f->node[i].type.dtype == WN_BF16) return 0;
     for (int32_t k = 0; k < 2; k++) {
         int32_t p = sole(w, i, k, 0), other = input(w, i, 1 - k);
@@ -186,8 +186,8 @@ static int32_t add_to_norm(struct rewriting *w, int32_t i)
 /* The loss over log_softmax v, along the last dim, which nothing reads but it and node i; else -1. */
 static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
 {
-    const struct wn__form *f = w->f;
-    const struct wn__pnode *p = &f->node[v];
+    const struct wn__ir *f = w->f;
+    const struct wn__ir_node *p = &f->node[v];
     int32_t loss = v + 1;
     while (loss < i && !(f->node[loss].op == WN_OP_NLL && input(w, loss, 0) == v)) loss++;
     if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !is_computed(f, v) || p->result >= 0 || w->readers[v] != 2)
@@ -199,7 +199,7 @@ static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
 /* log_softmax_grad over nll_grad, and with it the loss: both compute a row's probabilities from the logits. */
 static int32_t cross_entropy(struct rewriting *w, int32_t i)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     if (f->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
     int32_t g = sole(w, i, 0, 0), v = input(w, i, 1), loss = loss_over(w, v, i);
     if (g < 0 || f->node[g].op != WN_OP_NLL_GRAD || loss < 0 || input(w, loss, 1) != input(w, g, 1)) return 0;
@@ -221,16 +221,16 @@ static int32_t is_update(int32_t op)
 /* The gradient an effect reads, whatever its region and root. */
 static int32_t sole_gradient(const struct rewriting *w, int32_t i)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     int32_t v = input(w, i, 0);
-    for (; wn__form_is_alias(f, v); v = input(w, v, 0))
+    for (; wn__ir_is_alias(f, v); v = input(w, v, 0))
         if (w->readers[v] != 1) return -1;
     return is_computed(f, v) && w->readers[v] == 1 && f->node[v].phase == WN_PHASE_BACKWARD ? v : -1;
 }
 
 static int32_t find_cell_readers(struct rewriting *w)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     if (w->cell_last != NULL) return WN_OK;
     w->cell_last = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_last);
     w->cell_forward = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
@@ -240,9 +240,9 @@ static int32_t find_cell_readers(struct rewriting *w)
         for (int32_t k = 0; k < 3; k++)
             if (f->node[i].cell[k] >= 0) w->cell_written[f->node[i].cell[k]] = 1;
     for (int32_t i = 0; i < f->n - f->n_effects; i++) {
-        if (f->node[i].absorbed_by >= 0 || wn__form_is_alias(f, i)) continue;
+        if (f->node[i].absorbed_by >= 0 || wn__ir_is_alias(f, i)) continue;
         for (int32_t k = 0; k < n_inputs(w, i); k++) {
-            const struct wn__pnode *v = &f->node[wn__form_storage(f, input(w, i, k))];
+            const struct wn__ir_node *v = &f->node[wn__ir_storage(f, input(w, i, k))];
             if (v->leaf != WN_LEAF_CELL) continue;
             if (f->node[i].phase == WN_PHASE_FORWARD) w->cell_forward[v->slot]++;
             else w->cell_last[v->slot] = i;
@@ -256,10 +256,10 @@ static int32_t find_cell_readers(struct rewriting *w)
  * order at all. */
 static int32_t reads_written(struct rewriting *w, int32_t p)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     w->code = find_cell_readers(w);
     for (int32_t k = 0; w->code == WN_OK && k < n_inputs(w, p); k++) {
-        const struct wn__pnode *v = &f->node[wn__form_storage(f, input(w, p, k))];
+        const struct wn__ir_node *v = &f->node[wn__ir_storage(f, input(w, p, k))];
         if (v->leaf == WN_LEAF_CELL && w->cell_written[v->slot]) return 1;
     }
     return w->code != WN_OK;
@@ -269,12 +269,12 @@ static int32_t reads_written(struct rewriting *w, int32_t p)
  * bytes than the gradient, but for those that are there at that time anyway. Tied cells have readers elsewhere. */
 static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     int64_t kept = 0;
     if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;
     if (w->cell_last[slot] <= p) return 1;
     for (int32_t k = 0; k < n_inputs(w, p); k++) {
-        int32_t v = wn__form_storage(f, input(w, p, k));
+        int32_t v = wn__ir_storage(f, input(w, p, k));
         if (is_computed(f, v) && w->last[v] < w->cell_last[slot]) kept += f->node[v].bytes;
     }
     return kept <= f->node[p].bytes;
@@ -282,11 +282,11 @@ static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
 
 static int32_t update_by_product(struct rewriting *w, int32_t i)
 {
-    const struct wn__form *f = w->f;
-    const struct wn__pnode *c = &f->node[i];
+    const struct wn__ir *f = w->f;
+    const struct wn__ir_node *c = &f->node[i];
     int32_t p = i >= f->n - f->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
     if (p < 0) return 0;
-    const struct wn__pnode *q = &f->node[p];
+    const struct wn__ir_node *q = &f->node[p];
     if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
     const struct wn_type *a = &f->node[input(w, p, 0)].type, *b = &f->node[input(w, p, 1)].type;
     if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > WN_PRODUCT_UPDATE_ROWS) return 0;
@@ -302,9 +302,9 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
 /* ---- elementwise ops in a row -------------------------------------------------------------------------- */
 
 /* Node i as a chain: what it is already, or the one step of an elementwise op. 0: it is neither. */
-static int32_t chain_of(const struct wn__form *f, int32_t i, struct wn__chain *out)
+static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__chain *out)
 {
-    const struct wn__pnode *p = &f->node[i];
+    const struct wn__ir_node *p = &f->node[i];
     int32_t n = wn__elementwise_operands(p->op);
     if (!wn__dtype_is_float(p->type.dtype)) return 0;
     if (p->op == WN_OP_CHAIN) *out = wn__chain_get(&p->attrs);
@@ -347,7 +347,7 @@ static void append(const struct rewriting *w, int32_t i, const struct wn__chain 
 
 static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
 {
-    struct wn__form *f = w->f;
+    struct wn__ir *f = w->f;
     struct wn__chain first, second, all = {.n = 0};
     struct window in = {.n = 0};
     int32_t p = sole(w, i, k, 0);
@@ -384,22 +384,22 @@ int32_t wn__rewrite_on = 1;
 
 static void find_readers(struct rewriting *w)
 {
-    const struct wn__form *f = w->f;
+    const struct wn__ir *f = w->f;
     for (int32_t i = 0; i < f->n; i++) w->at[i] = -1;
     for (int32_t i = 0; i < f->n; i++) {
         w->last[i] = i;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
+            int32_t v = wn__ir_in(f, i, k);
             w->readers[v]++;
-            w->last[v] = w->last[wn__form_storage(f, v)] = i;
+            w->last[v] = w->last[wn__ir_storage(f, v)] = i;
         }
     }
 }
 
 /* The recorded table stays as it is; the rewritten one gets windows of its own behind the recorded inputs. */
-static int32_t write_back(struct rewriting *w, const struct wn__pnode *recorded)
+static int32_t write_back(struct rewriting *w, const struct wn__ir_node *recorded)
 {
-    struct wn__form *f = w->f;
+    struct wn__ir *f = w->f;
     int64_t n = f->n_in;
     for (int64_t i = 0; i < w->n_windows; i++) n += w->window[i].n;
     int32_t *in = wn__pool_get(&f->pool, (n + 1) * (int64_t)sizeof *in);
@@ -411,7 +411,7 @@ static int32_t write_back(struct rewriting *w, const struct wn__pnode *recorded)
     f->in_type = type;
     f->recorded = recorded;
     for (int32_t i = 0; i < f->n; i++) {
-        struct wn__pnode *p = &f->node[i];
+        struct wn__ir_node *p = &f->node[i];
         if (p->absorbed_by >= 0) p->n_in = 0;
         if (w->at[i] < 0 || p->absorbed_by >= 0) continue;
         const struct window *x = &w->window[w->at[i]];
@@ -427,8 +427,8 @@ static int32_t write_back(struct rewriting *w, const struct wn__pnode *recorded)
 
 static int32_t rewrite(struct rewriting *w)
 {
-    struct wn__form *f = w->f;
-    struct wn__pnode *recorded = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *recorded);
+    struct wn__ir *f = w->f;
+    struct wn__ir_node *recorded = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *recorded);
     if (recorded == NULL) return WN_OOM;
     memcpy(recorded, f->node, (size_t)f->n * sizeof *recorded);
     find_readers(w);
@@ -441,7 +441,7 @@ static int32_t rewrite(struct rewriting *w)
     return w->code;
 }
 
-int32_t wn__form_rewrite(struct wn__form *f)
+int32_t wn__ir_rewrite(struct wn__ir *f)
 {
     struct rewriting w = {.f = f};
     f->recorded = f->node;
@@ -455,9 +455,9 @@ int32_t wn__form_rewrite(struct wn__form *f)
     return code;
 }
 
-const char *wn__form_op_text(const struct wn__form *f, int32_t node)
+const char *wn__ir_op_text(const struct wn__ir *f, int32_t node)
 {
-    const struct wn__pnode *p = &f->node[node];
+    const struct wn__ir_node *p = &f->node[node];
     struct wn__chain c = {.n = 0};
     char text[256];
     if (p->op == WN_OP_CHAIN) c = wn__chain_get(&p->attrs);

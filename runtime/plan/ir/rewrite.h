@@ -3,10 +3,10 @@
 #define WN_PLAN_IR_REWRITE_H
 #include <stdint.h>
 
-struct wn__form;
-/* Rewrites a form whose nodes are all there, before its blocks are found. form->recorded is what was recorded. */
-int32_t wn__form_rewrite(struct wn__form *f);
+struct wn__ir;
+/* Rewrites an IR whose nodes are all there, before its blocks are found. ir->recorded is what was recorded. */
+int32_t wn__ir_rewrite(struct wn__ir *f);
 /* What a node computes, in the words of what was recorded: "linear+relu". */
-const char *wn__form_op_text(const struct wn__form *f, int32_t node);
+const char *wn__ir_op_text(const struct wn__ir *f, int32_t node);
 extern int32_t wn__rewrite_on; /* specs compare with 0: every node by itself. Part of a plan's key */
 #endif

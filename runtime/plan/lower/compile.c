@@ -1,7 +1,7 @@
 /* From a recipe to a schedule with places and costs: the one road of plans, of proposals and of forecasts. */
 #include "schedule.h"
 
-int32_t wn__compile(const struct wn__form *f, const struct wn__recipe *r, wn__bind_kernels bind,
+int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,
                     enum wn__place_effort effort, struct wn__schedule **out)
 {
     struct wn__schedule *s = NULL;

@@ -6,7 +6,7 @@
 
 static int32_t cell_of(const struct wn__lowering *l, int32_t copy)
 {
-    const struct wn__pnode *p = &l->f->node[l->copy[copy].node];
+    const struct wn__ir_node *p = &l->f->node[l->copy[copy].node];
     return p->leaf == WN_LEAF_CELL ? p->slot : -1;
 }
 
@@ -28,12 +28,12 @@ static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *rea
 static int32_t copy_read(const struct wn__lowering *l, int32_t node, int32_t k)
 {
     int32_t noted = l->effect_in[node - (l->f->n - l->f->n_effects)];
-    return noted >= 0 ? l->in[noted + k] : l->cur[wn__form_storage(l->f, wn__form_in(l->f, node, k))];
+    return noted >= 0 ? l->in[noted + k] : l->cur[wn__ir_storage(l->f, wn__ir_in(l->f, node, k))];
 }
 
 static int32_t effect_time(const struct wn__lowering *l, int32_t node, const int32_t *made, const int32_t *read)
 {
-    const struct wn__pnode *p = &l->f->node[node];
+    const struct wn__ir_node *p = &l->f->node[node];
     int32_t time = 0;
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t at = made[copy_read(l, node, k)];
@@ -46,7 +46,7 @@ static int32_t effect_time(const struct wn__lowering *l, int32_t node, const int
 
 int32_t wn__lower_effects(struct wn__lowering *l)
 {
-    const struct wn__form *f = l->f;
+    const struct wn__ir *f = l->f;
     int64_t before = l->n_items;
     int32_t first = f->n - f->n_effects;
     int32_t *made = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *made);
@@ -69,7 +69,7 @@ int32_t wn__lower_effects(struct wn__lowering *l)
     for (int64_t i = 0; i <= before; i++) {
         if (i > 0) merged[n++] = l->item[i - 1];
         for (int32_t e = head[i]; e >= 0; e = next[e]) {
-            const struct wn__pnode *p = &f->node[first + e];
+            const struct wn__ir_node *p = &f->node[first + e];
             int32_t in_at = (int32_t)l->n_in;
             int32_t code = wn__grow(&l->in, &l->in_capacity, l->n_in + p->n_in, sizeof *l->in);
             if (code != WN_OK) {

@@ -2,29 +2,29 @@
 #include "instruction.h"
 #include "../recipe/action.h"
 
-void wn__copy_type(const struct wn__form *f, const struct wn__copy *c, struct wn_type *out)
+void wn__copy_type(const struct wn__ir *f, const struct wn__copy *c, struct wn_type *out)
 {
     wn__action_type(f, c->node, c->away, out);
 }
 
-int64_t wn__copy_bytes(const struct wn__form *f, const struct wn__copy *c)
+int64_t wn__copy_bytes(const struct wn__ir *f, const struct wn__copy *c)
 {
     struct wn_type type;
     wn__copy_type(f, c, &type);
     return wn__action_place(c->away) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
 }
 
-const struct wn_desc *wn__instr_desc(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n,
+const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n,
                                      struct wn__applied *room)
 {
     struct wn_desc *d = &room->desc;
-    if (n->what == WN_DO_RUN) *d = wn__form_desc(f, n->node);
+    if (n->what == WN_DO_RUN) *d = wn__ir_desc(f, n->node);
     else if (n->what == WN_DO_PACK) wn__action_pack(f, n->node, s->copy[n->out].away, d);
     else wn__action_unpack(f, n->node, s->copy[s->in[n->in_at]].away, &room->in, d);
     return d;
 }
 
-int64_t wn__instr_bytes(const struct wn__form *f, const struct wn__schedule *s, const struct wn__instr *n)
+int64_t wn__instr_bytes(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n)
 {
     struct wn__applied room;
     if (n->what == WN_DO_RUN) return wn__bytes(&f->node[n->node].type);

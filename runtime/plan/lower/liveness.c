@@ -9,7 +9,7 @@
 
 struct finish {
     struct wn__lowering *l;
-    const struct wn__form *f;
+    const struct wn__ir *f;
     struct wn__schedule *s;
     int32_t *last;       /* (n_copies) last item that uses it */
     int32_t *pin;        /* (n_copies) cell slot it is made in, or -1 */
@@ -36,7 +36,7 @@ static int32_t put_store(struct finish *x, int32_t space, int32_t slot, int32_t 
 
 static int32_t cell_store(struct finish *x, int32_t slot)
 {
-    const struct wn__pcell *c = &x->f->cell[slot];
+    const struct wn__ir_cell *c = &x->f->cell[slot];
     if (x->cell_store[slot] >= 0) return x->cell_store[slot];
     int32_t t =
         put_store(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind, c->bytes, 1);
@@ -48,13 +48,13 @@ static int32_t cell_store(struct finish *x, int32_t slot)
 
 static void place_leaves(struct finish *x)
 {
-    const struct wn__form *f = x->f;
+    const struct wn__ir *f = x->f;
     if (f->n_scalars > 0)
         x->s->scalars =
             put_store(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE, wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
     for (int64_t c = 0; c < x->l->n_copies; c++) {
         struct wn__copy *copy = &x->s->copy[c];
-        const struct wn__pnode *p = &f->node[copy->node];
+        const struct wn__ir_node *p = &f->node[copy->node];
         if (p->leaf == WN_LEAF_CELL) {
             copy->store = cell_store(x, p->slot);
         } else if (p->leaf == WN_LEAF_SCALAR || p->is_given == 2) {
@@ -74,12 +74,12 @@ static void find_uses(struct finish *x)
     for (int64_t c = 0; c < l->n_copies; c++) x->last[c] = x->pin[c] = -1;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
-        const struct wn__pnode *p = &x->f->node[it->node];
+        const struct wn__ir_node *p = &x->f->node[it->node];
         if (it->out >= 0) x->last[it->out] = (int32_t)i;
         for (int32_t k = 0; k < it->n_in; k++) x->last[l->in[it->in_at + k]] = (int32_t)i;
         if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
-        const struct wn__pnode *v = &x->f->node[l->copy[c].node];
+        const struct wn__ir_node *v = &x->f->node[l->copy[c].node];
         if (v->leaf == WN_LEAF_NONE && !v->is_given && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
     }
 }
@@ -88,7 +88,7 @@ static void find_uses(struct finish *x)
 static int32_t find_inplace(const struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
-    const struct wn__pnode *p = &x->f->node[it->node];
+    const struct wn__ir_node *p = &x->f->node[it->node];
     if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0)
         return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
@@ -105,7 +105,7 @@ static void put_stores(struct finish *x)
 {
     for (int32_t i = 0; i < x->l->n_items; i++) {
         const struct wn__item *it = &x->l->item[i];
-        const struct wn__pnode *p = &x->f->node[it->node];
+        const struct wn__ir_node *p = &x->f->node[it->node];
         x->inplace[i] = -1;
         for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_store(x, p->cell[k]);
@@ -168,7 +168,7 @@ static void touch(struct wn__store *t, int32_t at)
 static void put_run(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
-    const struct wn__pnode *p = &x->f->node[it->node];
+    const struct wn__ir_node *p = &x->f->node[it->node];
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     struct wn__applied room;
     const struct wn_desc *d = wn__instr_desc(x->f, x->s, n, &room);
@@ -224,7 +224,7 @@ static int32_t prepare(struct finish *x)
 {
     struct wn__lowering *l = x->l;
     struct wn__schedule *s = x->s;
-    const struct wn__form *f = x->f;
+    const struct wn__ir *f = x->f;
     int64_t stores = l->n_copies + f->n_cells + f->n_given + 1, fresh = stores;
     s->copy = pool(x, l->n_copies, sizeof *s->copy);
     s->in = pool(x, l->n_in, sizeof *s->in);

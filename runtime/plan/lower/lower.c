@@ -47,7 +47,7 @@ static void issue(struct wn__lowering *l, int32_t node)
     if (phase == WN_PHASE_FORWARD && (l->in_backward || again)) phase = WN_PHASE_RECOMPUTE;
     int32_t n_in = l->f->node[node].n_in;
     for (int32_t k = 0; k < n_in; k++) {
-        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+        int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k));
         if (l->cur[v] < 0 && l->part[v] < 0 && wn__lower_has_part(l, node, k)) wn__lower_return(l, v);
     }
     int32_t copy = wn__lower_copy(l, node, 0);
@@ -55,7 +55,7 @@ static void issue(struct wn__lowering *l, int32_t node)
     if (it == NULL) return;
     it->phase = phase;
     for (int32_t k = 0; k < n_in; k++) {
-        int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k)), c = l->cur[v] >= 0 ? l->cur[v] : l->part[v];
+        int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k)), c = l->cur[v] >= 0 ? l->cur[v] : l->part[v];
         l->in[it->in_at + k] = c;
         l->used[c] = l->n_items - 1;
     }
@@ -67,7 +67,7 @@ static void issue(struct wn__lowering *l, int32_t node)
 /* What input k of a node needs, or -1 when it is there, or a part of it that will do. */
 static int32_t need_of(const struct wn__lowering *l, int32_t node, int32_t k)
 {
-    int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
+    int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k));
     return l->cur[v] >= 0 || wn__lower_has_part(l, node, k) ? -1 : v;
 }
 
@@ -75,7 +75,7 @@ static int32_t need_of(const struct wn__lowering *l, int32_t node, int32_t k)
  * list of needs is its own queue. */
 static void demand(struct wn__lowering *l, int32_t node)
 {
-    const struct wn__form *f = l->f;
+    const struct wn__ir *f = l->f;
     int32_t n = 0;
     if (l->cur[node] >= 0 || l->code != WN_OK) return;
     l->needed[n++] = node;
@@ -102,7 +102,7 @@ static void run_block(struct wn__lowering *l, const struct wn__recipe_step *s)
 {
     const struct wn__recipe *r = l->r;
     for (int32_t i = r->first[s->block]; i < r->limit[s->block] && l->code == WN_OK; i++) {
-        if (r->block_of[i] != s->block || wn__form_is_alias(l->f, i) || l->f->node[i].is_reissued) continue;
+        if (r->block_of[i] != s->block || wn__ir_is_alias(l->f, i) || l->f->node[i].is_reissued) continue;
         int32_t wanted = l->f->node[i].result >= 0 || (l->reached[i] && r->last[i] >= r->limit[s->block]);
         if (wanted) demand(l, i);
     }
@@ -126,14 +126,13 @@ static void forget(struct wn__lowering *l, const struct wn__recipe_step *s)
 /* An effect that computes its gradient itself reads what there is when that gradient's turn comes. */
 static void note_effect(struct wn__lowering *l, int32_t effect)
 {
-    const struct wn__pnode *p = &l->f->node[effect];
+    const struct wn__ir_node *p = &l->f->node[effect];
     int32_t *noted = &l->effect_in[effect - (l->f->n - l->f->n_effects)];
-    for (int32_t k = 0; k < p->n_in; k++) demand(l, wn__form_storage(l->f, wn__form_in(l->f, effect, k)));
+    for (int32_t k = 0; k < p->n_in; k++) demand(l, wn__ir_storage(l->f, wn__ir_in(l->f, effect, k)));
     if (l->code == WN_OK) l->code = wn__grow(&l->in, &l->in_capacity, l->n_in + p->n_in, sizeof *l->in);
     if (l->code != WN_OK) return;
     *noted = (int32_t)l->n_in;
-    for (int32_t k = 0; k < p->n_in; k++)
-        l->in[l->n_in++] = l->cur[wn__form_storage(l->f, wn__form_in(l->f, effect, k))];
+    for (int32_t k = 0; k < p->n_in; k++) l->in[l->n_in++] = l->cur[wn__ir_storage(l->f, wn__ir_in(l->f, effect, k))];
 }
 
 static void forget_reissued(struct wn__lowering *l)
@@ -143,13 +142,12 @@ static void forget_reissued(struct wn__lowering *l)
 
 static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s)
 {
-    const struct wn__form *f = l->f;
+    const struct wn__ir *f = l->f;
     int32_t at = l->backward_first[s->block];
     for (; at >= 0 && l->code == WN_OK; at = l->backward_next[at]) {
         int32_t into = f->node[at].absorbed_by;
-        if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__form_is_alias(f, at))
-            note_effect(l, into);
-        if (f->node[at].root != s->root || !l->useful[at] || wn__form_is_alias(f, at)) continue;
+        if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__ir_is_alias(f, at)) note_effect(l, into);
+        if (f->node[at].root != s->root || !l->useful[at] || wn__ir_is_alias(f, at)) continue;
         for (int32_t k = 0; k < f->node[at].n_in; k++) {
             int32_t v = need_of(l, at, k);
             if (v >= 0) demand(l, v);
@@ -164,14 +162,14 @@ static void run_backward(struct wn__lowering *l, const struct wn__recipe_step *s
  * already needs nothing below it). */
 static void find_useful(struct wn__lowering *l)
 {
-    const struct wn__form *f = l->f;
+    const struct wn__ir *f = l->f;
     for (int32_t i = f->n - 1; i >= 0; i--) {
-        const struct wn__pnode *p = &f->node[i];
+        const struct wn__ir_node *p = &f->node[i];
         int32_t effect = i >= f->n - f->n_effects;
         if (effect || p->result >= 0) l->useful[i] = 1;
         if (p->result >= 0) l->reached[i] = 1;
         for (int32_t k = 0; k < p->n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
+            int32_t v = wn__ir_in(f, i, k);
             if (l->useful[i] && !p->is_given) l->useful[v] = 1;
             if (l->reached[i] && !p->is_given) l->reached[v] = 1;
             if (effect && f->node[v].phase == WN_PHASE_FORWARD) l->reached[v] = 1;
@@ -194,7 +192,7 @@ static void thread_backward(struct wn__lowering *l)
 static void put_leaves(struct wn__lowering *l)
 {
     for (int32_t i = 0; i < l->f->n; i++) {
-        const struct wn__pnode *p = &l->f->node[i];
+        const struct wn__ir_node *p = &l->f->node[i];
         l->cur[i] = p->leaf != WN_LEAF_NONE || p->is_given ? wn__lower_copy(l, i, 0) : -1;
         l->away[i] = l->part[i] = -1;
     }
@@ -219,7 +217,7 @@ static void follow_recipe(struct wn__lowering *l)
         if (l->f->node[i].result >= 0 && !l->issued_once[i]) demand(l, i);
         int32_t effect = i - (l->f->n - l->f->n_effects);
         for (int32_t k = 0; effect >= 0 && l->effect_in[effect] < 0 && k < l->f->node[i].n_in; k++)
-            demand(l, wn__form_storage(l->f, wn__form_in(l->f, i, k)));
+            demand(l, wn__ir_storage(l->f, wn__ir_in(l->f, i, k)));
     }
 }
 
@@ -247,7 +245,7 @@ static void prepare(struct wn__lowering *l)
     thread_backward(l);
 }
 
-int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out)
+int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out)
 {
     struct wn__lowering l = {.f = f, .r = r, .code = WN_OK};
     prepare(&l);

@@ -16,7 +16,7 @@ struct wn__departure {
 };
 
 struct wn__lowering {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__recipe *r;
     struct wn__pool scratch;
     int32_t code, in_backward;

@@ -20,8 +20,8 @@ int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node)
 
 int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k)
 {
-    int32_t v = wn__form_storage(l->f, wn__form_in(l->f, node, k));
-    return wn__action_is_partial(away_by(l, v)) && wn__form_reads_sign(l->f, node, k);
+    int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k));
+    return wn__action_is_partial(away_by(l, v)) && wn__ir_reads_sign(l->f, node, k);
 }
 
 void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action)

@@ -34,7 +34,7 @@ struct region { /* of the address space */
     int32_t slab; /* -1: the arena, without end */
 };
 struct placing {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     struct wn__schedule *s;
     struct wn__pool scratch;
     struct box *box;   /* (n) to be placed */
@@ -414,8 +414,8 @@ static int32_t place_boxes(struct placing *p, int64_t *height)
 }
 
 /* Sets the boxes of one space up, finds their lower bound, and places them unless only that is asked for. */
-static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int32_t space,
-                           enum wn__place_effort effort, int64_t *height)
+static int32_t place_space(const struct wn__ir *f, struct wn__schedule *s, int32_t space, enum wn__place_effort effort,
+                           int64_t *height)
 {
     struct placing p = {.f = f, .s = s, .space = space, .effort = effort};
     int64_t n = (int64_t)s->n_stores + s->n;
@@ -438,7 +438,7 @@ static int32_t place_space(const struct wn__form *f, struct wn__schedule *s, int
 
 int64_t wn__placed_boxes;
 
-int32_t wn__place(const struct wn__form *f, struct wn__schedule *s, enum wn__place_effort effort)
+int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort)
 {
     WN_TRY(place_space(f, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;

@@ -102,7 +102,7 @@ static int64_t sum_up(int64_t *v, int32_t n)
 
 static int32_t is_counted(const struct wn__lowering *l, int32_t copy)
 {
-    const struct wn__pnode *p = &l->f->node[l->copy[copy].node];
+    const struct wn__ir_node *p = &l->f->node[l->copy[copy].node];
     return p->leaf == WN_LEAF_NONE && !p->is_given && p->result < 0 && wn__action_place(l->copy[copy].away) < 0;
 }
 
@@ -118,7 +118,7 @@ static int32_t find_bytes(struct slide *s)
         const struct wn__item *it = &l->item[i];
         int32_t at = s->base[i] - !is_base(s, it);
         const struct wn__rules *rules = wn__op_rules(l->f->node[it->node].op);
-        struct wn_desc d = wn__form_desc(l->f, it->node);
+        struct wn_desc d = wn__ir_desc(l->f, it->node);
         if (it->what == WN_DO_RUN && rules->workspace != NULL)
             add(s->live, at, at, wn__padded(rules->workspace(&d, wn__workspace_target(l->f))));
         if (it->out >= 0) first[it->out] = s->base[i];

@@ -1,5 +1,5 @@
 /* The schedule: the linear list of instructions a run executes as written, with every byte's place. Immutable
- * once made; shared by every key whose form and recipe agree. Also the doors of the rooms that make it. */
+ * once made; shared by every key whose IR and recipe agree. Also the doors of the rooms that make it. */
 #ifndef WN_PLAN_LOWER_SCHEDULE_H
 #define WN_PLAN_LOWER_SCHEDULE_H
 #include "../../../kernels/kernel.h"
@@ -9,7 +9,7 @@ enum wn__what {
     WN_DO_RUN,
     WN_DO_FREE,
     WN_DO_READ,    /* a 0-d result to the host */
-    WN_DO_PACK,    /* a value to the form it is kept in */
+    WN_DO_PACK,    /* a value to the IR it is kept in */
     WN_DO_UNPACK,  /* and back, as a copy of its own */
     WN_DO_OFFLOAD, /* starts moving a value to a depot */
     WN_DO_FETCH,   /* starts moving it back, as a copy of its own */
@@ -63,7 +63,7 @@ struct wn__schedule {
     struct wn__copy *copy;
     struct wn__store *store;
     int32_t *in;
-    int32_t *result_store;         /* (n_results) of the form; -1: 0-d, read to the host */
+    int32_t *result_store;         /* (n_results) of the IR; -1: 0-d, read to the host */
     int32_t scalars;               /* store of the host's numbers, or -1 */
     int64_t arena;                 /* height */
     int64_t lent;                  /* bytes of gradient slabs that activations use */
@@ -76,8 +76,8 @@ struct wn__schedule {
     char *recipe;    /* as text, of a schedule that stands in the cache; else NULL */
     uint8_t *key2;
     int64_t key2_bytes;
-    int32_t *node_copies; /* (form->n) how often each was issued */
-    int32_t *node_away;   /* (form->n) action that took it away; 0: none */
+    int32_t *node_copies; /* (ir->n) how often each was issued */
+    int32_t *node_away;   /* (ir->n) action that took it away; 0: none */
     int32_t n_blocks;
 };
 
@@ -97,34 +97,34 @@ static inline int64_t wn__store_span(const struct wn__store *t)
     return t->is_paged ? wn__paged(t->bytes) : t->bytes;
 }
 /* Whether a store's bytes are the device's: those of a disk never are, those of the host where it is the device. */
-int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t);
+int32_t wn__store_counts(const struct wn__ir *f, const struct wn__store *t);
 
-/* lower.c: form + recipe -> instructions without places. */
-int32_t wn__lower(const struct wn__form *f, const struct wn__recipe *r, struct wn__schedule **out);
+/* lower.c: IR + recipe -> instructions without places. */
+int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
 /* place.c: offsets for every store of the arena, borrowing unborn gradients' intervals, and the heights. BOUND: places
  * nothing, and fills the heights with the most bytes alive at once. FULLY tries the most orders of placing, ROUGHLY fewer,
  * HASTILY fewest. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
 extern int64_t wn__placed_boxes; /* ever, each time one was placed: specs count work by it */
-int32_t wn__place(const struct wn__form *f, struct wn__schedule *s, enum wn__place_effort effort);
+int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort);
 /* verify.c: every rule of legality; WN_ILLEGAL names the rule and the instruction. */
-int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s);
+int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s);
 /* simulate.c: fills the summary; calls no device. */
-int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s);
+int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s);
 /* Binds the kernels of a schedule that will run, which may take more workspace than ops ask for. */
-typedef int32_t (*wn__bind_kernels)(const struct wn__form *f, struct wn__schedule *s);
+typedef int32_t (*wn__bind_kernels)(const struct wn__ir *f, struct wn__schedule *s);
 /* compile.c: lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure *out is
  * NULL. Release it with wn__schedule_unref. */
-int32_t wn__compile(const struct wn__form *f, const struct wn__recipe *r, wn__bind_kernels bind,
+int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,
                     enum wn__place_effort effort, struct wn__schedule **out);
 /* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
-int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s);
+int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s);
 /* The same walk for who looks: bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs,
  * its workspace among them (what frees: after it). */
-int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s,
+int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
 
-/* What a cell of the form takes while the program runs, whoever asks: the state's share of live bytes. */
-int64_t wn__state_bytes(const struct wn__form *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
+/* What a cell of the IR takes while the program runs, whoever asks: the state's share of live bytes. */
+int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

@@ -7,7 +7,7 @@
 #include "instruction.h"
 
 struct sim {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__schedule *s;
     struct wn_summary *sum;
     int64_t *after;      /* (n) live bytes after each instruction; NULL: not asked for */
@@ -23,7 +23,7 @@ struct sim {
 };
 
 /* Cells that hold their value before the program starts: everything but gradients born in it. */
-int64_t wn__state_bytes(const struct wn__form *f, int64_t *kinds)
+int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < f->n_cells; i++) {
@@ -69,7 +69,7 @@ static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
     return 0;
 }
 
-/* Seconds of what runs a kernel. A node's were found when its form was made. */
+/* Seconds of what runs a kernel. A node's were found when its IR was made. */
 static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
 {
     struct wn__applied room;
@@ -131,7 +131,7 @@ static void run_instr(struct sim *m, int32_t i)
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
-int32_t wn__store_counts(const struct wn__form *f, const struct wn__store *t)
+int32_t wn__store_counts(const struct wn__ir *f, const struct wn__store *t)
 {
     return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || wn__workspace_target(f)->kind == WN_TARGET_CPU);
 }
@@ -223,7 +223,7 @@ static int32_t walk(struct sim *m)
     return WN_OK;
 }
 
-int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s)
+int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
     if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
@@ -234,14 +234,14 @@ int64_t wn__reserved(const struct wn__form *f, const struct wn__schedule *s)
     return bytes;
 }
 
-static int64_t residual_bytes(const struct wn__form *f)
+static int64_t residual_bytes(const struct wn__ir *f)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < f->n_residuals; i++) bytes += f->node[f->residual[i]].bytes;
     return bytes;
 }
 
-int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
+int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s)
 {
     struct wn_summary *sum = &s->summary;
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
@@ -273,7 +273,7 @@ int32_t wn__simulate(const struct wn__form *f, struct wn__schedule *s)
     return WN_OK;
 }
 
-int32_t wn__simulate_kinds(const struct wn__form *f, const struct wn__schedule *s, int64_t *rows)
+int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s, int64_t *rows)
 {
     struct wn_summary sum;
     struct sim m = {.f = f, .s = s, .sum = &sum, .rows = rows};

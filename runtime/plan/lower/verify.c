@@ -1,7 +1,7 @@
 /* The verifier: every rule of legality, checked by walking the finished schedule as a machine would, trusting
  * nothing of how it was made. It runs after every lowering, in release builds too.
  *
- *  1 an input is the value the form names, whole, not overwritten and not freed      (read)
+ *  1 an input is the value the IR names, whole, not overwritten and not freed      (read)
  *  2 live stores never overlap, lie inside their space and start on a granule, and
  *    every number of an instruction lies inside the table that it points into         (overlap, bounds)
  *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
@@ -21,7 +21,7 @@
 #include "instruction.h"
 
 struct machine {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__schedule *s;
     int32_t *content; /* (n_stores) copy it holds, or -1 */
     uint8_t *alive;   /* (n_stores) */
@@ -123,16 +123,16 @@ static int32_t make_alive(struct machine *m, int32_t store)
 
 static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__pnode *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->f->node[n->node];
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t c = m->s->in[n->in_at + k];
         if (c < 0 || c >= m->s->n_copies) return illegal(m, "read", "no copy is named for input", k + 1);
         const struct wn__copy *copy = &m->s->copy[c];
-        const struct wn__pnode *v = &m->f->node[copy->node];
+        const struct wn__ir_node *v = &m->f->node[copy->node];
         if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
-        if (wn__action_is_partial(copy->back) && !wn__form_reads_sign(m->f, n->node, k))
+        if (wn__action_is_partial(copy->back) && !wn__ir_reads_sign(m->f, n->node, k))
             return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
-        if (copy->node != wn__form_storage(m->f, wn__form_in(m->f, n->node, k)))
+        if (copy->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (m->arriving[copy->store]) return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
         if (!m->alive[copy->store])
@@ -148,7 +148,7 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_output(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__pnode *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->f->node[n->node];
     const struct wn__copy *copy = &m->s->copy[n->out];
     const struct wn__store *t = &m->s->store[copy->store];
     if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
@@ -172,12 +172,12 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__pnode *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->f->node[n->node];
     if (!(wn__op_flags(p->op) & WN_EFFECT))
         return illegal(m, "effect", "an op without output is no effect, node", n->node);
     for (int32_t k = 0; k < 3; k++) {
         if (p->cell[k] < 0) continue;
-        const struct wn__pcell *c = &m->f->cell[p->cell[k]];
+        const struct wn__ir_cell *c = &m->f->cell[p->cell[k]];
         const struct wn__store *t = n->cell[k] >= 0 ? &m->s->store[n->cell[k]] : NULL;
         int32_t right = t != NULL && t->pinned &&
                         (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
@@ -187,7 +187,7 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
         m->written[p->cell[k]] = 1;
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
-        const struct wn__pnode *v = &m->f->node[m->s->copy[m->s->in[n->in_at + k]].node];
+        const struct wn__ir_node *v = &m->f->node[m->s->copy[m->s->in[n->in_at + k]].node];
         int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs found it unwritten */
         if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
     }
@@ -206,7 +206,7 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
     if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
         return illegal(m, "away", "what comes back is not what left, copy", n->out);
-    const struct wn__pnode *v = &m->f->node[from->node];
+    const struct wn__ir_node *v = &m->f->node[from->node];
     if (m->arriving[from->store]) return illegal(m, "wait", "a copy is read before it has arrived", c);
     if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
         return illegal(m, "away", "a copy is read that is not there", c);
@@ -246,7 +246,7 @@ static int32_t step_wait(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
 {
-    struct wn_desc d = wn__form_desc(m->f, n->node);
+    struct wn_desc d = wn__ir_desc(m->f, n->node);
     return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 
@@ -303,7 +303,7 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_end(struct machine *m)
 {
-    const struct wn__form *f = m->f;
+    const struct wn__ir *f = m->f;
     m->at = m->s->n;
     for (int32_t k = 0; k < m->s->n_moves; k++)
         if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
@@ -366,7 +366,7 @@ static int32_t check_all(struct machine *m)
     return check_end(m);
 }
 
-int32_t wn__verify(const struct wn__form *f, const struct wn__schedule *s)
+int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
     struct machine m = {.f = f, .s = s};

@@ -12,22 +12,22 @@ struct row {
     int32_t is_shaped;    /* the unpacking op is told the value's shape */
     int32_t partial;      /* what comes back says whether an element is above 0, and no more */
     int32_t place;        /* where it moves to, + 1 */
-    const char *(*refuses)(const struct wn__form *f, int32_t node);
+    const char *(*refuses)(const struct wn__ir *f, int32_t node);
 };
 
-static const char *only_floats(const struct wn__form *f, int32_t node)
+static const char *only_floats(const struct wn__ir *f, int32_t node)
 {
     int32_t dtype = f->node[node].type.dtype;
     return dtype == WN_F32 || dtype == WN_F64 ? NULL : "is not made of f32 or f64";
 }
 
-static const char *whole_pages(const struct wn__form *f, int32_t node)
+static const char *whole_pages(const struct wn__ir *f, int32_t node)
 {
     return f->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
 }
 
 /* What is saved anyway needs no signs beside it. */
-static const char *only_signs(const struct wn__form *f, int32_t node)
+static const char *only_signs(const struct wn__ir *f, int32_t node)
 {
     return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
                                        : NULL;
@@ -63,7 +63,7 @@ int32_t wn__action_place(int32_t action)
 }
 
 /* Offloading from a device that is the host goes to disk. */
-int32_t wn__action_resolved(const struct wn__form *f, int32_t word)
+int32_t wn__action_resolved(const struct wn__ir *f, int32_t word)
 {
     if (word != WN_WORD_OFFLOAD) return word;
     return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_WORD_OFFLOAD_DISK : WN_WORD_OFFLOAD_HOST;
@@ -81,9 +81,9 @@ static void packed_type(const struct row *r, const struct wn_type *value, struct
     if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
 }
 
-const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t word)
+const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t word)
 {
-    const struct wn__pnode *p = &f->node[node];
+    const struct wn__ir_node *p = &f->node[node];
     const struct row *r = row_of(wn__action_resolved(f, word));
     if (r == NULL) return "has no such form in this version";
     if (p->result >= 0) return "is asked for as a result, and stays";
@@ -97,7 +97,7 @@ const char *wn__action_refusal(const struct wn__form *f, int32_t node, int32_t w
                                                       : "takes as many bytes packed";
 }
 
-int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action)
+int64_t wn__action_bytes(const struct wn__ir *f, int32_t node, int32_t action)
 {
     struct wn_type t;
     if (wn__action_place(action) >= 0) return 0; /* none of the device's */
@@ -106,21 +106,21 @@ int64_t wn__action_bytes(const struct wn__form *f, int32_t node, int32_t action)
 }
 
 /* Signs as bits lose nothing and leave what else is asked of the value to be computed again. */
-int32_t wn__action_may_choose(const struct wn__form *f, int32_t node, int32_t action)
+int32_t wn__action_may_choose(const struct wn__ir *f, int32_t node, int32_t action)
 {
-    const struct wn__pnode *p = &f->node[node];
+    const struct wn__ir_node *p = &f->node[node];
     if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;
     return p->is_residual && p->word == WN_WORD_NONE && wn__action_refusal(f, node, action) == NULL;
 }
 
-int32_t wn__action_of(const struct wn__form *f, int32_t node)
+int32_t wn__action_of(const struct wn__ir *f, int32_t node)
 {
     int32_t word = f->node[node].word;
     if (word <= WN_WORD_RECOMPUTE || !f->node[node].is_residual) return 0;
     return wn__action_refusal(f, node, word) == NULL ? wn__action_resolved(f, word) : 0;
 }
 
-void wn__action_type(const struct wn__form *f, int32_t node, int32_t action, struct wn_type *out)
+void wn__action_type(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *out)
 {
     const struct row *r = row_of(action);
     struct wn_desc d;
@@ -130,13 +130,12 @@ void wn__action_type(const struct wn__form *f, int32_t node, int32_t action, str
     *out = d.out;
 }
 
-void wn__action_pack(const struct wn__form *f, int32_t node, int32_t action, struct wn_desc *d)
+void wn__action_pack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_desc *d)
 {
     packed_type(row_of(action), &f->node[node].type, d);
 }
 
-void wn__action_unpack(const struct wn__form *f, int32_t node, int32_t action, struct wn_type *packed,
-                       struct wn_desc *d)
+void wn__action_unpack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *packed, struct wn_desc *d)
 {
     const struct wn_type *value = &f->node[node].type;
     const struct row *r = row_of(action);

@@ -5,7 +5,7 @@
  * these are equally long, and one level where they are not. */
 #include "nesting.h"
 
-static int32_t parent_in(const struct wn__form *f, int32_t place)
+static int32_t parent_in(const struct wn__ir *f, int32_t place)
 {
     int32_t unit = place - f->n_regions;
     if (unit <= 0) return f->region_parent[place - 1];
@@ -37,7 +37,7 @@ static void put_ranks(struct wn__nesting *t, int32_t last, int32_t *next)
     }
 }
 
-int32_t wn__nesting_make(const struct wn__form *f, int32_t last, struct wn__pool *pool, struct wn__nesting *out)
+int32_t wn__nesting_make(const struct wn__ir *f, int32_t last, struct wn__pool *pool, struct wn__nesting *out)
 {
     int64_t bytes = (last + 1) * (int64_t)sizeof(int32_t);
     int32_t **part[] = {&out->parent, &out->depth, &out->jump, &out->rank, &out->limit};

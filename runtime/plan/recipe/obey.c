@@ -6,12 +6,12 @@
 #include <string.h>
 #include "recipe.h"
 
-static int32_t must_go(const struct wn__form *f, int32_t v)
+static int32_t must_go(const struct wn__ir *f, int32_t v)
 {
     return f->node[v].word == WN_WORD_RECOMPUTE && !wn__recipe_always_keeps(f, v);
 }
 
-static int32_t has_word(const struct wn__form *f)
+static int32_t has_word(const struct wn__ir *f)
 {
     for (int32_t k = 0; k < f->n_residuals; k++)
         if (must_go(f, f->residual[k])) return 1;
@@ -19,7 +19,7 @@ static int32_t has_word(const struct wn__form *f)
 }
 
 /* Adds a Free of a block to `out` when its latest step, number `at`, keeps what must go; -> number of the latest step. */
-static int32_t put_free(const struct wn__form *f, struct wn__recipe *out, int32_t at, int32_t *code)
+static int32_t put_free(const struct wn__ir *f, struct wn__recipe *out, int32_t at, int32_t *code)
 {
     struct wn__recipe_step s = out->step[at];
     int32_t n = 0;
@@ -40,8 +40,7 @@ static int32_t put_step(const struct wn__recipe *r, const struct wn__recipe_step
 }
 
 /* latest: (n_blocks) the latest step of `out` that ran a block or let go of a part of it; -1: none. */
-static int32_t copy_obeying(const struct wn__form *f, const struct wn__recipe *r, int32_t *latest,
-                            struct wn__recipe *out)
+static int32_t copy_obeying(const struct wn__ir *f, const struct wn__recipe *r, int32_t *latest, struct wn__recipe *out)
 {
     int32_t in_backward = 0, code = WN_OK;
     for (int32_t b = 0; b < r->n_blocks; b++) latest[b] = -1;
@@ -58,7 +57,7 @@ static int32_t copy_obeying(const struct wn__form *f, const struct wn__recipe *r
     return WN_OK;
 }
 
-int32_t wn__recipe_obey(const struct wn__form *f, struct wn__recipe *r)
+int32_t wn__recipe_obey(const struct wn__ir *f, struct wn__recipe *r)
 {
     if (!has_word(f)) return WN_OK;
     struct wn__recipe out = *r;

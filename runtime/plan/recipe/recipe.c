@@ -10,7 +10,7 @@
 #include "recipe.h"
 
 struct compiler {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     struct wn__recipe *r;
     int32_t *place; /* (f->n) of a forward node */
     int32_t *reach; /* (n_blocks) last node that reads a value of a block */
@@ -18,9 +18,9 @@ struct compiler {
     int32_t code;
 };
 
-/* ---- blocks: stretches of one place, and outside regions the form's own cuts ------------------------------ */
+/* ---- blocks: stretches of one place, and outside regions the IR's own cuts ------------------------------ */
 
-void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r)
+void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r)
 {
     for (int32_t i = 0; i < f->n; i++) {
         int32_t of = f->node[i].forward_of;
@@ -31,12 +31,12 @@ void wn__recipe_serve(const struct wn__form *f, struct wn__recipe *r)
 
 static int32_t number_blocks(struct compiler *c)
 {
-    const struct wn__form *f = c->f;
+    const struct wn__ir *f = c->f;
     struct wn__recipe *r = c->r;
     int32_t before = -1;
     for (int32_t i = 0; i < f->n; i++) {
         r->block_of[i] = -1;
-        if (!wn__form_is_forward(f, i)) continue;
+        if (!wn__ir_is_forward(f, i)) continue;
         int32_t edge = before < 0 || c->place[i] != c->place[before] || f->node[i].root != f->node[before].root ||
                        (c->place[i] == 0 && f->node[i].block != f->node[before].block);
         if (edge) r->first[r->n_blocks++] = i;
@@ -224,7 +224,7 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
 
 static void compile_roots(struct compiler *c)
 {
-    const struct wn__form *f = c->f;
+    const struct wn__ir *f = c->f;
     int32_t has_backward = 0, lo = 0;
     for (int32_t i = 0; i < f->n; i++) has_backward |= f->node[i].phase == WN_PHASE_BACKWARD;
     while (lo < c->r->n_blocks) {
@@ -238,25 +238,25 @@ static void compile_roots(struct compiler *c)
 static void find_reach(struct compiler *c)
 {
     for (int32_t i = 0; i < c->f->n; i++) {
-        int32_t block = wn__form_is_forward(c->f, i) ? c->r->block_of[i] : -1;
+        int32_t block = wn__ir_is_forward(c->f, i) ? c->r->block_of[i] : -1;
         if (block >= 0 && c->r->last[i] > c->reach[block]) c->reach[block] = c->r->last[i];
     }
 }
 
 static int32_t compile(struct compiler *c, struct wn__pool *scratch)
 {
-    const struct wn__form *f = c->f;
+    const struct wn__ir *f = c->f;
     int32_t last = 0;
     c->place = wn__pool_get(scratch, (f->n + 1) * (int64_t)sizeof *c->place);
     if (c->place == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__pnode *p = &f->node[i];
+        const struct wn__ir_node *p = &f->node[i];
         c->place[i] = p->unit > 0 ? f->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
         if (c->place[i] > last) last = c->place[i];
     }
     WN_TRY(wn__nesting_make(f, last, scratch, &c->nesting));
     WN_TRY(number_blocks(c));
-    wn__form_last_readers(f, c->r->last);
+    wn__ir_last_readers(f, c->r->last);
     c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
     if (c->reach == NULL) return WN_OOM;
     find_reach(c);
@@ -264,7 +264,7 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
     return c->code;
 }
 
-int32_t wn__recipe_compile(const struct wn__form *f, struct wn__recipe *r)
+int32_t wn__recipe_compile(const struct wn__ir *f, struct wn__recipe *r)
 {
     struct compiler c = {.f = f, .r = r, .code = WN_OK};
     struct wn__pool scratch = {0};

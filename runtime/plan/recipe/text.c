@@ -24,15 +24,15 @@
 
 static const char *const words[] = {"F", "Fe", "Free", "B", "Shrink"};
 
-static int32_t is_kept_unsaid(const struct wn__form *f, int32_t v)
+static int32_t is_kept_unsaid(const struct wn__ir *f, int32_t v)
 {
-    const struct wn__pnode *p = &f->node[v];
-    return p->result >= 0 || p->is_given || (wn__form_flags(f, v) & WN_INDEX) != 0;
+    const struct wn__ir_node *p = &f->node[v];
+    return p->result >= 0 || p->is_given || (wn__ir_flags(f, v) & WN_INDEX) != 0;
 }
 
-static int32_t is_output(const struct wn__form *f, const struct wn__recipe *r, int32_t v)
+static int32_t is_output(const struct wn__ir *f, const struct wn__recipe *r, int32_t v)
 {
-    return r->last[v] >= r->limit[r->block_of[v]] && !f->node[v].is_reissued && !wn__form_is_alias(f, v);
+    return r->last[v] >= r->limit[r->block_of[v]] && !f->node[v].is_reissued && !wn__ir_is_alias(f, v);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------- */
@@ -56,14 +56,14 @@ static int32_t action_at(const struct wn__recipe *r, const struct wn__recipe_ste
 }
 
 /* A Free that keeps all a block gives to later ones, and nothing else. */
-static int32_t is_shrink(const struct wn__form *f, const struct wn__recipe *r, const struct wn__recipe_step *s)
+static int32_t is_shrink(const struct wn__ir *f, const struct wn__recipe *r, const struct wn__recipe_step *s)
 {
     int32_t k = 0, n = 0;
     if (s->kind != WN_RECIPE_FREE) return 0;
     for (int32_t i = 0; i < s->n_keep; i++)
         if (action_at(r, s, i) != 0) return 0;
     for (int32_t v = r->first[s->block]; v < r->limit[s->block]; v++) {
-        if (r->block_of[v] != s->block || wn__form_is_alias(f, v) || is_kept_unsaid(f, v)) continue;
+        if (r->block_of[v] != s->block || wn__ir_is_alias(f, v) || is_kept_unsaid(f, v)) continue;
         while (k < s->n_keep && r->keep[s->keep_at + k] < v) k++;
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == v;
         if (kept != is_output(f, r, v)) return 0;
@@ -72,7 +72,7 @@ static int32_t is_shrink(const struct wn__form *f, const struct wn__recipe *r, c
     return n > 0;
 }
 
-static void say_step(struct text *t, const struct wn__form *f, const struct wn__recipe *r,
+static void say_step(struct text *t, const struct wn__ir *f, const struct wn__recipe *r,
                      const struct wn__recipe_step *s, const int32_t *place)
 {
     int32_t shrinks = is_shrink(f, r, s), said = 0;
@@ -81,7 +81,7 @@ static void say_step(struct text *t, const struct wn__form *f, const struct wn__
     for (int32_t k = 0; k < s->n_keep; k++) {
         int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_RECIPE_FREE || shrinks;
         const char *action = wn__action_name(action_at(r, s, k));
-        if (wn__form_is_alias(f, v)) continue;
+        if (wn__ir_is_alias(f, v)) continue;
         if (action == NULL && (is_kept_unsaid(f, v) || (unsaid && is_output(f, r, v)))) continue;
         say(t, "%s h%d%s%s", said++ ? "" : ":", place[v], action ? " " : "", action ? action : "");
     }
@@ -89,14 +89,14 @@ static void say_step(struct text *t, const struct wn__form *f, const struct wn__
 }
 
 /* place: (f->n) from 1; 0: no value of the forward. -> how many there are. */
-static int32_t find_places(const struct wn__form *f, int32_t *place)
+static int32_t find_places(const struct wn__ir *f, int32_t *place)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < f->n; i++) place[i] = wn__form_is_forward(f, i) ? ++n : 0;
+    for (int32_t i = 0; i < f->n; i++) place[i] = wn__ir_is_forward(f, i) ? ++n : 0;
     return n;
 }
 
-int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
+int32_t wn__recipe_text(const struct wn__ir *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
     struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 32};
     int32_t *place = wn__pool_get(pool, (f->n + 1) * (int64_t)sizeof *place);
@@ -114,7 +114,7 @@ int32_t wn__recipe_text(const struct wn__form *f, const struct wn__recipe *r, st
 /* ---- reading: the rules ------------------------------------------------------------------------------------- */
 
 struct reading {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn_recipe_given *g;
     struct wn__recipe *r;
     int32_t *place; /* (f->n) */
@@ -195,8 +195,8 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
         if (h < from || h > to) return refuse(c, "keep", "it names h%d; the block has h%d to h%d", h, from, to);
         int32_t v = c->node[h - 1];
         if (k > 0 && h <= c->g->keep[s->keep_at + k - 1]) return refuse(c, "keep", "it names h%d twice, or late", h);
-        if (wn__form_is_alias(c->f, v)) {
-            int32_t source = c->place[wn__form_storage(c->f, v)];
+        if (wn__ir_is_alias(c->f, v)) {
+            int32_t source = c->place[wn__ir_storage(c->f, v)];
             return source > 0 ? refuse(c, "keep", "h%d is a view of h%d; name that", h, source)
                               : refuse(c, "keep", "h%d is a view of what is there anyway", h);
         }
@@ -217,7 +217,7 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
     WN_TRY(check_named(c, s));
     WN_TRY(wn__recipe_room(r, r->limit[b] - r->first[b]));
     for (int32_t v = r->first[b]; v < r->limit[b]; v++) {
-        if (r->block_of[v] != b || wn__form_is_alias(c->f, v)) continue;
+        if (r->block_of[v] != b || wn__ir_is_alias(c->f, v)) continue;
         int32_t named = k < s->n_keep && c->g->keep[s->keep_at + k] == c->place[v];
         int32_t action = named ? wn__action_resolved(c->f, c->g->action[s->keep_at + k++]) : 0;
         int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->f, r, v);
@@ -282,7 +282,7 @@ static int32_t read_all(struct reading *c)
     c->r->ahead = c->g->ahead < 0 ? WN__AHEAD : c->g->ahead;
     WN_TRY(read_blocks(c));
     wn__recipe_serve(c->f, c->r);
-    wn__form_last_readers(c->f, c->r->last);
+    wn__ir_last_readers(c->f, c->r->last);
     for (int32_t i = 0; i < c->f->n; i++) c->has_backward |= c->f->node[i].phase == WN_PHASE_BACKWARD;
     c->next = last_block(c, 0);
     for (c->at = 0; c->at < c->g->n_steps; c->at++) WN_TRY(read_step(c));
@@ -292,7 +292,7 @@ static int32_t read_all(struct reading *c)
     return wn__fail(WN_ILLEGAL, "recipe: rule 'end': it ends after root %d of %d", c->root + 1, most + 1);
 }
 
-int32_t wn__recipe_read(const struct wn__form *f, const struct wn_recipe_given *g, struct wn__recipe *r)
+int32_t wn__recipe_read(const struct wn__ir *f, const struct wn_recipe_given *g, struct wn__recipe *r)
 {
     struct wn__pool scratch = {0};
     struct reading c = {.f = f, .g = g, .r = r};

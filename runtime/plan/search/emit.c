@@ -8,7 +8,7 @@
 #include "planner.h"
 
 struct emission {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__recipe *base;
     const struct wn__classes *classes;
     struct wn__recipe out;
@@ -249,7 +249,7 @@ static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *poin
     return WN_OK;
 }
 
-int32_t wn__emit_chain(const struct wn__form *f, const struct wn__recipe *base, const struct wn__classes *classes,
+int32_t wn__emit_chain(const struct wn__ir *f, const struct wn__recipe *base, const struct wn__classes *classes,
                        int32_t most, wn__recipe_sink put, void *ctx)
 {
     struct emission e = {.f = f, .base = base, .classes = classes, .code = WN_OK};

@@ -14,7 +14,7 @@
 #define STATIONS 16
 
 struct eviction {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__recipe *base;
     const int64_t *ns;
     int64_t *wait; /* (f->n) nanoseconds between the last forward reader and the first backward one */
@@ -27,7 +27,7 @@ struct eviction {
 /* Its own time and that of what is not there of what it is made of. */
 static int64_t cost_of(struct eviction *e, int32_t v)
 {
-    const struct wn__form *f = e->f;
+    const struct wn__ir *f = e->f;
     int32_t n = 0;
     int64_t sum = 0;
     e->stack[n++] = v;
@@ -36,8 +36,8 @@ static int64_t cost_of(struct eviction *e, int32_t v)
         int32_t i = e->stack[at];
         sum += e->ns[i];
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t w = wn__form_storage(f, wn__form_in(f, i, k));
-            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__form_is_forward(f, w) || f->node[w].is_given) continue;
+            int32_t w = wn__ir_storage(f, wn__ir_in(f, i, k));
+            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__ir_is_forward(f, w) || f->node[w].is_given) continue;
             e->mark[w] = 1;
             e->stack[n++] = w;
         }
@@ -67,23 +67,23 @@ static int32_t next_to_go(struct eviction *e)
 
 static void find_values(struct eviction *e)
 {
-    const struct wn__form *f = e->f;
+    const struct wn__ir *f = e->f;
     int64_t now = 0;
     for (int32_t i = 0; i < f->n; i++) e->wait[i] = -1;
     for (int32_t i = 0; i < f->n - f->n_effects; i++) {
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_storage(f, wn__form_in(f, i, k));
-            if (!wn__form_is_forward(f, v)) continue;
+            int32_t v = wn__ir_storage(f, wn__ir_in(f, i, k));
+            if (!wn__ir_is_forward(f, v)) continue;
             if (f->node[i].phase == WN_PHASE_FORWARD) e->score[v] = (double)now;
             else if (e->wait[v] < 0) e->wait[v] = now - (int64_t)e->score[v];
         }
         now += e->ns[i];
-        if (wn__form_is_forward(f, i)) e->score[i] = (double)now;
+        if (wn__ir_is_forward(f, i)) e->score[i] = (double)now;
     }
     for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__pnode *p = &f->node[i];
+        const struct wn__ir_node *p = &f->node[i];
         e->kept[i] = WN__GONE;
-        if (!wn__form_is_forward(f, i) || wn__form_is_alias(f, i) || p->is_reissued) continue;
+        if (!wn__ir_is_forward(f, i) || wn__ir_is_alias(f, i) || p->is_reissued) continue;
         int32_t stays = p->is_residual && p->word != WN_WORD_RECOMPUTE;
         if (stays || wn__recipe_always_keeps(f, i)) e->kept[i] = (int8_t)wn__action_of(f, i);
         e->may[i] = stays && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
@@ -91,7 +91,7 @@ static void find_values(struct eviction *e)
     }
 }
 
-int32_t wn__evict(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__evict(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                   void *ctx)
 {
     struct wn__pool scratch = {0};

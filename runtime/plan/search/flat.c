@@ -3,12 +3,12 @@
  * is kept with, 0 for none, WN__GONE when it does not stay) and written out over any blocks. */
 #include "planner.h"
 
-static int32_t is_value(const struct wn__form *f, const struct wn__recipe *r, int32_t v, int32_t block)
+static int32_t is_value(const struct wn__ir *f, const struct wn__recipe *r, int32_t v, int32_t block)
 {
-    return r->block_of[v] == block && !wn__form_is_alias(f, v) && !f->node[v].is_reissued;
+    return r->block_of[v] == block && !wn__ir_is_alias(f, v) && !f->node[v].is_reissued;
 }
 
-static int32_t put_step(const struct wn__form *f, const int8_t *kept, int32_t kind, int32_t block, int32_t beyond,
+static int32_t put_step(const struct wn__ir *f, const int8_t *kept, int32_t kind, int32_t block, int32_t beyond,
                         struct wn__recipe *r)
 {
     int32_t n = 0;
@@ -21,14 +21,14 @@ static int32_t put_step(const struct wn__form *f, const int8_t *kept, int32_t ki
 }
 
 /* Whether the forward leaves something of a block there that later blocks read and that does not stay. */
-static int32_t has_more(const struct wn__form *f, const int8_t *kept, const struct wn__recipe *r, int32_t block)
+static int32_t has_more(const struct wn__ir *f, const int8_t *kept, const struct wn__recipe *r, int32_t block)
 {
     for (int32_t v = r->first[block]; v < r->limit[block]; v++)
         if (is_value(f, r, v, block) && kept[v] == WN__GONE && r->last[v] >= r->limit[block]) return 1;
     return 0;
 }
 
-static int32_t put_root(const struct wn__form *f, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
+static int32_t put_root(const struct wn__ir *f, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
 {
     for (int32_t b = lo; b < hi; b++) WN_TRY(put_step(f, kept, WN_RECIPE_FE, b, r->limit[b], r));
     for (int32_t b = lo; b < hi; b++)
@@ -37,7 +37,7 @@ static int32_t put_root(const struct wn__form *f, const int8_t *kept, int32_t lo
     return WN_OK;
 }
 
-int32_t wn__flat_recipe(const struct wn__form *f, const struct wn__recipe *base, const int8_t *kept,
+int32_t wn__flat_recipe(const struct wn__ir *f, const struct wn__recipe *base, const int8_t *kept,
                         struct wn__recipe *out)
 {
     int32_t code = WN_OK;
@@ -55,7 +55,7 @@ int32_t wn__flat_recipe(const struct wn__form *f, const struct wn__recipe *base,
     return code;
 }
 
-void wn__flat_kept(const struct wn__form *f, const struct wn__recipe *r, int8_t *kept)
+void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *kept)
 {
     int32_t in_backward = 0;
     for (int32_t v = 0; v < f->n; v++) kept[v] = WN__GONE;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "frontier.h"
 
-static int32_t make_room(const struct wn__form *f, const struct wn__schedule *s, struct wn__forecast *out)
+static int32_t make_room(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
 {
     int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t);
     out->n = s->n;
@@ -17,14 +17,14 @@ static int32_t make_room(const struct wn__form *f, const struct wn__schedule *s,
 }
 
 /* The last forward reader of each value, and what first reads it or makes it again after that. */
-static void find_gaps(const struct wn__form *f, const struct wn__schedule *s, struct wn__forecast *out)
+static void find_gaps(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
 {
     for (int32_t v = 0; v < f->n; v++) out->from[v] = out->to[v] = -1;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *p = &s->instr[i];
         if (p->what != WN_DO_RUN) continue;
         int32_t in_forward = p->phase == WN_PHASE_FORWARD;
-        struct wn_desc d = wn__form_desc(f, p->node);
+        struct wn_desc d = wn__ir_desc(f, p->node);
         for (int32_t k = 0; k < d.n_in; k++) {
             int32_t v = s->copy[s->in[p->in_at + k]].node;
             if (in_forward) out->from[v] = i;
@@ -35,7 +35,7 @@ static void find_gaps(const struct wn__form *f, const struct wn__schedule *s, st
     }
 }
 
-int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, struct wn__forecast *out)
+int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, struct wn__forecast *out)
 {
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);

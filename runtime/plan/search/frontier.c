@@ -227,7 +227,7 @@ static int64_t *all_ns(struct wn__building *b)
     return ns;
 }
 
-static int32_t has_backward(const struct wn__form *f)
+static int32_t has_backward(const struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++)
         if (f->node[i].phase == WN_PHASE_BACKWARD) return 1;
@@ -318,8 +318,8 @@ void wn__frontier_unref(struct wn__frontier *fr)
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
 /* What a frontier may depend on: key2, what people said of values and regions, how these nest, what they allowed, and
- * the proposals given with the form, of each a hash: their numbers would take 9 bytes a node and proposal. */
-static int32_t write_key(const struct wn__form *f, uint8_t **out, int64_t *n)
+ * the proposals given with the IR, of each a hash: their numbers would take 9 bytes a node and proposal. */
+static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
 {
     struct wn__bytes b = {0};
     wn__bytes_put(&b, f->key2, f->key2_bytes);
@@ -370,7 +370,7 @@ static struct wn__frontier *recall(const uint8_t *key, int64_t n)
 /* The one list that is being made in slices. Another one asked for in between takes its place. */
 static struct under_way {
     struct wn__slices *slices;
-    struct wn__form *form;
+    struct wn__ir *ir;
     struct wn__building building;
     struct wn__frontier *made;
     uint8_t *key;
@@ -388,17 +388,17 @@ static void give_up(void)
     struct under_way *u = &under_way;
     wn__slices_stop(u->slices);
     wn__frontier_unref(u->made);
-    wn__form_unref(u->form);
+    wn__ir_unref(u->ir);
     wn__free(u->key);
     *u = (struct under_way){0};
 }
 
 /* Takes the key. */
-static void set_out(struct wn__form *f, uint8_t *key, int64_t n)
+static void set_out(struct wn__ir *f, uint8_t *key, int64_t n)
 {
     struct under_way *u = &under_way;
     give_up();
-    *u = (struct under_way){.form = f, .building = {.f = f}, .key = key, .key_bytes = n};
+    *u = (struct under_way){.ir = f, .building = {.f = f}, .key = key, .key_bytes = n};
     f->refs++;
     if (f->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
 }
@@ -416,7 +416,7 @@ static int32_t go_on(double seconds, struct wn__frontier **out)
         u->made = NULL;
         u->key = NULL;
     }
-    int32_t is_large = u->form->n >= LARGE;
+    int32_t is_large = u->ir->n >= LARGE;
     wn__slices_stop(u->slices);
     u->slices = NULL;
     give_up();
@@ -424,7 +424,7 @@ static int32_t go_on(double seconds, struct wn__frontier **out)
     return code;
 }
 
-int32_t wn__frontier_slice(struct wn__form *f, double seconds, struct wn__frontier **out)
+int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier **out)
 {
     uint8_t *key;
     int64_t n;

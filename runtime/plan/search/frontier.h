@@ -1,4 +1,4 @@
-/* The frontier of a form: every plan worth having, fastest first, each needing fewer bytes than the one before it. */
+/* The frontier of an IR: every plan worth having, fastest first, each needing fewer bytes than the one before it. */
 #ifndef WN_PLAN_SEARCH_FRONTIER_H
 #define WN_PLAN_SEARCH_FRONTIER_H
 #include "planner.h"
@@ -17,9 +17,9 @@ struct wn__frontier {
     int32_t n, tried;
     struct wn__recipe base, fine; /* arrays the points share */
 };
-/* Goes on making the list of a form for about so many seconds, or finds one that is remembered by what it may depend on.
+/* Goes on making the list of an IR for about so many seconds, or finds one that is remembered by what it may depend on.
  * *out: counted; NULL while it is not whole yet, then ask again. The list never depends on how often it was asked for. */
-int32_t wn__frontier_slice(struct wn__form *f, double seconds, struct wn__frontier **out);
+int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier **out);
 /* Proposals of the list under way that were judged, and about how many there will be. */
 void wn__frontier_progress(int32_t *done, int32_t *expected);
 void wn__frontier_unref(struct wn__frontier *fr);
@@ -30,7 +30,7 @@ int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 /* ---- while one is built ------------------------------------------------------------------------------------- */
 enum { WN__CHANCES = 12 };
 struct wn__building {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     struct wn__pool pool;
     struct wn__recipe base, fine; /* the blocks of both partitions (partition.c) */
     struct wn__frontier_point *point;
@@ -60,7 +60,7 @@ struct wn__forecast {
     double seconds;
 };
 /* To be released on failure too. */
-int32_t wn__forecast_make(const struct wn__form *f, const struct wn__recipe *r, struct wn__forecast *out);
+int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, struct wn__forecast *out);
 /* With so many bytes more (fewer: below 0) for values a and b where they wait; a == b: one value, bytes_b is 0. */
 int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
 void wn__forecast_release(struct wn__forecast *c);
@@ -71,7 +71,7 @@ int32_t wn__frontier_subsets(struct wn__building *b);
 /* toggle.c: edits of flat recipes, a fixed number of them. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
 /* search.c: about how many edits a graph of that size is worth */
-int32_t wn__frontier_edits(const struct wn__form *f);
+int32_t wn__frontier_edits(const struct wn__ir *f);
 /* search.c: edits of good recipes, a fixed number of them. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

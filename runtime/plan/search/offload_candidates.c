@@ -14,7 +14,7 @@ static const int32_t parts[] = {1, 2, 3, 4, 6, 8};
 static const int32_t aheads[] = {1, 4}; /* eighths */
 
 /* The nodes a recipe keeps that an action may be applied to, in the order of the forward; their number and bytes. */
-static int32_t find_kept(const struct wn__form *f, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
+static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
                          int64_t *bytes)
 {
     int64_t most = 0;
@@ -25,7 +25,7 @@ static int32_t find_kept(const struct wn__form *f, const struct wn__recipe *r, i
         const struct wn__recipe_step *s = &r->step[i];
         for (int32_t k = s->keep_at; s->kind != WN_RECIPE_B && k < s->keep_at + s->n_keep; k++) {
             int32_t v = r->keep[k];
-            if (wn__form_is_alias(f, v) || f->node[v].is_reissued || f->node[v].word != WN_WORD_NONE) continue;
+            if (wn__ir_is_alias(f, v) || f->node[v].is_reissued || f->node[v].word != WN_WORD_NONE) continue;
             if (r->action[k] == 0 && wn__action_refusal(f, v, action) == NULL) is_kept[v] = 1;
         }
     }
@@ -40,7 +40,7 @@ static int32_t find_kept(const struct wn__form *f, const struct wn__recipe *r, i
 }
 
 /* A recipe of the list with arrays of its own, blocks too: the list changes while its edits are offered. */
-static int32_t copy_apart(const struct wn__form *f, const struct wn__recipe *r, struct wn__recipe *out)
+static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, struct wn__recipe *out)
 {
     const struct {
         const void *from;
@@ -70,7 +70,7 @@ static int32_t copy_apart(const struct wn__form *f, const struct wn__recipe *r, 
 }
 
 /* The recipe with an action for the first kept values, until they make `bytes`. */
-static int32_t copy_with(const struct wn__form *f, const struct wn__recipe *r, const uint8_t *is_kept, int64_t bytes,
+static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, const uint8_t *is_kept, int64_t bytes,
                          int32_t action, int32_t ahead, struct wn__recipe *out)
 {
     int32_t end = 0;

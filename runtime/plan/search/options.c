@@ -35,9 +35,9 @@ static int32_t find_candidates(const struct wn__excerpt *x, int32_t *out)
 {
     int32_t n = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++) {
-        const struct wn__pnode *q = &x->form.node[i];
+        const struct wn__ir_node *q = &x->ir.node[i];
         if (!q->is_residual || q->is_reissued || q->result >= 0 || q->word != WN_WORD_NONE) continue;
-        if ((wn__form_flags(&x->form, i) & WN_INDEX) || x->recipe.last[i] >= x->recipe.limit[0]) continue;
+        if ((wn__ir_flags(&x->ir, i) & WN_INDEX) || x->recipe.last[i] >= x->recipe.limit[0]) continue;
         out[n++] = i;
     }
     return n;
@@ -106,7 +106,7 @@ static void find_worth(struct wn__excerpt *x, struct list *l, const int32_t *kee
 {
     for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
         struct wn__excerpt_cost cost;
-        worth[k] = (double)x->form.node[keep[k]].bytes / ((double)x->ns[keep[k]] + 1);
+        worth[k] = (double)x->ir.node[keep[k]].bytes / ((double)x->ns[keep[k]] + 1);
         if (n > most) continue;
         l->code = wn__excerpt_try(x, scratch, without(keep, n, k, scratch), &cost);
         worth[k] = gain(all, &cost);
@@ -122,7 +122,7 @@ static void descend_in_order(struct wn__excerpt *x, struct list *l, int32_t *kee
     if (worth == NULL) l->code = WN_OOM;
     if (l->code == WN_OK) l->code = wn__excerpt_try(x, keep, n, &all);
     if (l->code == WN_OK) put(l, keep, n, &all);
-    int64_t most = WORK / x->form.n + 1;
+    int64_t most = WORK / x->ir.n + 1;
     if (l->code == WN_OK) find_worth(x, l, keep, n, most, &all, worth, scratch);
     if (most > TRIED) most = TRIED;
     int32_t step = (int32_t)((whole + most - 1) / most);
@@ -210,8 +210,8 @@ static int64_t output_bytes(const struct wn__excerpt *x)
 {
     int64_t bytes = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++)
-        if (x->recipe.last[i] >= x->recipe.limit[0] && !wn__form_is_alias(&x->form, i) && !x->form.node[i].is_reissued)
-            bytes += x->form.node[i].bytes;
+        if (x->recipe.last[i] >= x->recipe.limit[0] && !wn__ir_is_alias(&x->ir, i) && !x->ir.node[i].is_reissued)
+            bytes += x->ir.node[i].bytes;
     return bytes;
 }
 
@@ -233,7 +233,7 @@ static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn
 
 static void find_options(struct wn__excerpt *x, struct list *l)
 {
-    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
+    int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
     int32_t *keep = wn__pool_get(l->pool, size), *scratch = wn__pool_get(l->pool, size);
     if (keep == NULL || scratch == NULL) {
         l->code = WN_OOM;
@@ -274,18 +274,17 @@ static int32_t find_class(const struct wn__classes *c, const struct wn__excerpt 
 
 static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__excerpt *x)
 {
-    int64_t size = (x->form.n + 1) * (int64_t)sizeof(int32_t);
+    int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
     c->own[block] = wn__pool_get(&c->pool, size);
     if (c->own[block] == NULL) return WN_OOM;
-    memcpy(c->own[block], x->own, (size_t)x->form.n * sizeof(int32_t));
+    memcpy(c->own[block], x->own, (size_t)x->ir.n * sizeof(int32_t));
     c->of[block] = find_class(c, x);
     if (c->of[block] >= 0) return WN_OK;
     c->of[block] = c->n++;
     return fill_class(&c->class[c->of[block]], x, &c -> pool);
 }
 
-int32_t wn__classes_make(const struct wn__form *f, const struct wn__recipe *r, const int64_t *ns,
-                         struct wn__classes *out)
+int32_t wn__classes_make(const struct wn__ir *f, const struct wn__recipe *r, const int64_t *ns, struct wn__classes *out)
 {
     memset(out, 0, sizeof *out);
     out->class = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->class);

@@ -8,9 +8,9 @@
 #include "planner.h"
 
 struct portfolio {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const struct wn__recipe *base;
-    struct wn__form copy; /* f with nodes of its own */
+    struct wn__ir copy; /* f with nodes of its own */
     wn__recipe_sink put;
     void *ctx;
 };
@@ -50,7 +50,7 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
         if (segments > 0) closed = s * (segments - 1);
         if (s < 1 || closed < 1) return WN_OK;
         for (int32_t i = 0; i < p->f->n; i++) {
-            int32_t b = wn__form_is_forward(p->f, i) ? r->block_of[i] : -1;
+            int32_t b = wn__ir_is_forward(p->f, i) ? r->block_of[i] : -1;
             if (b >= lo && b < hi) p->copy.node[i].unit = b - lo < closed ? unit + 1 + (b - lo) / s : -1;
         }
         unit += n / s + 2;
@@ -74,7 +74,7 @@ static int32_t offer_packed(struct portfolio *p, int32_t action)
     int32_t n = 0;
     start_over(p);
     for (int32_t i = 0; i < p->f->n; i++) {
-        struct wn__pnode *q = &p->copy.node[i];
+        struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
         if (!wn__action_may_choose(p->f, i, action)) continue;
         q->word = action;
@@ -89,7 +89,7 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
 {
     start_over(p);
     for (int32_t i = 0; i < p->f->n; i++) {
-        struct wn__pnode *q = &p->copy.node[i];
+        struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
         if (q->is_residual && q->word == WN_WORD_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
             q->word = WN_WORD_RECOMPUTE;
@@ -97,14 +97,14 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
     return offer(p, name);
 }
 
-/* What was given with the form: the same regions and words, so the same plans as those policies'. */
+/* What was given with the IR: the same regions and words, so the same plans as those policies'. */
 static int32_t offer_candidates(struct portfolio *p)
 {
     for (const struct wn__candidate *c = p->f->candidate; c != NULL; c = c->next) {
         start_over(p);
         p->copy.unit_parent = c->parent;
         for (int32_t i = 0; i < p->f->n; i++) {
-            struct wn__pnode *q = &p->copy.node[i];
+            struct wn__ir_node *q = &p->copy.node[i];
             q->unit = c->unit[i];
             if (q->is_residual && q->word == WN_WORD_NONE) q->word = c->word[i];
         }
@@ -113,7 +113,7 @@ static int32_t offer_candidates(struct portfolio *p)
     return WN_OK;
 }
 
-int32_t wn__candidate_put(struct wn__form *f, const char *name, const int32_t *unit, const int32_t *parent,
+int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
                           const int32_t *word)
 {
     struct wn__candidate *c = wn__pool_get(&f->pool, sizeof *c), **end = &f->candidate;
@@ -139,7 +139,7 @@ int32_t wn__candidate_put(struct wn__form *f, const char *name, const int32_t *u
     return WN_OK;
 }
 
-int32_t wn__portfolio(const struct wn__form *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__portfolio(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                       void *ctx)
 {
     struct wn__pool scratch = {0};

@@ -30,11 +30,11 @@ struct search {
     int32_t code;
 };
 
-static int32_t may_go(const struct wn__form *f, int32_t i)
+static int32_t may_go(const struct wn__ir *f, int32_t i)
 {
-    const struct wn__pnode *q = &f->node[i];
+    const struct wn__ir_node *q = &f->node[i];
     return q->is_residual && !q->is_reissued && q->result < 0 && !q->is_given && q->word == WN_WORD_NONE &&
-           !(wn__form_flags(f, i) & WN_INDEX) && q->bytes > 0;
+           !(wn__ir_flags(f, i) & WN_INDEX) && q->bytes > 0;
 }
 
 /* The action a value is kept with, or GONE. */
@@ -54,7 +54,7 @@ static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, d
 /* Adding: nanoseconds saved a byte; taking away and packing: bytes a nanosecond. */
 static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t now)
 {
-    const struct wn__form *f = s->b->f;
+    const struct wn__ir *f = s->b->f;
     double bytes = (double)f->node[node].bytes, ns = (double)s->ns[node];
     if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
     if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
@@ -68,7 +68,7 @@ static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t 
 /* Edits of one point. */
 static void find_edits(struct search *s, const struct wn__recipe *r)
 {
-    const struct wn__form *f = s->b->f;
+    const struct wn__ir *f = s->b->f;
     int64_t span = s->b->point[0].reserved - s->b->point[s->b->n - 1].reserved;
     s->n = 0;
     for (int32_t i = 0; i < r->n && s->code == WN_OK; i++) {
@@ -95,7 +95,7 @@ static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32
 }
 
 /* Gives a recipe copies of its own of the arrays of blocks. */
-static int32_t copy_blocks(const struct wn__form *f, struct wn__recipe *out)
+static int32_t copy_blocks(const struct wn__ir *f, struct wn__recipe *out)
 {
     int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
     int32_t **part[] = {&out->block_of, &out->last, &out->first, &out->limit};
@@ -220,7 +220,7 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     return s->code;
 }
 
-int32_t wn__frontier_edits(const struct wn__form *f)
+int32_t wn__frontier_edits(const struct wn__ir *f)
 {
     int64_t edits = WORK / (f->n + 1);
     return edits > MOST ? MOST : (int32_t)edits;

@@ -1,4 +1,4 @@
-/* One block as a form of its own. What it reads from elsewhere becomes leaves, gradients that reach it from later
+/* One block as an IR of its own. What it reads from elsewhere becomes leaves, gradients that reach it from later
  * blocks become stand-ins that are alive when its backward starts, and two sinks read what others read of it: one
  * after its forward, one after its backward. So the real lowering says - with its in-place, its lazy recomputation, its
  * frees and its workspaces - what a choice of kept values costs, at the price of one block instead of the graph.
@@ -9,7 +9,7 @@
 #include "planner.h"
 
 struct cutting {
-    const struct wn__form *f;
+    const struct wn__ir *f;
     const int32_t *home; /* (f->n) */
     int32_t block;
     struct wn__excerpt *x;
@@ -26,10 +26,10 @@ static int32_t role_of(const struct cutting *c, int32_t i)
     return c->f->node[i].phase == WN_PHASE_BACKWARD ? BACKWARD : FORWARD;
 }
 
-static struct wn__pnode *put_node(struct cutting *c, const struct wn__pnode *like, int32_t own, int32_t block)
+static struct wn__ir_node *put_node(struct cutting *c, const struct wn__ir_node *like, int32_t own, int32_t block)
 {
-    struct wn__form *g = &c->x->form;
-    struct wn__pnode *q = &g->node[g->n];
+    struct wn__ir *g = &c->x->ir;
+    struct wn__ir_node *q = &g->node[g->n];
     *q = *like;
     q->in_at = g->n_in;
     q->n_in = 0;
@@ -39,9 +39,9 @@ static struct wn__pnode *put_node(struct cutting *c, const struct wn__pnode *lik
     return q;
 }
 
-static void put_input(struct cutting *c, struct wn__pnode *q, int32_t node, const struct wn_type *type)
+static void put_input(struct cutting *c, struct wn__ir_node *q, int32_t node, const struct wn_type *type)
 {
-    struct wn__form *g = &c->x->form;
+    struct wn__ir *g = &c->x->ir;
     g->in[g->n_in] = node;
     g->in_type[g->n_in++] = *type;
     q->n_in++;
@@ -49,7 +49,7 @@ static void put_input(struct cutting *c, struct wn__pnode *q, int32_t node, cons
 
 static int32_t map_cell(struct cutting *c, int32_t slot)
 {
-    struct wn__form *g = &c->x->form;
+    struct wn__ir *g = &c->x->ir;
     if (slot < 0 || c->cell_map[slot] >= 0) return slot < 0 ? -1 : c->cell_map[slot];
     g->cell[g->n_cells] = c->f->cell[slot];
     if (g->cell[g->n_cells].slab > 0) g->cell[g->n_cells].slab = 0;
@@ -59,12 +59,12 @@ static int32_t map_cell(struct cutting *c, int32_t slot)
 /* A value from elsewhere: a leaf as it is, a forward value as one given, a gradient as a stand-in. */
 static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 {
-    struct wn__form *g = &c->x->form;
-    const struct wn__pnode *p = &c->f->node[v];
+    struct wn__ir *g = &c->x->ir;
+    const struct wn__ir_node *p = &c->f->node[v];
     int32_t is_gradient = p->leaf == WN_LEAF_NONE && !p->is_given && p->phase == WN_PHASE_BACKWARD;
     if (c->map[v] >= 0 || is_gradient != (phase == WN_PHASE_BACKWARD)) return;
     c->map[v] = g->n;
-    struct wn__pnode *q = put_node(c, p, -1, is_gradient ? 0 : -1);
+    struct wn__ir_node *q = put_node(c, p, -1, is_gradient ? 0 : -1);
     q->result = q->random = q->forward_of = q->absorbed_by = -1;
     q->is_residual = q->is_boundary = 0;
     if (is_gradient) {
@@ -82,11 +82,11 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 
 static void put_outsides(struct cutting *c, int32_t phase)
 {
-    const struct wn__form *f = c->f;
+    const struct wn__ir *f = c->f;
     for (int32_t i = 0; i < f->n; i++) {
         if (role_of(c, i) == OUTSIDE) continue;
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__form_in(f, i, k), s = wn__form_storage(f, v);
+            int32_t v = wn__ir_in(f, i, k), s = wn__ir_storage(f, v);
             if (role_of(c, v) == OUTSIDE) put_outside(c, s, phase);
         }
     }
@@ -94,16 +94,16 @@ static void put_outsides(struct cutting *c, int32_t phase)
 
 static void put_own(struct cutting *c, int32_t role)
 {
-    const struct wn__form *f = c->f;
-    struct wn__form *g = &c->x->form;
+    const struct wn__ir *f = c->f;
+    struct wn__ir *g = &c->x->ir;
     for (int32_t i = 0; i < f->n; i++) {
         if (role_of(c, i) != role) continue;
-        const struct wn__pnode *p = &f->node[i];
+        const struct wn__ir_node *p = &f->node[i];
         c->map[i] = g->n;
-        struct wn__pnode *q = put_node(c, p, i, role == EFFECT ? -1 : 0);
+        struct wn__ir_node *q = put_node(c, p, i, role == EFFECT ? -1 : 0);
         for (int32_t k = 0; k < p->n_in; k++) {
-            int32_t v = wn__form_in(f, i, k);
-            int32_t from = role_of(c, v) == OUTSIDE ? wn__form_storage(f, v) : v;
+            int32_t v = wn__ir_in(f, i, k);
+            int32_t from = role_of(c, v) == OUTSIDE ? wn__ir_storage(f, v) : v;
             put_input(c, q, c->map[from], &f->in_type[p->in_at + k]);
         }
         if (p->result >= 0) q->result = g->n_results++;
@@ -115,38 +115,38 @@ static void put_own(struct cutting *c, int32_t role)
 /* Whether anything outside the block (or its part of the graph) reads what node i made. */
 static int32_t is_read_outside(const struct cutting *c, const uint8_t *outside, int32_t i)
 {
-    return outside[i] && !wn__form_is_alias(c->f, i);
+    return outside[i] && !wn__ir_is_alias(c->f, i);
 }
 
 /* Marks storages read by forward nodes of other blocks (phase FORWARD), or by backward nodes and effects. */
 static void mark_read(const struct cutting *c, int32_t phase, uint8_t *outside)
 {
-    const struct wn__form *f = c->f;
+    const struct wn__ir *f = c->f;
     memset(outside, 0, (size_t)f->n);
     for (int32_t i = 0; i < f->n; i++) {
         int32_t backward = f->node[i].phase != WN_PHASE_FORWARD;
         if (f->node[i].leaf != WN_LEAF_NONE || backward != (phase == WN_PHASE_BACKWARD) || role_of(c, i) != OUTSIDE)
             continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) outside[wn__form_storage(f, wn__form_in(f, i, k))] = 1;
+        for (int32_t k = 0; k < f->node[i].n_in; k++) outside[wn__ir_storage(f, wn__ir_in(f, i, k))] = 1;
     }
 }
 
 static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
 {
     static const struct wn_type number = {.dtype = WN_F32};
-    struct wn__form *g = &c->x->form;
-    struct wn__pnode like = {.op = WN_OP_FULL,
-                             .phase = phase,
-                             .forward_of = -1,
-                             .slot = -1,
-                             .random = -1,
-                             .offset = -1,
-                             .absorbed_by = -1,
-                             .cell = {-1, -1, -1},
-                             .type = number,
-                             .bytes = WN_GRANULE};
+    struct wn__ir *g = &c->x->ir;
+    struct wn__ir_node like = {.op = WN_OP_FULL,
+                               .phase = phase,
+                               .forward_of = -1,
+                               .slot = -1,
+                               .random = -1,
+                               .offset = -1,
+                               .absorbed_by = -1,
+                               .cell = {-1, -1, -1},
+                               .type = number,
+                               .bytes = WN_GRANULE};
     like.result = g->n_results++;
-    struct wn__pnode *q = put_node(c, &like, -1, phase == WN_PHASE_FORWARD ? 1 : 0);
+    struct wn__ir_node *q = put_node(c, &like, -1, phase == WN_PHASE_FORWARD ? 1 : 0);
     int32_t wanted = phase == WN_PHASE_FORWARD ? FORWARD : BACKWARD;
     for (int32_t i = 0; i < c->f->n; i++)
         if (role_of(c, i) == wanted && !c->f->node[i].is_reissued && is_read_outside(c, outside, i))
@@ -155,7 +155,7 @@ static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
 
 static void link_absorbed(struct cutting *c)
 {
-    struct wn__form *g = &c->x->form;
+    struct wn__ir *g = &c->x->ir;
     for (int32_t i = 0; i < g->n; i++) {
         int32_t *into = &g->node[i].absorbed_by, *of = &g->node[i].forward_of;
         if (*into >= 0) *into = c->map[*into];
@@ -166,14 +166,14 @@ static void link_absorbed(struct cutting *c)
 static int32_t write_key(struct wn__excerpt *x)
 {
     struct wn__bytes b = {0};
-    const struct wn__form *g = &x->form;
+    const struct wn__ir *g = &x->ir;
     for (int32_t i = 0; i < g->n; i++) {
-        const struct wn__pnode *q = &g->node[i];
+        const struct wn__ir_node *q = &g->node[i];
         const int64_t v[] = {q->op,      q->phase,       q->leaf,        q->n_in,        q->result,
                              q->word,    q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
                              q->cell[1], q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__form_in(g, i, k));
+        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__ir_in(g, i, k));
         wn__bytes_type(&b, &q->type);
         wn__bytes_attrs(&b, &q->attrs);
     }
@@ -210,10 +210,10 @@ static int32_t make_room(struct cutting *c)
     int64_t nodes, inputs;
     count(c, &nodes, &inputs);
     int64_t words = (nodes + 1) * (int64_t)sizeof(int32_t);
-    x->form.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->form.node);
-    x->form.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->form.in);
-    x->form.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->form.in_type);
-    x->form.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->f->n_effects + 1) * (int64_t)sizeof *x->form.cell);
+    x->ir.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ir.node);
+    x->ir.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in);
+    x->ir.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in_type);
+    x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->f->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
     x->own = wn__pool_get(&x->pool, words);
     x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
     x->recipe.block_of = wn__pool_get(&x->pool, words);
@@ -222,7 +222,7 @@ static int32_t make_room(struct cutting *c)
     x->recipe.limit = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
     x->recipe.keep = wn__pool_get(&x->pool, 2 * words);
     x->recipe.step = wn__pool_get(&x->pool, 4 * (int64_t)sizeof *x->recipe.step);
-    return x->form.node && x->form.in && x->form.in_type && x->form.cell && x->own && x->ns && x->recipe.block_of &&
+    return x->ir.node && x->ir.in && x->ir.in_type && x->ir.cell && x->own && x->ns && x->recipe.block_of &&
                    x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep && x->recipe.step
                ? WN_OK
                : WN_OOM;
@@ -232,31 +232,31 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
 {
     struct wn__excerpt *x = c->x;
     WN_TRY(make_room(c));
-    x->form.device = c->f->device;
-    x->form.target = c->f->target;
-    x->form.n_slabs = c->f->n_slabs > 0;
-    x->form.slab = c->f->slab;
+    x->ir.device = c->f->device;
+    x->ir.target = c->f->target;
+    x->ir.n_slabs = c->f->n_slabs > 0;
+    x->ir.slab = c->f->slab;
     put_outsides(c, WN_PHASE_FORWARD);
-    x->recipe.first[0] = x->form.n;
+    x->recipe.first[0] = x->ir.n;
     put_own(c, FORWARD);
-    x->recipe.limit[0] = x->recipe.first[1] = x->form.n;
+    x->recipe.limit[0] = x->recipe.first[1] = x->ir.n;
     mark_read(c, WN_PHASE_FORWARD, outside);
     put_sink(c, WN_PHASE_FORWARD, outside);
-    x->recipe.limit[1] = x->form.n;
+    x->recipe.limit[1] = x->ir.n;
     x->recipe.n_blocks = 2;
     put_outsides(c, WN_PHASE_BACKWARD);
     put_own(c, BACKWARD);
     mark_read(c, WN_PHASE_BACKWARD, outside);
     put_sink(c, WN_PHASE_BACKWARD, outside);
     put_own(c, EFFECT);
-    x->form.recorded = x->form.node;
+    x->ir.recorded = x->ir.node;
     link_absorbed(c);
-    wn__form_last_readers(&x->form, x->recipe.last);
-    for (int32_t i = 0; i < x->form.n; i++) x->ns[i] = x->own[i] >= 0 ? ns[x->own[i]] : 0;
+    wn__ir_last_readers(&x->ir, x->recipe.last);
+    for (int32_t i = 0; i < x->ir.n; i++) x->ns[i] = x->own[i] >= 0 ? ns[x->own[i]] : 0;
     return write_key(x);
 }
 
-int32_t wn__excerpt_make(const struct wn__form *f, const int32_t *home, int32_t block, const int64_t *ns,
+int32_t wn__excerpt_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
                          struct wn__excerpt *out)
 {
     struct wn__pool scratch = {0};
@@ -286,8 +286,8 @@ void wn__excerpt_release(struct wn__excerpt *x)
 
 static int32_t is_always_kept(const struct wn__excerpt *x, int32_t i)
 {
-    int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->form.node[i].is_reissued;
-    return is_output || wn__recipe_always_keeps(&x->form, i);
+    int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->ir.node[i].is_reissued;
+    return is_output || wn__recipe_always_keeps(&x->ir, i);
 }
 
 static void write_recipe(struct wn__excerpt *x, const int32_t *keep, int32_t n)
@@ -323,7 +323,7 @@ static void make_alive(struct meter *m, int32_t store)
 
 static void meter_run(struct meter *m, const struct wn__instr *n)
 {
-    const struct wn__form *g = &m->x->form;
+    const struct wn__ir *g = &m->x->ir;
     int32_t is_sink = n->node == m->x->recipe.limit[0];
     if (is_sink) {
         m->out->saved = m->live;
@@ -353,7 +353,7 @@ int32_t wn__excerpt_try(struct wn__excerpt *x, const int32_t *keep, int32_t n, s
     memset(out, 0, sizeof *out);
     WN_TRY(wn__pause());
     write_recipe(x, keep, n);
-    WN_TRY(wn__lower(&x->form, &x->recipe, &s));
+    WN_TRY(wn__lower(&x->ir, &x->recipe, &s));
     struct meter m = {.x = x, .s = s, .out = out};
     m.alive = wn__alloc(s->n_stores + 1);
     for (int32_t i = 0; m.alive != NULL && i < s->n; i++) {

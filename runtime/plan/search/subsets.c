@@ -37,11 +37,11 @@ struct subsets {
 /* Fills `kept` with what save_all keeps, and lists the residuals that may be let go; 0: none, or too many. */
 static int32_t find_values(struct subsets *s)
 {
-    const struct wn__form *f = s->b->f;
+    const struct wn__ir *f = s->b->f;
     for (int32_t v = 0; v < f->n; v++) {
-        const struct wn__pnode *p = &f->node[v];
+        const struct wn__ir_node *p = &f->node[v];
         s->kept[v] = WN__GONE;
-        if (!wn__form_is_forward(f, v) || wn__form_is_alias(f, v) || p->is_reissued) continue;
+        if (!wn__ir_is_forward(f, v) || wn__ir_is_alias(f, v) || p->is_reissued) continue;
         if (wn__recipe_always_keeps(f, v) || (p->is_residual && p->word != WN_WORD_RECOMPUTE))
             s->kept[v] = (int8_t)wn__action_of(f, v);
         if (!p->is_residual || p->word != WN_WORD_NONE || wn__recipe_always_keeps(f, v) || p->bytes == 0) continue;
@@ -59,21 +59,21 @@ static void put_bits(struct subsets *s, uint32_t bits)
 /* Seconds of what the backward computes again when `kept` stays, each value once. */
 static double seconds_again(struct subsets *s)
 {
-    const struct wn__form *f = s->b->f;
+    const struct wn__ir *f = s->b->f;
     int32_t n = 0;
     double sum = 0;
     memset(s->again, 0, (size_t)f->n);
     for (int32_t k = 0; k < f->n_residuals; k++) {
         int32_t v = f->residual[k];
-        if (s->kept[v] != WN__GONE || f->node[v].is_given || wn__form_is_alias(f, v)) continue;
+        if (s->kept[v] != WN__GONE || f->node[v].is_given || wn__ir_is_alias(f, v)) continue;
         s->again[v] = 1;
         s->stack[n++] = v;
     }
     for (int32_t at = 0; at < n; at++) {
         sum += f->seconds[s->stack[at]];
         for (int32_t k = 0; k < f->node[s->stack[at]].n_in; k++) {
-            int32_t v = wn__form_storage(f, wn__form_in(f, s->stack[at], k));
-            if (s->again[v] || s->kept[v] != WN__GONE || !wn__form_is_forward(f, v) || f->node[v].is_given) continue;
+            int32_t v = wn__ir_storage(f, wn__ir_in(f, s->stack[at], k));
+            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(f, v) || f->node[v].is_given) continue;
             s->again[v] = 1;
             s->stack[n++] = v;
         }

@@ -79,17 +79,17 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 
 /* ---- the edits of one plan ----------------------------------------------------------------------------------------- */
 
-static int32_t may_change(const struct wn__form *f, int32_t v)
+static int32_t may_change(const struct wn__ir *f, int32_t v)
 {
-    const struct wn__pnode *p = &f->node[v];
-    return wn__form_is_forward(f, v) && !wn__form_is_alias(f, v) && !p->is_reissued && p->word == WN_WORD_NONE &&
+    const struct wn__ir_node *p = &f->node[v];
+    return wn__ir_is_forward(f, v) && !wn__ir_is_alias(f, v) && !p->is_reissued && p->word == WN_WORD_NONE &&
            !wn__recipe_always_keeps(f, v) && p->bytes > 0;
 }
 
 /* Marks what the backward computes again, and what stays and is read for that. */
 static void find_use(struct toggling *t)
 {
-    const struct wn__form *f = t->b->f;
+    const struct wn__ir *f = t->b->f;
     int32_t n = 0;
     memset(t->use, 0, (size_t)f->n);
     for (int32_t k = 0; k < f->n_residuals; k++) {
@@ -100,8 +100,8 @@ static void find_use(struct toggling *t)
     }
     for (int32_t at = 0; at < n; at++)
         for (int32_t k = 0; k < f->node[t->stack[at]].n_in; k++) {
-            int32_t v = wn__form_storage(f, wn__form_in(f, t->stack[at], k));
-            if (t->use[v] || !wn__form_is_forward(f, v) || f->node[v].is_given) continue;
+            int32_t v = wn__ir_storage(f, wn__ir_in(f, t->stack[at], k));
+            if (t->use[v] || !wn__ir_is_forward(f, v) || f->node[v].is_given) continue;
             t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : MADE_AGAIN;
             if (t->use[v] == MADE_AGAIN) t->stack[n++] = v;
         }
@@ -117,7 +117,7 @@ static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double wor
 /* Dropping is worth bytes a nanosecond, adding nanoseconds a byte. */
 static void find_toggles(struct toggling *t)
 {
-    const struct wn__form *f = t->b->f;
+    const struct wn__ir *f = t->b->f;
     t->n_drop = t->n_add = 0;
     find_use(t);
     for (int32_t v = 0; v < f->n; v++) {
@@ -184,7 +184,7 @@ static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_
 
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
 {
-    const struct wn__form *f = t->b->f;
+    const struct wn__ir *f = t->b->f;
     int32_t node[2] = {x, y};
     int64_t bytes[2] = {0, 0};
     double seconds = c->seconds;

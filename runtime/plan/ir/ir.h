@@ -1,8 +1,8 @@
-/* The form of a program: its nodes under local numbers, forward and backward alike, with nothing of this
+/* The intermediate representation (IR) of a program: its nodes under local numbers, forward and backward alike, with nothing of this
  * run's values in it. Built once per graph encoding, then only read; everything after it - blocks, recipe,
- * lowering, placement, verifier, simulator - is a pure function of a form. */
-#ifndef WN_PLAN_IR_FORM_H
-#define WN_PLAN_IR_FORM_H
+ * lowering, placement, verifier, simulator - is a pure function of an IR. */
+#ifndef WN_PLAN_IR_H
+#define WN_PLAN_IR_H
 #include <stdint.h>
 #include "../../base/alloc.h"
 #include "../../graph/graph.h"
@@ -14,8 +14,8 @@ enum wn__leaf_kind {
     WN_LEAF_SCALAR, /* slot: numbers of the host, uploaded when the run starts */
 };
 
-struct wn__pnode {
-    int32_t op, phase, n_in, in_at; /* inputs: form->in[in_at ..), their types: form->in_type */
+struct wn__ir_node {
+    int32_t op, phase, n_in, in_at; /* inputs: ir->in[in_at ..), their types: ir->in_type */
     int32_t root;                   /* whose forward or backward this belongs to */
     int32_t forward_of;             /* backward: the forward node whose rule emitted it; else -1 */
     int32_t leaf, slot, random;     /* random: slot of its numbers, or -1 */
@@ -37,7 +37,7 @@ struct wn__pnode {
     int64_t bytes; /* padded */
 };
 
-struct wn__pcell {
+struct wn__ir_cell {
     int32_t kind;
     int32_t gradient_of; /* a gradient: slot of its cell; else -1 */
     int32_t slab;        /* gradient assigned in this program: its slab, or -1 */
@@ -45,7 +45,7 @@ struct wn__pcell {
     int32_t shares;      /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
     int64_t slab_offset, bytes;
 };
-struct wn__pslab {
+struct wn__ir_slab {
     int64_t bytes;
     int32_t existing; /* number among the slabs met in binding order, or -1: made by this program */
 };
@@ -53,24 +53,24 @@ struct wn__pslab {
 /* A policy by hand, as a proposal for a budget: regions over the forward, words where nobody said one. */
 struct wn__candidate {
     struct wn__candidate *next;
-    int32_t *unit;   /* (n) as wn__pnode's */
-    int32_t *parent; /* (n) as the form's unit_parent */
+    int32_t *unit;   /* (n) as wn__ir_node's */
+    int32_t *parent; /* (n) as the IR's unit_parent */
     int8_t *word;    /* (n) */
     char name[32];
 };
 
-struct wn__form {
+struct wn__ir {
     struct wn__pool pool;
     int64_t refs;
-    struct wn__pnode *node;           /* (n): root by root forward, backward; then effects */
-    const struct wn__pnode *recorded; /* (n) the same before rewrites: op, inputs and numbers as recorded */
-    int32_t n, n_effects;             /* effects are the last n_effects nodes */
+    struct wn__ir_node *node;           /* (n): root by root forward, backward; then effects */
+    const struct wn__ir_node *recorded; /* (n) the same before rewrites: op, inputs and numbers as recorded */
+    int32_t n, n_effects;               /* effects are the last n_effects nodes */
     int32_t *in;
     struct wn_type *in_type;
     int32_t n_in, most_in; /* of all nodes; of one */
-    struct wn__pcell *cell;
+    struct wn__ir_cell *cell;
     int32_t n_cells;
-    struct wn__pslab *slab;
+    struct wn__ir_slab *slab;
     int32_t n_slabs;
     int32_t n_given, n_scalars, n_random, n_offsets, n_results, n_roots, n_updates;
     int32_t *region_parent; /* (n_regions), of local number i + 1; 0: none */
@@ -98,48 +98,48 @@ struct wn__form {
     int64_t key2_bytes;
 };
 
-static inline int32_t wn__form_in(const struct wn__form *f, int32_t node, int32_t i)
+static inline int32_t wn__ir_in(const struct wn__ir *f, int32_t node, int32_t i)
 {
     return f->in[f->node[node].in_at + i];
 }
-static inline int32_t wn__form_flags(const struct wn__form *f, int32_t node)
+static inline int32_t wn__ir_flags(const struct wn__ir *f, int32_t node)
 {
     return wn__op_flags(f->node[node].op);
 }
-static inline struct wn_desc wn__form_desc_of(const struct wn__form *f, const struct wn__pnode *p)
+static inline struct wn_desc wn__ir_desc_of(const struct wn__ir *f, const struct wn__ir_node *p)
 {
     return (struct wn_desc){
         .op = p->op, .n_in = p->n_in, .out = p->type, .in = f->in_type + p->in_at, .attrs = p->attrs};
 }
-static inline struct wn_desc wn__form_desc(const struct wn__form *f, int32_t node)
+static inline struct wn_desc wn__ir_desc(const struct wn__ir *f, int32_t node)
 {
-    return wn__form_desc_of(f, &f->node[node]);
+    return wn__ir_desc_of(f, &f->node[node]);
 }
 /* A value the forward computes; leaves are not. */
-static inline int32_t wn__pnode_is_forward(const struct wn__pnode *p)
+static inline int32_t wn__ir_node_is_forward(const struct wn__ir_node *p)
 {
     return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
 }
-static inline int32_t wn__form_is_forward(const struct wn__form *f, int32_t node)
+static inline int32_t wn__ir_is_forward(const struct wn__ir *f, int32_t node)
 {
-    return wn__pnode_is_forward(&f->node[node]);
+    return wn__ir_node_is_forward(&f->node[node]);
 }
 /* An effect that takes over a gradient's product works for the backward: what it reads is a residual. */
-static inline int32_t wn__form_is_backward(const struct wn__form *f, int32_t node)
+static inline int32_t wn__ir_is_backward(const struct wn__ir *f, int32_t node)
 {
     return f->node[node].phase == WN_PHASE_BACKWARD || f->node[node].op == WN_OP_PRODUCT_UPDATE;
 }
 /* The node whose bytes a value is: itself, or what its chain of aliases starts from. A result asked for is
  * made of bytes of its own, so the chain ends there. */
-int32_t wn__form_storage(const struct wn__form *f, int32_t node);
-int32_t wn__form_is_alias(const struct wn__form *f, int32_t node);
-void wn__form_unref(struct wn__form *f);
+int32_t wn__ir_storage(const struct wn__ir *f, int32_t node);
+int32_t wn__ir_is_alias(const struct wn__ir *f, int32_t node);
+void wn__ir_unref(struct wn__ir *f);
 
 /* Whether input k of a node is read for nothing but whether its elements are above 0: ReLU's gradient, alone or within. */
-int32_t wn__form_reads_sign(const struct wn__form *f, int32_t node, int32_t k);
+int32_t wn__ir_reads_sign(const struct wn__ir *f, int32_t node, int32_t k);
 
 /* blocks.c: cuts of the forward into stretches, residuals and boundaries. */
-int32_t wn__form_blocks(struct wn__form *f);
+int32_t wn__ir_blocks(struct wn__ir *f);
 /* last: (n) the last forward node that reads a value or its bytes; itself when there is none. */
-void wn__form_last_readers(const struct wn__form *f, int32_t *last);
+void wn__ir_last_readers(const struct wn__ir *f, int32_t *last);
 #endif
