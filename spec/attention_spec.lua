@@ -268,7 +268,8 @@ describe('what tiles are worked with', function()
     setup(function()
         ffi.cdef 'int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p);'
         local objects = {} -- as the library has them: compiling the tiles again takes 10 s
-        for _, name in ipairs { 'attention/tile', 'attention/avx512', 'gemm/*', 'broadcast', 'nontemporal', 'parallel' } do
+        for _, name in ipairs { 'attention/tile', 'attention/avx512', 'gemm/*', 'broadcast', 'nontemporal',
+            'parallel' } do
             objects[#objects + 1] = 'build/release/kernels/cpu/' .. name .. '.o'
         end
         library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared '

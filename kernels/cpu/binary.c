@@ -1,5 +1,5 @@
 /* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting. A kernel is a row loop for
- * every combination of steps 0 and 1; the walk (broadcast.c) makes equal shapes and scalar operands one long row.
+ * every combination of steps 0 and 1; the broadcast (broadcast.c) makes equal shapes and scalar operands one long row.
  * `out` may be an operand of the same shape: a loop reads an element before it writes it. bf16 goes by tiles through
  * the f32 loops. */
 #include <stddef.h>
@@ -88,7 +88,7 @@ wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype)
 }
 
 struct binary {
-    struct wn__walk walk;
+    struct wn__broadcast broadcast;
     wn__row_loop loop;
     const char *a, *b;
     char *out;
@@ -100,7 +100,7 @@ static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct binary *k = ctx;
     const char *a = k->a + offset[0] * k->in_size, *b = k->b + offset[1] * k->in_size;
-    int64_t sa = wn__walk_inner(&k->walk, 0), sb = wn__walk_inner(&k->walk, 1);
+    int64_t sa = wn__broadcast_inner(&k->broadcast, 0), sb = wn__broadcast_inner(&k->broadcast, 1);
     if (!k->streams) {
         k->loop(k->out + at * k->out_size, a, b, n, sa, sb);
         return;
@@ -121,7 +121,7 @@ static void halves_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct binary *k = ctx;
     const uint16_t *a = (const uint16_t *)k->a + offset[0], *b = (const uint16_t *)k->b + offset[1];
-    int64_t sa = wn__walk_inner(&k->walk, 0), sb = wn__walk_inner(&k->walk, 1);
+    int64_t sa = wn__broadcast_inner(&k->broadcast, 0), sb = wn__broadcast_inner(&k->broadcast, 1);
     float wide_a[WN_TILE], wide_b[WN_TILE], wide[WN_TILE];
     for (int64_t i = 0; i < n; i += WN_TILE) {
         int64_t m = n - i < WN_TILE ? n - i : WN_TILE;
@@ -138,13 +138,13 @@ static void halves_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 static void binary_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct binary *k = ctx;
-    wn__walk_range(&k->walk, begin, end, binary_row, ctx);
+    wn__broadcast_range(&k->broadcast, begin, end, binary_row, ctx);
     if (k->streams) wn__stream_end();
 }
 
 static void halves_part(int64_t begin, int64_t end, void *ctx)
 {
-    wn__walk_range(&((struct binary *)ctx)->walk, begin, end, halves_row, ctx);
+    wn__broadcast_range(&((struct binary *)ctx)->broadcast, begin, end, halves_row, ctx);
 }
 
 static wn__row_loop loop_of(const struct wn_desc *d)
@@ -161,15 +161,15 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
     k.in_size = wn__dtype_size(d->in[0].dtype);
     k.out_size = wn__dtype_size(d->out.dtype);
     k.streams = wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
-    wn__walk_broadcast(&k.walk, &d->out, 2, in);
-    wn__parallel_for(k.walk.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
+    wn__broadcast_make(&k.broadcast, &d->out, 2, in);
+    wn__parallel_for(k.broadcast.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
     return WN_OK;
 }
 
 /* ---- where --------------------------------------------------------------------------------------- */
 
 struct where {
-    struct wn__walk walk;
+    struct wn__broadcast broadcast;
     const uint8_t *condition;
     const void *a, *b;
     void *out;
@@ -201,8 +201,8 @@ struct where {
         const struct where *k = ctx;                                                                                   \
         const uint8_t *condition = k->condition + offset[0];                                                           \
         const T *a = (const T *)k->a + offset[1], *b = (const T *)k->b + offset[2];                                    \
-        int64_t sc = wn__walk_inner(&k->walk, 0), sa = wn__walk_inner(&k->walk, 1);                                    \
-        int64_t sb = wn__walk_inner(&k->walk, 2);                                                                      \
+        int64_t sc = wn__broadcast_inner(&k->broadcast, 0), sa = wn__broadcast_inner(&k->broadcast, 1);                \
+        int64_t sb = wn__broadcast_inner(&k->broadcast, 2);                                                            \
         T *out = (T *)k->out + at;                                                                                     \
         if (!k->streams) {                                                                                             \
             where_steps_##S(condition, a, b, out, n, sc, sa, sb);                                                      \
@@ -220,7 +220,7 @@ struct where {
     static void where_part_##S(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
         const struct where *k = ctx;                                                                                   \
-        wn__walk_range(&k->walk, begin, end, where_row_##S, ctx);                                                      \
+        wn__broadcast_range(&k->broadcast, begin, end, where_row_##S, ctx);                                            \
         if (k->streams) wn__stream_end();                                                                              \
     }
 
@@ -242,8 +242,8 @@ static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *
     const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
     struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[1], b->in[2]);
-    wn__walk_broadcast(&k.walk, &d->out, 3, in);
-    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN, where_parts[d->out.dtype], &k);
+    wn__broadcast_make(&k.broadcast, &d->out, 3, in);
+    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN, where_parts[d->out.dtype], &k);
     return WN_OK;
 }
 

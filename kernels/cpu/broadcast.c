@@ -1,8 +1,8 @@
-/* Walking dense operands together under broadcasting. The walk is a list of dims with a step for each operand;
+/* Iterates over dense operands together under broadcasting. A broadcast iterator is a list of dims with a step for each operand;
  * merging makes the innermost row as long as it can be, so a kernel needs only row loops. */
 #include "cpu.h"
 
-void wn__walk_merge(struct wn__walk *w)
+void wn__broadcast_merge(struct wn__broadcast *w)
 {
     int32_t n = 0;
     w->numel = 1;
@@ -24,7 +24,7 @@ void wn__walk_merge(struct wn__walk *w)
     w->ndim = n;
 }
 
-void wn__walk_broadcast(struct wn__walk *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in)
+void wn__broadcast_make(struct wn__broadcast *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in)
 {
     w->n_operands = n;
     w->ndim = out->ndim;
@@ -38,10 +38,10 @@ void wn__walk_broadcast(struct wn__walk *w, const struct wn_type *out, int32_t n
             step *= dim;
         }
     }
-    wn__walk_merge(w);
+    wn__broadcast_merge(w);
 }
 
-void wn__walk_range(const struct wn__walk *w, int64_t begin, int64_t end, wn__walk_row row, void *ctx)
+void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t end, wn__broadcast_row row, void *ctx)
 {
     int32_t last = w->ndim - 1;
     int64_t index[WN_MAX_DIMS], offset[WN_WALK_MAX] = {0};

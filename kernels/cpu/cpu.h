@@ -1,4 +1,4 @@
-/* What the CPU's kernel files share: one lookup a family, the walk over broadcast operands, and the few
+/* What the CPU's kernel files share: one lookup a family, the broadcast over broadcast operands, and the few
  * row loops everything else is made of. Nothing here owns memory or knows an op's rules.
  * The bits of a result depend on the description and the data only, never on the number of threads: work is
  * cut over outputs, and a sum's shape is fixed by its length. */
@@ -50,10 +50,10 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 #define WN_CPU_GRAIN 32768     /* elements a thread of a loop that memory bounds */
 #define WN_CPU_GRAIN_MATH 8192 /* elements a thread of a loop that arithmetic bounds */
 
-/* A walk over the elements of `out` in row-major order, with where each of up to 4 operands stands. Dims that
+/* A broadcast over the elements of `out` in row-major order, with where each of up to 4 operands stands. Dims that
  * run on in every operand are merged, so equal shapes become one row and a scalar operand a row of step 0. */
 #define WN_WALK_MAX 4
-struct wn__walk {
+struct wn__broadcast {
     int32_t n_operands;
     int32_t ndim;                           /* >= 1; the last dim is the row */
     int64_t dim[WN_MAX_DIMS];               /* (ndim) */
@@ -62,15 +62,15 @@ struct wn__walk {
 };
 
 /* Operands are dense with the given shapes, aligned at the last dim as broadcasting has it. */
-void wn__walk_broadcast(struct wn__walk *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in);
+void wn__broadcast_make(struct wn__broadcast *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in);
 /* Merges dims; dim and step are given. */
-void wn__walk_merge(struct wn__walk *w);
+void wn__broadcast_merge(struct wn__broadcast *w);
 /* One row's stretch: `n` elements from element `at` of out, operands' offsets in `offset`. */
-typedef void (*wn__walk_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
+typedef void (*wn__broadcast_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
 /* Calls row for the elements [begin, end) of out. */
-void wn__walk_range(const struct wn__walk *w, int64_t begin, int64_t end, wn__walk_row row, void *ctx);
+void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t end, wn__broadcast_row row, void *ctx);
 /* The last dim's step of an operand: 0 or 1 for broadcast operands. */
-static inline int64_t wn__walk_inner(const struct wn__walk *w, int32_t operand)
+static inline int64_t wn__broadcast_inner(const struct wn__broadcast *w, int32_t operand)
 {
     return w->step[operand][w->ndim - 1];
 }

@@ -15,7 +15,7 @@
 #define STREAMED_TILE 128
 
 struct chain {
-    struct wn__walk walk;
+    struct wn__broadcast broadcast;
     struct wn__chain steps;
     struct wn__step step[WN_CHAIN_STEPS];
     const char *in[WN_CHAIN_INPUTS];
@@ -32,7 +32,7 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
         *step = 1;
         return tiles + (v - WN_CHAIN_INPUTS) * TILE * k->size;
     }
-    *step = wn__walk_inner(&k->walk, v);
+    *step = wn__broadcast_inner(&k->broadcast, v);
     return k->in[v] + (offset[v] + at * *step) * k->size;
 }
 
@@ -41,8 +41,8 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
 static void ask_ahead(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
 {
     int64_t begin = n * part / k->steps.n, end = n * (part + 1) / k->steps.n;
-    for (int32_t v = 0; v < k->walk.n_operands; v++)
-        if (wn__walk_inner(&k->walk, v))
+    for (int32_t v = 0; v < k->broadcast.n_operands; v++)
+        if (wn__broadcast_inner(&k->broadcast, v))
             wn__stream_ahead(k->in[v] + (offset[v] + from + begin) * k->size, (end - begin) * k->size);
 }
 
@@ -71,7 +71,7 @@ static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 static void chain_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct chain *k = ctx;
-    wn__walk_range(&k->walk, begin, end, chain_row, ctx);
+    wn__broadcast_range(&k->broadcast, begin, end, chain_row, ctx);
     if (k->streams) wn__stream_end();
 }
 
@@ -87,8 +87,8 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *
         if (b->in[i] == b->out) k.streams = 0;
     }
     for (int32_t s = 0; s < k.steps.n; s++) wn__step_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
-    wn__walk_broadcast(&k.walk, &d->out, d->n_in, in);
-    wn__parallel_for(k.walk.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
+    wn__broadcast_make(&k.broadcast, &d->out, d->n_in, in);
+    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
     return WN_OK;
 }
 

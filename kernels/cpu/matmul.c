@@ -8,7 +8,7 @@
 #include "gemm/gemm.h"
 #include "onednn.h"
 
-static void walk_one(struct wn__walk *w)
+static void walk_one(struct wn__broadcast *w)
 {
     memset(w, 0, sizeof *w);
     w->n_operands = 2;
@@ -40,7 +40,7 @@ static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const
     p->bias = b->in[2];
     p->c = b->out;
     if (w->layout != WN_PLAIN) b_in_panels(p, 1);
-    walk_one(&p->walk);
+    walk_one(&p->broadcast);
 }
 
 /* A weight's gradient in panels is made turned: c' = op(b)' op(a)'. */
@@ -84,8 +84,8 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
     if (d->in[1].layout != WN_PLAIN) b_in_panels(p, flip_b);
     if (d->out.layout != WN_PLAIN) turn_product(p);
     const struct wn_type *lead[2] = {&ta, &tb};
-    if (p->batch == 1) walk_one(&p->walk);
-    else wn__walk_broadcast(&p->walk, &out, 2, lead);
+    if (p->batch == 1) walk_one(&p->broadcast);
+    else wn__broadcast_make(&p->broadcast, &out, 2, lead);
 }
 
 /* ---- f64 ----------------------------------------------------------------------------------------- */

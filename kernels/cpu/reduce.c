@@ -20,7 +20,7 @@
 
 /* The kept and the reduced dims of x, each as a list with steps in elements. */
 struct plan {
-    struct wn__walk kept, reduced; /* one operand: x */
+    struct wn__broadcast kept, reduced; /* one operand: x */
     int64_t outputs, length;
     int32_t last_kept;
     int32_t chunks;
@@ -44,7 +44,7 @@ static int32_t is_reduced(const struct wn_desc *d, int32_t dim)
 
 static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_type *x)
 {
-    struct wn__walk *w[2] = {&p->kept, &p->reduced};
+    struct wn__broadcast *w[2] = {&p->kept, &p->reduced};
     int64_t step[WN_MAX_DIMS + 1];
     step[x->ndim] = 1;
     for (int32_t i = x->ndim - 1; i >= 0; i--) step[i] = step[i + 1] * x->dim[i];
@@ -56,16 +56,16 @@ static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_t
             w[k]->dim[w[k]->ndim] = x->dim[i];
             w[k]->step[0][w[k]->ndim++] = step[i + 1];
         }
-        wn__walk_merge(w[k]);
+        wn__broadcast_merge(w[k]);
     }
     p->outputs = p->kept.numel;
     p->length = p->reduced.numel;
-    p->last_kept = p->length == 1 || wn__walk_inner(&p->reduced, 0) != 1;
+    p->last_kept = p->length == 1 || wn__broadcast_inner(&p->reduced, 0) != 1;
     p->chunks = 1;
 }
 
 /* Where element `i` of a list stands in x. */
-static inline int64_t place(const struct wn__walk *w, int64_t i)
+static inline int64_t place(const struct wn__broadcast *w, int64_t i)
 {
     int64_t at = 0;
     if (w->ndim == 1) return i * w->step[0][0];
@@ -145,7 +145,7 @@ JOIN(f64, double)
     }                                                                                                                  \
     static double stretch_##KIND##_##S(const struct plan *p, const T *x, int64_t begin, int64_t end)                   \
     {                                                                                                                  \
-        const struct wn__walk *w = &p->reduced;                                                                        \
+        const struct wn__broadcast *w = &p->reduced;                                                                   \
         int64_t run = w->dim[w->ndim - 1];                                                                             \
         double value = START;                                                                                          \
         if (w->ndim == 1 && begin < end) return join_##KIND##_f64(value, row_##KIND##_##S(x + begin, end - begin));    \
@@ -160,7 +160,7 @@ JOIN(f64, double)
     static void outputs_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                            \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        if (p->reduced.ndim == 1 && p->length > 0 && wn__walk_inner(&p->reduced, 0) == 1) {                            \
+        if (p->reduced.ndim == 1 && p->length > 0 && wn__broadcast_inner(&p->reduced, 0) == 1) {                       \
             rows_##KIND##_##S(p, begin, end);                                                                          \
             return;                                                                                                    \
         }                                                                                                              \
@@ -273,7 +273,7 @@ JOIN(f64, double)
             if (p->last_kept) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
             else wn__parallel_for(p->chunks * p->outputs, 1, chunks_##KIND##_##S, p);                                  \
             join_chunks_##KIND##_##S(p);                                                                               \
-        } else if (p->last_kept && wn__walk_inner(&p->kept, 0) == 1) {                                                 \
+        } else if (p->last_kept && wn__broadcast_inner(&p->kept, 0) == 1) {                                            \
             int64_t width = p->kept.dim[p->kept.ndim - 1], outer = p->outputs / (width ? width : 1);                   \
             p->together = wn__columns_together(width, outer * p->parts, WN_COLUMNS);                                   \
             int64_t units = outer * p->parts * ((width + p->together - 1) / p->together);                              \
@@ -388,7 +388,7 @@ struct extreme_grad {
     {                                                                                                                  \
         const struct extreme_grad *g = ctx;                                                                            \
         const struct plan *p = &g->plan;                                                                               \
-        int32_t rows = p->reduced.ndim == 1 && wn__walk_inner(&p->reduced, 0) == 1;                                    \
+        int32_t rows = p->reduced.ndim == 1 && wn__broadcast_inner(&p->reduced, 0) == 1;                               \
         T block[WN_STREAM_BLOCK];                                                                                      \
         for (int64_t o = begin; o < end; o++) {                                                                        \
             int64_t base = place(&p->kept, o), ties = 0;                                                               \

@@ -32,10 +32,10 @@ static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void
     return WN_OK;
 }
 
-/* ---- expand and permute: a walk over out with one strided operand ---------------------------------- */
+/* ---- expand and permute: a broadcast iterator over out with one strided operand ---------------------------------- */
 
 struct copy {
-    struct wn__walk walk;
+    struct wn__broadcast broadcast;
     const void *in;
     void *out;
     int32_t fast;    /* permute: which dim of out is contiguous in the input */
@@ -47,8 +47,8 @@ struct copy {
 /* Where in the input a row stands that is copied soon, seen from one of n elements: short ones come 32 rows ahead. */
 static int64_t next_row(const struct copy *k, int64_t n)
 {
-    int32_t dim = k->walk.ndim - 2;
-    return dim < 0 ? n : k->walk.step[0][dim] * (n < 512 ? 32 : 1);
+    int32_t dim = k->broadcast.ndim - 2;
+    return dim < 0 ? n : k->broadcast.step[0][dim] * (n < 512 ? 32 : 1);
 }
 
 /* tile[i][j] = in[j][i], TILE x TILE; rows of in are `step` apart, of tile SIDE. Four by four where a shuffle can. */
@@ -94,7 +94,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
         const struct copy *k = ctx;                                                                                    \
         const T *in = (const T *)k->in + offset[0];                                                                    \
         T *out = (T *)k->out;                                                                                          \
-        int64_t step = wn__walk_inner(&k->walk, 0);                                                                    \
+        int64_t step = wn__broadcast_inner(&k->broadcast, 0);                                                          \
         if (step == 1) {                                                                                               \
             wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T), in + next_row(k, n));                 \
         } else if (step == 0) {                                                                                        \
@@ -105,7 +105,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
     static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \
         const struct copy *k = ctx;                                                                                    \
-        wn__walk_range(&k->walk, begin, end, copy_row_##S, ctx);                                                       \
+        wn__broadcast_range(&k->broadcast, begin, end, copy_row_##S, ctx);                                             \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
     /* A tile of the plane (fast dim, last dim), n0 x n1 elements: turned on the side, then written by rows */         \
@@ -113,7 +113,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
     {                                                                                                                  \
         const T *in = (const T *)k->in + in_at;                                                                        \
         T *out = (T *)k->out + out_at, tile[SIDE * SIDE];                                                              \
-        int64_t in_step = wn__walk_inner(&k->walk, 0), out_step = k->out_step[k->fast];                                \
+        int64_t in_step = wn__broadcast_inner(&k->broadcast, 0), out_step = k->out_step[k->fast];                      \
         for (int64_t j0 = 0; j0 < n1; j0 += TILE)                                                                      \
             for (int64_t i0 = 0; i0 < n0; i0 += TILE) {                                                                \
                 const T *from = in + i0 + j0 * in_step;                                                                \
@@ -144,14 +144,14 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
 /* How many tiles (or places) there are along a dim of out, and how large one is. */
 static int64_t tiles_along(const struct copy *k, int32_t dim, int64_t *side)
 {
-    *side = dim == k->fast ? k->side[0] : dim == k->walk.ndim - 1 ? k->side[1] : 1;
-    return (k->walk.dim[dim] + *side - 1) / *side;
+    *side = dim == k->fast ? k->side[0] : dim == k->broadcast.ndim - 1 ? k->side[1] : 1;
+    return (k->broadcast.dim[dim] + *side - 1) / *side;
 }
 
 static int64_t tiles_of(const struct copy *k)
 {
     int64_t n = 1, side;
-    for (int32_t i = 0; i < k->walk.ndim; i++) n *= tiles_along(k, i, &side);
+    for (int32_t i = 0; i < k->broadcast.ndim; i++) n *= tiles_along(k, i, &side);
     return n;
 }
 
@@ -159,14 +159,14 @@ static int64_t tiles_of(const struct copy *k)
 static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64_t *out_at, int64_t n[2])
 {
     *in_at = *out_at = 0;
-    for (int32_t turn = k->walk.ndim; turn >= 0; turn--) {
-        int32_t i = turn == k->walk.ndim ? k->fast : turn;
+    for (int32_t turn = k->broadcast.ndim; turn >= 0; turn--) {
+        int32_t i = turn == k->broadcast.ndim ? k->fast : turn;
         int64_t side, count = tiles_along(k, i, &side);
         if (turn == k->fast) continue;
-        int64_t index = tile % count * side, left = k->walk.dim[i] - index;
+        int64_t index = tile % count * side, left = k->broadcast.dim[i] - index;
         tile /= count;
-        if (i == k->fast || i == k->walk.ndim - 1) n[i != k->fast] = left < side ? left : side;
-        *in_at += index * k->walk.step[0][i];
+        if (i == k->fast || i == k->broadcast.ndim - 1) n[i != k->fast] = left < side ? left : side;
+        *in_at += index * k->broadcast.step[0][i];
         *out_at += index * k->out_step[i];
     }
 }
@@ -176,7 +176,7 @@ static void turn_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct copy *k = ctx;
     int64_t in_at, out_at, n[2], next_at;
-    struct wn__tile t = {.in_step = wn__walk_inner(&k->walk, 0), .streams = k->streams};
+    struct wn__tile t = {.in_step = wn__broadcast_inner(&k->broadcast, 0), .streams = k->streams};
     t.out_step = k->out_step[k->fast];
     place_tile(k, begin, &next_at, &out_at, n);
     for (int64_t tile = begin; tile < end; tile++) {
@@ -209,7 +209,7 @@ static int32_t by_size(int32_t dtype)
 
 static void run_tiles(struct copy *k, int32_t is_32, wn__parallel_body by_place)
 {
-    int64_t *dim = k->walk.dim, last = k->walk.ndim - 1;
+    int64_t *dim = k->broadcast.dim, last = k->broadcast.ndim - 1;
     int32_t whole = dim[k->fast] % WN_TURN == 0 && dim[last] % WN_TURN == 0 && (uintptr_t)k->out % 64 == 0;
     int32_t turns = is_32 && whole && wn__turns();
     k->side[0] = turns ? TURN_FAST : SIDE;
@@ -222,19 +222,19 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
     static const wn__parallel_body rows[] = {copy_part_8, copy_part_16, copy_part_32, copy_part_64};
     static const wn__parallel_body tiles[] = {transpose_part_8, transpose_part_16, transpose_part_32,
                                               transpose_part_64};
-    int32_t last = k->walk.ndim - 1, size = by_size(dtype);
-    k->streams = wn__streams(k->walk.numel * wn__dtype_size(dtype), k->out, k->in, NULL);
+    int32_t last = k->broadcast.ndim - 1, size = by_size(dtype);
+    k->streams = wn__streams(k->broadcast.numel * wn__dtype_size(dtype), k->out, k->in, NULL);
     k->fast = -1;
-    if (wn__walk_inner(&k->walk, 0) > 1)
+    if (wn__broadcast_inner(&k->broadcast, 0) > 1)
         for (int32_t i = 0; i < last; i++)
-            if (k->walk.step[0][i] == 1) k->fast = i;
+            if (k->broadcast.step[0][i] == 1) k->fast = i;
     int64_t step = 1;
     for (int32_t i = last; i >= 0; i--) {
         k->out_step[i] = step;
-        step *= k->walk.dim[i];
+        step *= k->broadcast.dim[i];
     }
-    if (k->fast < 0) wn__parallel_for(k->walk.numel, WN_CPU_GRAIN, rows[size], k);
-    else if (k->walk.numel > 0) run_tiles(k, size == 2, tiles[size]);
+    if (k->fast < 0) wn__parallel_for(k->broadcast.numel, WN_CPU_GRAIN, rows[size], k);
+    else if (k->broadcast.numel > 0) run_tiles(k, size == 2, tiles[size]);
     return WN_OK;
 }
 
@@ -243,12 +243,12 @@ static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     const struct wn_type *in = &d->in[0];
     struct copy k = {.in = b->in[0], .out = b->out};
-    wn__walk_broadcast(&k.walk, &d->out, 1, &in);
+    wn__broadcast_make(&k.broadcast, &d->out, 1, &in);
     return run_copy(&k, d->out.dtype);
 }
 
-/* A walk over `over` (dense), with the steps given. */
-static void walk_over(struct wn__walk *w, const struct wn_type *over, const int64_t *step)
+/* A broadcast over `over` (dense), with the steps given. */
+static void walk_over(struct wn__broadcast *w, const struct wn_type *over, const int64_t *step)
 {
     w->n_operands = 1;
     w->ndim = over->ndim;
@@ -256,7 +256,7 @@ static void walk_over(struct wn__walk *w, const struct wn_type *over, const int6
         w->dim[i] = over->dim[i];
         w->step[0][i] = step[i];
     }
-    wn__walk_merge(w);
+    wn__broadcast_merge(w);
 }
 
 static void dense_steps(const struct wn_type *t, int64_t *step)
@@ -270,7 +270,7 @@ static void dense_steps(const struct wn_type *t, int64_t *step)
 /* Rows [begin, end) of the input, `row` bytes each, to where they stand in out. Reading in order and writing in pieces is
  * faster than the other way round: the memory forgives it from four lines a piece on. */
 struct scatter {
-    struct wn__walk walk; /* over the rows of the input; where they stand in out, in elements */
+    struct wn__broadcast broadcast; /* over the rows of the input; where they stand in out, in elements */
     const char *in;
     char *out;
     int64_t row, size; /* bytes of a row, of an element */
@@ -279,13 +279,13 @@ struct scatter {
 static void scatter_run(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct scatter *s = ctx;
-    int64_t step = wn__walk_inner(&s->walk, 0) * s->size;
+    int64_t step = wn__broadcast_inner(&s->broadcast, 0) * s->size;
     wn__stream_rows(s->out + offset[0] * s->size, step, s->in + at * s->row, n, s->row);
 }
 
 static void scatter_part(int64_t begin, int64_t end, void *ctx)
 {
-    wn__walk_range(&((struct scatter *)ctx)->walk, begin, end, scatter_run, ctx);
+    wn__broadcast_range(&((struct scatter *)ctx)->broadcast, begin, end, scatter_run, ctx);
     wn__stream_end();
 }
 
@@ -300,15 +300,15 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
         there[i] = in_step[d->attrs.i[i]];
         back[d->attrs.i[i]] = out_step[i];
     }
-    walk_over(&k.walk, &d->out, there);
-    int64_t size = wn__dtype_size(d->out.dtype), row = k.walk.dim[k.walk.ndim - 1] * size;
-    if (k.walk.ndim > 1 && wn__walk_inner(&k.walk, 0) == 1 && row % 64 == 0 &&
+    walk_over(&k.broadcast, &d->out, there);
+    int64_t size = wn__dtype_size(d->out.dtype), row = k.broadcast.dim[k.broadcast.ndim - 1] * size;
+    if (k.broadcast.ndim > 1 && wn__broadcast_inner(&k.broadcast, 0) == 1 && row % 64 == 0 &&
         wn__streams(wn__bytes(&d->out), b->out, b->in[0], NULL)) {
         struct scatter s = {.in = b->in[0], .out = b->out, .row = row, .size = size};
-        walk_over(&s.walk, &d->in[0], back);
-        s.walk.ndim--;
-        s.walk.numel /= row / size;
-        wn__parallel_for(s.walk.numel, WN_CPU_GRAIN * 4 / row + 1, scatter_part, &s);
+        walk_over(&s.broadcast, &d->in[0], back);
+        s.broadcast.ndim--;
+        s.broadcast.numel /= row / size;
+        wn__parallel_for(s.broadcast.numel, WN_CPU_GRAIN * 4 / row + 1, scatter_part, &s);
         return WN_OK;
     }
     return run_copy(&k, d->out.dtype);

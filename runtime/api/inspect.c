@@ -171,16 +171,16 @@ int32_t wn_node_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
-/* Record order of a IR's node; 0 where none of the walk is it. walk_node[] ascends. */
+/* Record order of a IR's node; 0 where none of the order is it. order_node[] ascends. */
 static int64_t serial_of(const struct wn_program *p, int32_t node)
 {
-    int64_t low = 0, high = p->walk.count - 1;
+    int64_t low = 0, high = p->order.count - 1;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (p->ir->walk_node[middle] < node) low = middle + 1;
+        if (p->ir->order_node[middle] < node) low = middle + 1;
         else high = middle;
     }
-    return high >= 0 && p->ir->walk_node[low] == node ? p->walk.nodes[low]->seq : 0;
+    return high >= 0 && p->ir->order_node[low] == node ? p->order.nodes[low]->seq : 0;
 }
 
 int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)

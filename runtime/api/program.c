@@ -13,12 +13,12 @@ static struct wn_program *get_program(int32_t handle)
 
 static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
 {
-    struct wn__walk walk = {0};
+    struct wn__order order = {0};
     struct wn__grads grads = {0};
-    int32_t code = wn__collect(&root, 1, 1, wn__node_stamp(), &walk);
+    int32_t code = wn__topological_order(&root, 1, 1, wn__node_stamp(), &order);
     struct wn__pass pass = {.roots = &root, .n_roots = 1, .scale = 1, .wrt = wrt, .n_wrt = n};
-    pass.forward = walk.nodes;
-    pass.n_forward = walk.count;
+    pass.forward = order.nodes;
+    pass.n_forward = order.count;
     for (int32_t i = 0; i < n; i++) wrt[i]->grad = NULL;
     if (code == WN_OK) code = wn__grad_pass(&pass, &grads);
     for (int64_t i = 0; i < grads.count; i++) {
@@ -36,7 +36,7 @@ static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt,
         break;
     }
     wn__grads_release(&grads);
-    wn__walk_release(&walk);
+    wn__order_release(&order);
     return code;
 }
 

@@ -26,7 +26,7 @@ enum { OF_NONE = -2, OF_DY = -1 };
 
 struct maker {
     struct wn__template *t;
-    struct wn__walk reached;   /* newer than the placeholder */
+    struct wn__order reached;  /* newer than the placeholder */
     struct wn_node **external; /* inputs of the node: y, x..., what steps read */
     int64_t n_external, external_capacity, steps_capacity, operands_capacity;
     int64_t dependent; /* stamp in `wanted` of what depends on the placeholder */
@@ -212,7 +212,7 @@ int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x
     if (code == WN_OK) code = maker_steps(&m, r, n);
     if (code == WN_OK) code = custom_node(&m, n, line, out);
     wn__template_unref(m.t);
-    wn__walk_release(&m.reached);
+    wn__order_release(&m.reached);
     wn__free(m.external);
     return code;
 }
@@ -227,7 +227,7 @@ static int32_t is_same(const struct wn_node *a, const struct wn_node *b)
 
 /* Whether v is made, by way of floats, of an input of `n` that gets a gradient; a value whose own inputs are gone may be.
  * Nothing recorded before all of those inputs can be; a state has no place in that order, since it may be read anew. */
-static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, struct wn__walk *w)
+static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, struct wn__order *w)
 {
     int64_t stamp = wn__node_stamp(), first = INT64_MAX;
     for (int32_t i = 0; i < n->custom->n_out; i++) {
@@ -277,7 +277,7 @@ static struct wn_node *opaque(struct wn__emit *e, const struct wn_node *n, struc
  * it depends on: the result by the node itself; what the forward made of its arguments, with gradients off, is opaque. */
 static void template_inputs(struct wn__emit *e, struct wn_node *n, struct wn_node **value)
 {
-    struct wn__walk w = {0};
+    struct wn__order w = {0};
     for (int32_t i = 0; i < n->n_in; i++) {
         struct wn_node *v = n->in[i];
         value[i] = v;
@@ -286,7 +286,7 @@ static void template_inputs(struct wn__emit *e, struct wn_node *n, struct wn_nod
         if (i <= n->custom->n_out || v->needs_grad || !wn__dtype_is_float(v->type.dtype)) continue;
         if (is_made_of_inputs(n, v, &w)) value[i] = opaque(e, n, v);
     }
-    wn__walk_release(&w);
+    wn__order_release(&w);
 }
 
 static int32_t template_refuse(const struct wn_node *n)

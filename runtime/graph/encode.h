@@ -25,7 +25,7 @@ void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a);
 struct wn_attrs wn__attrs_without_offset(int32_t op, const struct wn_attrs *a);
 uint64_t wn__bytes_hash(const uint8_t *data, int64_t n);
 
-/* One node of a walk whose nodes' `local` and cells' `local` are set. Regions are renumbered by first sight. */
+/* Writes one node of an order whose nodes and cells have their `local` set. Regions are numbered in the order they are met. */
 struct wn__regions {
     int32_t *seen; /* ids in order of first sight; local number = place + 1 */
     int64_t count, capacity;

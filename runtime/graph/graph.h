@@ -25,7 +25,7 @@ struct wn_node {
     int32_t refs, op, n_in;
     int32_t local;               /* programs: its number there */
     int64_t seq;                 /* record order */
-    int64_t stamp;               /* walks: seen in this walk */
+    int64_t stamp;               /* of the last order that took the node in */
     struct wn_node *forward_of;  /* while a program is being made: for which forward node a pass emitted it */
     struct wn_cell *cell;        /* CELL: what it reads, */
     struct wn__buffer *held;     /* the value, when it is an input or a result of one dim or more */
@@ -71,7 +71,7 @@ void wn__node_ref(struct wn_node *n);
 int64_t wn__node_last(void);            /* seq of the last one made */
 void wn__node_unref(struct wn_node *n); /* any depth: not recursive */
 void wn__node_drop_inputs(struct wn_node *n);
-int64_t wn__node_stamp(void);                      /* a fresh walk number */
+int64_t wn__node_stamp(void);                      /* returns a number that no order had */
 int32_t wn__node_is_leaf(const struct wn_node *n); /* nothing below it is needed for its value */
 
 /* ---- cell.c */
@@ -191,13 +191,14 @@ struct wn__clip {
 };
 int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
 
-/* ---- collect.c */
-struct wn__walk {
+/* ---- topological.c */
+struct wn__order {
     struct wn_node **nodes; /* in record order; not counted */
     int64_t count, capacity;
 };
-/* What `roots` reach, beyond what carries the walk's stamp already. Through held values only where their
- * gradient may be asked for. WN_STALE, WN_SPENT name the value. */
-int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp, struct wn__walk *w);
-void wn__walk_release(struct wn__walk *w);
+/* Appends to `w` what `roots` reach, in record order, but for nodes that carry the stamp already. Passes through held
+ * values only where their gradient may be asked for. WN_STALE and WN_SPENT name the value. */
+int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
+                              struct wn__order *w);
+void wn__order_release(struct wn__order *w);
 #endif

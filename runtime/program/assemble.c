@@ -25,13 +25,13 @@ static void *pool(struct assembly *a, int64_t n, int64_t size)
 static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
 {
     struct wn_program *p = a->p;
-    struct wn__walk walk = {0};
+    struct wn__order order = {0};
     struct wn_node **roots = p->joint ? p->root : &p->root[i];
     int32_t n = p->joint ? p->n_roots : 1;
-    int32_t code = wn__collect(roots, n, 1, wn__node_stamp(), &walk);
+    int32_t code = wn__topological_order(roots, n, 1, wn__node_stamp(), &order);
     if (code == WN_OK) {
-        struct wn__pass pass = {.forward = walk.nodes,
-                                .n_forward = walk.count,
+        struct wn__pass pass = {.forward = order.nodes,
+                                .n_forward = order.count,
                                 .roots = roots,
                                 .n_roots = n,
                                 .root = i,
@@ -40,7 +40,7 @@ static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn
                                 .n_only = only == NULL ? 0 : p->n_updates};
         code = wn__grad_pass(&pass, &a->grads);
     }
-    wn__walk_release(&walk);
+    wn__order_release(&order);
     return code;
 }
 
@@ -180,8 +180,8 @@ static int32_t put_graph(struct assembly *a)
     int64_t k = 0;
     for (int64_t i = 0, r = 0; r < passes; r++) {
         for (; i < p->root_end[r]; i++) {
-            a->f->walk_node[i] = a->at;
-            WN_TRY(put_graph_node(a, p->walk.nodes[i]));
+            a->f->order_node[i] = a->at;
+            WN_TRY(put_graph_node(a, p->order.nodes[i]));
             a->f->node[a->at - 1].root = (int32_t)r;
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
@@ -367,25 +367,25 @@ static int32_t size_form(struct assembly *a)
     struct wn_program *p = a->p;
     struct wn__ir *f = a->f;
     int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each may want a copy of a state */
-    int64_t nodes = p->walk.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
-    for (int64_t i = 0; i < p->walk.count; i++) inputs += p->walk.nodes[i]->n_in;
+    int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
+    for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
     f->node = pool(a, nodes, sizeof *f->node);
     f->in = pool(a, inputs, sizeof *f->in);
     f->in_type = pool(a, inputs, sizeof *f->in_type);
     f->cell = pool(a, p->n_named + a->grads.n_cells, sizeof *f->cell);
     f->slab = pool(a, a->grads.n_cells, sizeof *f->slab);
-    f->result_node = pool(a, p->walk.count, sizeof *f->result_node);
-    f->walk_node = pool(a, p->walk.count, sizeof *f->walk_node);
+    f->result_node = pool(a, p->order.count, sizeof *f->result_node);
+    f->order_node = pool(a, p->order.count, sizeof *f->order_node);
     f->root_node = pool(a, p->n_roots, sizeof *f->root_node);
-    f->n_walk = (int32_t)p->walk.count;
+    f->n_ordered = (int32_t)p->order.count;
     f->n_roots = p->n_roots;
     f->n_updates = p->n_updates;
     f->device = p->device;
     f->threads = wn__device(p->device)->threads;
     f->mode = p->mode;
     f->target = p->machine;
-    return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->walk_node && f->root_node
+    return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->order_node && f->root_node
                ? WN_OK
                : WN_OOM;
 }
@@ -478,6 +478,6 @@ int32_t wn__program_assemble(struct wn_program *p)
     int32_t code = build(&a);
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);
-    for (int64_t i = 0; i < p->walk.count; i++) p->walk.nodes[i]->local = (int32_t)i;
+    for (int64_t i = 0; i < p->order.count; i++) p->order.nodes[i]->local = (int32_t)i;
     return code;
 }

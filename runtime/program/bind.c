@@ -1,4 +1,4 @@
-/* Binding: which of this run's values, cells and numbers stand in the IR's slots. The walk and the IR
+/* Binding: which of this run's values, cells and numbers stand in the IR's slots. The order and the IR
  * number things in the same order, so nothing is searched. */
 #include "../base/alloc.h"
 #include "program.h"
@@ -50,11 +50,11 @@ static int32_t bind_lines(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
     int64_t i = 0;
-    while (i < p->walk.count && p->walk.nodes[i]->line == f->recorded[f->walk_node[i]].line) i++;
-    if (i == p->walk.count) return WN_OK;
+    while (i < p->order.count && p->order.nodes[i]->line == f->recorded[f->order_node[i]].line) i++;
+    if (i == p->order.count) return WN_OK;
     p->line = wn__alloc((f->n + 1) * (int64_t)sizeof *p->line);
     if (p->line == NULL) return WN_OOM;
-    for (i = 0; i < p->walk.count; i++) p->line[f->walk_node[i]] = p->walk.nodes[i]->line;
+    for (i = 0; i < p->order.count; i++) p->line[f->order_node[i]] = p->order.nodes[i]->line;
     for (int32_t k = 0; k < f->n; k++)
         if (f->node[k].phase == WN_PHASE_BACKWARD && f->node[k].forward_of >= 0)
             p->line[k] = p->line[f->node[k].forward_of];
@@ -109,7 +109,7 @@ int32_t wn__program_bind(struct wn_program *p)
     p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
     p->offset = wn__alloc((f->n_offsets + 1) * (int64_t)sizeof *p->offset);
     if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
-    for (int64_t i = 0; i < p->walk.count; i++) bind_node(p, p->walk.nodes[i], &f->recorded[f->walk_node[i]]);
+    for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &f->recorded[f->order_node[i]]);
     WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));

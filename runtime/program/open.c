@@ -1,4 +1,4 @@
-/* Opening a program: resolve what was asked for, walk the graph from it, write the key, look the plan up.
+/* Opening a program: resolves what was asked for, puts what it reaches in order, writes the key, looks the plan up.
  * On a hit nothing is differentiated; on a miss the program stays open to a policy's words. */
 #include <string.h>
 #include "../base/alloc.h"
@@ -141,16 +141,16 @@ static int32_t find_device(struct wn_program *p)
     return WN_OK;
 }
 
-/* The limit of the norm is the walk's last leaf, so it is encoded and bound as any number is. */
+/* The limit of the norm is the order's last leaf, so it is encoded and bound as any number is. */
 static int32_t walk_clip(struct wn_program *p, int32_t passes)
 {
-    WN_TRY(wn__grow(&p->walk.nodes, &p->walk.capacity, p->walk.count + 1, sizeof *p->walk.nodes));
-    p->walk.nodes[p->walk.count++] = p->clip;
-    p->root_end[passes - 1] = (int32_t)p->walk.count;
+    WN_TRY(wn__grow(&p->order.nodes, &p->order.capacity, p->order.count + 1, sizeof *p->order.nodes));
+    p->order.nodes[p->order.count++] = p->clip;
+    p->root_end[passes - 1] = (int32_t)p->order.count;
     return WN_OK;
 }
 
-/* The walk, root by root, with local numbers, and the cells it reads under theirs. */
+/* The order, root by root, with local numbers, and the cells it reads under theirs. */
 static int32_t walk_roots(struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
@@ -159,17 +159,17 @@ static int32_t walk_roots(struct wn_program *p)
     p->root_end = get_array(passes, sizeof *p->root_end);
     if (p->root_end == NULL) return WN_OOM;
     for (int32_t i = 0; i < passes && code == WN_OK; i++) {
-        code = wn__collect(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, is_backward(p->mode), stamp,
-                           &p->walk);
-        p->root_end[i] = (int32_t)p->walk.count;
+        code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, is_backward(p->mode),
+                                     stamp, &p->order);
+        p->root_end[i] = (int32_t)p->order.count;
     }
     if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
-    for (int64_t i = 0; i < p->walk.count; i++) wn__node_ref(p->walk.nodes[i]);
+    for (int64_t i = 0; i < p->order.count; i++) wn__node_ref(p->order.nodes[i]);
     WN_TRY(code);
-    p->read_cell = get_array(p->walk.count, sizeof *p->read_cell);
+    p->read_cell = get_array(p->order.count, sizeof *p->read_cell);
     if (p->read_cell == NULL) return WN_OOM;
-    for (int64_t i = 0; i < p->walk.count; i++) {
-        struct wn_node *n = p->walk.nodes[i];
+    for (int64_t i = 0; i < p->order.count; i++) {
+        struct wn_node *n = p->order.nodes[i];
         n->local = (int32_t)i;
         if (n->op != WN_OP_CELL || n->cell->stamp == stamp) continue;
         n->cell->stamp = stamp;
@@ -215,7 +215,7 @@ static int32_t number_sets(struct wn_program *p)
     return WN_OK;
 }
 
-/* The one slab of all gradients the walk's cells have, laid out in their order and whole, nothing in it born: what a
+/* The one slab of all gradients the order's cells have, laid out in their order and whole, nothing in it born: what a
  * program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a place. */
 static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
 {
@@ -282,7 +282,7 @@ static int32_t write_key(struct wn_program *p)
     struct wn_device *d = wn__device(p->device);
     const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device,  d->threads,
                             d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->machine, wn__costs_id()};
-    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->walk.count + p->n_updates + 16), 1); /* most need no more */
+    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16), 1); /* most need no more */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
@@ -296,8 +296,8 @@ static int32_t write_key(struct wn_program *p)
         for (int32_t k = 0; k < 3; k++)
             wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
     }
-    wn__bytes_int(b, p->walk.count);
-    for (int64_t i = 0; i < p->walk.count; i++) wn__encode_node(b, p->walk.nodes[i], &regions);
+    wn__bytes_int(b, p->order.count);
+    for (int64_t i = 0; i < p->order.count; i++) wn__encode_node(b, p->order.nodes[i], &regions);
     if (is_backward(p->mode)) key_slabs(p, b);
     wn__free(regions.seen);
     return b->code;
@@ -360,7 +360,7 @@ void wn__program_free(void *program)
 {
     struct wn_program *p = program;
     unref_nodes(p->root, p->n_roots);
-    unref_nodes(p->walk.nodes, p->walk.nodes != NULL && p->root_end != NULL ? p->walk.count : 0);
+    unref_nodes(p->order.nodes, p->order.nodes != NULL && p->root_end != NULL ? p->order.count : 0);
     wn__node_unref(p->clip);
     for (int32_t i = 0; p->target != NULL && i < p->n_roots; i++) wn__cell_unref(p->target[i]);
     for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
@@ -378,8 +378,8 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__ir_unref(p->ir);
-    void *own[] = {p->hyper_set, p->root,  p->target,       p->update,     p->update_cell, p->hyper, p->root_end,
-                   p->read_cell, p->given, p->scalar,       p->result,     p->cell,        p->slab,  p->random,
-                   p->key.data,  p->trace, p->step_seconds, p->walk.nodes, p->offset,      p->line,  p};
+    void *own[] = {p->hyper_set, p->root,  p->target,       p->update,      p->update_cell, p->hyper, p->root_end,
+                   p->read_cell, p->given, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
+                   p->key.data,  p->trace, p->step_seconds, p->order.nodes, p->offset,      p->line,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

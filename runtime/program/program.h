@@ -1,5 +1,5 @@
-/* A program in the making and in use: what one run point executes. The walk of the recorded graph gives the
- * key and the bindings; the IR and the schedule come from the cache, or are built and put there. */
+/* A program in the making and in use: what one run point executes. The topological order of the
+ * recorded graph gives the key and the bindings; the IR and the schedule come from the cache, or are built and put there. */
 #ifndef WN_PROGRAM_H
 #define WN_PROGRAM_H
 #include "../graph/encode.h"
@@ -35,10 +35,10 @@ struct wn_program {
     struct wn_node *clip;    /* the limit of the gradients' norm, a number bound at run like hyperparameters; or NULL */
     struct wn_cell **target; /* ASSIGN: (n_roots) counted */
     /* bindings, in the order the IR numbers them */
-    struct wn__walk walk;       /* counted while the program lives */
-    int32_t *root_end;          /* (n passes): walk length after each root */
-    struct wn_cell **read_cell; /* (n_read) counted through the walk */
-    int32_t n_read, n_named;    /* cells the walk reads; and those updates and targets name besides */
+    struct wn__order order;     /* counted while the program lives */
+    int32_t *root_end;          /* (n passes): order length after each root */
+    struct wn_cell **read_cell; /* (n_read) counted through the order */
+    int32_t n_read, n_named;    /* cells the order reads; and those updates and targets name besides */
     struct wn_node **given, **scalar, **result;
     struct wn_cell **cell;  /* (ir->n_cells) counted */
     struct wn__slab **slab; /* (ir->n_slabs) counted; bound when it runs */
@@ -59,11 +59,11 @@ struct wn_program {
 
 /* open.c */
 int32_t wn__program_open(const struct wn_request *r, struct wn_program **out);
-/* assemble.c: differentiates and builds the IR of a program whose walk is done. */
+/* assemble.c: differentiates and builds the IR of a program whose order is done. */
 int32_t wn__program_assemble(struct wn_program *p);
 /* bind.c: says which numbers reruns keep: of what was held before, and of nodes recorded up to place `seq`. */
 void wn__program_keep_numbers(struct wn_program *p, int64_t seq);
-/* bind.c: fills the bindings from the walk, by the IR. */
+/* bind.c: fills the bindings from the order, by the IR. */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);
 /* The line by which this recording knows a node of the IR, and its attributes with this run's offset put in. */

@@ -146,7 +146,7 @@ int32_t wn__rehearsed_value(const struct wn_cell *c)
 
 static int32_t reads(const struct wn_program *p, const struct wn_node *n)
 {
-    return n->local >= 0 && n->local < p->walk.count && p->walk.nodes[n->local] == n;
+    return n->local >= 0 && n->local < p->order.count && p->order.nodes[n->local] == n;
 }
 
 static int32_t refuse_results(const struct wn_program *p)

@@ -362,9 +362,9 @@ static void spend_roots(struct wn_program *p)
 
 static void count_issues(struct wn_program *p)
 {
-    for (int64_t i = 0; i < p->walk.count; i++) {
-        struct wn_node *n = p->walk.nodes[i];
-        int32_t at = p->ir->walk_node[i];
+    for (int64_t i = 0; i < p->order.count; i++) {
+        struct wn_node *n = p->order.nodes[i];
+        int32_t at = p->ir->order_node[i];
         while (p->ir->node[at].absorbed_by >= 0) at = p->ir->node[at].absorbed_by;
         if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_copies[at] == 0 || n->is_held) continue;
         if (n->issued < 3) n->issued++;
@@ -403,12 +403,12 @@ static void take_back_effects(struct wn_program *p, int32_t code)
 /* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
 static void let_walk_go(struct wn_program *p)
 {
-    for (int64_t i = 0; i < p->walk.count; i++) wn__node_unref(p->walk.nodes[i]);
+    for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);
     for (int32_t i = 0; i < p->n_roots; i++) {
         wn__node_unref(p->root[i]);
         wn__cell_unref(p->target[i]);
     }
-    p->walk.count = 0;
+    p->order.count = 0;
     p->n_roots = 0;
 }
 
@@ -427,8 +427,8 @@ static int32_t check_rerun(const struct wn_program *p)
  * must be what was recorded. */
 static int32_t check_versions(const struct wn_program *p)
 {
-    for (int64_t i = 0; i < p->walk.count; i++) {
-        const struct wn_node *n = p->walk.nodes[i];
+    for (int64_t i = 0; i < p->order.count; i++) {
+        const struct wn_node *n = p->order.nodes[i];
         if (n->op == WN_OP_CELL && n->version != n->cell->version)
             return wn__fail(WN_STALE,
                             "run: %s has changed since the program that reads it was opened; another program ran in "

@@ -365,8 +365,8 @@ return {
     {
         name = 'a fused dropout draws the numbers of what it is added to',
         file = 'runtime/program/bind.c',
-        old = '&f->recorded[f->walk_node[i]]);',
-        new = '&f->node[f->walk_node[i]]);',
+        old = '&f->recorded[f->order_node[i]]);',
+        new = '&f->node[f->order_node[i]]);',
         spec = 'spec/rewrite_spec.lua',
     },
     {

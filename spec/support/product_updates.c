@@ -66,8 +66,8 @@ static void apart(const struct wn_desc *d, const void *const *in, float *const c
     p.ak = flip_a ? m : 1;
     p.bj = flip_b ? k : 1;
     p.bk = flip_b ? 1 : n;
-    p.walk = (struct wn__walk){.n_operands = 2, .ndim = 1, .numel = 1};
-    p.walk.dim[0] = 1;
+    p.broadcast = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .numel = 1};
+    p.broadcast.dim[0] = 1;
     wn__gemm_f32(&p);
     void *const cells[3] = {cell[0], cell[1], cell[2]};
     struct wn__update u = {.value = grad, .cell = cells, .size = sizeof(float)};

@@ -111,9 +111,9 @@ static int64_t try_product(struct wn__gemm p, int threads, int bf16, int with_bi
     p.b = b;
     p.c = c;
     p.bias = with_bias ? bias : NULL;
-    p.walk = (struct wn__walk){.n_operands = 2, .ndim = 1, .numel = batch};
-    p.walk.dim[0] = batch;
-    p.walk.step[0][0] = p.walk.step[1][0] = 1;
+    p.broadcast = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .numel = batch};
+    p.broadcast.dim[0] = batch;
+    p.broadcast.step[0][0] = p.broadcast.step[1][0] = 1;
     memset(c, 0xff, (size_t)(numel * size + 64)); /* NaN */
     wn_cpu_set_threads(threads);
     if (bf16) wn__gemm_bf16(&p);

@@ -79,11 +79,11 @@ int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, 
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2])
 {
     offset[0] = offset[1] = 0;
-    for (int32_t i = p->walk.ndim - 1; i >= 0; i--) {
-        int64_t at = batch % p->walk.dim[i];
-        batch /= p->walk.dim[i];
-        offset[0] += at * p->walk.step[0][i];
-        offset[1] += at * p->walk.step[1][i];
+    for (int32_t i = p->broadcast.ndim - 1; i >= 0; i--) {
+        int64_t at = batch % p->broadcast.dim[i];
+        batch /= p->broadcast.dim[i];
+        offset[0] += at * p->broadcast.step[0][i];
+        offset[1] += at * p->broadcast.step[1][i];
     }
 }
 

@@ -80,8 +80,8 @@ struct wn__ir {
     struct wn__candidate *candidate; /* in the order they were given; NULL: none */
     int32_t n_candidates;
     int32_t *result_node; /* (n_results) */
-    int32_t *walk_node;   /* (n_walk): node of the walk's i-th */
-    int32_t n_walk;
+    int32_t *order_node;  /* (n_ordered): node of the order's i-th */
+    int32_t n_ordered;
     int32_t *root_node; /* (n_roots) */
     int32_t
         *set_slot; /* (n_sets) the slot among the scalars of a set of an optimizer's numbers; -1: nothing reads it */

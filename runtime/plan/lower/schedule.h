@@ -119,7 +119,7 @@ int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind
                     enum wn__place_effort effort, struct wn__schedule **out);
 /* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
 int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s);
-/* The same walk for who looks: bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs,
+/* Adds up the bytes by kind instead. Row 0: before the first instruction; row i + 1: while instruction i runs,
  * its workspace among them (what frees: after it). */
 int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);

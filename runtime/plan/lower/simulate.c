@@ -187,7 +187,7 @@ static void start(struct sim *m)
     note_row(m, 0);
 }
 
-/* The whole walk; fills m->sum but for what needs no walk. */
+/* Adds up the whole schedule; fills m->sum but for what needs no schedule. */
 static int32_t walk(struct sim *m)
 {
     const struct wn__schedule *s = m->s;

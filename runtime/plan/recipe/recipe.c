@@ -144,7 +144,7 @@ static void put_fe(struct compiler *c, int32_t block)
     put_keep(c, WN_RECIPE_FE, block, (struct keep_rule){.beyond = c->r->limit[block], .defaults = 1});
 }
 
-/* ---- the walk over the tree of regions -------------------------------------------------------------------------- */
+/* ---- from the tree of regions to steps -------------------------------------------------------------------------- */
 
 /* Blocks [lo, hi) all lie in or under `region`; the run of them that starts at lo and shares a child ends here. */
 static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int32_t hi)

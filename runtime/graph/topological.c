@@ -1,18 +1,18 @@
 /* Walks: what a set of roots reaches, in record order. The order of a program is the order in which the user
  * wrote it, so nodes are sorted by the number they took when recorded. What is not issued - states, inputs, numbers -
  * has no order of its own: it stands before its first reader, so that a state read for the second time gives the same
- * walk (and finds the same plan) as one read for the first time. */
+ * order (and finds the same plan) as one read for the first time. */
 #include <stdlib.h>
 #include "../base/alloc.h"
 #include "graph.h"
 
-void wn__walk_release(struct wn__walk *w)
+void wn__order_release(struct wn__order *w)
 {
     wn__free(w->nodes);
-    *w = (struct wn__walk){0};
+    *w = (struct wn__order){0};
 }
 
-static int32_t walk_push(struct wn__walk *w, struct wn_node *n)
+static int32_t walk_push(struct wn__order *w, struct wn_node *n)
 {
     WN_TRY(wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes));
     w->nodes[w->count++] = n;
@@ -34,7 +34,7 @@ static int32_t walk_spent(const struct wn_node *n)
                     walk_name(n), line[0] ? " (" : "", line, line[0] ? ")" : "");
 }
 
-/* Whether the walk goes on below n; refuses what can no longer be computed. */
+/* Whether the order takes in the inputs of n; refuses what can no longer be computed. */
 static int32_t walk_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
 {
     *below = 0;
@@ -83,7 +83,7 @@ static void walk_sort(struct wn_node **nodes, int64_t n)
     if (!walk_insert(nodes, n, 8 * n + 1)) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
 }
 
-/* Whether the walk ends at n: its value is there, or comes from outside. */
+/* Whether the order takes in n without its inputs: its value is there, or comes from outside. */
 static int32_t walk_ends(const struct wn_node *n, int32_t through_held)
 {
     return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && !(through_held && n->needs_grad && n->n_in > 0));
@@ -97,7 +97,7 @@ static void walk_put(struct wn_node **to, int64_t *n, struct wn_node *node)
 }
 
 /* Ends move to before their first reader; roots that nobody reads come last, as they were asked for. */
-static int32_t walk_settle(struct wn__walk *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
+static int32_t walk_settle(struct wn__order *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
                            int32_t through_held)
 {
     struct wn_node **to = wn__alloc(w->capacity * (int64_t)sizeof *to);
@@ -118,7 +118,8 @@ static int32_t walk_settle(struct wn__walk *w, int64_t first, struct wn_node *co
     return WN_OK;
 }
 
-int32_t wn__collect(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp, struct wn__walk *w)
+int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
+                              struct wn__order *w)
 {
     int64_t first = w->count, at = w->count;
     for (int32_t i = 0; i < n; i++) {
