@@ -3,9 +3,10 @@
 #include "bf16.h"
 #include <stddef.h>
 
-int32_t wn__step_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b, struct wn__step *out)
+int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b,
+                           struct wn__elementwise *out)
 {
-    *out = (struct wn__step){.dtype = dtype, .low = f[0], .high = f[1], .is_dropout = op == WN_OP_DROPOUT};
+    *out = (struct wn__elementwise){.dtype = dtype, .low = f[0], .high = f[1], .is_dropout = op == WN_OP_DROPOUT};
     int32_t loop = dtype == WN_BF16 ? WN_F32 : dtype;
     out->unary = wn__cpu_unary_loop(op, loop);
     out->binary = wn__cpu_binary_loop(op, loop);
@@ -14,7 +15,7 @@ int32_t wn__step_of(int32_t op, int32_t dtype, const double f[2], const struct w
 }
 
 /* bf16: the f32 loop between widening and rounding, a tile at a time. */
-static void run_halves(const struct wn__step *s, uint16_t *out, const uint16_t *a, const uint16_t *b, int64_t n,
+static void run_halves(const struct wn__elementwise *s, uint16_t *out, const uint16_t *a, const uint16_t *b, int64_t n,
                        int64_t sa, int64_t sb)
 {
     float wide_a[WN_TILE], wide_b[WN_TILE], wide[WN_TILE];
@@ -29,8 +30,8 @@ static void run_halves(const struct wn__step *s, uint16_t *out, const uint16_t *
     }
 }
 
-void wn__step_run(const struct wn__step *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
-                  int64_t at)
+void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n,
+                         int64_t sa, int64_t sb, int64_t at)
 {
     if (s->is_dropout) {
         wn__cpu_dropout_range(&s->dropout, s->dtype, out, a, at, n);

@@ -29,7 +29,7 @@ struct wn__dropout {
 void wn__cpu_dropout_range(const struct wn__dropout *k, int32_t dtype, void *out, const void *x, int64_t at, int64_t n);
 
 /* One elementwise op, made ready. */
-struct wn__step {
+struct wn__elementwise {
     wn__parallel_body unary;
     wn__row_loop binary;
     int32_t dtype, is_dropout;
@@ -37,9 +37,10 @@ struct wn__step {
     struct wn__dropout dropout;
 };
 /* 0: there is no such op. Numbers of its own are in f; a dropout draws b's. */
-int32_t wn__step_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b, struct wn__step *out);
+int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b,
+                           struct wn__elementwise *out);
 /* n elements from element `at` on; steps sa, sb are 0 or 1, and 1 where the op is not one of binary.c. out may be a
  * or b, not a part of one. */
-void wn__step_run(const struct wn__step *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
-                  int64_t at);
+void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n,
+                         int64_t sa, int64_t sb, int64_t at);
 #endif

@@ -16,8 +16,8 @@
 
 struct chain {
     struct wn__broadcast broadcast;
-    struct wn__chain steps;
-    struct wn__step step[WN_CHAIN_STEPS];
+    struct wn__fused steps;
+    struct wn__elementwise step[WN_CHAIN_STEPS];
     const char *in[WN_CHAIN_INPUTS];
     char *out;
     int64_t size;    /* bytes an element */
@@ -62,7 +62,7 @@ static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
             if (wn__elementwise_operands(k->steps.step[s].op) == 2) b = operand(k, v[1], tiles, offset, from, &sb);
             char *to = tiles + s * TILE * k->size;
             if (to == last && !k->streams) to = out;
-            wn__step_run(&k->step[s], to, a, b, stop - from, sa, sb, at + from);
+            wn__elementwise_run(&k->step[s], to, a, b, stop - from, sa, sb, at + from);
         }
         if (k->streams) wn__stream(out, last, (stop - from) * k->size);
     }
@@ -78,7 +78,7 @@ static void chain_part(int64_t begin, int64_t end, void *ctx)
 static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct chain k = {.steps = wn__chain_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
+    struct chain k = {.steps = wn__fused_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
     const struct wn_type *in[WN_CHAIN_INPUTS];
     k.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     for (int32_t i = 0; i < d->n_in; i++) {
@@ -86,14 +86,15 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *
         k.in[i] = b->in[i];
         if (b->in[i] == b->out) k.streams = 0;
     }
-    for (int32_t s = 0; s < k.steps.n; s++) wn__step_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
+    for (int32_t s = 0; s < k.steps.n; s++)
+        wn__elementwise_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
     wn__broadcast_make(&k.broadcast, &d->out, d->n_in, in);
     wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
     return WN_OK;
 }
 
 /* Ops outside binary.c take no broadcast operand. */
-static int32_t fits(const struct wn_desc *d, const struct wn__chain_step *s)
+static int32_t fits(const struct wn_desc *d, const struct wn__fused_step *s)
 {
     if (wn__cpu_binary_loop(s->op, WN_F32)) return 1;
     for (int32_t j = 0; j < wn__elementwise_operands(s->op); j++)
@@ -103,12 +104,13 @@ static int32_t fits(const struct wn_desc *d, const struct wn__chain_step *s)
 
 static wn_kernel_fn chain_kernel(const struct wn_desc *d)
 {
-    struct wn__chain c = wn__chain_get(&d->attrs);
-    struct wn__step step;
+    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__elementwise step;
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;
     for (int32_t s = 0; s < c.n; s++)
-        if (!wn__step_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step) || !fits(d, &c.step[s])) return NULL;
+        if (!wn__elementwise_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step) || !fits(d, &c.step[s]))
+            return NULL;
     return chain;
 }
 

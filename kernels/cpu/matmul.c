@@ -204,9 +204,9 @@ static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *st
 {
     (void)stream;
     struct wn__gemm p;
-    struct wn__step step;
+    struct wn__elementwise step;
     product_under(&p, d, b);
-    wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
+    wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
     p.map = &step;
     p.map_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
     return run(&p, d->out.dtype, b);
@@ -214,9 +214,9 @@ static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *st
 
 wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)
 {
-    struct wn__step step;
+    struct wn__elementwise step;
     if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
-    return wn__step_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? map : NULL;
+    return wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? map : NULL;
 }
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)

@@ -30,7 +30,7 @@ struct job {
     const float *a, *b;
     float *packed; /* of b: plain: (strips, k, nr); panels: (groups, k, mr), the last group as narrow as it is */
     int64_t m, n, k, ai, ak, bj, bk;
-    struct wn__update update;
+    struct wn__update_numbers update;
     wn__parallel_body loop;
 };
 
@@ -51,7 +51,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* The optimizer as a task of its own calls it: setting it up anew for each run took 2 % of the time of SGD. */
 struct hand {
-    struct wn__update update;
+    struct wn__update_numbers update;
     void *cell[3];
 };
 
@@ -209,7 +209,7 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
     w.ak = flip_a ? w.m : 1;
     w.bj = flip_b ? w.k : 1;
     w.bk = flip_b ? 1 : w.n;
-    w.update = (struct wn__update){.cell = b->cell, .size = sizeof(float)};
+    w.update = (struct wn__update_numbers){.cell = b->cell, .size = sizeof(float)};
     if (d->n_in > 2) wn__cpu_update_numbers(&d->in[2], b->in[2], &w.update);
     w.loop = wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32);
     if (w.m == 0 || w.n == 0) return WN_OK;

@@ -12,7 +12,7 @@
 
 static void assign_part(int64_t begin, int64_t end, void *ctx)
 {
-    const struct wn__update *u = ctx;
+    const struct wn__update_numbers *u = ctx;
     char *cell = u->cell[0];
     memmove(cell + begin * u->size, (const char *)u->value + begin * u->size, (size_t)((end - begin) * u->size));
 }
@@ -20,7 +20,7 @@ static void assign_part(int64_t begin, int64_t end, void *ctx)
 #define ACCUMULATE(S, T)                                                                                               \
     WN_CLONES static void accumulate_##S(int64_t begin, int64_t end, void *ctx)                                        \
     {                                                                                                                  \
-        const struct wn__update *u = ctx;                                                                              \
+        const struct wn__update_numbers *u = ctx;                                                                      \
         const T *value = u->value;                                                                                     \
         T *cell = u->cell[0];                                                                                          \
         _Pragma("omp simd") for (int64_t i = begin; i < end; i++) cell[i] = wn_add_##S(cell[i], value[i]);             \
@@ -35,7 +35,7 @@ ACCUMULATE(i32, int32_t)
 #define STEPS(S, T, F)                                                                                                 \
     WN_CLONES static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                               \
     {                                                                                                                  \
-        const struct wn__update *u = ctx;                                                                              \
+        const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], down = (T)-u->hyper[0], wd = (T)u->hyper[1];                                                \
         _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
@@ -46,7 +46,7 @@ ACCUMULATE(i32, int32_t)
     }                                                                                                                  \
     WN_CLONES static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                          \
     {                                                                                                                  \
-        const struct wn__update *u = ctx;                                                                              \
+        const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], *buf = u->cell[1];                                                                          \
         T down = (T)-u->hyper[0], wd = (T)u->hyper[1], mu = (T)u->hyper[2], share = (T)(1.0 - u->hyper[3]);            \
@@ -61,7 +61,7 @@ ACCUMULATE(i32, int32_t)
     }                                                                                                                  \
     WN_CLONES static void adam_##S(int64_t begin, int64_t end, void *ctx)                                              \
     {                                                                                                                  \
-        const struct wn__update *u = ctx;                                                                              \
+        const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], *m = u->cell[1], *v = u->cell[2];                                                           \
         const double *h = u->hyper;                                                                                    \
@@ -95,7 +95,7 @@ wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
     return loops[op][dtype];
 }
 
-void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struct wn__update *u)
+void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struct wn__update_numbers *u)
 {
     int64_t n = wn__numel(type);
     for (int64_t i = 0; i < n && i < 8; i++)
@@ -104,10 +104,10 @@ void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struc
 
 static void halves_part(int64_t begin, int64_t end, void *ctx)
 {
-    const struct wn__update *u = ctx;
+    const struct wn__update_numbers *u = ctx;
     float value[WN_TILE], wide[3][WN_TILE];
     void *const cells[3] = {wide[0], wide[1], wide[2]};
-    struct wn__update tile = *u;
+    struct wn__update_numbers tile = *u;
     tile.value = value;
     tile.cell = cells;
     for (int64_t at = begin; at < end; at += WN_TILE) {
@@ -131,7 +131,7 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void 
 {
     (void)stream;
     const struct wn_type *value = &d->in[0];
-    struct wn__update u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
+    struct wn__update_numbers u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
     if (d->n_in > 1) wn__cpu_update_numbers(&d->in[1], b->in[1], &u);
     u.loop = loops[d->op][WN_F32];
     u.n_cells = d->op == WN_OP_ADAM ? 3 : d->op == WN_OP_MOMENTUM ? 2 : 1;

@@ -5,7 +5,7 @@
 #include "cpu.h"
 
 /* What a loop over [begin, end) needs. */
-struct wn__update {
+struct wn__update_numbers {
     const void *value; /* the gradient, or what is assigned */
     void *const *cell;
     double hyper[8];
@@ -15,5 +15,5 @@ struct wn__update {
 };
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype); /* NULL: no loop for it */
 /* The block of numbers an optimizer's effect reads, of that type, into u. */
-void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struct wn__update *u);
+void wn__cpu_update_numbers(const struct wn_type *type, const void *hyper, struct wn__update_numbers *u);
 #endif

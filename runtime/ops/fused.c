@@ -36,7 +36,7 @@ static double step_flops(const struct wn_desc *d, int32_t op)
 }
 
 /* ---- chain ------------------------------------------------------------------------------------------ */
-static int32_t check_step(const struct wn_desc *d, const struct wn__chain *c, int32_t k)
+static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
 {
     int32_t n = wn__elementwise_operands(c->step[k].op);
     if (n == 0)
@@ -53,7 +53,7 @@ static int32_t check_step(const struct wn_desc *d, const struct wn__chain *c, in
 
 static int32_t shape_chain(struct wn_desc *d)
 {
-    struct wn__chain c = wn__chain_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs);
     int32_t with_numbers = 0;
     WN_TRY(wn__need_float(d));
     WN_TRY(wn__same_dtype(d));
@@ -71,7 +71,7 @@ static int32_t shape_chain(struct wn_desc *d)
 
 static void cost_chain(const struct wn_desc *d, struct wn_cost *cost)
 {
-    struct wn__chain c = wn__chain_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs);
     cost->flops = 0;
     for (int32_t k = 0; k < c.n; k++) cost->flops += step_flops(d, c.step[k].op);
     cost->bytes = wn__all_bytes(d);

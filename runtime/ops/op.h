@@ -97,18 +97,18 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
 int32_t wn__op_reads(const struct wn_desc *d);
 
 /* ---- elementwise steps inside one node --------------------------------------------------------------- */
-/* A chain is up to WN_CHAIN_STEPS elementwise ops, each over inputs and steps before it; the last one's value is the
- * node's. An operand below WN_CHAIN_INPUTS is an input, from there on a step. */
+/* A fused elementwise op: up to WN_CHAIN_STEPS elementwise ops, its steps, each over inputs of the node and steps before
+ * it. The last step's value is the node's. An operand k < WN_CHAIN_INPUTS is input k, another is step k - WN_CHAIN_INPUTS. */
 enum { WN_CHAIN_INPUTS = 4, WN_CHAIN_STEPS = 6 };
-struct wn__chain {
+struct wn__fused {
     int32_t n;
-    struct wn__chain_step {
+    struct wn__fused_step {
         int32_t op, operand[2]; /* the second is read by ops of two */
     } step[WN_CHAIN_STEPS];
 };
-/* How many operands an op has that may be a step, or be mapped over a product: 1 or 2; 0: it may not. */
+/* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
 int32_t wn__elementwise_operands(int32_t op);
-/* Whether it takes numbers of its own (attrs.f): a chain has room for one such step. */
+/* Whether an elementwise op takes numbers of its own (attrs.f). At most one step of a fused op does. */
 int32_t wn__elementwise_has_numbers(int32_t op);
 
 /* A product that goes straight into an update: rows of a batch it is summed over at most, since its partial sums never
@@ -134,15 +134,15 @@ int64_t wn__reduce_parts(const struct wn_desc *d);
 /* Elements that share a scale in the int8 form of a value. */
 enum { WN_INT8_GROUP = 256 };
 
-static inline struct wn__chain wn__chain_get(const struct wn_attrs *a)
+static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
 {
-    struct wn__chain c = {.n = a->n};
+    struct wn__fused c = {.n = a->n};
     for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++)
         c.step[k] =
-            (struct wn__chain_step){(int32_t)(a->i[k] >> 8), {(int32_t)(a->i[k] & 15), (int32_t)(a->i[k] >> 4 & 15)}};
+            (struct wn__fused_step){(int32_t)(a->i[k] >> 8), {(int32_t)(a->i[k] & 15), (int32_t)(a->i[k] >> 4 & 15)}};
     return c;
 }
-static inline void wn__chain_put(const struct wn__chain *c, struct wn_attrs *a)
+static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
 {
     a->n = c->n;
     for (int32_t k = 0; k < c->n; k++)

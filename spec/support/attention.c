@@ -7,7 +7,7 @@
 #include "../../kernels/cpu/elementwise.h"
 
 /* No product here has an op over it. */
-void wn__step_run(const struct wn__step *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
+void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
                   int64_t at)
 {
     (void)s, (void)out, (void)a, (void)b, (void)n, (void)sa, (void)sb, (void)at;

@@ -30,9 +30,9 @@ struct wn__gemm {
     int32_t b_panels, c_panels;
     const void *a, *b, *bias; /* bias: (n) or NULL */
     void *c;
-    const struct wn__step *map;     /* an elementwise op over c, done as soon as a tile is; or NULL */
-    const void *map_in;             /* (batch, m, n): its second operand, or NULL */
-    struct wn__broadcast broadcast; /* over the leading dims: offsets of a (0) and b (1), in matrices */
+    const struct wn__elementwise *map; /* an elementwise op over c, done as soon as a tile is; or NULL */
+    const void *map_in;                /* (batch, m, n): its second operand, or NULL */
+    struct wn__broadcast broadcast;    /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
 /* Where c(row, column) of matrix `batch` stands, in elements, and *ld from row to row. */

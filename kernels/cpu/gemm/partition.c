@@ -97,7 +97,7 @@ void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t
         int64_t run = part == ld ? rows * ld : part; /* whole rows are one run */
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
-            wn__step_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, run, 1, 1, 0);
+            wn__elementwise_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, run, 1, 1, 0);
         }
     }
 }

@@ -230,12 +230,12 @@ static void find_least(struct wn__chain_solution *s)
     for (int64_t i = 0; i < s->n_windows; i++) {
         struct wn__window *w = &s->window[i];
         for (int32_t variant = WN__SOLVE_VARIANTS - 1; variant >= 0; variant--) {
-            struct wn__moves moves;
-            struct wn__move m;
+            struct wn__chain_moves moves;
+            struct wn__chain_move m;
             w->least[variant] = WN__STEP_NEVER;
             if (!wn__solve_has(s, w->last, variant)) continue;
-            wn__moves_start(&moves, s, w->first, w->last, variant);
-            while (wn__moves_next(&moves, &m)) {
+            wn__chain_moves_start(&moves, s, w->first, w->last, variant);
+            while (wn__chain_moves_next(&moves, &m)) {
                 int64_t least = max_of(m.least, max_of(least_of(s, &m.then), least_of(s, &m.last)));
                 if (least < w->least[variant]) w->least[variant] = least;
             }
@@ -262,11 +262,11 @@ static void thin(struct wn__envelope *e, int64_t longest, int64_t tolerance, int
 static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, int32_t variant, int64_t longest,
                           int64_t tolerance, struct wn__envelope *e)
 {
-    struct wn__moves moves;
-    struct wn__move m;
+    struct wn__chain_moves moves;
+    struct wn__chain_move m;
     e->n_sums = 0;
-    wn__moves_start(&moves, s, w->first, w->last, variant);
-    while (wn__moves_next(&moves, &m)) {
+    wn__chain_moves_start(&moves, s, w->first, w->last, variant);
+    while (wn__chain_moves_next(&moves, &m)) {
         struct wn__step_sum sum = wn__solve_sum(s, &m);
         WN_TRY(wn__envelope_put(e, &sum));
         w->slack[variant] = max_of(w->slack[variant], slack_of(s, &m.then) + slack_of(s, &m.last));
@@ -274,10 +274,10 @@ static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, in
     WN_TRY(wn__envelope_make(e));
     thin(e, longest, tolerance, &w->slack[variant]);
     size_t bytes = (size_t)(e->n + 1) * sizeof *e->at;
-    struct wn__step *at = wn__pool_get(&s->pool, (int64_t)bytes);
+    struct wn__corner *at = wn__pool_get(&s->pool, (int64_t)bytes);
     if (at == NULL) return WN_OOM;
     memcpy(at, e->at, bytes);
-    w->table[variant] = (struct wn__steps){at, (int32_t)e->n};
+    w->table[variant] = (struct wn__step_function){at, (int32_t)e->n};
     return WN_OK;
 }
 
@@ -366,7 +366,7 @@ int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn_chain_c
     const struct wn__window *whole = wn__solve_window(s, 0, s->chain.n - 1);
     if (s->points == NULL) {
         WN_TRY(fill_tables(s));
-        const struct wn__steps *table = &whole->table[0];
+        const struct wn__step_function *table = &whole->table[0];
         struct wn_chain_cost *p = wn__pool_get(&s->pool, (table->n + 1) * (int64_t)sizeof *p);
         if (p == NULL) return WN_OOM;
         for (int32_t i = 0; i < table->n; i++)

@@ -26,13 +26,13 @@ static void put_run(struct emitter *e, int32_t first, int32_t end)
 }
 
 /* The move whose value the table holds at this corner: one of those that made it. */
-static int32_t find_move(const struct wn__chain_solution *s, const struct wn__part *p, const struct wn__step *corner,
-                         struct wn__move *out)
+static int32_t find_move(const struct wn__chain_solution *s, const struct wn__part *p, const struct wn__corner *corner,
+                         struct wn__chain_move *out)
 {
-    struct wn__moves moves;
-    struct wn__step value;
-    wn__moves_start(&moves, s, p->first, p->last, p->variant);
-    while (wn__moves_next(&moves, out)) {
+    struct wn__chain_moves moves;
+    struct wn__corner value;
+    wn__chain_moves_start(&moves, s, p->first, p->last, p->variant);
+    while (wn__chain_moves_next(&moves, out)) {
         struct wn__step_sum sum = wn__solve_sum(s, out);
         if (wn__step_sum_at(&sum, corner->bytes, &value) && value.time == corner->time && value.ties == corner->ties)
             return 1;
@@ -44,9 +44,9 @@ static int32_t find_move(const struct wn__chain_solution *s, const struct wn__pa
 static void put_part(struct emitter *e, const struct wn__part *p, int64_t m)
 {
     if (p->first < 0 || e->code != WN_OK) return;
-    const struct wn__steps *table = &wn__solve_window(e->s, p->first, p->last)->table[p->variant];
-    int32_t i = wn__steps_find(table, m - p->shift);
-    struct wn__move move;
+    const struct wn__step_function *table = &wn__solve_window(e->s, p->first, p->last)->table[p->variant];
+    int32_t i = wn__step_function_find(table, m - p->shift);
+    struct wn__chain_move move;
     if (i < 0 || !find_move(e->s, p, &table->at[i], &move)) {
         e->code = wn__fail(WN_INTERNAL, "chain: no move has the value of the table");
         return;
@@ -70,8 +70,8 @@ int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct 
                         (long long)wn__chain_least(s));
     WN_TRY(wn__chain_frontier(s, &points, &count, &slack));
     struct wn__part whole = {0, s->chain.n - 1, 0, 0};
-    const struct wn__steps *table = &wn__solve_window(s, 0, s->chain.n - 1)->table[0];
-    int32_t room = (int32_t)(table->at[wn__steps_find(table, budget - s->chain.outside)].ties & 0xffffffff);
+    const struct wn__step_function *table = &wn__solve_window(s, 0, s->chain.n - 1)->table[0];
+    int32_t room = (int32_t)(table->at[wn__step_function_find(table, budget - s->chain.outside)].ties & 0xffffffff);
     struct emitter e = {.s = s, .room = room, .op = wn__alloc(room * (int64_t)sizeof *e.op)};
     if (e.op == NULL) return WN_OOM;
     put_part(&e, &whole, budget - s->chain.outside);

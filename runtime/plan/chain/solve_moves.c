@@ -37,10 +37,10 @@ struct wn__window *wn__solve_window(const struct wn__chain_solution *s, int32_t 
     return &s->window[s->window_of[(int64_t)first * s->chain.n + last]];
 }
 
-void wn__moves_start(struct wn__moves *w, const struct wn__chain_solution *s, int32_t first, int32_t last,
-                     int32_t variant)
+void wn__chain_moves_start(struct wn__chain_moves *w, const struct wn__chain_solution *s, int32_t first, int32_t last,
+                           int32_t variant)
 {
-    *w = (struct wn__moves){.s = s, .first = first, .last = last, .variant = variant, .at = first + 1};
+    *w = (struct wn__chain_moves){.s = s, .first = first, .last = last, .variant = variant, .at = first + 1};
     if (last + 1 < s->chain.n) w->gap = s->chain.block[last].grad;
     if (variant > 0) w->gap += option_of(s, last, s->pending[last * WN__SOLVE_PENDING + variant - 1])->saved;
     w->reach = s->chain.block[first].peak;
@@ -48,20 +48,21 @@ void wn__moves_start(struct wn__moves *w, const struct wn__chain_solution *s, in
 
 static const struct wn__part no_part = {-1, -1, 0, 0};
 
-static struct wn__move move_b(const struct wn__moves *w)
+static struct wn__chain_move move_b(const struct wn__chain_moves *w)
 {
     int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
     const struct wn__chain_option *o = option_of(w->s, w->last, option);
     int64_t born = born_in(w->s, w->last, w->last + 1);
-    return (struct wn__move){WN__MOVE_B,  w->last,    option,  o->peak_backward + born,
-                             o->backward, TIES(0, 1), no_part, no_part};
+    return (struct wn__chain_move){WN__MOVE_B,  w->last,    option,  o->peak_backward + born,
+                                   o->backward, TIES(0, 1), no_part, no_part};
 }
 
-static struct wn__move move_e(const struct wn__moves *w)
+static struct wn__chain_move move_e(const struct wn__chain_moves *w)
 {
     const struct wn__chain_option *o = option_of(w->s, w->first, w->option);
     int64_t born = born_in(w->s, w->first, w->last + 1);
-    struct wn__move m = {.kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
+    struct wn__chain_move m = {
+        .kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
     m.least = max_of(w->gap + o->peak_forward, o->peak_backward + born);
     m.time = o->forward + o->backward;
     m.ties = TIES(1, 2);
@@ -69,10 +70,10 @@ static struct wn__move move_e(const struct wn__moves *w)
     return m;
 }
 
-static struct wn__move move_c(const struct wn__moves *w)
+static struct wn__chain_move move_c(const struct wn__chain_moves *w)
 {
     int32_t j = w->at, runs = j - w->first;
-    struct wn__move m = {.kind = WN__MOVE_C, .at = j, .option = -1};
+    struct wn__chain_move m = {.kind = WN__MOVE_C, .at = j, .option = -1};
     m.least = w->gap + w->reach;
     m.time = time_of(w->s, w->first, j);
     m.ties = TIES(runs, 2 * runs - 1);
@@ -81,11 +82,11 @@ static struct wn__move move_c(const struct wn__moves *w)
     return m;
 }
 
-static struct wn__move move_d(const struct wn__moves *w)
+static struct wn__chain_move move_d(const struct wn__chain_moves *w)
 {
     int32_t j = w->at, runs = j - w->first + 1, option = w->s->pending[j * WN__SOLVE_PENDING + w->pending - 1];
     const struct wn__chain_option *o = option_of(w->s, j, option);
-    struct wn__move m = {.kind = WN__MOVE_D, .at = j, .option = option, .then = no_part};
+    struct wn__chain_move m = {.kind = WN__MOVE_D, .at = j, .option = option, .then = no_part};
     m.least = w->gap + max_of(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);
     m.time = time_of(w->s, w->first, j) + o->forward;
     m.ties = TIES(runs, 2 * runs - 1);
@@ -95,7 +96,7 @@ static struct wn__move move_d(const struct wn__moves *w)
 }
 
 /* From C over D with each pending option to the next block. */
-static void step_on(struct wn__moves *w)
+static void step_on(struct wn__chain_moves *w)
 {
     const struct wn__chain_block *block = w->s->chain.block;
     do {
@@ -109,7 +110,7 @@ static void step_on(struct wn__moves *w)
     w->at++;
 }
 
-int32_t wn__moves_next(struct wn__moves *w, struct wn__move *out)
+int32_t wn__chain_moves_next(struct wn__chain_moves *w, struct wn__chain_move *out)
 {
     if (w->first == w->last && w->variant > 0) {
         if (w->option++ > 0) return 0;
@@ -127,12 +128,12 @@ int32_t wn__moves_next(struct wn__moves *w, struct wn__move *out)
     return 1;
 }
 
-static const struct wn__steps *table_of(const struct wn__chain_solution *s, const struct wn__part *p)
+static const struct wn__step_function *table_of(const struct wn__chain_solution *s, const struct wn__part *p)
 {
     return p->first < 0 ? NULL : &wn__solve_window(s, p->first, p->last)->table[p->variant];
 }
 
-struct wn__step_sum wn__solve_sum(const struct wn__chain_solution *s, const struct wn__move *m)
+struct wn__step_sum wn__solve_sum(const struct wn__chain_solution *s, const struct wn__chain_move *m)
 {
     return (struct wn__step_sum){.least = m->least,
                                  .time = m->time,

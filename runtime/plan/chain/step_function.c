@@ -12,10 +12,10 @@
 #include "../../base/alloc.h"
 #include "../../base/status.h"
 
-static const struct wn__step zero_corners[] = {{-WN__STEP_NEVER, 0, 0}, {WN__STEP_NEVER, 0, 0}};
-static const struct wn__steps zero = {zero_corners, 1};
+static const struct wn__corner zero_corners[] = {{-WN__STEP_NEVER, 0, 0}, {WN__STEP_NEVER, 0, 0}};
+static const struct wn__step_function zero = {zero_corners, 1};
 
-static const struct wn__steps *or_zero(const struct wn__steps *s)
+static const struct wn__step_function *or_zero(const struct wn__step_function *s)
 {
     return s == NULL ? &zero : s;
 }
@@ -23,10 +23,10 @@ static const struct wn__steps *or_zero(const struct wn__steps *s)
 /* Of corners at .. last, the last with at most m bytes; the first when there is none. Halving is guessed wrong every
  * other time, a walk once; so short stretches are walked. Of 52 unequal stages with 6 options: 1.0 s with halving
  * alone, 0.85 s walking the last 8, 0.70 s the last 16, 0.66 s the last 32; conditional moves gain nothing. */
-static const struct wn__step *last_within(const struct wn__step *at, const struct wn__step *last, int64_t m)
+static const struct wn__corner *last_within(const struct wn__corner *at, const struct wn__corner *last, int64_t m)
 {
     while (last - at > 32) {
-        const struct wn__step *middle = last - (last - at) / 2;
+        const struct wn__corner *middle = last - (last - at) / 2;
         if (middle->bytes <= m) at = middle;
         else last = middle - 1;
     }
@@ -34,22 +34,22 @@ static const struct wn__step *last_within(const struct wn__step *at, const struc
     return at;
 }
 
-int32_t wn__steps_find(const struct wn__steps *s, int64_t m)
+int32_t wn__step_function_find(const struct wn__step_function *s, int64_t m)
 {
     if (s->n == 0 || s->at[0].bytes > m) return -1;
     return (int32_t)(last_within(s->at, s->at + s->n - 1, m) - s->at);
 }
 
-static struct wn__step value_of(const struct wn__step_sum *s, const struct wn__step *a, const struct wn__step *b,
-                                int64_t m)
+static struct wn__corner value_of(const struct wn__step_sum *s, const struct wn__corner *a, const struct wn__corner *b,
+                                  int64_t m)
 {
-    return (struct wn__step){m, a->time + b->time + s->time, a->ties + b->ties + s->ties};
+    return (struct wn__corner){m, a->time + b->time + s->time, a->ties + b->ties + s->ties};
 }
 
-int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__step *out)
+int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__corner *out)
 {
-    const struct wn__steps *a = or_zero(sum->a), *b = or_zero(sum->b);
-    int32_t i = wn__steps_find(a, m - sum->a_shift), k = wn__steps_find(b, m - sum->b_shift);
+    const struct wn__step_function *a = or_zero(sum->a), *b = or_zero(sum->b);
+    int32_t i = wn__step_function_find(a, m - sum->a_shift), k = wn__step_function_find(b, m - sum->b_shift);
     if (m < sum->least || i < 0 || k < 0) return 0;
     *out = value_of(sum, a->at + i, b->at + k, m);
     return 1;
@@ -60,7 +60,7 @@ int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__st
 /* A sum in a stretch of budgets: of both lists the corner that holds where it begins there, and where it ends. */
 struct wn__span {
     const struct wn__step_sum *sum;
-    const struct wn__step *a, *a_end, *b, *b_end;
+    const struct wn__corner *a, *a_end, *b, *b_end;
     int64_t start;    /* bytes from which on the sum has a value */
     int64_t end_time; /* its least in the stretch */
 };
@@ -72,7 +72,7 @@ static int64_t last_time(const struct wn__envelope *e)
     return e->n > 0 ? e->at[e->n - 1].time : INT64_MAX;
 }
 
-static int32_t is_before(const struct wn__step *x, const struct wn__step *y)
+static int32_t is_before(const struct wn__corner *x, const struct wn__corner *y)
 {
     if (x->bytes != y->bytes) return x->bytes < y->bytes;
     return x->time < y->time || (x->time == y->time && x->ties < y->ties);
@@ -82,10 +82,10 @@ static int32_t is_before(const struct wn__step *x, const struct wn__step *y)
 static int64_t put_corners(struct wn__envelope *e, const struct wn__span *p, int64_t from, int64_t to, int64_t sorted)
 {
     const struct wn__step_sum *s = p->sum;
-    const struct wn__step *a = p->a, *b = p->b;
+    const struct wn__corner *a = p->a, *b = p->b;
     int64_t n = sorted, limit = last_time(e), m = p->start > from ? p->start : from;
     while (m < to) {
-        struct wn__step value = value_of(s, a, b, m);
+        struct wn__corner value = value_of(s, a, b, m);
         if (value.time < limit) {
             int64_t k = n++;
             for (; k > e->n && is_before(&value, &e->at[k - 1]); k--) e->at[k] = e->at[k - 1];
@@ -127,21 +127,22 @@ static int64_t middle_of(const struct wn__span *span, int64_t n)
 }
 
 /* Parts corners first .. *below at m: *from holds at m, *below just under it. */
-static void part(const struct wn__step *first, int64_t m, const struct wn__step **below, const struct wn__step **from)
+static void part(const struct wn__corner *first, int64_t m, const struct wn__corner **below,
+                 const struct wn__corner **from)
 {
     *from = last_within(first, *below, m);
     *below = *from > first && (*from)->bytes == m ? *from - 1 : *from;
 }
 
 /* Best first: where a stretch begins, the value of the envelope. */
-static void keep_best(const struct wn__span *p, int64_t from, struct wn__step *best)
+static void keep_best(const struct wn__span *p, int64_t from, struct wn__corner *best)
 {
     if (p->start > from) return;
-    struct wn__step value = value_of(p->sum, p->a, p->b, from);
+    struct wn__corner value = value_of(p->sum, p->a, p->b, from);
     if (is_before(&value, best)) *best = value;
 }
 
-static void put_best(struct wn__envelope *e, const struct wn__step *best)
+static void put_best(struct wn__envelope *e, const struct wn__corner *best)
 {
     if (best->time < last_time(e)) e->at[e->n++] = *best;
 }
@@ -157,14 +158,14 @@ static int64_t leave_out(struct wn__span *span, int64_t n, int64_t to, int64_t l
 
 /* Cuts n spans at m: what may matter below it to `left`, the rest to `right`; how many, and the best value at m. */
 static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t limit, struct wn__span *left,
-                  int64_t *n_left, struct wn__span *right, struct wn__step *best)
+                  int64_t *n_left, struct wn__span *right, struct wn__corner *best)
 {
     *n_left = 0;
     for (int64_t i = 0; i < n; i++) {
         struct wn__span *r = &right[i];
         *r = span[i];
         if (r->start < m) {
-            const struct wn__step *a_below = r->a_end, *b_below = r->b_end;
+            const struct wn__corner *a_below = r->a_end, *b_below = r->b_end;
             part(span[i].a, m - r->sum->a_shift, &a_below, &r->a);
             part(span[i].b, m - r->sum->b_shift, &b_below, &r->b);
             int64_t end_time = a_below->time + b_below->time + r->sum->time;
@@ -189,7 +190,7 @@ static int32_t lower(struct wn__envelope *e, int64_t first, int64_t n, int64_t f
         return WN_OK;
     }
     int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n, n_left;
-    struct wn__step best = {m, INT64_MAX, 0};
+    struct wn__corner best = {m, INT64_MAX, 0};
     WN_TRY(wn__grow(&e->span, &e->span_room, left + n, sizeof *e->span));
     split(e->span + first, n, m, last_time(e), e->span + left, &n_left, e->span + right, &best);
     WN_TRY(lower(e, left, n_left, from, m));
@@ -200,7 +201,7 @@ static int32_t lower(struct wn__envelope *e, int64_t first, int64_t n, int64_t f
 
 int32_t wn__envelope_put(struct wn__envelope *e, const struct wn__step_sum *sum)
 {
-    const struct wn__steps *a = or_zero(sum->a), *b = or_zero(sum->b);
+    const struct wn__step_function *a = or_zero(sum->a), *b = or_zero(sum->b);
     if (a->n == 0 || b->n == 0) return WN_OK;
     WN_TRY(wn__grow(&e->sum, &e->sum_room, e->n_sums + 1, sizeof *e->sum));
     e->sum[e->n_sums++] = *sum;
@@ -221,20 +222,20 @@ int32_t wn__envelope_make(struct wn__envelope *e)
     WN_TRY(wn__grow(&e->span, &e->span_room, e->n_sums, sizeof *e->span));
     for (int64_t i = 0; i < e->n_sums; i++) {
         const struct wn__step_sum *s = &e->sum[i];
-        const struct wn__steps *a = or_zero(s->a), *b = or_zero(s->b);
+        const struct wn__step_function *a = or_zero(s->a), *b = or_zero(s->b);
         int64_t m = max_of(s->least, max_of(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
-        const struct wn__step *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
+        const struct wn__corner *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
         e->span[i] = (struct wn__span){
             s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end,
             m, a_end->time + b_end->time + s->time};
         if (m < from) from = m;
     }
-    struct wn__step best = {from, INT64_MAX, 0};
+    struct wn__corner best = {from, INT64_MAX, 0};
     for (int64_t i = 0; i < e->n_sums; i++) keep_best(&e->span[i], from, &best);
     put_best(e, &best);
     WN_TRY(lower(e, 0, leave_out(e->span, e->n_sums, WN__STEP_NEVER, last_time(e)), from, WN__STEP_NEVER));
     e->n_sums = 0;
-    e->at[e->n] = (struct wn__step){WN__STEP_NEVER, 0, 0};
+    e->at[e->n] = (struct wn__corner){WN__STEP_NEVER, 0, 0};
     return WN_OK;
 }
 
@@ -244,7 +245,7 @@ void wn__envelope_thin(struct wn__envelope *e, int64_t tolerance)
     for (int64_t i = 1; i < e->n; i++)
         if (i == e->n - 1 || e->at[kept - 1].time - e->at[i].time > tolerance) e->at[kept++] = e->at[i];
     e->n = kept;
-    e->at[kept] = (struct wn__step){WN__STEP_NEVER, 0, 0};
+    e->at[kept] = (struct wn__corner){WN__STEP_NEVER, 0, 0};
 }
 
 void wn__envelope_release(struct wn__envelope *e)

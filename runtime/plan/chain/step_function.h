@@ -9,19 +9,19 @@
 
 #define WN__STEP_NEVER (INT64_C(1) << 60)
 
-struct wn__step {
+struct wn__corner {
     int64_t bytes, time, ties;
 };
 
-struct wn__steps {
-    const struct wn__step *at; /* (n + 1) */
+struct wn__step_function {
+    const struct wn__corner *at; /* (n + 1) */
     int32_t n;
 };
 
 /* The sum of up to two step functions, each moved up by some bytes, plus a constant; none below `least`. */
 struct wn__step_sum {
     int64_t least, time, ties;
-    const struct wn__steps *a, *b; /* NULL: the function that is 0 everywhere */
+    const struct wn__step_function *a, *b; /* NULL: the function that is 0 everywhere */
     int64_t a_shift, b_shift;
 };
 
@@ -29,16 +29,16 @@ struct wn__step_sum {
 struct wn__envelope {
     struct wn__step_sum *sum; /* put in by wn__envelope_put */
     int64_t n_sums, sum_room;
-    struct wn__step *at; /* (n + 1) made by wn__envelope_make */
+    struct wn__corner *at; /* (n + 1) made by wn__envelope_make */
     int64_t n, room;
     struct wn__span *span;
     int64_t span_room;
 };
 
 /* The corner that holds at m bytes, or -1. */
-int32_t wn__steps_find(const struct wn__steps *s, int64_t m);
+int32_t wn__step_function_find(const struct wn__step_function *s, int64_t m);
 /* The value of a sum at m bytes; 0 when it has none there. */
-int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__step *out);
+int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__corner *out);
 
 int32_t wn__envelope_put(struct wn__envelope *e, const struct wn__step_sum *sum);
 int32_t wn__envelope_make(struct wn__envelope *e);

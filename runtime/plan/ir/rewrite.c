@@ -302,17 +302,17 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
 /* ---- elementwise ops in a row -------------------------------------------------------------------------- */
 
 /* Node i as a chain: what it is already, or the one step of an elementwise op. 0: it is neither. */
-static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__chain *out)
+static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__fused *out)
 {
     const struct wn__ir_node *p = &f->node[i];
     int32_t n = wn__elementwise_operands(p->op);
     if (!wn__dtype_is_float(p->type.dtype)) return 0;
-    if (p->op == WN_OP_CHAIN) *out = wn__chain_get(&p->attrs);
-    else *out = (struct wn__chain){1, {{p->op, {0, n - 1}}}};
+    if (p->op == WN_OP_CHAIN) *out = wn__fused_get(&p->attrs);
+    else *out = (struct wn__fused){1, {{p->op, {0, n - 1}}}};
     return p->op == WN_OP_CHAIN || n > 0;
 }
 
-static int32_t numbers_of(const struct wn__chain *c)
+static int32_t numbers_of(const struct wn__fused *c)
 {
     int32_t n = 0;
     for (int32_t k = 0; k < c->n; k++) n += wn__elementwise_has_numbers(c->step[k].op);
@@ -329,12 +329,12 @@ static int32_t operand_of(struct window *in, int32_t v)
 }
 
 /* Appends c's steps, whose inputs are node i's; what reads `inside` reads the last step there is now. */
-static void append(const struct rewriting *w, int32_t i, const struct wn__chain *c, int32_t inside, struct window *in,
-                   struct wn__chain *to)
+static void append(const struct rewriting *w, int32_t i, const struct wn__fused *c, int32_t inside, struct window *in,
+                   struct wn__fused *to)
 {
     int32_t before = to->n;
     for (int32_t k = 0; k < c->n; k++) {
-        struct wn__chain_step s = c->step[k];
+        struct wn__fused_step s = c->step[k];
         for (int32_t j = 0; j < wn__elementwise_operands(s.op); j++) {
             int32_t v = s.operand[j];
             if (v >= WN_CHAIN_INPUTS) s.operand[j] = v + before;
@@ -348,7 +348,7 @@ static void append(const struct rewriting *w, int32_t i, const struct wn__chain 
 static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
 {
     struct wn__ir *f = w->f;
-    struct wn__chain first, second, all = {.n = 0};
+    struct wn__fused first, second, all = {.n = 0};
     struct window in = {.n = 0};
     int32_t p = sole(w, i, k, 0);
     if (p < 0 || !chain_of(f, p, &first) || !chain_of(f, i, &second)) return 0;
@@ -359,7 +359,7 @@ static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
     if (in.n > WN_CHAIN_INPUTS) return 0;
     struct wn_attrs attrs = {.n = 0};
     memcpy(attrs.f, numbers_of(&first) ? f->node[p].attrs.f : f->node[i].attrs.f, sizeof attrs.f);
-    wn__chain_put(&all, &attrs);
+    wn__fused_put(&all, &attrs);
     return replace(w, i, k, p, WN_OP_CHAIN, &attrs, &in);
 }
 
@@ -458,11 +458,11 @@ int32_t wn__ir_rewrite(struct wn__ir *f)
 const char *wn__ir_op_text(const struct wn__ir *f, int32_t node)
 {
     const struct wn__ir_node *p = &f->node[node];
-    struct wn__chain c = {.n = 0};
+    struct wn__fused c = {.n = 0};
     char text[256];
-    if (p->op == WN_OP_CHAIN) c = wn__chain_get(&p->attrs);
+    if (p->op == WN_OP_CHAIN) c = wn__fused_get(&p->attrs);
     else if (p->op == WN_OP_LINEAR_MAP || p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_PRODUCT_UPDATE)
-        c = (struct wn__chain){
+        c = (struct wn__fused){
             2, {{p->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL, {0}}, {(int32_t)p->attrs.i[2], {0}}}};
     if (c.n == 0) return wn__op_name(p->op);
     int32_t at = 0;
