@@ -11,6 +11,7 @@
 #include "gemm/gemm.h"
 #include "nontemporal.h"
 #include "update.h"
+#include "../../runtime/base/number.h"
 
 /* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long stretches. In
  * turns with product and update apart, 20 layers: 0.92 of the time with SGD at 4096, 0.93 with Adam at 1024; with 384
@@ -44,11 +45,6 @@ static void pack(const struct job *w, const float *x, int64_t xi, int64_t xk, in
         for (int64_t k = 0; k < w->k; k++) memcpy(to + k * ld, x + k * xk, (size_t)n * sizeof *to);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The optimizer as a task of its own calls it: setting it up anew for each run took 2 % of the time of SGD. */
 struct hand {
     struct wn__update_numbers update;
@@ -78,7 +74,7 @@ static void pack_strips(int64_t begin, int64_t end, void *ctx)
     int64_t nr = w->kernel->nr;
     for (int64_t strip = begin; strip < end; strip++) {
         float *to = w->packed + strip * w->k * nr;
-        int64_t n = least(w->n - strip * nr, nr);
+        int64_t n = wn_min(w->n - strip * nr, nr);
         if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
         pack(w, w->b + strip * nr * w->bj, w->bj, w->bk, n, to, nr);
     }
@@ -110,17 +106,17 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     struct hand hand;
     take_up(w, &hand);
     for (int64_t group = begin; group < end; group++) {
-        int64_t row = group * mr, m = least(w->m - row, mr);
+        int64_t row = group * mr, m = wn_min(w->m - row, mr);
         const float *a = w->a + row * w->ai;
         for (int64_t k = 0; k < w->k; k++)
             for (int64_t i = 0; i < m; i++) rows[k * mr + i] = a[i * w->ai + k * w->ak];
         for (int64_t column = 0; column < w->n; column += wide) {
-            int64_t n = least(w->n - column, wide);
+            int64_t n = wn_min(w->n - column, wide);
             for (int64_t j = 0; j < n; j += nr) {
                 t.b = w->packed + (column + j) * w->k;
                 t.c = sums + j;
                 t.m = m;
-                t.n = least(n - j, nr);
+                t.n = wn_min(n - j, nr);
                 t.ahead = (const char *)(t.b + w->k * nr); /* the next strip */
                 fetch(w, row, m, column, n, j / nr, (n + nr - 1) / nr);
                 w->kernel->tile(&t);
@@ -136,8 +132,8 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     int64_t mr = w->kernel->mr;
-    for (int64_t i = begin * mr; i < least(end * mr, w->n); i += mr) {
-        int64_t rows = least(w->n - i, mr);
+    for (int64_t i = begin * mr; i < wn_min(end * mr, w->n); i += mr) {
+        int64_t rows = wn_min(w->n - i, mr);
         pack(w, w->b + i * w->bj, w->bj, w->bk, rows, w->packed + i * w->k, rows);
     }
 }
@@ -152,24 +148,24 @@ static void ask(const struct job *w, int64_t at, int64_t n, int64_t own)
 /* Groups [from, to) of the panel whose outputs begin with `first`. */
 static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t to)
 {
-    int64_t mr = w->kernel->mr, nr = w->kernel->nr, width = least(w->m - first, WN_PANEL), end = least(to * mr, w->n);
+    int64_t mr = w->kernel->mr, nr = w->kernel->nr, width = wn_min(w->m - first, WN_PANEL), end = wn_min(to * mr, w->n);
     float strip[WN_GEMM_KC * WN_PANEL] __attribute__((aligned(64)));
     float sums[GROUPS * WN_GEMM_MR_MAX * WN_PANEL] __attribute__((aligned(64)));
     /* Made once: made anew for each tile it took 8 % of the time of SGD. A tile asks for p a line a step, evenly. */
     struct wn__gemm_tile t = {.kc = w->k, .ai = 1, .bk = width, .ldc = width, .first = 1, .ahead_near = 1};
-    t.ahead_step = w->k > 0 ? least(LINE * SIZE, mr * least(nr, width) * SIZE / w->k) : 0;
+    t.ahead_step = w->k > 0 ? wn_min(LINE * SIZE, mr * wn_min(nr, width) * SIZE / w->k) : 0;
     t.ahead_row = WN_GEMM_NEAR_STEPS * t.ahead_step;
     struct hand hand;
     take_up(w, &hand);
     pack(w, w->a + first * w->ai, w->ai, w->ak, width, strip, width);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
-        int64_t rows = least(end - row, GROUPS * mr), at = first * w->n + row * width;
+        int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;
         for (int64_t i = 0; i < rows; i += mr) {
-            t.m = t.ak = least(rows - i, mr);
+            t.m = t.ak = wn_min(rows - i, mr);
             t.a = w->packed + (row + i) * w->k;
             for (int64_t j = 0; j < width; j += nr) {
                 int64_t next = at + (i + AHEAD * mr) * width + t.m * j;
-                t.n = least(width - j, nr);
+                t.n = wn_min(width - j, nr);
                 t.b = strip + j;
                 t.c = sums + i * width + j;
                 t.ahead = (const char *)w->update.cell[0] + next * SIZE;
@@ -188,9 +184,9 @@ static void run_panels(int64_t begin, int64_t end, void *ctx)
     const struct job *w = ctx;
     int64_t mr = w->kernel->mr, groups = (w->n + mr - 1) / mr, whole = WN_PANEL / WN_PANEL_UNIT * groups;
     for (int64_t panel = begin / whole; panel * whole < end; panel++) {
-        int64_t first = panel * WN_PANEL, per = least(w->m - first, WN_PANEL) / WN_PANEL_UNIT;
+        int64_t first = panel * WN_PANEL, per = wn_min(w->m - first, WN_PANEL) / WN_PANEL_UNIT;
         int64_t from = begin > panel * whole ? (begin - panel * whole + per - 1) / per : 0;
-        int64_t to = least((end - panel * whole + per - 1) / per, groups);
+        int64_t to = wn_min((end - panel * whole + per - 1) / per, groups);
         if (from < to) run_panel(w, first, from, to);
     }
 }

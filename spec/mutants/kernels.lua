@@ -285,8 +285,8 @@ return {
     {
         name = 'the last group of a panel is read as if it were whole',
         file = 'kernels/cpu/product_update.c',
-        old = 't.m = t.ak = least(rows - i, mr);',
-        new = 't.m = least(rows - i, t.ak = mr);',
+        old = 't.m = t.ak = wn_min(rows - i, mr);',
+        new = 't.m = wn_min(rows - i, t.ak = mr);',
         spec = 'spec/product_update_spec.lua',
     },
     {

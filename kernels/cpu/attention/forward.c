@@ -6,6 +6,7 @@
 #include <math.h>
 #include "attention.h"
 #include "../gemm/gemm.h"
+#include "../../../runtime/base/number.h"
 
 /* Keys, values: 32 KiB each, for bf16 only; queries, result: 48 KiB each; a strip's weights: 24 KiB. With heads of 64
  * that is 128 keys and 192 queries; 186 KiB of the thread's stack in all. */
@@ -45,15 +46,10 @@ struct keys {
     struct wn__attention_ahead ahead; /* what comes after */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Queries of the strip that begins at query c of `all`. */
 static int64_t strip_width(int64_t all, int64_t c)
 {
-    return all - c == 64 ? 32 : least(all - c, STRIP); /* 32 + 32 rather than 48 + 16 */
+    return all - c == 64 ? 32 : wn_min(all - c, STRIP); /* 32 + 32 rather than 48 + 16 */
 }
 
 WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
@@ -83,7 +79,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     const int64_t at = c * f->wide, query0 = w->at.first + c;
     struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY, 0};
     if (k->causal) {
-        t.keys = least(keys->n, w->at.first + least(c + width, w->at.n) - keys->key0);
+        t.keys = wn_min(keys->n, w->at.first + wn_min(c + width, w->at.n) - keys->key0);
         t.diagonal = keys->key0 - query0;
     }
     if (t.keys <= 0) return;
@@ -121,7 +117,7 @@ static void finish(const struct forward *f, struct work *w)
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        wn__attention_store_turned(k, w->result + at, width, least(width, w->at.n - c), to, k->out_row, w->query);
+        wn__attention_store_turned(k, w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row, w->query);
     }
 }
 
@@ -131,7 +127,7 @@ static struct stretch stretch_of(const struct forward *f, int64_t task)
     /* Under a causal mask late queries see more: last, first, last but one, ... leaves every half alike. */
     int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
     struct stretch s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
-    s.n = least(k->time - s.first, f->queries);
+    s.n = wn_min(k->time - s.first, f->queries);
     s.all = (s.n + 15) / 16 * 16;
     return s;
 }
@@ -145,7 +141,7 @@ static void expect_keys(const struct forward *f, struct wn__attention_ahead *a, 
 {
     const struct wn__attention *k = f->k;
     int64_t at = wn__attention_key(k, s->b, key0, s->h / (k->heads / k->kv_heads));
-    int64_t n = least(keys_seen(k, s) - key0, f->keys);
+    int64_t n = wn_min(keys_seen(k, s) - key0, f->keys);
     wn__attention_expect(a, k->qkv, at, k->row, n, k->dtype);
     wn__attention_expect(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
 }
@@ -178,7 +174,7 @@ static void run_task(const struct forward *f, struct work *w, int64_t task)
     load_queries(f, w);
     for (keys.key0 = 0; keys.key0 < keys_seen(k, &w->at); keys.key0 += f->keys) {
         int64_t at = wn__attention_key(k, w->at.b, keys.key0, w->at.h / group);
-        keys.n = least(keys_seen(k, &w->at) - keys.key0, f->keys);
+        keys.n = wn_min(keys_seen(k, &w->at) - keys.key0, f->keys);
         keys.key = wn__attention_see(k, at, keys.n, f->wide, w->key, &keys.step);
         keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w->value, &keys.step);
         expect(f, &keys.ahead, &w->at, keys.key0, task + 1);
@@ -203,7 +199,7 @@ static void run_tasks(int64_t thread, int64_t end, void *ctx)
 void wn__attention_forward(const struct wn__attention *k)
 {
     struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
-    int64_t most = least(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
+    int64_t most = wn_min(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
     f.tiles = (k->time + most - 1) / most;
     f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);

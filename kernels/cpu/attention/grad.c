@@ -13,6 +13,7 @@
 #include <string.h>
 #include "attention.h"
 #include "../gemm/gemm.h"
+#include "../../../runtime/base/number.h"
 
 /* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96 keys
  * for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads of 64 1 %.
@@ -66,11 +67,6 @@ struct work {
     int64_t turn;        /* the number of this tile of queries */
 } __attribute__((aligned(64)));
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* shared = dy y, row by row; dy is in w->dy, rows of y are step apart and asked for some rows ahead. */
 WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
@@ -116,7 +112,7 @@ static void load_queries(const struct grad *r, struct work *w)
     for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
     if (factor != 1) multiply(w->dy, w->all * r->wide, factor);
     transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
-    w->held = least(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
+    w->held = wn_min(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
     w->stop = k->causal ? w->first + w->n : k->time;
 }
 
@@ -126,8 +122,8 @@ static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, i
     int64_t ahead = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = ahead > 0 ? ahead / 16 * 16 : 0;
     *column = c;
     return (struct wn__attention_tile){
-        w->weight + least(key0, w->held) * w->all + c, NULL, w->all, least(w->stop - key0, r->keys), w->all - c,
-        r->k->causal ? ahead - c : WN_ATTENTION_EVERY, 0};
+        w->weight + wn_min(key0, w->held) * w->all + c, NULL, w->all, wn_min(w->stop - key0, r->keys), w->all - c,
+        r->k->causal ? ahead - c : WN_ATTENTION_EVERY,  0};
 }
 
 /* Of the keys from key0 on, the first whose sums these queries begin: those that no query before sees. */
@@ -166,13 +162,13 @@ static void expect(const struct grad *r, struct work *w)
     w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
     wn__attention_expect(&w->ahead, k->out, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, k->dtype);
     if (b == k->batch) return;
-    int64_t n = least(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
+    int64_t n = wn_min(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
     wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
     if (h % group != 0 || (first > 0 && !k->causal)) return;
     int64_t key = wn__attention_key(k, b, first, h / group), sum = wn__attention_sum(k, b, first, h / group);
-    if (!k->causal) n = least(k->time, EXPECTED);
+    if (!k->causal) n = wn_min(k->time, EXPECTED);
     wn__attention_expect(&w->ahead, k->qkv, key, k->row, n, k->dtype);
     wn__attention_expect(&w->ahead, k->qkv, key + values, k->row, n, k->dtype);
     if (k->dtype == WN_BF16) return;
@@ -273,7 +269,7 @@ static void run_queries(const struct grad *r, struct work *w)
 static void run_tile(const struct grad *r, struct work *w, int64_t first)
 {
     w->first = first;
-    w->n = least(r->k->time - first, r->queries);
+    w->n = wn_min(r->k->time - first, r->queries);
     w->all = (w->n + 15) / 16 * 16;
     run_queries(r, w);
 }
@@ -337,7 +333,7 @@ void wn__attention_grad(const struct wn__attention *k)
     struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
     struct turns t = {.r = &r};
     const int64_t heads = k->batch * k->kv_heads;
-    r.queries = least(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
+    r.queries = wn_min(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);
     r.keys = wn__attention_keys(k, KEY_FLOATS, KEYS);
     t.tiles = (k->time + r.queries - 1) / r.queries;
     t.turns = t.tiles * (k->heads / k->kv_heads);

@@ -6,14 +6,10 @@
 #include <string.h>
 #include "../philox_bulk.h"
 #include "../gemm/gemm.h"
+#include "../../../runtime/base/number.h"
 
 #define LANES 16
 #define EACH_LANE _Pragma("omp simd") for (int32_t i = 0; i < LANES; i++)
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
@@ -92,7 +88,7 @@ static struct piece piece_from(const struct wn__attention_tile *t, int64_t row)
 {
     int64_t past = row + t->diagonal;
     struct piece s = {row, past < 0 ? 16 - past : 16 - past % 16, past < 0 ? 0 : past / 16 * 16};
-    s.rows = s.column < t->width ? least(s.rows, t->keys - row) : 0;
+    s.rows = s.column < t->width ? wn_min(s.rows, t->keys - row) : 0;
     return s;
 }
 
@@ -147,7 +143,7 @@ WN_CLONES static void mask(const struct wn__attention_tile *t, int64_t row, int6
 
 void wn__attention_mask(const struct wn__attention_tile *t)
 {
-    int64_t first = t->diagonal < 0 ? least(-t->diagonal, t->keys) : 0; /* rows before hide nothing */
+    int64_t first = t->diagonal < 0 ? wn_min(-t->diagonal, t->keys) : 0; /* rows before hide nothing */
     for (struct piece s = piece_from(t, first); s.rows > 0; s = piece_from(t, s.row + s.rows))
         mask(t, s.row, s.rows, s.column);
 }
@@ -165,13 +161,13 @@ static void multiply_all(const struct wn__attention_product *p)
     const struct wn__gemm_kernel *g = wn__gemm_best();
     struct wn__gemm_tile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .ahead_near = 1};
     for (int64_t column = 0; column < p->n; column += g->nr) {
-        t.n = least(p->n - column, g->nr);
+        t.n = wn_min(p->n - column, g->nr);
         for (int64_t k = 0; k < p->k; k += WN_GEMM_KC) {
-            t.kc = least(p->k - k, WN_GEMM_KC);
+            t.kc = wn_min(p->k - k, WN_GEMM_KC);
             t.b = p->b + k * p->bk + column;
             t.first = p->first && k == 0;
             for (int64_t i = 0; i < p->m; i += g->mr) {
-                t.m = least(p->m - i, g->mr);
+                t.m = wn_min(p->m - i, g->mr);
                 t.a = p->a + i * p->ai + k * p->ak;
                 t.c = p->c + i * p->ldc + column;
                 t.ahead = (const char *)t.a;
@@ -215,8 +211,8 @@ static void multiply_late(const struct wn__attention_product *p)
     for (int64_t i = 0; i < p->m; i += part.m) {
         int64_t skip = wn__attention_unseen(p->late, i);
         part.first = i >= p->late->fresh;
-        part.m = least(i + p->late->diagonal + 8 <= 0 ? -p->late->diagonal - i : 8, p->m - i);
-        if (!part.first) part.m = least(part.m, p->late->fresh - i);
+        part.m = wn_min(i + p->late->diagonal + 8 <= 0 ? -p->late->diagonal - i : 8, p->m - i);
+        if (!part.first) part.m = wn_min(part.m, p->late->fresh - i);
         part.k = p->k - skip;
         part.a = p->a + i * p->ai + skip * p->ak;
         part.b = p->b + skip * p->bk;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include "gemm.h"
 #include "../nontemporal.h"
+#include "../../../runtime/base/number.h"
 
 #define STEPS WN_GEMM_KC /* words of k a packed strip holds */
 #define SUMS 49152       /* f32 sums of a block */
@@ -52,16 +53,6 @@ struct block {
     uint16_t *c;
     int64_t batch, row0, row1, column0, column1;
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 /* ---- panels ------------------------------------------------------------------------------------------- */
 
@@ -158,7 +149,7 @@ static void run_swapped_piece(const struct swap *o, int64_t k, int64_t kc, int64
     struct wn__gemm_tile t = {.kc = kc, .ak = 1, .bk = o->width, .n = o->width, .ldc = o->ldc, .first = k == 0};
     t.ai = ld / w->kernel->per;
     for (int64_t i = from; i < o->n; i += mr) {
-        t.m = least(o->n - i, mr);
+        t.m = wn_min(o->n - i, mr);
         t.a = b + i * t.ai;
         wn__gemm_along(&t, i + mr < o->n ? t.a + mr * t.ai : (const float *)(const void *)o->next);
         for (int64_t row = 0; row < o->ldc; row += o->width) {
@@ -195,7 +186,7 @@ static void run_swapped_panels(const struct swap *o, int64_t kc)
     int64_t run = k_unit(o->w), whole = o->w->kernel->across ? kc / run : 0, done = whole ? run_across(o, whole) : 0;
     for (int64_t at = 0; at < kc; at += run) {
         int64_t from = at < whole * run ? done : 0;
-        run_swapped_piece(o, o->k + at, least(kc - at, run), from);
+        run_swapped_piece(o, o->k + at, wn_min(kc - at, run), from);
     }
 }
 
@@ -204,11 +195,11 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
     float packed[SWAP_PACKED] __attribute__((aligned(64)));
     float sums[SWAP_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
-    int64_t per = w->kernel->per, words = p->k / per, wide = up(q->row1 - q->row0, width), ld;
+    int64_t per = w->kernel->per, words = p->k / per, wide = wn_round_up(q->row1 - q->row0, width), ld;
     int64_t step = SWAP_PACKED / wide / k_unit(w) * k_unit(w);
     struct swap o = {w, q, column, n, 0, width, 0, wide, packed, sums, NULL}; /* zeros beyond the rows */
     for (; o.k < words; o.k += step) {
-        int64_t kc = least(words - o.k, step), last = o.k + kc == words;
+        int64_t kc = wn_min(words - o.k, step), last = o.k + kc == words;
         pack_swapped(w, q, o.k, kc, width, packed);
         o.apart = kc * width;
         o.next = b_at(w, q, last ? 0 : (o.k + kc) * per, last ? column + n : column, &ld);
@@ -221,10 +212,10 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
 static void run_swapped(const struct job *w, const struct block *q)
 {
     int64_t rows = q->row1 - q->row0, strips = (rows + w->kernel->nr - 1) / w->kernel->nr;
-    int64_t width = up((rows + strips - 1) / strips, 16);
+    int64_t width = wn_round_up((rows + strips - 1) / strips, 16);
     int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
     for (int64_t column = q->column0; column < q->column1; column += step)
-        run_swapped_part(w, q, column, least(q->column1 - column, step), width);
+        run_swapped_part(w, q, column, wn_min(q->column1 - column, step), width);
 }
 
 /* ---- few rows, short k: gemm/small_m.c, gemm/small_k.c -------------------------------------------------------------- */
@@ -234,7 +225,7 @@ static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part 
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
     const uint16_t *a = (const uint16_t *)p->a + t->offset[0] * p->m * p->k + t->row0 * p->ai + k * f->per * p->ak;
-    int64_t n = least(p->k - k * f->per, steps * f->per);
+    int64_t n = wn_min(p->k - k * f->per, steps * f->per);
     w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, n, f->mr, to);
 }
 
@@ -243,7 +234,7 @@ static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t ld,
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
     int64_t bj = p->bk == 1 ? ld : 1, bk = p->bk == 1 ? 1 : ld;
-    w->kernel->pack((const uint16_t *)(const void *)b, bj, bk, n, least(p->k, steps * f->per), f->nr, to);
+    w->kernel->pack((const uint16_t *)(const void *)b, bj, bk, n, wn_min(p->k, steps * f->per), f->nr, to);
 }
 
 static void store_way(const float *sums, const void *bias, int64_t n, void *c)
@@ -309,7 +300,7 @@ static void pack_strip(const struct job *w, const struct block *q, int64_t k, in
     int64_t per = w->kernel->per, whole = w->p->b_panels && turned ? k_unit(w) : kc, ld;
     for (int64_t end = k + kc; k < end; k += whole, to += whole * width) {
         const uint16_t *b = b_at(w, q, k * per, column, &ld);
-        w->kernel->pack(b, turned ? ld : 1, turned ? 1 : ld, n, least(w->p->k - k * per, whole * per), width, to);
+        w->kernel->pack(b, turned ? ld : 1, turned ? 1 : ld, n, wn_min(w->p->k - k * per, whole * per), width, to);
     }
 }
 
@@ -342,7 +333,7 @@ static void run_strip(const struct job *w, const struct block *q, int64_t k, int
         t.a = a + i / mr * group;
         t.c = sums + i * t.ldc;
         t.half = half ? c + i * t.half_ld : NULL;
-        t.m = least(rows - i, mr);
+        t.m = wn_min(rows - i, mr);
         look_ahead(w, ahead, i / mr, &t);
         (lies ? w->kernel->panel : w->kernel->tile)(&t);
     }
@@ -354,7 +345,8 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
     float packed_b[B_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t strips = (columns + nr - 1) / nr, width = column_panels(p) ? nr : up((columns + strips - 1) / strips, 16);
+    int64_t strips = (columns + nr - 1) / nr,
+            width = column_panels(p) ? nr : wn_round_up((columns + strips - 1) / strips, 16);
     int64_t group = w->kernel->mr * (t.ak == 1 ? t.ai : kc); /* words from one tile's rows of A to the next one's */
     int64_t end = k + kc, most = t.kc, ld;
     const int32_t last = end * per >= p->k;
@@ -364,10 +356,10 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, in
     if (p->b_panels) ahead.tiles = p->bj == 1 ? 3 : t.kc / k_unit(w);
     if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + (last ? 0 : end * per) * p->ak;
     for (int64_t column = q->column0; column < q->column1; column += width) {
-        t.n = least(q->column1 - column, width);
+        t.n = wn_min(q->column1 - column, width);
         const int64_t piece = lies_whole(w, &t) ? kc : most;
         for (int64_t at = k; at < end || at == k; at += piece) {
-            t.kc = least(end - at, piece);
+            t.kc = wn_min(end - at, piece);
             ahead.strip = b_at(w, q, (at + piece) * per, column, &ld);
             if (at + t.kc == end) ahead.strip = b_at(w, q, k * per, column + width, &ld);
             if (at + t.kc == end && column + width >= q->column1)
@@ -388,7 +380,7 @@ static void round_block(const struct job *w, const struct block *q, const float 
         uint16_t *c = c_at(w, q, q->row0, column, &ld);
         const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
         for (int64_t i = 0; i < rows; i++)
-            round_row(sums + i * ldc, bias, least(q->column1 - column, width), c + i * ld);
+            round_row(sums + i * ldc, bias, wn_min(q->column1 - column, width), c + i * ld);
     }
 }
 
@@ -400,17 +392,17 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     int64_t per = w->kernel->per, words = (p->k + per - 1) / per, k = 0, unit = k_unit(w);
     int64_t most = p->b_panels && p->bk == 1 ? PANEL_STEPS : STEPS;
     int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0, pieces = (words + most - 1) / most;
-    int64_t piece = words ? up((words + pieces - 1) / pieces, unit) : 1, step = piece;
+    int64_t piece = words ? wn_round_up((words + pieces - 1) / pieces, unit) : 1, step = piece;
     /* A panel is read on and on along k while what is packed of A lasts. */
-    if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / up(rows, w->kernel->mr) / piece * piece;
-    struct wn__gemm_tile t = {.c = sums, .ldc = up(columns, 16), .kc = piece};
+    if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / wn_round_up(rows, w->kernel->mr) / piece * piece;
+    struct wn__gemm_tile t = {.c = sums, .ldc = wn_round_up(columns, 16), .kc = piece};
     t.ai = direct ? p->ai / per : 1;
     t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */
         const uint16_t *a = q->a + q->row0 * p->ai + k * per * p->ak;
-        int64_t kc = least(words - k, step);
+        int64_t kc = wn_min(words - k, step);
         t.a = direct ? (const float *)(const void *)a : packed_a;
-        if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, least(p->k - k * per, kc * per), w->kernel->mr, packed_a);
+        if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, wn_min(p->k - k * per, kc * per), w->kernel->mr, packed_a);
         run_strips(w, q, k, kc, t);
         k += kc;
     } while (k < words);
@@ -423,16 +415,16 @@ static void run_general(const struct job *w, const struct block *q)
     int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
     int32_t direct = w->in_place && p->ak == 1 && rows >= DIRECT_ROWS;
     int64_t most = direct ? TALL : FLAT, parts = (rows + most - 1) / most;
-    int64_t tall = up((rows + parts - 1) / parts, mr);
+    int64_t tall = wn_round_up((rows + parts - 1) / parts, mr);
     if (tall > most) tall = most / mr * mr;
     int64_t wide = SUMS / tall / BLOCK_UNIT * BLOCK_UNIT;
     for (int64_t row = q->row0; row < q->row1; row += tall)
         for (int64_t column = q->column0; column < q->column1; column += wide) {
             struct block part = *q;
             part.row0 = row;
-            part.row1 = least(row + tall, q->row1);
+            part.row1 = wn_min(row + tall, q->row1);
             part.column0 = column;
-            part.column1 = least(column + wide, q->column1);
+            part.column1 = wn_min(column + wide, q->column1);
             run_block(w, &part, direct);
             wn__gemm_map(p, q->batch, part.row0, part.row1, part.column0, part.column1 - part.column0);
         }

@@ -19,6 +19,7 @@
 #include <string.h>
 #include "gemm.h"
 #include "../nontemporal.h"
+#include "../../../runtime/base/number.h"
 
 #define LINE 16                /* floats; columns are cut at multiples: 48 left parts of 1024 columns unequal by 6 % */
 #define SWAP_ROWS 64           /* rows of A up to which swapping pays */
@@ -46,11 +47,6 @@ struct block {
     int64_t batch, row0, row1, column0, column1;
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 const struct wn__gemm_kernel *wn__gemm_best(void)
 {
     const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
@@ -74,7 +70,7 @@ static void pack_swapped(const struct job *w, const struct block *q, int64_t k, 
 {
     const struct wn__gemm *p = w->p;
     for (int64_t row = q->row0; row < q->row1; row += width, packed += kc * width) {
-        int64_t m = least(q->row1 - row, width);
+        int64_t m = wn_min(q->row1 - row, width);
         const float *from = q->a + row * p->ai + k * p->ak;
         if (m < width) memset(packed, 0, (size_t)(kc * width) * sizeof *packed);
         if (p->ak == 1) {
@@ -125,7 +121,7 @@ static void swap_steps(const struct job *w, const struct block *q, const struct 
     t.ak = 1;
     t.first = s->k == 0;
     for (int64_t i = 0; i < n; i += mr, sums += mr * t.ldc) {
-        t.m = least(n - i, mr);
+        t.m = wn_min(n - i, mr);
         t.a = a + i * t.ai;
         t.row_bias = p->bias && end == p->k ? (const float *)p->bias + column + i : NULL;
         wn__gemm_along(&t, i + mr < n ? t.a + mr * t.ai : after);
@@ -146,7 +142,7 @@ static void run_swapped_part(const struct job *w, const struct block *q, int64_t
     int64_t rows = q->row1 - q->row0, wide = (rows + width - 1) / width * width;
     int64_t step = SWAP_PACKED / wide / WN_PANEL * WN_PANEL;
     for (int64_t k = 0; k < p->k; k += step) {
-        int64_t kc = least(p->k - k, step);
+        int64_t kc = wn_min(p->k - k, step);
         pack_swapped(w, q, k, kc, width, packed);
         struct wn__gemm_tile t = {.bk = width, .c = sums, .ldc = wide, .n = width}; /* zeros beyond the rows */
         struct stretch s;
@@ -166,7 +162,7 @@ static void run_swapped(const struct job *w, const struct block *q)
     int64_t width = ((rows + strips - 1) / strips + 15) / 16 * 16;
     int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
     for (int64_t column = q->column0; column < q->column1; column += step)
-        run_swapped_part(w, q, column, least(q->column1 - column, step), width);
+        run_swapped_part(w, q, column, wn_min(q->column1 - column, step), width);
 }
 
 /* ---- packing A ------------------------------------------------------------------------------------------ */
@@ -188,7 +184,7 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
     if (p->ak != 1 && mr == 8)
         for (; rows - i >= 16; i += 16) pack_two(from + i, p->ak, kc, out + i * kc);
     for (; i < rows; i += mr) {
-        int64_t m = least(rows - i, mr);
+        int64_t m = wn_min(rows - i, mr);
         float *to = out + i * kc;
         if (p->ak == 1) w->kernel->transpose(from + i * p->ai, p->ai, m, kc, to, mr);
         else
@@ -287,7 +283,7 @@ static void touch_strip(const struct wn__gemm *p, const struct ahead *to, int64_
     int64_t quarter = t->kc / 4, ld;
     const float *b = to->b + wn__gemm_b_at(p, 0, to->k, to->column, &ld);
     if (p->b_panels && p->bk == 1) { /* a run of each panel */
-        int64_t k = least(to->k + i * WN_PANEL, p->k - 1);
+        int64_t k = wn_min(to->k + i * WN_PANEL, p->k - 1);
         touch_rows(to->b + wn__gemm_b_at(p, 0, k, to->column, &ld), WN_GEMM_FAR_STEPS * LINE, t);
     } else if (p->b_panels) { /* one run */
         touch_rows(b + i * t->kc * LINE, WN_GEMM_FAR_STEPS * LINE, t);
@@ -331,7 +327,7 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, st
         int64_t ld;
         const float *b = q->b + wn__gemm_b_at(p, 0, k, column, &ld);
         float *c = q->c + wn__gemm_c_at(p, 0, q->row0, column, &t.out_ld);
-        t.n = least(q->column1 - column, nr);
+        t.n = wn_min(q->column1 - column, nr);
         if (turned) pack_turned(w, q, k, column, t.n, kc, packed_b);
         t.bias = p->bias && last ? (const float *)p->bias + column : NULL;
         ahead.column = column + nr;
@@ -343,7 +339,7 @@ static void run_strips(const struct job *w, const struct block *q, int64_t k, st
             t.a = a + i / mr * group;
             t.out = last ? c + i * t.out_ld : NULL;
             t.c = last && t.first ? t.out : sums + i * t.ldc + column - q->column0; /* one stretch: no sums */
-            t.m = least(rows - i, mr);
+            t.m = wn_min(rows - i, mr);
             look_ahead(w, &ahead, i / mr, &t);
             w->kernel->tile(&t);
             if (last) wn__gemm_map(p, q->batch, q->row0 + i, q->row0 + i + t.m, column, t.n);
@@ -365,7 +361,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     do { /* once even when k is 0: then the result is the bias, or zeros */
         const float *a = q->a + q->row0 * p->ai + k * p->ak;
         t.first = k == 0;
-        t.kc = least(p->k - k, WN_GEMM_KC);
+        t.kc = wn_min(p->k - k, WN_GEMM_KC);
         t.a = direct ? a : packed_a;
         if (!direct) pack_a(w, a, rows, t.kc, packed_a);
         run_strips(w, q, k, t);
@@ -379,15 +375,15 @@ static void run_general(const struct job *w, const struct block *q)
     int64_t mr = w->kernel->mr, rows = q->row1 - q->row0;
     int32_t direct = p->ak == 1 && rows >= DIRECT_ROWS;
     int64_t most = direct ? TALL : A_FLOATS / WN_GEMM_KC;
-    int64_t parts = (rows + most - 1) / most, tall = least((rows / parts + mr) / mr * mr, most / mr * mr);
+    int64_t parts = (rows + most - 1) / most, tall = wn_min((rows / parts + mr) / mr * mr, most / mr * mr);
     int64_t wide = p->k <= WN_GEMM_KC ? p->n : BLOCK / tall / w->kernel->nr * w->kernel->nr;
     for (int64_t row = q->row0; row < q->row1; row += tall)
         for (int64_t column = q->column0; column < q->column1; column += wide) {
             struct block part = *q;
             part.row0 = row;
-            part.row1 = least(row + tall, q->row1);
+            part.row1 = wn_min(row + tall, q->row1);
             part.column0 = column;
-            part.column1 = least(column + wide, q->column1);
+            part.column1 = wn_min(column + wide, q->column1);
             run_block(w, &part, direct);
         }
 }

@@ -2,16 +2,12 @@
  * over what a task just made. Work is cut over outputs, never over k, so the cut changes no bit. */
 #include <stddef.h>
 #include "gemm.h"
+#include "../../../runtime/base/number.h"
 
 #define FINER 4      /* tasks of a thread, at most */
 #ifndef WN_GEMM_TASK /* multiply-adds of a task: 0.07 to 0.15 ms; the spec of products sets fewer */
 #define WN_GEMM_TASK ((int64_t)1 << 25)
 #endif
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The least a task is, of whole blocks, so that no strip or row is packed again for it: with 128 rows of A read in
  * place products took 1.09-1.12 times as long, with 512 columns of few rows 1.03. */
@@ -48,8 +44,8 @@ struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int
         int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
         int64_t *first = by_rows ? &cut.row_parts : &cut.column_parts;
         int64_t *second = by_rows ? &cut.column_parts : &cut.row_parts;
-        *first = least(want, by_rows ? rows : columns);
-        *second = least((want + *first - 1) / *first, by_rows ? columns : rows);
+        *first = wn_min(want, by_rows ? rows : columns);
+        *second = wn_min((want + *first - 1) / *first, by_rows ? columns : rows);
     }
     if (threads > 1) cut_finer(p, &cut);
     int64_t parts = cut.row_parts * cut.column_parts;
@@ -63,7 +59,7 @@ static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_
 {
     int64_t units = (n + unit - 1) / unit;
     *begin = units * part / parts * unit;
-    *end = least(units * (part + 1) / parts * unit, n);
+    *end = wn_min(units * (part + 1) / parts * unit, n);
 }
 
 int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task, struct wn__gemm_part *out)

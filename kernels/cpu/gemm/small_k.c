@@ -6,14 +6,10 @@
  * An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <stddef.h>
 #include "gemm.h"
+#include "../../../runtime/base/number.h"
 
 #define A_WORDS 49152 /* packed rows of A: B is packed again for each of them */
 #define B_WORDS 4608  /* packed columns of B: a third of the first cache; a half or 4096: the same to 2 % more time */
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The packed strips of columns [column, column + n), one after the other. */
 static void pack_strips(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int64_t column, int64_t n,
@@ -22,7 +18,7 @@ static void pack_strips(const struct wn__gemm_way *w, const struct wn__gemm_part
     const struct wn__gemm *p = w->p;
     for (int64_t j = 0, ld; j < n; j += w->nr, to += steps * w->nr) {
         const char *b = (const char *)p->b + wn__gemm_b_at(p, part->offset[1], 0, column + j, &ld) * w->size;
-        w->pack_b(w, (const float *)(const void *)b, ld, least(n - j, w->nr), steps, to);
+        w->pack_b(w, (const float *)(const void *)b, ld, wn_min(n - j, w->nr), steps, to);
     }
 }
 
@@ -53,9 +49,9 @@ static void run_columns(const struct wn__gemm_way *w, const struct wn__gemm_part
             j = s.tiles * w->nr;
         }
         t->a = a;
-        t->m = least(rows - i, w->mr);
+        t->m = wn_min(rows - i, w->mr);
         for (; j < n; j += w->nr) {
-            t->n = least(n - j, w->nr);
+            t->n = wn_min(n - j, w->nr);
             t->b = b + j / w->nr * strip;
             t->ahead = (const char *)(t->b + strip);
             w->aim(t, c + j * w->size, bias ? bias + (column + j) * w->size : NULL);
@@ -92,7 +88,7 @@ static void run_down(const struct wn__gemm_way *w, const struct wn__gemm_part *p
     t.stream = 0; /* edges; a narrow panel of bf16 need not begin on a line */
     for (; i < rows; i += w->mr) {
         t.a = a + i * t.kc;
-        t.m = least(rows - i, w->mr);
+        t.m = wn_min(rows - i, w->mr);
         t.ahead = (const char *)(t.a + w->mr * t.kc);
         w->aim(&t, c + i * ld * w->size, NULL);
         w->tile(&t);
@@ -113,10 +109,10 @@ void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *pa
     for (int64_t row = part->row0; row < part->row1; row += tall) {
         struct wn__gemm_part block = *part;
         block.row0 = row;
-        block.row1 = least(row + tall, part->row1);
+        block.row1 = wn_min(row + tall, part->row1);
         w->pack_a(w, &block, 0, steps, a);
         for (int64_t column = part->column0; column < part->column1; column += wide) {
-            int64_t n = least(part->column1 - column, wide);
+            int64_t n = wn_min(part->column1 - column, wide);
             pack_strips(w, part, column, n, steps, b);
             if (w->p->c_panels) run_down(w, &block, a, b, column, n, &t);
             else run_columns(w, &block, a, b, column, n, &t);

@@ -15,6 +15,7 @@
  * An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <string.h>
 #include "gemm.h"
+#include "../../../runtime/base/number.h"
 
 #define KC 96      /* 64: up to 4 % less; 128: the same to 4 % less */
 #define SUMS 65536 /* f32 */
@@ -34,19 +35,14 @@ struct place {
     int64_t k, column;
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t steps_at(const struct few *f, struct place at)
 {
-    return least(f->steps - at.k, KC);
+    return wn_min(f->steps - at.k, KC);
 }
 
 static int64_t columns_at(const struct few *f, struct place at)
 {
-    return least(f->column1 - at.column, f->w->nr);
+    return wn_min(f->column1 - at.column, f->w->nr);
 }
 
 /* Row `step` of a strip; rows are *ld words apart, whatever the element. */
@@ -79,7 +75,7 @@ static void run_strip(const struct few *f, struct place at, const float *a, cons
         int64_t touch = done + kc / 2;
         t.a = a + g * mr * kc;
         t.sums = sums + g * mr * nr;
-        t.rows = least(rows - done, kc / t.every);
+        t.rows = wn_min(rows - done, kc / t.every);
         t.ahead = touch < rows ? row_at(f, next, touch, &ld) : row_at(f, later, touch - rows, &ld);
         t.from = row_at(f, next, done, &t.bk);
         t.next = packed + done * nr;
@@ -137,7 +133,7 @@ static void run_panel(const struct few *f, struct place at, int64_t steps, const
     t.ahead_step = 64;
     t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
     for (; at.k < end; at.k += t.kc, a += t.kc * mr) {
-        t.kc = least(end - at.k, PANEL_KC);
+        t.kc = wn_min(end - at.k, PANEL_KC);
         t.b = row_at(f, at, 0, &t.bk);
         t.first = at.k == 0;
         const float *next = t.b + t.kc * t.bk;
@@ -158,7 +154,7 @@ static void run_panels(const struct few *f, float *sums)
     const int64_t rows = f->groups * f->w->mr, most = PANEL_A / rows / 16 * 16;
     struct place at = {0, 0};
     for (int64_t steps; at.k < f->steps; at.k += steps) {
-        steps = least(f->steps - at.k, most);
+        steps = wn_min(f->steps - at.k, most);
         f->w->pack_a(f->w, f->part, at.k, steps, a);
         for (at.column = f->column0; at.column < f->column1; at.column += f->w->nr)
             run_panel(f, at, steps, a, sums + (at.column - f->column0) * rows);
@@ -174,7 +170,7 @@ void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part
     f.steps = w->p->k / w->per;
     for (int64_t column = part->column0; column < part->column1; column += wide) {
         f.column0 = column;
-        f.column1 = least(column + wide, part->column1);
+        f.column1 = wn_min(column + wide, part->column1);
         if (w->p->b_panels && w->direct) run_panels(&f, sums);
         else run_columns(&f, sums);
     }

@@ -32,6 +32,7 @@
 #include <string.h>
 #include "../../base/slices.h"
 #include "../../base/status.h"
+#include "../../base/number.h"
 
 /* A table has at most CORNERS / blocks / (tables of windows of its length) corners, yet SHORTEST to LONGEST of them. One with
  * more is thinned: corners that gain less than a FRACTION-th of the chain's own time go, then those that gain less than
@@ -51,11 +52,6 @@
  * Measured: with two of each block 32 of 400 random chains of 2 to 7 stages were above the optimum, by up to 6.9 %; with
  * all of them none. 16 stages of 6 options take 26 ms instead of 7; GPT-2 774M, above FEW, would take 0.28 s, not 0.07. */
 #define FEW INT64_C(100000)
-
-static int64_t max_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- the description ------------------------------------------------------------------------------------------ */
 
@@ -84,8 +80,8 @@ static int32_t check_numbers(const struct wn__chain_blocks *c)
             ok = add_to(&held, o->saved, 1) && add_to(&held, o->peak_forward, 1) &&
                  add_to(&held, o->peak_backward, 1) && add_to(&ran, o->forward, 2 * c->n) &&
                  add_to(&ran, o->backward, 1);
-            most_bytes = max_of(most_bytes, held);
-            most_time = max_of(most_time, ran);
+            most_bytes = wn_max(most_bytes, held);
+            most_time = wn_max(most_time, ran);
         }
         ok = ok && add_to(&bytes, most_bytes, 1) && add_to(&time, most_time, 1);
         if (!ok)
@@ -236,7 +232,7 @@ static void find_least(struct wn__chain_solution *s)
             if (!wn__solve_has(s, w->last, variant)) continue;
             wn__chain_moves_start(&moves, s, w->first, w->last, variant);
             while (wn__chain_moves_next(&moves, &m)) {
-                int64_t least = max_of(m.least, max_of(least_of(s, &m.then), least_of(s, &m.last)));
+                int64_t least = wn_max(m.least, wn_max(least_of(s, &m.then), least_of(s, &m.last)));
                 if (least < w->least[variant]) w->least[variant] = least;
             }
         }
@@ -269,7 +265,7 @@ static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, in
     while (wn__chain_moves_next(&moves, &m)) {
         struct wn__step_sum sum = wn__solve_sum(s, &m);
         WN_TRY(wn__envelope_put(e, &sum));
-        w->slack[variant] = max_of(w->slack[variant], slack_of(s, &m.then) + slack_of(s, &m.last));
+        w->slack[variant] = wn_max(w->slack[variant], slack_of(s, &m.then) + slack_of(s, &m.last));
     }
     WN_TRY(wn__envelope_make(e));
     thin(e, longest, tolerance, &w->slack[variant]);
@@ -309,8 +305,8 @@ static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
             longest[w->last - w->first + 1] += wn__solve_has(s, w->last, variant);
     }
     for (int32_t length = 1; length <= n; length++) {
-        int64_t share = CORNERS / n / max_of(longest[length], 1);
-        longest[length] = share > LONGEST ? LONGEST : max_of(share, SHORTEST);
+        int64_t share = CORNERS / n / wn_max(longest[length], 1);
+        longest[length] = share > LONGEST ? LONGEST : wn_max(share, SHORTEST);
     }
     *out = longest;
     return WN_OK;

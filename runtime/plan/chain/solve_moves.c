@@ -4,13 +4,9 @@
  * Bytes of a window are counted without what was born after its last block: windows of equal blocks are equal then,
  * wherever they lie. Hence `born` below is what is born inside the window up to the block asked about. */
 #include "solve.h"
+#include "../../base/number.h"
 
 #define TIES(runs, operations) (((int64_t)(runs) << 32) + (operations))
-
-static int64_t max_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 static const struct wn__chain_option *option_of(const struct wn__chain_solution *s, int32_t block, int32_t option)
 {
@@ -63,7 +59,7 @@ static struct wn__chain_move move_e(const struct wn__chain_moves *w)
     int64_t born = born_in(w->s, w->first, w->last + 1);
     struct wn__chain_move m = {
         .kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
-    m.least = max_of(w->gap + o->peak_forward, o->peak_backward + born);
+    m.least = wn_max(w->gap + o->peak_forward, o->peak_backward + born);
     m.time = o->forward + o->backward;
     m.ties = TIES(1, 2);
     if (w->first < w->last) m.then = (struct wn__part){w->first + 1, w->last, w->variant, o->saved};
@@ -87,7 +83,7 @@ static struct wn__chain_move move_d(const struct wn__chain_moves *w)
     int32_t j = w->at, runs = j - w->first + 1, option = w->s->pending[j * WN__SOLVE_PENDING + w->pending - 1];
     const struct wn__chain_option *o = option_of(w->s, j, option);
     struct wn__chain_move m = {.kind = WN__MOVE_D, .at = j, .option = option, .then = no_part};
-    m.least = w->gap + max_of(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);
+    m.least = w->gap + wn_max(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);
     m.time = time_of(w->s, w->first, j) + o->forward;
     m.ties = TIES(runs, 2 * runs - 1);
     if (j < w->last) m.then = (struct wn__part){j + 1, w->last, w->variant, o->saved};
@@ -106,7 +102,7 @@ static void step_on(struct wn__chain_moves *w)
     int32_t is_over = w->at == w->last && w->variant > 0;
     if (w->pending < WN__SOLVE_VARIANTS && !is_over) return;
     w->pending = 0;
-    w->reach = max_of(w->reach, block[w->at - 1].bytes + block[w->at].peak);
+    w->reach = wn_max(w->reach, block[w->at - 1].bytes + block[w->at].peak);
     w->at++;
 }
 

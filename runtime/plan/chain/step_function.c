@@ -11,6 +11,7 @@
 #include <string.h>
 #include "../../base/alloc.h"
 #include "../../base/status.h"
+#include "../../base/number.h"
 
 static const struct wn__corner zero_corners[] = {{-WN__STEP_NEVER, 0, 0}, {WN__STEP_NEVER, 0, 0}};
 static const struct wn__step_function zero = {zero_corners, 1};
@@ -208,11 +209,6 @@ int32_t wn__envelope_put(struct wn__envelope *e, const struct wn__step_sum *sum)
     return WN_OK;
 }
 
-static int64_t max_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 int32_t wn__envelope_make(struct wn__envelope *e)
 {
     int64_t most = 1, from = WN__STEP_NEVER;
@@ -223,7 +219,7 @@ int32_t wn__envelope_make(struct wn__envelope *e)
     for (int64_t i = 0; i < e->n_sums; i++) {
         const struct wn__step_sum *s = &e->sum[i];
         const struct wn__step_function *a = or_zero(s->a), *b = or_zero(s->b);
-        int64_t m = max_of(s->least, max_of(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
+        int64_t m = wn_max(s->least, wn_max(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
         const struct wn__corner *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
         e->span[i] = (struct wn__span){
             s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end,

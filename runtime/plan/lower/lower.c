@@ -252,7 +252,7 @@ int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn_
     if (l.code == WN_OK) follow_recipe(&l);
     if (l.code == WN_OK) l.code = wn__lower_departures(&l);
     if (l.code == WN_OK) l.code = wn__lower_effects(&l);
-    if (l.code == WN_OK) l.code = wn__lower_slide(&l);
+    if (l.code == WN_OK) l.code = wn__lower_prefetch(&l);
     if (l.code == WN_OK) l.code = wn__lower_finish(&l, out);
     wn__free(l.item);
     wn__free(l.in);

@@ -57,6 +57,6 @@ int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k
 void wn__lower_return(struct wn__lowering *l, int32_t node);
 int32_t wn__lower_departures(struct wn__lowering *l); /* into the list */
 int32_t wn__lower_effects(struct wn__lowering *l);
-int32_t wn__lower_slide(struct wn__lowering *l); /* prefetch.c: moves get time to be hidden */
+int32_t wn__lower_prefetch(struct wn__lowering *l); /* prefetch.c: moves get time to be hidden */
 int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out);
 #endif

@@ -250,7 +250,7 @@ static int32_t rebuild(struct slide *s)
     return WN_OK;
 }
 
-int32_t wn__lower_slide(struct wn__lowering *l)
+int32_t wn__lower_prefetch(struct wn__lowering *l)
 {
     struct slide s = {.l = l};
     if (l->n_moves == 0 || l->f->seconds == NULL) return WN_OK;

@@ -13,7 +13,7 @@
 
 enum wn__recipe_kind { WN_RECIPE_F, WN_RECIPE_FE, WN_RECIPE_FREE, WN_RECIPE_B };
 
-#define WN__AHEAD 2 /* of recipes that nobody tuned: a quarter */
+#define WN__PREFETCH 2 /* of recipes that nobody tuned: a quarter */
 
 struct wn__recipe_step {
     int32_t kind, block, root;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "../recipe/action.h"
 #include "planner.h"
+#include "../../base/number.h"
 
 struct emission {
     const struct wn__ir *f;
@@ -15,20 +16,15 @@ struct emission {
     int32_t code;
 };
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- the chain ----------------------------------------------------------------------------------------------- */
 
-static struct wn__chain_option option_of(const struct wn__class *c, const struct wn__excerpt_cost *cost)
+static struct wn__chain_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
-    int64_t backward = larger(cost->backward_peak, cost->saved + c->given + cost->born);
+    int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->born);
     return (struct wn__chain_option){.forward = cost->forward_ns,
                                      .backward = cost->backward_ns,
                                      .saved = cost->saved,
-                                     .peak_forward = larger(cost->forward_peak, cost->saved),
+                                     .peak_forward = wn_max(cost->forward_peak, cost->saved),
                                      .peak_backward = backward - cost->born};
 }
 
@@ -45,7 +41,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
     for (int32_t b = lo; b < hi; b++) {
         const struct wn__class *c = &k->class[k->of[b]];
         block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
-                                                 .peak = larger(c->plain.forward_peak, c->outputs),
+                                                 .peak = wn_max(c->plain.forward_peak, c->outputs),
                                                  .bytes = c->outputs,
                                                  .grad = c->given,
                                                  .born = c->plain.born,
@@ -155,7 +151,7 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
     int32_t n_p, n_points = 0;
     for (int32_t k = 0; k < t->n_chains; k++) {
         WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
-        from = larger(from, p[0].bytes);
+        from = wn_max(from, p[0].bytes);
         room += n_p;
     }
     int64_t *bytes = wn__pool_get(pool, (room + 1) * (int64_t)sizeof *bytes);

@@ -1,5 +1,5 @@
 /* What a block may keep. Blocks that are the same but for their place are one class and solved once. A class's options
- * are found by trying kept sets in its excerpt: from everything kept, the value that gives most bytes for the least
+ * are found by trying kept sets in its subgraph: from everything kept, the value that gives most bytes for the least
  * time is let go, again and again; whatever was tried on the way counts, also the single steps not taken.
  * Those that another beats in time and in every byte are dropped, the rest thinned to a few. */
 #include <string.h>
@@ -9,7 +9,7 @@
 #define MOST                                                                                                           \
     6 /* options of a class: 8 and 12 gained less than 0.02 % on average over budgets of GPT-2 12 and 36, for 1.3x the time */
 #define TRIED 512
-#define WORK 1000000 /* tries times nodes of an excerpt, where not every value is looked at */
+#define WORK 1000000 /* tries times nodes of an subgraph, where not every value is looked at */
 
 struct list {
     struct wn__option *option;
@@ -18,7 +18,7 @@ struct list {
     int32_t code;
 };
 
-static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__excerpt_cost *cost)
+static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__subgraph_cost *cost)
 {
     if (l->code == WN_OK) l->code = wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option);
     int32_t *copy = l->code == WN_OK ? wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *copy) : NULL;
@@ -31,7 +31,7 @@ static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn_
 }
 
 /* Values a choice may be about: residuals that nothing decided yet. */
-static int32_t find_candidates(const struct wn__excerpt *x, int32_t *out)
+static int32_t find_candidates(const struct wn__subgraph *x, int32_t *out)
 {
     int32_t n = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++) {
@@ -43,13 +43,13 @@ static int32_t find_candidates(const struct wn__excerpt *x, int32_t *out)
     return n;
 }
 
-static int64_t time_of(const struct wn__excerpt_cost *c)
+static int64_t time_of(const struct wn__subgraph_cost *c)
 {
     return c->forward_ns + c->backward_ns;
 }
 
 /* How good it is to go from a to b: bytes given back a nanosecond. */
-static double gain(const struct wn__excerpt_cost *a, const struct wn__excerpt_cost *b)
+static double gain(const struct wn__subgraph_cost *a, const struct wn__subgraph_cost *b)
 {
     double bytes = (double)(a->saved - b->saved) + 0.01 * (double)(a->backward_peak - b->backward_peak);
     double ns = (double)(time_of(b) - time_of(a));
@@ -64,15 +64,15 @@ static int32_t without(const int32_t *keep, int32_t n, int32_t k, int32_t *out)
 }
 
 /* The best single step from `keep`; -1 when nothing is left. Every step tried is put. */
-static int32_t best_step(struct wn__excerpt *x, struct list *l, const int32_t *keep, int32_t n,
-                         const struct wn__excerpt_cost *now, int32_t *scratch)
+static int32_t best_step(struct wn__subgraph *x, struct list *l, const int32_t *keep, int32_t n,
+                         const struct wn__subgraph_cost *now, int32_t *scratch)
 {
     int32_t best = -1;
     double most = 0;
     for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
-        struct wn__excerpt_cost cost;
+        struct wn__subgraph_cost cost;
         int32_t m = without(keep, n, k, scratch);
-        l->code = wn__excerpt_try(x, scratch, m, &cost);
+        l->code = wn__subgraph_try(x, scratch, m, &cost);
         if (l->code != WN_OK) return -1;
         put(l, scratch, m, &cost);
         double g = gain(now, &cost);
@@ -85,10 +85,10 @@ static int32_t best_step(struct wn__excerpt *x, struct list *l, const int32_t *k
 }
 
 /* Few values: the best step from where one stands, each time. */
-static void descend(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
+static void descend(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
-    struct wn__excerpt_cost now;
-    l->code = wn__excerpt_try(x, keep, n, &now);
+    struct wn__subgraph_cost now;
+    l->code = wn__subgraph_try(x, keep, n, &now);
     if (l->code == WN_OK) put(l, keep, n, &now);
     while (n > 0 && l->code == WN_OK) {
         int64_t at = l->n;
@@ -101,26 +101,26 @@ static void descend(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_
 
 /* Finds the worth of letting go of each value: by one try of each, or as bytes / nanoseconds where there are more than
  * `most` values. */
-static void find_worth(struct wn__excerpt *x, struct list *l, const int32_t *keep, int32_t n, int64_t most,
-                       const struct wn__excerpt_cost *all, double *worth, int32_t *scratch)
+static void find_worth(struct wn__subgraph *x, struct list *l, const int32_t *keep, int32_t n, int64_t most,
+                       const struct wn__subgraph_cost *all, double *worth, int32_t *scratch)
 {
     for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
-        struct wn__excerpt_cost cost;
+        struct wn__subgraph_cost cost;
         worth[k] = (double)x->ir.node[keep[k]].bytes / ((double)x->ns[keep[k]] + 1);
         if (n > most) continue;
-        l->code = wn__excerpt_try(x, scratch, without(keep, n, k, scratch), &cost);
+        l->code = wn__subgraph_try(x, scratch, without(keep, n, k, scratch), &cost);
         worth[k] = gain(all, &cost);
     }
 }
 
 /* Many values: the worth of each, then all are let go in that order. Both take at most WORK / nodes tries each. */
-static void descend_in_order(struct wn__excerpt *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
+static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
     double *worth = wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *worth);
-    struct wn__excerpt_cost all, cost;
+    struct wn__subgraph_cost all, cost;
     int32_t whole = n;
     if (worth == NULL) l->code = WN_OOM;
-    if (l->code == WN_OK) l->code = wn__excerpt_try(x, keep, n, &all);
+    if (l->code == WN_OK) l->code = wn__subgraph_try(x, keep, n, &all);
     if (l->code == WN_OK) put(l, keep, n, &all);
     int64_t most = WORK / x->ir.n + 1;
     if (l->code == WN_OK) find_worth(x, l, keep, n, most, &all, worth, scratch);
@@ -133,7 +133,7 @@ static void descend_in_order(struct wn__excerpt *x, struct list *l, int32_t *kee
         for (int32_t k = best; k + 1 < n; k++) worth[k] = worth[k + 1];
         n = without(keep, n, best, keep);
         if (done % step != 0 && n > 0) continue;
-        l->code = wn__excerpt_try(x, keep, n, &cost);
+        l->code = wn__subgraph_try(x, keep, n, &cost);
         if (l->code == WN_OK) put(l, keep, n, &cost);
     }
 }
@@ -206,7 +206,7 @@ static void thin(struct list *l)
 
 /* ---- classes ------------------------------------------------------------------------------------------------ */
 
-static int64_t output_bytes(const struct wn__excerpt *x)
+static int64_t output_bytes(const struct wn__subgraph *x)
 {
     int64_t bytes = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++)
@@ -231,7 +231,7 @@ static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn
     return WN_OK;
 }
 
-static void find_options(struct wn__excerpt *x, struct list *l)
+static void find_options(struct wn__subgraph *x, struct list *l)
 {
     int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
     int32_t *keep = wn__pool_get(l->pool, size), *scratch = wn__pool_get(l->pool, size);
@@ -247,8 +247,8 @@ static void find_options(struct wn__excerpt *x, struct list *l)
     thin(l);
 }
 
-/* Fills a class from the excerpt of the first of its blocks. */
-static int32_t fill_class(struct wn__class *c, struct wn__excerpt *x, struct wn__pool *pool)
+/* Fills a class from the subgraph of the first of its blocks. */
+static int32_t fill_class(struct wn__class *c, struct wn__subgraph *x, struct wn__pool *pool)
 {
     struct wn__pool tries = {0};
     struct list l = {.pool = &tries, .code = WN_OK};
@@ -258,13 +258,13 @@ static int32_t fill_class(struct wn__class *c, struct wn__excerpt *x, struct wn_
     *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .given = x->given, .outputs = output_bytes(x)};
     find_options(x, &l);
     if (l.code == WN_OK) l.code = keep_options(c, &l, pool);
-    if (l.code == WN_OK) l.code = wn__excerpt_try(x, NULL, 0, &c->plain);
+    if (l.code == WN_OK) l.code = wn__subgraph_try(x, NULL, 0, &c->plain);
     wn__free(l.option);
     wn__pool_release(&tries);
     return l.code;
 }
 
-static int32_t find_class(const struct wn__classes *c, const struct wn__excerpt *x)
+static int32_t find_class(const struct wn__classes *c, const struct wn__subgraph *x)
 {
     for (int32_t k = 0; k < c->n; k++)
         if (c->class[k].key_bytes == x->key_bytes && memcmp(c->class[k].key, x->key, (size_t)x->key_bytes) == 0)
@@ -272,7 +272,7 @@ static int32_t find_class(const struct wn__classes *c, const struct wn__excerpt 
     return -1;
 }
 
-static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__excerpt *x)
+static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__subgraph *x)
 {
     int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
     c->own[block] = wn__pool_get(&c->pool, size);
@@ -294,10 +294,10 @@ int32_t wn__classes_make(const struct wn__ir *f, const struct wn__recipe *r, con
     if (!out->class || !out->of || !out->own || !home) return WN_OOM;
     wn__partition_home(f, r, home);
     for (int32_t b = 0; b < r->n_blocks; b++) {
-        struct wn__excerpt x;
-        int32_t code = wn__excerpt_make(f, home, b, ns, &x);
+        struct wn__subgraph x;
+        int32_t code = wn__subgraph_make(f, home, b, ns, &x);
         if (code == WN_OK) code = add_block(out, b, &x);
-        wn__excerpt_release(&x);
+        wn__subgraph_release(&x);
         WN_TRY(code);
     }
     return WN_OK;

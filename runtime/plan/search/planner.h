@@ -27,7 +27,7 @@ int32_t wn__partition(const struct wn__ir *f, int32_t is_fine, struct wn__recipe
 void wn__partition_home(const struct wn__ir *f, const struct wn__recipe *r, int32_t *home);
 
 /* ---- subgraph.c ----------------------------------------------------------------------------------------------- */
-struct wn__excerpt {
+struct wn__subgraph {
     struct wn__pool pool;
     struct wn__ir ir;
     struct wn__recipe recipe; /* of three blocks: the block, then what reads it forward, then backward */
@@ -37,7 +37,7 @@ struct wn__excerpt {
     uint8_t *key;             /* equal keys: equal options */
     int64_t key_bytes;
 };
-struct wn__excerpt_cost {
+struct wn__subgraph_cost {
     int64_t forward_ns, backward_ns; /* backward with what is computed again, and updates */
     int64_t saved;                   /* bytes the block adds between its forward and its backward, its outputs too */
     int64_t forward_peak, backward_peak;
@@ -45,33 +45,33 @@ struct wn__excerpt_cost {
     int32_t recomputed;
 };
 /* home: (f->n) the block each forward node, backward node and effect works for, or -1. */
-int32_t wn__excerpt_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
-                         struct wn__excerpt *out);
-/* keep: (n) nodes of the excerpt, ascending, kept besides what always is. */
-int32_t wn__excerpt_try(struct wn__excerpt *x, const int32_t *keep, int32_t n, struct wn__excerpt_cost *out);
-void wn__excerpt_release(struct wn__excerpt *x);
+int32_t wn__subgraph_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
+                          struct wn__subgraph *out);
+/* keep: (n) nodes of the subgraph, ascending, kept besides what always is. */
+int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n, struct wn__subgraph_cost *out);
+void wn__subgraph_release(struct wn__subgraph *x);
 
 /* ---- options.c ----------------------------------------------------------------------------------------------- */
 struct wn__option {
-    int32_t *keep, n_keep; /* nodes of the excerpt */
-    struct wn__excerpt_cost cost;
+    int32_t *keep, n_keep; /* nodes of the subgraph */
+    struct wn__subgraph_cost cost;
 };
 struct
-    wn__class { /* blocks that are the same but for their place; their excerpt is released once its options are known */
-    const uint8_t *key; /* of the excerpt */
+    wn__class { /* blocks that are the same but for their place; their subgraph is released once its options are known */
+    const uint8_t *key; /* of the subgraph */
     int64_t key_bytes;
     struct wn__option *option;
     int32_t n_options;
-    struct wn__excerpt_cost plain; /* forward alone, only the outputs kept */
-    int64_t outputs;               /* bytes read by later blocks */
-    int64_t given;                 /* bytes of gradients that come from later blocks */
+    struct wn__subgraph_cost plain; /* forward alone, only the outputs kept */
+    int64_t outputs;                /* bytes read by later blocks */
+    int64_t given;                  /* bytes of gradients that come from later blocks */
 };
 struct wn__classes {
     struct wn__pool pool;
     struct wn__class *class;
     int32_t n;
     int32_t *of;   /* (n_blocks) */
-    int32_t **own; /* (n_blocks) the block's own node for each node of its class's excerpt */
+    int32_t **own; /* (n_blocks) the block's own node for each node of its class's subgraph */
 };
 int32_t wn__classes_make(const struct wn__ir *f, const struct wn__recipe *r, const int64_t *ns,
                          struct wn__classes *out);

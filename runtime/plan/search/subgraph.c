@@ -12,8 +12,8 @@ struct cutting {
     const struct wn__ir *f;
     const int32_t *home; /* (f->n) */
     int32_t block;
-    struct wn__excerpt *x;
-    int32_t *map;      /* (f->n) node of the excerpt, or -1 */
+    struct wn__subgraph *x;
+    int32_t *map;      /* (f->n) node of the subgraph, or -1 */
     int32_t *cell_map; /* (f->n_cells) */
 };
 
@@ -163,7 +163,7 @@ static void link_absorbed(struct cutting *c)
     }
 }
 
-static int32_t write_key(struct wn__excerpt *x)
+static int32_t write_key(struct wn__subgraph *x)
 {
     struct wn__bytes b = {0};
     const struct wn__ir *g = &x->ir;
@@ -206,7 +206,7 @@ static void count(const struct cutting *c, int64_t *nodes, int64_t *inputs)
 
 static int32_t make_room(struct cutting *c)
 {
-    struct wn__excerpt *x = c->x;
+    struct wn__subgraph *x = c->x;
     int64_t nodes, inputs;
     count(c, &nodes, &inputs);
     int64_t words = (nodes + 1) * (int64_t)sizeof(int32_t);
@@ -230,7 +230,7 @@ static int32_t make_room(struct cutting *c)
 
 static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
 {
-    struct wn__excerpt *x = c->x;
+    struct wn__subgraph *x = c->x;
     WN_TRY(make_room(c));
     x->ir.device = c->f->device;
     x->ir.target = c->f->target;
@@ -256,8 +256,8 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
     return write_key(x);
 }
 
-int32_t wn__excerpt_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
-                         struct wn__excerpt *out)
+int32_t wn__subgraph_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
+                          struct wn__subgraph *out)
 {
     struct wn__pool scratch = {0};
     memset(out, 0, sizeof *out);
@@ -275,7 +275,7 @@ int32_t wn__excerpt_make(const struct wn__ir *f, const int32_t *home, int32_t bl
     return code;
 }
 
-void wn__excerpt_release(struct wn__excerpt *x)
+void wn__subgraph_release(struct wn__subgraph *x)
 {
     struct wn__pool pool = x->pool;
     wn__pool_release(&pool);
@@ -284,13 +284,13 @@ void wn__excerpt_release(struct wn__excerpt *x)
 
 /* ---- trying one choice --------------------------------------------------------------------------------------- */
 
-static int32_t is_always_kept(const struct wn__excerpt *x, int32_t i)
+static int32_t is_always_kept(const struct wn__subgraph *x, int32_t i)
 {
     int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->ir.node[i].is_reissued;
     return is_output || wn__recipe_always_keeps(&x->ir, i);
 }
 
-static void write_recipe(struct wn__excerpt *x, const int32_t *keep, int32_t n)
+static void write_recipe(struct wn__subgraph *x, const int32_t *keep, int32_t n)
 {
     struct wn__recipe *r = &x->recipe;
     r->n = r->n_keep = 0;
@@ -304,11 +304,11 @@ static void write_recipe(struct wn__excerpt *x, const int32_t *keep, int32_t n)
 }
 
 struct meter {
-    const struct wn__excerpt *x;
+    const struct wn__subgraph *x;
     const struct wn__schedule *s;
     uint8_t *alive;
     int64_t live;
-    struct wn__excerpt_cost *out;
+    struct wn__subgraph_cost *out;
     int32_t in_backward;
 };
 
@@ -347,7 +347,7 @@ static void meter_run(struct meter *m, const struct wn__instr *n)
     m->out->recomputed += n->recompute;
 }
 
-int32_t wn__excerpt_try(struct wn__excerpt *x, const int32_t *keep, int32_t n, struct wn__excerpt_cost *out)
+int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n, struct wn__subgraph_cost *out)
 {
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);
