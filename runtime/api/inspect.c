@@ -112,7 +112,7 @@ static void tell_move(const struct wn_program *p, const struct wn__instr *n, str
     const struct wn__copy *far = &p->schedule->copy[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
     int32_t place = wn__action_place(far->away);
     out->link = links[place][way];
-    out->takes = wn__move_seconds(p->ir, place, way, p->schedule->store[far->store].bytes);
+    out->takes = wn__move_seconds(p->ir, place, way, p->schedule->allocation[far->allocation].bytes);
 }
 
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
@@ -125,7 +125,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     const struct wn__schedule *s = p->schedule;
     const struct wn__instr *n = &s->instr[i];
     const struct wn__ir_node *q = &p->ir->node[n->node];
-    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : n->cell[0];
+    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].allocation : n->cell[0];
     *out = (struct wn_step){.what = words[n->what],
                             .op = wn__ir_op_text(p->ir, n->node),
                             .path = wn__scope_get(q->scope)->path,
@@ -135,19 +135,19 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .inplace = n->inplace,
                             .block = n->block + 1,
                             .is_free = n->what == WN_DO_FREE,
-                            .store = store,
+                            .store = allocation,
                             .move = wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT ? n->move : -1,
                             .counts = 1,
                             .seconds = s->seconds[i],
                             .workspace = n->work_bytes,
                             .live = s->live[i]};
     tell_move(p, n, out);
-    if (store < 0) return WN_OK;
-    out->counts = wn__store_counts(p->ir, &s->store[store]);
-    out->kind = s->store[store].kind;
-    out->space = s->store[store].space;
-    out->offset = s->store[store].offset;
-    out->bytes = s->store[store].bytes;
+    if (allocation < 0) return WN_OK;
+    out->counts = wn__allocation_counts(p->ir, &s->allocation[allocation]);
+    out->kind = s->allocation[allocation].kind;
+    out->space = s->allocation[allocation].space;
+    out->offset = s->allocation[allocation].offset;
+    out->bytes = s->allocation[allocation].bytes;
     return WN_OK;
 }
 
@@ -171,7 +171,7 @@ int32_t wn_node_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
-/* Record order of a IR's node; 0 where none of the order is it. order_node[] ascends. */
+/* Record order of an IR's node; 0 where none of the order is it. order_node[] ascends. */
 static int64_t serial_of(const struct wn_program *p, int32_t node)
 {
     int64_t low = 0, high = p->order.count - 1;
@@ -266,7 +266,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
     struct wn__schedule *s = p->schedule;
     if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
     struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;
-    int32_t store = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].store : -1;
+    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].allocation : -1;
     if (strcmp(field, "swap") == 0) {
         *n = *with;
         *with = t;
@@ -277,8 +277,8 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
     } else if (strcmp(field, "input") == 0 && (wn__instr_has_kernel(n) || wn__instr_way(n) >= 0) &&
                p->ir->node[n->node].n_in > 0) {
         s->in[n->in_at] = (int32_t)value;
-    } else if (strcmp(field, "offset") == 0 && store >= 0) {
-        s->store[store].offset = value;
+    } else if (strcmp(field, "offset") == 0 && allocation >= 0) {
+        s->allocation[allocation].offset = value;
     } else if (strcmp(field, "drop") == 0) {
         memmove(n, n + 1, (size_t)(s->n - step - 1) * sizeof *n);
         s->n--;
@@ -300,20 +300,20 @@ int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64
     struct wn__schedule *s = p->schedule;
     struct wn__pool scratch = {0};
     size_t instr = (size_t)s->n * sizeof *s->instr, in = (size_t)s->n_in * sizeof *s->in;
-    size_t store = (size_t)s->n_stores * sizeof *s->store;
+    size_t allocation = (size_t)s->n_allocations * sizeof *s->allocation;
     struct wn__instr *old_instr = wn__pool_get(&scratch, (int64_t)instr + 1);
     int32_t *old_in = wn__pool_get(&scratch, (int64_t)in + 1);
-    struct wn__store *old_store = wn__pool_get(&scratch, (int64_t)store + 1);
-    int32_t code = old_instr && old_in && old_store ? WN_OK : WN_OOM;
+    struct wn__allocation *old_allocation = wn__pool_get(&scratch, (int64_t)allocation + 1);
+    int32_t code = old_instr && old_in && old_allocation ? WN_OK : WN_OOM;
     if (code == WN_OK) {
         memcpy(old_instr, s->instr, instr);
         memcpy(old_in, s->in, in);
-        memcpy(old_store, s->store, store);
+        memcpy(old_allocation, s->allocation, allocation);
         code = wn_tamper(program, step, field, value);
         if (code == WN_OK) code = wn__verify(p->ir, s);
         memcpy(s->instr, old_instr, instr);
         memcpy(s->in, old_in, in);
-        memcpy(s->store, old_store, store);
+        memcpy(s->allocation, old_allocation, allocation);
     }
     wn__pool_release(&scratch);
     return code;

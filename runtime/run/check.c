@@ -60,7 +60,7 @@ int32_t wn__check_before(struct wn__check *c)
     return WN_OK;
 }
 
-static const char *store_start(const struct wn__check *c, const struct wn__store *t)
+static const char *allocation_start(const struct wn__check *c, const struct wn__allocation *t)
 {
     switch (t->space) {
     case WN_SPACE_SLAB: return (char *)c->p->slab[t->slot]->data + t->offset;
@@ -80,13 +80,13 @@ static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, c
     int64_t bytes =
         wn__instr_has_kernel(n) ? wn__instr_bytes(c->p->ir, s, n) : wn__bytes(&c->p->ir->node[n->node].type);
     if (n->out >= 0) {
-        const char *start = store_start(c, &s->store[s->copy[n->out].store]);
+        const char *start = allocation_start(c, &s->allocation[s->copy[n->out].allocation]);
         if (n->what == WN_DO_FETCH) bytes = wn__paged(bytes);
         if (at >= start && at < start + bytes) return 1;
     }
     for (int32_t k = 0; k < 3; k++) {
         if (n->cell[k] < 0) continue;
-        const char *start = store_start(c, &s->store[n->cell[k]]);
+        const char *start = allocation_start(c, &s->allocation[n->cell[k]]);
         if (at >= start && at < start + bytes) return 1;
     }
     const char *work = (n->work_slab < 0 ? c->arena : (char *)c->p->slab[n->work_slab]->data) + n->work_offset;
@@ -162,10 +162,10 @@ int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
 {
     const struct wn__schedule *s = c->p->schedule;
     if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
-    const struct wn__store *t = &s->store[s->copy[n->out].store];
+    const struct wn__allocation *t = &s->allocation[s->copy[n->out].allocation];
     if (t->space == WN_SPACE_GIVEN || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);
-    char *at = (char *)store_start(c, t) + s->copy[n->out].at;
+    char *at = (char *)allocation_start(c, t) + s->copy[n->out].at;
     int64_t bytes = wn__bytes(&c->p->ir->node[n->node].type);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     WN_TRY(d->sync(d));

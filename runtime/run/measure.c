@@ -28,8 +28,8 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
     const struct wn__schedule *s = p->schedule;
     m->out = &p->measured;
     memset(m->out, 0, sizeof *m->out);
-    m->store_bytes = wn__alloc((s->n_stores + 1) * (int64_t)sizeof *m->store_bytes);
-    if (m->store_bytes == NULL) return WN_OOM;
+    m->allocation_bytes = wn__alloc((s->n_allocations + 1) * (int64_t)sizeof *m->allocation_bytes);
+    if (m->allocation_bytes == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->born) continue;
@@ -46,23 +46,23 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
     for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
     memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has this much already */
     if (s->scalars >= 0) {
-        move(m, WN_KIND_WORKSPACE, s->store[s->scalars].bytes);
-        if (s->store[s->scalars].space == WN_SPACE_ARENA)
-            m->arena_top = s->store[s->scalars].offset + s->store[s->scalars].bytes;
+        move(m, WN_KIND_WORKSPACE, s->allocation[s->scalars].bytes);
+        if (s->allocation[s->scalars].space == WN_SPACE_ARENA)
+            m->arena_top = s->allocation[s->scalars].offset + s->allocation[s->scalars].bytes;
     }
     m->out->at[0] = m->live;
     note(m);
     return WN_OK;
 }
 
-static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t store, int64_t bytes)
+static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t allocation, int64_t bytes)
 {
-    const struct wn__store *t = &s->store[store];
+    const struct wn__allocation *t = &s->allocation[allocation];
     int32_t kind = t->space == WN_SPACE_RESULT ? WN_KIND_RESULT : t->pinned ? WN_KIND_GRADIENT : WN_KIND_ACTIVATION;
     int64_t top = t->offset + (t->is_paged ? wn__paged(bytes) : bytes);
     if (t->space == WN_SPACE_ARENA && top > m->arena_top) m->arena_top = top;
-    if (t->space == WN_SPACE_CELL || m->store_bytes[store] != 0) return;
-    m->store_bytes[store] = bytes;
+    if (t->space == WN_SPACE_CELL || m->allocation_bytes[allocation] != 0) return;
+    m->allocation_bytes[allocation] = bytes;
     if (t->space == WN_SPACE_RESULT) m->fixed += bytes;
     move(m, kind, bytes);
 }
@@ -79,17 +79,17 @@ static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
-    int32_t store = p->schedule->copy[n->out].store;
-    const struct wn__store *t = &p->schedule->store[store];
+    int32_t allocation = p->schedule->copy[n->out].allocation;
+    const struct wn__allocation *t = &p->schedule->allocation[allocation];
     enter_backward(m, n);
     if (n->what == WN_DO_FETCH) {
-        arrive(m, p->schedule, store, wn__padded(bytes));
+        arrive(m, p->schedule, allocation, wn__padded(bytes));
     } else {
         int32_t place = t->space == WN_SPACE_DISK ? WN_PLACE_DISK : WN_PLACE_HOST;
         bytes = wn__paged(bytes);
         if (t->offset + bytes > m->depot_top[place]) m->depot_top[place] = t->offset + bytes;
         if (place == WN_PLACE_HOST && wn__depot_is_own(p->device)) {
-            m->store_bytes[store] = bytes;
+            m->allocation_bytes[allocation] = bytes;
             move(m, WN_KIND_HOST, bytes);
         }
     }
@@ -103,7 +103,7 @@ void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
-    if (n->out >= 0) arrive(m, p->schedule, p->schedule->copy[n->out].store, bytes);
+    if (n->out >= 0) arrive(m, p->schedule, p->schedule->copy[n->out].allocation, bytes);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) arrive(m, p->schedule, n->cell[k], bytes);
     note(m);
@@ -113,8 +113,8 @@ void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct
 void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     enter_backward(m, n);
-    move(m, p->schedule->store[n->out].kind, -m->store_bytes[n->out]);
-    m->store_bytes[n->out] = 0;
+    move(m, p->schedule->allocation[n->out].kind, -m->allocation_bytes[n->out]);
+    m->allocation_bytes[n->out] = 0;
 }
 
 void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
@@ -122,7 +122,7 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     const struct wn__ledger *l = wn__ledger(p->device);
     int64_t kinds[WN_KIND_COUNT];
     if (!m->in_backward) m->out->at[1] = m->live;
-    if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->store[p->schedule->scalars].bytes);
+    if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->allocation[p->schedule->scalars].bytes);
     m->out->at[4] = m->live;
     m->out->reserved = m->fixed + m->arena_top + (wn__depot_is_own(p->device) ? m->depot_top[WN_PLACE_HOST] : 0);
     m->out->host = m->depot_top[WN_PLACE_HOST];
@@ -130,11 +130,11 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
     for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has had them since they were taken */
-        int32_t t = p->schedule->result_store[r];
-        if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->store[t].bytes;
+        int32_t t = p->schedule->result_allocation[r];
+        if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->allocation[t].bytes;
     }
     wn__ledger_peak(p->device, kinds);
-    wn__free(m->store_bytes);
+    wn__free(m->allocation_bytes);
 }
 
 /* ---- traces and seconds, where they are asked for ------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 struct wn__meter {
     int64_t kinds[WN_KIND_COUNT], start[WN_KIND_COUNT], live, arena_top, fixed, depot_top[WN_PLACE_COUNT];
-    int64_t *store_bytes; /* (n_stores) what was added for what lives there now */
+    int64_t *allocation_bytes; /* (n_allocations) what was added for what lives there now */
     int32_t in_backward;
     struct wn_measured *out;
 };

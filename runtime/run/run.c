@@ -29,7 +29,7 @@ static char *at(void *base, int64_t offset)
     return base == NULL ? NULL : (char *)base + offset;
 }
 
-static char *store_address(const struct bases *b, const struct wn__store *t)
+static char *allocation_address(const struct bases *b, const struct wn__allocation *t)
 {
     switch (t->space) {
     case WN_SPACE_SLAB: return at(b->p->slab[t->slot]->data, t->offset);
@@ -43,7 +43,7 @@ static char *store_address(const struct bases *b, const struct wn__store *t)
 static char *copy_address(const struct bases *b, int32_t copy)
 {
     const struct wn__copy *c = &b->p->schedule->copy[copy];
-    return at(store_address(b, &b->p->schedule->store[c->store]), c->at);
+    return at(allocation_address(b, &b->p->schedule->allocation[c->allocation]), c->at);
 }
 
 /* ---- before: what the run needs ------------------------------------------------------------------------- */
@@ -53,7 +53,8 @@ static int64_t missing_bytes(const struct wn_program *p)
     const struct wn__ir *f = p->ir;
     int64_t bytes = wn__program_missing(p);
     for (int32_t r = 0; r < f->n_results; r++)
-        if (p->schedule->result_store[r] >= 0) bytes += p->schedule->store[p->schedule->result_store[r]].bytes;
+        if (p->schedule->result_allocation[r] >= 0)
+            bytes += p->schedule->allocation[p->schedule->result_allocation[r]].bytes;
     for (int32_t k = 0; k < f->n_slabs; k++)
         if (p->slab[k]->data == NULL) bytes += p->slab[k]->bytes;
     return bytes;
@@ -98,8 +99,8 @@ static int32_t take_inputs(const struct wn_program *p, const void ***out)
 static int32_t take_results(struct wn_program *p, struct wn__buffer **result)
 {
     for (int32_t r = 0; r < p->ir->n_results; r++) {
-        int32_t t = p->schedule->result_store[r];
-        if (t >= 0) WN_TRY(wn__buffer_new(p->device, WN_KIND_RESULT, p->schedule->store[t].bytes, &result[r]));
+        int32_t t = p->schedule->result_allocation[r];
+        if (t >= 0) WN_TRY(wn__buffer_new(p->device, WN_KIND_RESULT, p->schedule->allocation[t].bytes, &result[r]));
     }
     return WN_OK;
 }
@@ -146,14 +147,14 @@ static int32_t put_scalars(struct wn_program *p, const struct bases *b)
 {
     const struct wn__schedule *s = p->schedule;
     if (s->scalars < 0) return WN_OK;
-    int64_t stride = 64, bytes = s->store[s->scalars].bytes;
+    int64_t stride = 64, bytes = s->allocation[s->scalars].bytes;
     char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
     if (host == NULL) return WN_OOM;
     memset(host, 0, (size_t)bytes);
     for (int32_t i = 0; i < p->ir->n_scalars; i++)
         if (p->scalar[i] != NULL) put_number(host + stride * i, p->scalar[i]);
     struct wn_device *d = wn__device(p->device);
-    int32_t code = d->put(d, store_address(b, &s->store[s->scalars]), host, bytes);
+    int32_t code = d->put(d, allocation_address(b, &s->allocation[s->scalars]), host, bytes);
     if (host != small) wn__free(host);
     return code;
 }
@@ -183,7 +184,7 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     const struct wn_desc *desc = wn__instr_desc(f, p->schedule, n, &room);
     for (int32_t k = 0; k < desc->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) cell[k] = store_address(b, &p->schedule->store[n->cell[k]]);
+        if (n->cell[k] >= 0) cell[k] = allocation_address(b, &p->schedule->allocation[n->cell[k]]);
     if (n->out >= 0) buffers.out = copy_address(b, n->out);
     if (n->work_bytes > 0)
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
@@ -247,7 +248,7 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct bases *b, con
     if (n->out >= 0) return wn__anomaly_check(p, n, &made, in, n_in);
     for (int32_t k = 0; k < 3; k++) {
         if (n->cell[k] < 0) continue;
-        made.data = store_address(b, &p->schedule->store[n->cell[k]]);
+        made.data = allocation_address(b, &p->schedule->allocation[n->cell[k]]);
         WN_TRY(wn__anomaly_check(p, n, &made, in, n_in));
     }
     return WN_OK;
@@ -276,8 +277,9 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
         if (p->trace != NULL) p->trace[p->n_trace++] = i;
         if (n->what == WN_DO_FREE) {
             wn__meter_free(m, p, n);
-            if (s->store[n->out].space < WN_SPACE_HOST)
-                WN_TRY(wn__check_free(check, store_address(b, &s->store[n->out]), s->store[n->out].bytes));
+            if (s->allocation[n->out].space < WN_SPACE_HOST)
+                WN_TRY(
+                    wn__check_free(check, allocation_address(b, &s->allocation[n->out]), s->allocation[n->out].bytes));
             continue;
         }
         if (wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT) {

@@ -41,7 +41,7 @@ int32_t wn__transfer_start(struct wn__transfer *t, const struct wn__instr *n, ch
     const struct wn__schedule *s = t->p->schedule;
     struct wn_device *d = wn__device(t->p->device);
     int32_t way = wn__instr_way(n), place = place_of(s, n);
-    const struct wn__store *far = &s->store[s->copy[way == WN_WAY_OUT ? n->out : s->in[n->in_at]].store];
+    const struct wn__allocation *far = &s->allocation[s->copy[way == WN_WAY_OUT ? n->out : s->in[n->in_at]].allocation];
     const struct wn_move move = {.way = way, .at = far->offset, .address = near, .bytes = far->bytes};
     t->lane[n->move] = (uint8_t)(place * WN_WAY_COUNT + way);
     t->number[n->move] = t->started[place][way]++;

@@ -11,13 +11,13 @@ struct finish {
     struct wn__lowering *l;
     const struct wn__ir *f;
     struct wn__schedule *s;
-    int32_t *last;       /* (n_copies) last item that uses it */
-    int32_t *pin;        /* (n_copies) cell slot it is made in, or -1 */
-    int32_t *store_last; /* (stores) last item */
-    int32_t *cell_store; /* (n_cells) */
-    int32_t *given_store;
+    int32_t *last;            /* (n_copies) last item that uses it */
+    int32_t *pin;             /* (n_copies) cell slot it is made in, or -1 */
+    int32_t *allocation_last; /* (allocations) last item */
+    int32_t *cell_allocation; /* (n_cells) */
+    int32_t *given_allocation;
     int32_t *inplace; /* (n_items) */
-    int32_t *frees;   /* stores by last item: threaded */
+    int32_t *frees;   /* allocations by last item: threaded */
     int32_t *free_next;
 };
 
@@ -26,22 +26,23 @@ static void *pool(struct finish *x, int64_t n, int64_t size)
     return wn__pool_get(&x->s->pool, (n + 1) * size);
 }
 
-static int32_t put_store(struct finish *x, int32_t space, int32_t slot, int32_t kind, int64_t bytes, int32_t pinned)
+static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int32_t kind, int64_t bytes,
+                              int32_t pinned)
 {
-    struct wn__store *t = &x->s->store[x->s->n_stores];
-    *t = (struct wn__store){
+    struct wn__allocation *t = &x->s->allocation[x->s->n_allocations];
+    *t = (struct wn__allocation){
         .space = space, .slot = slot, .kind = kind, .first = -1, .last = -1, .pinned = pinned, .bytes = bytes};
-    return x->s->n_stores++;
+    return x->s->n_allocations++;
 }
 
-static int32_t cell_store(struct finish *x, int32_t slot)
+static int32_t cell_allocation(struct finish *x, int32_t slot)
 {
     const struct wn__ir_cell *c = &x->f->cell[slot];
-    if (x->cell_store[slot] >= 0) return x->cell_store[slot];
-    int32_t t =
-        put_store(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind, c->bytes, 1);
-    x->s->store[t].offset = c->slab >= 0 ? c->slab_offset : 0;
-    return x->cell_store[slot] = t;
+    if (x->cell_allocation[slot] >= 0) return x->cell_allocation[slot];
+    int32_t t = put_allocation(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind,
+                               c->bytes, 1);
+    x->s->allocation[t].offset = c->slab >= 0 ? c->slab_offset : 0;
+    return x->cell_allocation[slot] = t;
 }
 
 #define SCALAR_STRIDE 64 /* bytes a number of the host takes: a hyper block fits, and each is aligned for any op */
@@ -50,20 +51,20 @@ static void place_leaves(struct finish *x)
 {
     const struct wn__ir *f = x->f;
     if (f->n_scalars > 0)
-        x->s->scalars =
-            put_store(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE, wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
+        x->s->scalars = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE,
+                                       wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
     for (int64_t c = 0; c < x->l->n_copies; c++) {
         struct wn__copy *copy = &x->s->copy[c];
         const struct wn__ir_node *p = &f->node[copy->node];
         if (p->leaf == WN_LEAF_CELL) {
-            copy->store = cell_store(x, p->slot);
+            copy->allocation = cell_allocation(x, p->slot);
         } else if (p->leaf == WN_LEAF_SCALAR || p->is_given == 2) {
-            copy->store = x->s->scalars;
+            copy->allocation = x->s->scalars;
             copy->at = (int64_t)p->slot * SCALAR_STRIDE;
         } else if (p->leaf == WN_LEAF_GIVEN || p->is_given == 1) {
-            if (x->given_store[p->slot] < 0)
-                x->given_store[p->slot] = put_store(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
-            copy->store = x->given_store[p->slot];
+            if (x->given_allocation[p->slot] < 0)
+                x->given_allocation[p->slot] = put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
+            copy->allocation = x->given_allocation[p->slot];
         }
     }
 }
@@ -92,43 +93,43 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0)
         return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
-        int32_t c = x->l->in[it->in_at + k], t = x->s->copy[c].store;
-        const struct wn__store *store = &x->s->store[t];
-        if (store->pinned || x->store_last[t] != i || store->bytes != p->bytes) continue;
+        int32_t c = x->l->in[it->in_at + k], t = x->s->copy[c].allocation;
+        const struct wn__allocation *allocation = &x->s->allocation[t];
+        if (allocation->pinned || x->allocation_last[t] != i || allocation->bytes != p->bytes) continue;
         if (wn__type_equal(&x->f->in_type[p->in_at + k], &p->type)) return k;
     }
     return -1;
 }
 
-/* When a store's present value has its last use. In-place hands the store on, with a later one. */
-static void put_stores(struct finish *x)
+/* When an allocation's present value has its last use. In-place hands the allocation on, with a later one. */
+static void put_allocations(struct finish *x)
 {
     for (int32_t i = 0; i < x->l->n_items; i++) {
         const struct wn__item *it = &x->l->item[i];
         const struct wn__ir_node *p = &x->f->node[it->node];
         x->inplace[i] = -1;
         for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
-            if (p->cell[k] >= 0) cell_store(x, p->cell[k]);
+            if (p->cell[k] >= 0) cell_allocation(x, p->cell[k]);
         if (it->out < 0) continue;
         struct wn__copy *copy = &x->s->copy[it->out];
         int32_t k = find_inplace(x, i);
         if (k >= 0) {
             x->inplace[i] = k;
-            copy->store = x->s->copy[x->l->in[it->in_at + k]].store;
+            copy->allocation = x->s->copy[x->l->in[it->in_at + k]].allocation;
         } else if (x->pin[it->out] >= 0) {
-            copy->store = cell_store(x, x->pin[it->out]);
+            copy->allocation = cell_allocation(x, x->pin[it->out]);
         } else if (p->result >= 0 && p->type.ndim > 0) {
-            copy->store = put_store(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
-            x->s->result_store[p->result] = copy->store;
+            copy->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
+            x->s->result_allocation[p->result] = copy->allocation;
         } else if (it->what == WN_DO_OFFLOAD) {
             int32_t space = wn__action_place(copy->away) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
-            copy->store = put_store(x, space, -1, WN_KIND_HOST, wn__copy_bytes(x->f, copy), 0);
-            x->s->store[x->s->copy[x->l->in[it->in_at]].store].is_paged = 1;
+            copy->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__copy_bytes(x->f, copy), 0);
+            x->s->allocation[x->s->copy[x->l->in[it->in_at]].allocation].is_paged = 1;
         } else {
-            copy->store = put_store(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__copy_bytes(x->f, copy), 0);
+            copy->allocation = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__copy_bytes(x->f, copy), 0);
         }
-        x->s->store[copy->store].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
-        x->store_last[copy->store] = x->last[it->out];
+        x->s->allocation[copy->allocation].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
+        x->allocation_last[copy->allocation] = x->last[it->out];
     }
 }
 
@@ -152,14 +153,14 @@ static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct 
 static void thread_frees(struct finish *x)
 {
     for (int64_t i = 0; i < x->l->n_items; i++) x->frees[i] = -1;
-    for (int32_t t = x->s->n_stores - 1; t >= 0; t--) {
-        if (x->s->store[t].pinned) continue;
-        x->free_next[t] = x->frees[x->store_last[t]];
-        x->frees[x->store_last[t]] = t;
+    for (int32_t t = x->s->n_allocations - 1; t >= 0; t--) {
+        if (x->s->allocation[t].pinned) continue;
+        x->free_next[t] = x->frees[x->allocation_last[t]];
+        x->frees[x->allocation_last[t]] = t;
     }
 }
 
-static void touch(struct wn__store *t, int32_t at)
+static void touch(struct wn__allocation *t, int32_t at)
 {
     if (t->first < 0) t->first = at;
     t->last = at;
@@ -177,14 +178,14 @@ static void put_run(struct finish *x, int32_t i)
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
     if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(d, wn__workspace_target(x->f)));
     int32_t at = x->s->n - 1;
-    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], at);
+    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->allocation[x->s->copy[x->l->in[it->in_at + k]].allocation], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
         if (p->cell[k] < 0) continue;
-        n->cell[k] = cell_store(x, p->cell[k]);
-        touch(&x->s->store[n->cell[k]], at);
+        n->cell[k] = cell_allocation(x, p->cell[k]);
+        touch(&x->s->allocation[n->cell[k]], at);
     }
     if (it->out < 0) return;
-    touch(&x->s->store[x->s->copy[it->out].store], at);
+    touch(&x->s->allocation[x->s->copy[it->out].allocation], at);
     if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
     if (it->what != WN_DO_RUN) return;
     if (x->s->node_copies[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
@@ -196,9 +197,10 @@ static void put_move(struct finish *x, int32_t i)
     const struct wn__item *it = &x->l->item[i];
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     n->move = it->move;
-    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->store[x->s->copy[x->l->in[it->in_at + k]].store], x->s->n - 1);
+    for (int32_t k = 0; k < it->n_in; k++)
+        touch(&x->s->allocation[x->s->copy[x->l->in[it->in_at + k]].allocation], x->s->n - 1);
     if (it->out < 0) return;
-    touch(&x->s->store[x->s->copy[it->out].store], x->s->n - 1);
+    touch(&x->s->allocation[x->s->copy[it->out].allocation], x->s->n - 1);
     if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
 }
 
@@ -211,12 +213,12 @@ static void put_list(struct finish *x)
         else put_run(x, i);
         for (int32_t t = x->frees[i]; t >= 0; t = x->free_next[t]) {
             put_instr(x, WN_DO_FREE, &x->l->item[i], t);
-            x->s->store[t].last = x->s->n - 1;
+            x->s->allocation[t].last = x->s->n - 1;
         }
     }
     if (x->s->scalars >= 0) {
-        x->s->store[x->s->scalars].first = 0;
-        x->s->store[x->s->scalars].last = x->s->n;
+        x->s->allocation[x->s->scalars].first = 0;
+        x->s->allocation[x->s->scalars].last = x->s->n;
     }
 }
 
@@ -225,25 +227,25 @@ static int32_t prepare(struct finish *x)
     struct wn__lowering *l = x->l;
     struct wn__schedule *s = x->s;
     const struct wn__ir *f = x->f;
-    int64_t stores = l->n_copies + f->n_cells + f->n_given + 1, fresh = stores;
+    int64_t allocations = l->n_copies + f->n_cells + f->n_given + 1, fresh = allocations;
     s->copy = pool(x, l->n_copies, sizeof *s->copy);
     s->in = pool(x, l->n_in, sizeof *s->in);
-    s->store = pool(x, stores, sizeof *s->store);
+    s->allocation = pool(x, allocations, sizeof *s->allocation);
     s->instr = pool(x, 2 * l->n_items + fresh + f->n_results, sizeof *s->instr);
-    s->result_store = pool(x, f->n_results, sizeof *s->result_store);
+    s->result_allocation = pool(x, f->n_results, sizeof *s->result_allocation);
     s->node_copies = pool(x, f->n, sizeof *s->node_copies);
     s->node_away = pool(x, f->n, sizeof *s->node_away);
     x->last = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->last);
     x->pin = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->pin);
-    x->store_last = wn__pool_get(&l->scratch, (stores + 1) * (int64_t)sizeof *x->store_last);
-    x->free_next = wn__pool_get(&l->scratch, (stores + 1) * (int64_t)sizeof *x->free_next);
-    x->cell_store = wn__pool_get(&l->scratch, (f->n_cells + 1) * (int64_t)sizeof *x->cell_store);
-    x->given_store = wn__pool_get(&l->scratch, (f->n_given + 1) * (int64_t)sizeof *x->given_store);
+    x->allocation_last = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->allocation_last);
+    x->free_next = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->free_next);
+    x->cell_allocation = wn__pool_get(&l->scratch, (f->n_cells + 1) * (int64_t)sizeof *x->cell_allocation);
+    x->given_allocation = wn__pool_get(&l->scratch, (f->n_given + 1) * (int64_t)sizeof *x->given_allocation);
     x->inplace = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     x->frees = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->frees);
-    if (!s->copy || !s->in || !s->store || !s->instr || !s->result_store || !s->node_copies || !s->node_away ||
-        !x->last || !x->pin || !x->store_last || !x->free_next || !x->cell_store || !x->given_store || !x->inplace ||
-        !x->frees)
+    if (!s->copy || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_copies ||
+        !s->node_away || !x->last || !x->pin || !x->allocation_last || !x->free_next || !x->cell_allocation ||
+        !x->given_allocation || !x->inplace || !x->frees)
         return WN_OOM;
     if (l->n_copies > 0) memcpy(s->copy, l->copy, (size_t)l->n_copies * sizeof *s->copy);
     if (l->n_in > 0) memcpy(s->in, l->in, (size_t)l->n_in * sizeof *s->in);
@@ -252,9 +254,9 @@ static int32_t prepare(struct finish *x)
     s->n_blocks = l->r->n_blocks;
     s->n_moves = l->n_moves;
     s->scalars = -1;
-    for (int32_t i = 0; i < f->n_cells; i++) x->cell_store[i] = -1;
-    for (int32_t i = 0; i < f->n_given; i++) x->given_store[i] = -1;
-    for (int32_t i = 0; i < f->n_results; i++) s->result_store[i] = -1;
+    for (int32_t i = 0; i < f->n_cells; i++) x->cell_allocation[i] = -1;
+    for (int32_t i = 0; i < f->n_given; i++) x->given_allocation[i] = -1;
+    for (int32_t i = 0; i < f->n_results; i++) s->result_allocation[i] = -1;
     return WN_OK;
 }
 
@@ -270,7 +272,7 @@ int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out)
     if (code == WN_OK) {
         place_leaves(&x);
         find_uses(&x);
-        put_stores(&x);
+        put_allocations(&x);
         put_list(&x);
     }
     if (code != WN_OK) {

@@ -1,4 +1,4 @@
-/* Lowering: a recipe becomes a linear list of issues, effects take their places, stores get lifetimes and the
+/* Lowering: a recipe becomes a linear list of issues, effects take their places, allocations get lifetimes and the
  * frees follow. One lowering serves every policy. Aliases are never issued: a reshape is its source's bytes.
  *
  * What is kept is decided by the recipe alone; what is computed again, and when, follows from demand: right
@@ -36,7 +36,7 @@ int32_t wn__lower_copy(struct wn__lowering *l, int32_t node, int32_t away)
     if (l->code == WN_OK) l->code = wn__grow(&l->copy, &l->copy_capacity, l->n_copies + 1, sizeof *l->copy);
     if (l->code == WN_OK) l->code = wn__grow(&l->used, &l->used_capacity, l->n_copies + 1, sizeof *l->used);
     if (l->code != WN_OK) return -1;
-    l->copy[l->n_copies] = (struct wn__copy){.node = node, .store = -1, .away = away};
+    l->copy[l->n_copies] = (struct wn__copy){.node = node, .allocation = -1, .away = away};
     l->used[l->n_copies] = -1;
     return (int32_t)l->n_copies++;
 }

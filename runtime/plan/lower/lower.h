@@ -4,7 +4,7 @@
 #define WN_PLAN_LOWER_H
 #include "schedule.h"
 
-struct wn__item { /* an issue, before stores and frees are known */
+struct wn__item { /* an issue, before allocations and frees are known */
     int32_t node, phase, block, out, in_at;
     int32_t what, n_in, move;
 };

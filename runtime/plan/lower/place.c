@@ -1,4 +1,4 @@
-/* Placement: an offset for every store of the arena, and of each depot, which is the same without slabs. One address
+/* Placement: an offset for every allocation of the arena, and of each depot, which is the same without slabs. One address
  * space: first the intervals of gradient slabs, lent until a gradient is born there, then the arena, whose height is what
  * counts. A pure function; the same input gives the same offsets.
  *
@@ -24,10 +24,10 @@
 #define SPAN 64       /* instructions whose fullest is known */
 
 struct box {
-    int64_t bytes, at, align; /* align: from the start of its region; what bytes are a multiple of */
-    int32_t first, last;      /* instructions */
-    int32_t store, instr;     /* whose: a store, or an instruction's workspace (store -1) */
-    int64_t crowd;            /* the most bytes alive at an instant of its life, its own among them */
+    int64_t bytes, at, align;  /* align: from the start of its region; what bytes are a multiple of */
+    int32_t first, last;       /* instructions */
+    int32_t allocation, instr; /* whose: an allocation, or an instruction's workspace (allocation -1) */
+    int64_t crowd;             /* the most bytes alive at an instant of its life, its own among them */
 };
 struct region { /* of the address space */
     int64_t base, end;
@@ -116,7 +116,7 @@ static int by_size(const void *a, const void *b)
     const struct box *x = &sorted_boxes[*(const int32_t *)a], *y = &sorted_boxes[*(const int32_t *)b];
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     if (x->first != y->first) return (x->first > y->first) - (x->first < y->first);
-    return x->store != y->store ? x->store - y->store : x->instr - y->instr;
+    return x->allocation != y->allocation ? x->allocation - y->allocation : x->instr - y->instr;
 }
 
 static int by_span(const void *a, const void *b)
@@ -214,20 +214,20 @@ static int64_t search(struct placing *p, int32_t *rank)
 
 static void put_boxes(struct placing *p)
 {
-    for (int32_t t = 0; t < p->s->n_stores; t++) {
-        const struct wn__store *st = &p->s->store[t];
+    for (int32_t t = 0; t < p->s->n_allocations; t++) {
+        const struct wn__allocation *st = &p->s->allocation[t];
         if (st->space != p->space || st->bytes == 0) continue;
-        p->box[p->n++] = (struct box){.bytes = wn__store_span(st),
+        p->box[p->n++] = (struct box){.bytes = wn__allocation_span(st),
                                       .align = st->is_paged ? WN_PAGE : 1,
                                       .first = st->first,
                                       .last = st->last,
-                                      .store = t};
+                                      .allocation = t};
     }
     for (int32_t i = 0; i < p->s->n && p->space == WN_SPACE_ARENA; i++) {
         const struct wn__instr *n = &p->s->instr[i];
         if (!wn__instr_has_kernel(n) || n->work_bytes == 0) continue;
         p->box[p->n++] =
-            (struct box){.bytes = n->work_bytes, .align = 1, .first = i, .last = i, .store = -1, .instr = i};
+            (struct box){.bytes = n->work_bytes, .align = 1, .first = i, .last = i, .allocation = -1, .instr = i};
     }
 }
 
@@ -243,11 +243,11 @@ static void put_fixed(struct placing *p)
     int64_t base = 0;
     for (int32_t k = 0; k < p->f->n_slabs && p->space == WN_SPACE_ARENA; k++) {
         int32_t from = p->n_fixed;
-        for (int32_t t = 0; t < p->s->n_stores; t++) {
-            const struct wn__store *st = &p->s->store[t];
+        for (int32_t t = 0; t < p->s->n_allocations; t++) {
+            const struct wn__allocation *st = &p->s->allocation[t];
             if (st->space != WN_SPACE_SLAB || st->slot != k || st->first < 0 || st->bytes == 0) continue;
             p->fixed[p->n_fixed++] = (struct box){
-                .bytes = st->bytes, .at = base + st->offset, .first = st->first, .last = p->s->n, .store = t};
+                .bytes = st->bytes, .at = base + st->offset, .first = st->first, .last = p->s->n, .allocation = t};
         }
         qsort(p->fixed + from, (size_t)(p->n_fixed - from), sizeof *p->fixed, by_offset);
         int64_t at = base, end = base + p->f->slab[k].bytes;
@@ -255,7 +255,7 @@ static void put_fixed(struct placing *p)
             int64_t next = i < n ? p->fixed[i].at : end;
             if (next > at)
                 p->fixed[p->n_fixed++] =
-                    (struct box){.bytes = next - at, .at = at, .first = 0, .last = p->s->n, .store = -1};
+                    (struct box){.bytes = next - at, .at = at, .first = 0, .last = p->s->n, .allocation = -1};
             if (i < n) at = next + p->fixed[i].bytes;
         }
         p->region[p->n_regions++] = (struct region){base, end, k};
@@ -385,12 +385,12 @@ static void write_back(struct placing *p)
         int32_t r = 0;
         while (r < p->n_regions - 1 && p->best[i] >= p->region[r].end) r++;
         int64_t offset = p->best[i] - p->region[r].base;
-        if (b->store < 0) {
+        if (b->allocation < 0) {
             p->s->instr[b->instr].work_slab = p->region[r].slab;
             p->s->instr[b->instr].work_offset = offset;
             continue;
         }
-        struct wn__store *st = &p->s->store[b->store];
+        struct wn__allocation *st = &p->s->allocation[b->allocation];
         st->space = p->region[r].slab < 0 ? p->space : WN_SPACE_SLAB;
         st->slot = p->region[r].slab;
         st->offset = offset;
@@ -418,10 +418,10 @@ static int32_t place_space(const struct wn__ir *f, struct wn__schedule *s, int32
                            int64_t *height)
 {
     struct placing p = {.f = f, .s = s, .space = space, .effort = effort};
-    int64_t n = (int64_t)s->n_stores + s->n;
+    int64_t n = (int64_t)s->n_allocations + s->n;
     p.box = get(&p, n, sizeof *p.box);
     p.best = get(&p, n, sizeof *p.best);
-    p.fixed = get(&p, 2 * (int64_t)s->n_stores + f->n_slabs, sizeof *p.fixed);
+    p.fixed = get(&p, 2 * (int64_t)s->n_allocations + f->n_slabs, sizeof *p.fixed);
     p.region = get(&p, f->n_slabs + 1, sizeof *p.region);
     p.live = get(&p, s->n + 1, sizeof *p.live);
     p.code = p.box && p.best && p.fixed && p.region && p.live ? WN_OK : WN_OOM;

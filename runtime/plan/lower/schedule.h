@@ -26,8 +26,8 @@ enum wn__space {
     WN_SPACE_DISK
 };
 
-/* A stretch of bytes with one lifetime. Successive values may live in one store: each overwrites the last. */
-struct wn__store {
+/* A stretch of bytes with one lifetime. Successive values may live in one allocation: each overwrites the last. */
+struct wn__allocation {
     int32_t space, slot; /* SLAB: slab; CELL, GIVEN, RESULT: slot; ARENA: - */
     int32_t kind;        /* WN_KIND_ it is accounted under */
     int32_t first, last; /* instructions between which it is taken; leaves: whole program */
@@ -35,21 +35,21 @@ struct wn__store {
     int32_t is_paged;    /* moved out or in: it starts on a page, and the rest of its last page is its own */
     int64_t offset, bytes;
 };
-/* One issue of a node: its value in a store, or what an action made of it. Two copies of a node are two values. */
+/* One issue of a node: its value in an allocation, or what an action made of it. Two copies of a node are two values. */
 struct wn__copy {
-    int32_t node, store;
+    int32_t node, allocation;
     int32_t away; /* action that made it (action.h); 0: the value itself, */
     int32_t back; /* or what came back from this action; 0: computed */
-    int64_t at;   /* offset in the store: scalars share one */
+    int64_t at;   /* offset in the allocation: scalars share one */
 };
 struct wn__instr {
     int32_t what, node, phase, block;
-    int32_t out;     /* copy made, or -1 for an effect or a WAIT; READ: copy read; FREE: store freed */
-    int32_t inplace; /* input whose store the output takes over, or -1 */
+    int32_t out;     /* copy made, or -1 for an effect or a WAIT; READ: copy read; FREE: allocation freed */
+    int32_t inplace; /* input whose allocation the output takes over, or -1 */
     int32_t in_at;   /* copies of the inputs, schedule->in[in_at ..); WAIT: where it moves from, and where to */
     int32_t move;    /* OFFLOAD, FETCH: its number; WAIT: of which */
     int32_t recompute;
-    int32_t cell[3];   /* effects: stores of the cells written, or -1 */
+    int32_t cell[3];   /* effects: allocations of the cells written, or -1 */
     int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
     int64_t work_offset, work_bytes;
     wn_kernel_fn kernel;
@@ -58,13 +58,13 @@ struct wn__instr {
 
 struct wn__schedule {
     struct wn__pool pool;
-    int32_t refs, n, n_copies, n_stores, n_in;
+    int32_t refs, n, n_copies, n_allocations, n_in;
     struct wn__instr *instr;
     struct wn__copy *copy;
-    struct wn__store *store;
+    struct wn__allocation *allocation;
     int32_t *in;
-    int32_t *result_store;         /* (n_results) of the IR; -1: 0-d, read to the host */
-    int32_t scalars;               /* store of the host's numbers, or -1 */
+    int32_t *result_allocation;    /* (n_results) of the IR; -1: 0-d, read to the host */
+    int32_t scalars;               /* allocation of the host's numbers, or -1 */
     int64_t arena;                 /* height */
     int64_t lent;                  /* bytes of gradient slabs that activations use */
     int64_t depot[WN_PLACE_COUNT]; /* heights */
@@ -91,17 +91,17 @@ static inline int32_t wn__instr_way(const struct wn__instr *n)
 {
     return n->what == WN_DO_OFFLOAD ? WN_WAY_OUT : n->what == WN_DO_FETCH ? WN_WAY_IN : -1;
 }
-/* The bytes of its space that are a store's alone. */
-static inline int64_t wn__store_span(const struct wn__store *t)
+/* The bytes of its space that are an allocation's alone. */
+static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 {
     return t->is_paged ? wn__paged(t->bytes) : t->bytes;
 }
-/* Whether a store's bytes are the device's: those of a disk never are, those of the host where it is the device. */
-int32_t wn__store_counts(const struct wn__ir *f, const struct wn__store *t);
+/* Whether an allocation's bytes are the device's: those of a disk never are, those of the host where it is the device. */
+int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t);
 
 /* lower.c: IR + recipe -> instructions without places. */
 int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
-/* place.c: offsets for every store of the arena, borrowing unborn gradients' intervals, and the heights. BOUND: places
+/* place.c: offsets for every allocation of the arena, borrowing unborn gradients' intervals, and the heights. BOUND: places
  * nothing, and fills the heights with the most bytes alive at once. FULLY tries the most orders of placing, ROUGHLY fewer,
  * HASTILY fewest. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };

@@ -13,7 +13,7 @@ struct sim {
     int64_t *after;      /* (n) live bytes after each instruction; NULL: not asked for */
     double *each;        /* (n) seconds of each; NULL: not asked for */
     int64_t *rows;       /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
-    uint8_t *alive;      /* (n_stores) */
+    uint8_t *alive;      /* (n_allocations) */
     uint8_t *made_again; /* (n_copies) computed again; NULL: seconds are not asked for */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
@@ -83,15 +83,15 @@ static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
     return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
-           m->s->copy[m->s->in[n->in_at]].store == n->cell[0];
+           m->s->copy[m->s->in[n->in_at]].allocation == n->cell[0];
 }
 
-static void make_alive(struct sim *m, int32_t store)
+static void make_alive(struct sim *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    if (m->alive[store]) return;
-    m->alive[store] = 1;
-    if (wn__store_counts(m->f, t)) move(m, t->kind, t->bytes);
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    if (m->alive[allocation]) return;
+    m->alive[allocation] = 1;
+    if (wn__allocation_counts(m->f, t)) move(m, t->kind, t->bytes);
 }
 
 static void note_row(const struct sim *m, int32_t row)
@@ -122,7 +122,7 @@ static void run_instr(struct sim *m, int32_t i)
     m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
     if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
-    if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
+    if (n->out >= 0) make_alive(m, m->s->copy[n->out].allocation);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
@@ -131,7 +131,7 @@ static void run_instr(struct sim *m, int32_t i)
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
-int32_t wn__store_counts(const struct wn__ir *f, const struct wn__store *t)
+int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t)
 {
     return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || wn__workspace_target(f)->kind == WN_TARGET_CPU);
 }
@@ -143,14 +143,14 @@ static void start_move(struct sim *m, int32_t i)
     int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
     const struct wn__copy *away = &m->s->copy[way == WN_WAY_OUT ? n->out : from];
     int32_t place = wn__action_place(away->away);
-    int64_t bytes = m->s->store[away->store].bytes;
+    int64_t bytes = m->s->allocation[away->allocation].bytes;
     double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
     *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
     m->ends[n->move] = *lane;
     m->sum->move_seconds += takes;
     m->seconds += wn__move_share(m->f, bytes);
     *(way == WN_WAY_OUT ? &m->sum->out : &m->sum->in) += bytes;
-    make_alive(m, m->s->copy[n->out].store);
+    make_alive(m, m->s->copy[n->out].allocation);
     note_peak(m);
     note_row(m, i + 1);
 }
@@ -163,11 +163,11 @@ static void wait_move(struct sim *m, const struct wn__instr *n)
     m->sum->stall_seconds += stall;
 }
 
-static void free_store(struct sim *m, int32_t store)
+static void free_allocation(struct sim *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    m->alive[store] = 0;
-    if (wn__store_counts(m->f, t)) move(m, t->kind, -t->bytes);
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    m->alive[allocation] = 0;
+    if (wn__allocation_counts(m->f, t)) move(m, t->kind, -t->bytes);
 }
 
 static void start(struct sim *m)
@@ -176,8 +176,8 @@ static void start(struct sim *m)
     wn__state_bytes(m->f, m->kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
     sum->state = m->live;
-    for (int32_t t = 0; t < m->s->n_stores; t++) {
-        const struct wn__store *st = &m->s->store[t];
+    for (int32_t t = 0; t < m->s->n_allocations; t++) {
+        const struct wn__allocation *st = &m->s->allocation[t];
         if (st->space == WN_SPACE_GIVEN || t == m->s->scalars) make_alive(m, t);
         if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* counted as state */
     }
@@ -192,7 +192,7 @@ static int32_t walk(struct sim *m)
 {
     const struct wn__schedule *s = m->s;
     memset(m->sum, 0, sizeof *m->sum);
-    m->alive = wn__alloc(s->n_stores + 1);
+    m->alive = wn__alloc(s->n_allocations + 1);
     m->ends = wn__alloc((s->n_moves + 1) * (int64_t)sizeof *m->ends);
     if (m->alive == NULL || m->ends == NULL) {
         wn__free(m->alive);
@@ -210,13 +210,13 @@ static int32_t walk(struct sim *m)
         if (wn__instr_has_kernel(n)) run_instr(m, i);
         else if (wn__instr_way(n) >= 0) start_move(m, i);
         else if (n->what == WN_DO_WAIT) wait_move(m, n);
-        else if (n->what == WN_DO_FREE) free_store(m, n->out);
+        else if (n->what == WN_DO_FREE) free_allocation(m, n->out);
         if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) note_row(m, i + 1);
         if (m->after != NULL) m->after[i] = m->live;
         if (m->each != NULL) m->each[i] = m->seconds - before;
     }
     if (!m->in_backward) m->sum->at[1] = m->live;
-    if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->store[s->scalars].bytes);
+    if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->sum->at[4] = m->live;
     wn__free(m->alive);
     wn__free(m->ends);
@@ -229,8 +229,9 @@ int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
     if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
     for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
-    for (int32_t t = 0; t < s->n_stores; t++)
-        if (s->store[t].space == WN_SPACE_GIVEN || s->store[t].space == WN_SPACE_RESULT) bytes += s->store[t].bytes;
+    for (int32_t t = 0; t < s->n_allocations; t++)
+        if (s->allocation[t].space == WN_SPACE_GIVEN || s->allocation[t].space == WN_SPACE_RESULT)
+            bytes += s->allocation[t].bytes;
     return bytes;
 }
 

@@ -2,7 +2,7 @@
  * nothing of how it was made. It runs after every lowering, in release builds too.
  *
  *  1 an input is the value the IR names, whole, not overwritten and not freed      (read)
- *  2 live stores never overlap, lie inside their space and start on a granule, and
+ *  2 live allocations never overlap, lie inside their space and start on a granule, and
  *    every number of an instruction lies inside the table that it points into         (overlap, bounds)
  *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
  *  4 an effect is issued exactly once, into the cells it names, after every read of
@@ -23,17 +23,17 @@
 struct machine {
     const struct wn__ir *f;
     const struct wn__schedule *s;
-    int32_t *content; /* (n_stores) copy it holds, or -1 */
-    uint8_t *alive;   /* (n_stores) */
+    int32_t *content; /* (n_allocations) copy it holds, or -1 */
+    uint8_t *alive;   /* (n_allocations) */
     int32_t *taken;   /* (n_taken) those that are alive and have bytes, by space, slot and offset: none overlap */
     int32_t n_taken;
     int32_t *issued;   /* (nodes) */
     uint8_t *written;  /* (cells) by an effect of this program */
     uint8_t *read_out; /* (nodes) 0-d results taken to the host */
-    int32_t *leaving;  /* (n_stores) moves under way out of it */
-    int32_t *arriving; /* (n_stores) moves under way into it */
+    int32_t *leaving;  /* (n_allocations) moves under way out of it */
+    int32_t *arriving; /* (n_allocations) moves under way into it */
     struct under_way {
-        int32_t from, to, state; /* stores; 0: not started, 1: under way, 2: waited for */
+        int32_t from, to, state; /* allocations; 0: not started, 1: under way, 2: waited for */
     } * move;                    /* (n_moves) */
     int32_t at;
 };
@@ -45,7 +45,7 @@ static int32_t illegal(const struct machine *m, const char *rule, const char *wh
                     m->s->n > 0 ? wn__op_name(m->f->node[n->node].op) : "none", what, which);
 }
 
-static int64_t space_size(const struct machine *m, const struct wn__store *t)
+static int64_t space_size(const struct machine *m, const struct wn__allocation *t)
 {
     switch (t->space) {
     case WN_SPACE_ARENA: return m->s->arena;
@@ -57,7 +57,7 @@ static int64_t space_size(const struct machine *m, const struct wn__store *t)
 }
 
 /* Stores whose offsets count from one beginning have one number: the arena's, or their slot's of their space. */
-static int64_t origin_of(const struct wn__store *t)
+static int64_t origin_of(const struct wn__allocation *t)
 {
     return ((int64_t)t->space << 32) + (t->space == WN_SPACE_ARENA ? 0 : t->slot);
 }
@@ -68,7 +68,7 @@ static int32_t first_above(const struct machine *m, int64_t origin, int64_t offs
     int32_t lo = 0, hi = m->n_taken;
     while (lo < hi) {
         int32_t middle = (lo + hi) / 2;
-        const struct wn__store *t = &m->s->store[m->taken[middle]];
+        const struct wn__allocation *t = &m->s->allocation[m->taken[middle]];
         if (origin_of(t) > origin || (origin_of(t) == origin && t->offset > offset)) hi = middle;
         else lo = middle + 1;
     }
@@ -76,48 +76,48 @@ static int32_t first_above(const struct machine *m, int64_t origin, int64_t offs
 }
 
 /* Those that are alive overlap nowhere, so only the neighbours of [offset, offset + span) can be in its way. */
-static int32_t check_extent(const struct machine *m, const struct wn__store *t)
+static int32_t check_extent(const struct machine *m, const struct wn__allocation *t)
 {
-    int64_t origin = origin_of(t), end = t->offset + wn__store_span(t);
+    int64_t origin = origin_of(t), end = t->offset + wn__allocation_span(t);
     int32_t above = first_above(m, origin, t->offset);
     for (int32_t k = above - 1; k <= above; k++) {
-        const struct wn__store *o = k >= 0 && k < m->n_taken ? &m->s->store[m->taken[k]] : NULL;
+        const struct wn__allocation *o = k >= 0 && k < m->n_taken ? &m->s->allocation[m->taken[k]] : NULL;
         if (o == NULL || origin_of(o) != origin) continue;
-        if (o->offset < end && t->offset < o->offset + wn__store_span(o))
-            return illegal(m, "overlap", "bytes are in use by store", m->taken[k]);
+        if (o->offset < end && t->offset < o->offset + wn__allocation_span(o))
+            return illegal(m, "overlap", "bytes are in use by allocation", m->taken[k]);
     }
     return WN_OK;
 }
 
-static void take(struct machine *m, int32_t store)
+static void take(struct machine *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    if (wn__store_span(t) == 0) return;
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    if (wn__allocation_span(t) == 0) return;
     int32_t k = first_above(m, origin_of(t), t->offset);
     memmove(&m->taken[k + 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
-    m->taken[k] = store;
+    m->taken[k] = allocation;
     m->n_taken++;
 }
 
-static void give_back(struct machine *m, int32_t store)
+static void give_back(struct machine *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    if (wn__store_span(t) == 0) return;
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    if (wn__allocation_span(t) == 0) return;
     int32_t k = first_above(m, origin_of(t), t->offset);
     memmove(&m->taken[k - 1], &m->taken[k], (size_t)(m->n_taken - k) * sizeof *m->taken);
     m->n_taken--;
 }
 
-static int32_t make_alive(struct machine *m, int32_t store)
+static int32_t make_alive(struct machine *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    if (m->alive[store]) return WN_OK;
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    if (m->alive[allocation]) return WN_OK;
     int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
-    if (t->offset < 0 || t->offset % granule != 0 || t->offset > space_size(m, t) - wn__store_span(t))
-        return illegal(m, "bounds", "a store lies outside its space", store);
+    if (t->offset < 0 || t->offset % granule != 0 || t->offset > space_size(m, t) - wn__allocation_span(t))
+        return illegal(m, "bounds", "an allocation lies outside its space", allocation);
     WN_TRY(check_extent(m, t));
-    take(m, store);
-    m->alive[store] = 1;
+    take(m, allocation);
+    m->alive[allocation] = 1;
     return WN_OK;
 }
 
@@ -134,11 +134,12 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
             return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
         if (copy->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
-        if (m->arriving[copy->store]) return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
-        if (!m->alive[copy->store])
+        if (m->arriving[copy->allocation])
+            return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
+        if (!m->alive[copy->allocation])
             return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
         int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
-        if (!leaf && m->content[copy->store] != c)
+        if (!leaf && m->content[copy->allocation] != c)
             return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
         if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
             return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
@@ -150,23 +151,23 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->f->node[n->node];
     const struct wn__copy *copy = &m->s->copy[n->out];
-    const struct wn__store *t = &m->s->store[copy->store];
+    const struct wn__allocation *t = &m->s->allocation[copy->allocation];
     if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
     if ((copy->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
         return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
     if (t->bytes < wn__copy_bytes(m->f, copy) || copy->at != 0)
-        return illegal(m, "bounds", "the output's store is too small", copy->store);
+        return illegal(m, "bounds", "the output's allocation is too small", copy->allocation);
     if (n->inplace >= 0) {
-        int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].store;
-        if (over != copy->store || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
+        int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].allocation;
+        if (over != copy->allocation || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
             return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
         if (m->leaving[over] || m->arriving[over])
-            return illegal(m, "wait", "a value under way is overwritten in store", over);
-    } else if (m->alive[copy->store]) {
-        return illegal(m, "inplace", "the output goes over a value alive in store", copy->store);
+            return illegal(m, "wait", "a value under way is overwritten in allocation", over);
+    } else if (m->alive[copy->allocation]) {
+        return illegal(m, "inplace", "the output goes over a value alive in allocation", copy->allocation);
     }
-    WN_TRY(make_alive(m, copy->store));
-    m->content[copy->store] = n->out;
+    WN_TRY(make_alive(m, copy->allocation));
+    m->content[copy->allocation] = n->out;
     return WN_OK;
 }
 
@@ -178,7 +179,7 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
     for (int32_t k = 0; k < 3; k++) {
         if (p->cell[k] < 0) continue;
         const struct wn__ir_cell *c = &m->f->cell[p->cell[k]];
-        const struct wn__store *t = n->cell[k] >= 0 ? &m->s->store[n->cell[k]] : NULL;
+        const struct wn__allocation *t = n->cell[k] >= 0 ? &m->s->allocation[n->cell[k]] : NULL;
         int32_t right = t != NULL && t->pinned &&
                         (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
                                       : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
@@ -207,8 +208,8 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
         return illegal(m, "away", "what comes back is not what left, copy", n->out);
     const struct wn__ir_node *v = &m->f->node[from->node];
-    if (m->arriving[from->store]) return illegal(m, "wait", "a copy is read before it has arrived", c);
-    if (!m->alive[from->store] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->store] != c))
+    if (m->arriving[from->allocation]) return illegal(m, "wait", "a copy is read before it has arrived", c);
+    if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->allocation] != c))
         return illegal(m, "away", "a copy is read that is not there", c);
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
@@ -217,14 +218,15 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 static int32_t step_move(struct machine *m, const struct wn__instr *n)
 {
     WN_TRY(check_moved(m, n));
-    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->copy[m->s->in[n->in_at]].store, to = m->s->copy[n->out].store;
+    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->copy[m->s->in[n->in_at]].allocation,
+            to = m->s->copy[n->out].allocation;
     int32_t place = wn__action_place(m->s->copy[out ? n->out : m->s->in[n->in_at]].away);
     int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
-    const struct wn__store *near = &m->s->store[out ? from : to], *far = &m->s->store[out ? to : from];
+    const struct wn__allocation *near = &m->s->allocation[out ? from : to], *far = &m->s->allocation[out ? to : from];
     int32_t is_near =
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
     if (place < 0 || far->space != depot || !is_near)
-        return illegal(m, "away", "a move between other places than its action names, store", to);
+        return illegal(m, "away", "a move between other places than its action names, allocation", to);
     if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
         return illegal(m, "wait", "a move that was started before", n->move);
     WN_TRY(check_output(m, n));
@@ -257,10 +259,10 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     else WN_TRY(check_moved(m, n));
     if (n->work_bytes > 0) {
         int32_t slab = n->work_slab;
-        struct wn__store w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB,
-                              .slot = slab,
-                              .offset = n->work_offset,
-                              .bytes = n->work_bytes};
+        struct wn__allocation w = {.space = slab < 0 ? WN_SPACE_ARENA : WN_SPACE_SLAB,
+                                   .slot = slab,
+                                   .offset = n->work_offset,
+                                   .bytes = n->work_bytes};
         if (w.offset < 0 || w.offset > space_size(m, &w) - w.bytes)
             return illegal(m, "bounds", "a workspace lies outside its space", 0);
         if (n->out >= 0) WN_TRY(check_output(m, n));
@@ -280,10 +282,10 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
 
 static int32_t step_free(struct machine *m, const struct wn__instr *n)
 {
-    if (n->out < 0 || n->out >= m->s->n_stores || !m->alive[n->out] || m->s->store[n->out].pinned)
-        return illegal(m, "free", "this store cannot be freed here", n->out);
+    if (n->out < 0 || n->out >= m->s->n_allocations || !m->alive[n->out] || m->s->allocation[n->out].pinned)
+        return illegal(m, "free", "this allocation cannot be freed here", n->out);
     if (m->leaving[n->out] || m->arriving[n->out])
-        return illegal(m, "wait", "a store is freed while a move is under way, store", n->out);
+        return illegal(m, "wait", "an allocation is freed while a move is under way, allocation", n->out);
     give_back(m, n->out);
     m->alive[n->out] = 0;
     m->content[n->out] = -1;
@@ -293,10 +295,11 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
 static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__copy *c = &m->s->copy[n->out];
-    if (m->arriving[c->store]) return illegal(m, "wait", "a result is taken before it has arrived, store", c->store);
-    if (!m->alive[c->store] || m->content[c->store] != n->out || c->node != n->node || c->away != 0 ||
+    if (m->arriving[c->allocation])
+        return illegal(m, "wait", "a result is taken before it has arrived, allocation", c->allocation);
+    if (!m->alive[c->allocation] || m->content[c->allocation] != n->out || c->node != n->node || c->away != 0 ||
         wn__action_is_partial(c->back))
-        return illegal(m, "result", "a result is taken from a store that does not hold it", c->store);
+        return illegal(m, "result", "a result is taken from an allocation that does not hold it", c->allocation);
     m->read_out[n->node]++;
     return WN_OK;
 }
@@ -307,12 +310,12 @@ static int32_t check_end(struct machine *m)
     m->at = m->s->n;
     for (int32_t k = 0; k < m->s->n_moves; k++)
         if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
-    for (int32_t t = 0; t < m->s->n_stores; t++)
-        if (m->alive[t] && !m->s->store[t].pinned) return illegal(m, "leak", "a store is never freed", t);
+    for (int32_t t = 0; t < m->s->n_allocations; t++)
+        if (m->alive[t] && !m->s->allocation[t].pinned) return illegal(m, "leak", "an allocation is never freed", t);
     for (int32_t i = f->n - f->n_effects; i < f->n; i++)
         if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
     for (int32_t r = 0; r < f->n_results; r++) {
-        int32_t node = f->result_node[r], t = m->s->result_store[r];
+        int32_t node = f->result_node[r], t = m->s->result_allocation[r];
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
                             : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
@@ -323,7 +326,7 @@ static int32_t check_end(struct machine *m)
     return WN_OK;
 }
 
-/* Checks what the rules index with before any of them does: copies, stores, inputs and slabs. */
+/* Checks what the rules index with before any of them does: copies, allocations, inputs and slabs. */
 static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
@@ -331,7 +334,7 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
     int32_t n_in = n->what == WN_DO_RUN                               ? m->f->node[n->node].n_in
                    : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
                                                                       : 0;
-    int32_t most_out = n->what == WN_DO_FREE ? s->n_stores : s->n_copies;
+    int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_copies;
     if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
         return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
     if (n->inplace < -1 || n->inplace >= n_in)
@@ -339,8 +342,8 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
     int32_t least_out = n->what == WN_DO_RUN || n->what == WN_DO_WAIT ? -1 : 0;
     if (n->out < least_out || n->out >= most_out) return illegal(m, "bounds", "there is no such output", n->out);
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] < -1 || n->cell[k] >= s->n_stores)
-            return illegal(m, "effect", "there is no store of a cell", n->cell[k]);
+        if (n->cell[k] < -1 || n->cell[k] >= s->n_allocations)
+            return illegal(m, "effect", "there is no allocation of a cell", n->cell[k]);
     if (n->work_bytes > 0 && n->work_slab >= m->f->n_slabs)
         return illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
     return WN_OK;
@@ -348,8 +351,8 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 
 static int32_t check_all(struct machine *m)
 {
-    for (int32_t t = 0; t < m->s->n_stores; t++) {
-        const struct wn__store *st = &m->s->store[t];
+    for (int32_t t = 0; t < m->s->n_allocations; t++) {
+        const struct wn__allocation *st = &m->s->allocation[t];
         m->content[t] = -1;
         if (st->space == WN_SPACE_GIVEN || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
     }
@@ -370,14 +373,14 @@ int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
     struct machine m = {.f = f, .s = s};
-    m.content = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.content);
-    m.alive = wn__pool_get(&scratch, s->n_stores + 1);
-    m.taken = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.taken);
+    m.content = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.content);
+    m.alive = wn__pool_get(&scratch, s->n_allocations + 1);
+    m.taken = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.taken);
     m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
     m.written = wn__pool_get(&scratch, f->n_cells + 1);
     m.read_out = wn__pool_get(&scratch, f->n + 1);
-    m.leaving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.leaving);
-    m.arriving = wn__pool_get(&scratch, (s->n_stores + 1) * (int64_t)sizeof *m.arriving);
+    m.leaving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.leaving);
+    m.arriving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.arriving);
     m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);
     int32_t code =
         m.content && m.alive && m.taken && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move

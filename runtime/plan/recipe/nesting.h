@@ -12,7 +12,7 @@ struct wn__nesting {
     int32_t *rank;  /* position in a preorder of the tree */
     int32_t *limit; /* places of ranks from rank[p] up to this are inside of p, itself among them */
 };
-/* Makes the tree of a IR's places up to `last` in `pool`. */
+/* Makes the tree of an IR's places up to `last` in `pool`. */
 int32_t wn__nesting_make(const struct wn__ir *f, int32_t last, struct wn__pool *pool, struct wn__nesting *out);
 /* Returns the child of `region` that `place` is inside of, which may be `place`; 0 when `place` is `region`. Requires that
  * `region` holds `place`. Takes steps in proportion to the logarithm of the depth. */

@@ -312,11 +312,12 @@ struct meter {
     int32_t in_backward;
 };
 
-static void make_alive(struct meter *m, int32_t store)
+static void make_alive(struct meter *m, int32_t allocation)
 {
-    const struct wn__store *t = &m->s->store[store];
-    if (store == m->s->scalars || t->space == WN_SPACE_CELL || t->space == WN_SPACE_GIVEN || m->alive[store]) return;
-    m->alive[store] = 1;
+    const struct wn__allocation *t = &m->s->allocation[allocation];
+    if (allocation == m->s->scalars || t->space == WN_SPACE_CELL || t->space == WN_SPACE_GIVEN || m->alive[allocation])
+        return;
+    m->alive[allocation] = 1;
     m->live += t->bytes;
     if (t->space == WN_SPACE_SLAB) m->out->born += t->bytes;
 }
@@ -333,11 +334,11 @@ static void meter_run(struct meter *m, const struct wn__instr *n)
     }
     int32_t stand_in = m->x->own[n->node] < 0;
     if (stand_in && g->node[n->node].n_in == 0 && g->node[n->node].result < 0) {
-        m->alive[m->s->copy[n->out].store] = 1; /* its bytes were counted when the backward began */
+        m->alive[m->s->copy[n->out].allocation] = 1; /* its bytes were counted when the backward began */
         return;
     }
     if (stand_in) return; /* the second sink */
-    if (n->out >= 0) make_alive(m, m->s->copy[n->out].store);
+    if (n->out >= 0) make_alive(m, m->s->copy[n->out].allocation);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
     int64_t *peak = m->in_backward ? &m->out->backward_peak : &m->out->forward_peak;
@@ -355,13 +356,13 @@ int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n,
     write_recipe(x, keep, n);
     WN_TRY(wn__lower(&x->ir, &x->recipe, &s));
     struct meter m = {.x = x, .s = s, .out = out};
-    m.alive = wn__alloc(s->n_stores + 1);
+    m.alive = wn__alloc(s->n_allocations + 1);
     for (int32_t i = 0; m.alive != NULL && i < s->n; i++) {
         const struct wn__instr *p = &s->instr[i];
         if (p->what == WN_DO_RUN) meter_run(&m, p);
         if (p->what != WN_DO_FREE || !m.alive[p->out]) continue;
         m.alive[p->out] = 0;
-        m.live -= s->store[p->out].bytes;
+        m.live -= s->allocation[p->out].bytes;
     }
     wn__schedule_unref(s);
     if (m.alive == NULL) return WN_OOM;
