@@ -220,7 +220,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .bytes = q->bytes,
                                  .flops = cost.flops,
                                  .attrs = said->attrs,
-                                 .is_held = q->leaf == WN_LEAF_GIVEN || q->leaf == WN_LEAF_SCALAR || q->is_given,
+                                 .is_held = q->leaf == WN_LEAF_HELD || q->leaf == WN_LEAF_SCALAR || q->bound,
                                  .is_result = q->result >= 0,
                                  .serial = (double)serial_of(p, i)};
     wn__program_attrs(p, i, &out->attrs);

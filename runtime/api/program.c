@@ -378,8 +378,9 @@ static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n,
     const struct wn__ir *f = p->ir;
     int32_t at = 0;
     if (n->n_in == 0 || !n->needs_grad) return 0;
-    int32_t kind = leaf < f->n_given ? 1 : 2, slot = leaf < f->n_given ? leaf : leaf - f->n_given;
-    while (at < f->n && (f->node[at].is_given != kind || f->node[at].slot != slot)) at++;
+    int32_t kind = leaf < f->n_given ? WN_BOUND_HELD : WN_BOUND_NUMBER,
+            slot = leaf < f->n_given ? leaf : leaf - f->n_given;
+    while (at < f->n && (f->node[at].bound != kind || f->node[at].slot != slot)) at++;
     for (int32_t i = 0; at < f->n && i < f->n; i++)
         if (f->node[i].phase == WN_PHASE_BACKWARD && f->node[i].forward_of == at) return 1;
     return 0;

@@ -109,7 +109,7 @@ static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_
         q->leaf = WN_LEAF_SCALAR;
         q->slot = a->f->n_scalars++;
     } else {
-        q->leaf = WN_LEAF_GIVEN;
+        q->leaf = WN_LEAF_HELD;
         q->slot = a->f->n_given++;
     }
 }
@@ -158,14 +158,14 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
         put_leaf(a, q, n);
         if (n->n_in == 0 || !n->needs_grad || !backward) return WN_OK;
         q->leaf = WN_LEAF_NONE;
-        q->is_given = is_scalar_leaf(n) ? 2 : 1;
+        q->bound = is_scalar_leaf(n) ? WN_BOUND_NUMBER : WN_BOUND_HELD;
     }
     int32_t n_in = n->custom != NULL ? 1 : n->n_in; /* the others are for its gradient */
     for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
-    if (n->phase == WN_PHASE_FORWARD && wanted && !q->is_given) {
+    if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) {
         q->result = f->n_results;
         f->result_node[f->n_results++] = a->at - 1;
     }
@@ -415,7 +415,7 @@ static int32_t write_key2(struct assembly *a)
     for (int32_t i = 0; i < f->n; i++) {
         const struct wn__ir_node *q = &f->node[i];
         const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
-                             q->random + 1,  q->result + 1, q->is_given,  q->cell[0] + 1, q->cell[1] + 1,
+                             q->random + 1,  q->result + 1, q->bound,     q->cell[0] + 1, q->cell[1] + 1,
                              q->cell[2] + 1, q->n_in,       q->offset + 1};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__ir_in(f, i, k));

@@ -30,8 +30,8 @@ static int32_t bind_cells(struct wn_program *p)
 /* q as recorded: the numbers a node drew are its own, whatever node is to use them. */
 static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__ir_node *q)
 {
-    int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->is_given == 2,
-            given = q->leaf == WN_LEAF_GIVEN || q->is_given == 1;
+    int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->bound == WN_BOUND_NUMBER,
+            given = q->leaf == WN_LEAF_HELD || q->bound == WN_BOUND_HELD;
     struct wn_node **slot = scalar ? &p->scalar[q->slot] : given ? &p->given[q->slot] : NULL;
     if (slot != NULL) {
         *slot = n;
@@ -41,7 +41,8 @@ static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__
         p->result[q->result] = n;
         wn__node_ref(n);
     }
-    if (q->random >= 0) p->random[q->random] = (struct wn__numbers){n->seed, n->counter, n->seq, q->is_given != 0, 0};
+    if (q->random >= 0)
+        p->random[q->random] = (struct wn__numbers){n->seed, n->counter, n->seq, q->bound != WN_BOUND_NOT, 0};
     if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];
 }
 

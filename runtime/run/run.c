@@ -262,7 +262,7 @@ static int32_t look_before(struct wn_program *p)
         const struct wn__ir_node *q = &f->node[f->in[f->node[i].in_at]];
         struct wn__anomaly_value v = {&q->type, NULL};
         if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
-        if (q->leaf == WN_LEAF_GIVEN) v.data = p->given[q->slot]->held->data;
+        if (q->leaf == WN_LEAF_HELD) v.data = p->given[q->slot]->held->data;
         if (v.data != NULL) WN_TRY(wn__anomaly_check_leaf(p, i, &v));
     }
     return WN_OK;

@@ -49,7 +49,7 @@ end
 
 -- A storage is kept for the backward: noted once, where it is kept first. What was there before the forward is not.
 local function note(machine, storage)
-    if storage.is_noted or storage.is_given then return end
+    if storage.is_noted or storage.bound then return end
     storage.is_noted = true
     machine.part.saved = machine.part.saved + storage.bytes
 end
@@ -134,7 +134,7 @@ function Machine:leaf(node)
     if t then return t end
     local taken = node.op == 'const' or node.is_bound_cell
     t = { refs = 1, storage = self:alloc(taken and 0 or node.bytes), node = node }
-    t.storage.is_given = true
+    t.storage.bound = true
     if node.needs_grad then t.leaf = { refs = 1, leaf = t, seq = math.huge, buffers = {}, next = {} } end
     self.leaves[node] = t
     return t

@@ -10,7 +10,7 @@
 int32_t wn__ir_is_alias(const struct wn__ir *f, int32_t node)
 {
     const struct wn__ir_node *p = &f->node[node];
-    return p->leaf == WN_LEAF_NONE && !p->is_given && p->result < 0 && (wn__op_flags(p->op) & WN_ALIAS) != 0;
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && (wn__op_flags(p->op) & WN_ALIAS) != 0;
 }
 
 int32_t wn__ir_storage(const struct wn__ir *f, int32_t node)
@@ -24,7 +24,7 @@ static void find_reissued(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
         struct wn__ir_node *p = &f->node[i];
-        if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->is_given) continue;
+        if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->bound) continue;
         if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;
         p->is_reissued = f->node[wn__ir_storage(f, wn__ir_in(f, i, 0))].leaf == WN_LEAF_CELL;
     }

@@ -1,6 +1,6 @@
-/* The intermediate representation (IR) of a program: its nodes under local numbers, forward and backward alike, with nothing of this
- * run's values in it. Built once per graph encoding, then only read; everything after it - blocks, recipe,
- * lowering, placement, verifier, simulator - is a pure function of an IR. */
+/* The intermediate representation (IR) of a program: the nodes of forward, backward and updates under local numbers, and
+ * no value of any run. It is built once for all recordings of the same graph and then only read: recipes, schedules and
+ * costs are pure functions of it. */
 #ifndef WN_PLAN_IR_H
 #define WN_PLAN_IR_H
 #include <stdint.h>
@@ -9,28 +9,39 @@
 
 enum wn__leaf_kind {
     WN_LEAF_NONE,   /* computed */
-    WN_LEAF_CELL,   /* slot: a cell */
-    WN_LEAF_GIVEN,  /* slot: a held value */
-    WN_LEAF_SCALAR, /* slot: numbers of the host, uploaded when the run starts */
+    WN_LEAF_CELL,   /* a state; slot: number of its cell */
+    WN_LEAF_HELD,   /* a value that is held before the run; slot: its number among them */
+    WN_LEAF_SCALAR, /* a number of the host, uploaded when the run starts; slot: its number among them */
+};
+
+/* A node with inputs that has its value before the run: the backward reads its inputs, the forward does not. */
+enum wn__bound {
+    WN_BOUND_NOT,   /* the run computes it */
+    WN_BOUND_HELD,  /* as WN_LEAF_HELD */
+    WN_BOUND_NUMBER /* as WN_LEAF_SCALAR */
 };
 
 struct wn__ir_node {
-    int32_t op, phase, n_in, in_at; /* inputs: ir->in[in_at ..), their types: ir->in_type */
-    int32_t root;                   /* whose forward or backward this belongs to */
-    int32_t forward_of;             /* backward: the forward node whose rule emitted it; else -1 */
-    int32_t leaf, slot, random;     /* random: slot of its numbers, or -1 */
-    int32_t offset;                 /* slot of its offset, which attrs then hold as 0; or -1: it stands in attrs */
-    int32_t result;                 /* result slot, or -1 */
-    int32_t scope, region, line, unit;
-    int32_t block;
-    int32_t cell[3]; /* effects: slots written, or -1 */
-    int32_t word;
-    int32_t n_readers;   /* backward nodes that read it */
-    int32_t absorbed_by; /* the node it is computed inside of, by a rewrite; else -1 */
-    uint8_t is_given;    /* held already, though it has inputs */
-    uint8_t is_residual, is_boundary, needs_grad;
+    int32_t op, phase;          /* enum of op.def; WN_PHASE_ */
+    int32_t n_in, in_at;        /* inputs: ir->in[in_at .. in_at + n_in), and their types in ir->in_type */
+    int32_t root;               /* number of the root whose forward or backward the node belongs to */
+    int32_t forward_of;         /* of a backward node: the forward node whose rule emitted it; else -1 */
+    int32_t leaf, slot, random; /* enum wn__leaf_kind; its slot; slot of its random numbers, -1: it draws none */
+    int32_t offset;             /* slot of an offset that is bound at run, attrs then hold 0; -1: attrs hold it */
+    int32_t result;             /* number of the result that it is; -1: none */
+    int32_t scope, region, line,
+        unit;            /* of the recording; unit: of a policy, 0: as recorded, -1: outside every region */
+    int32_t block;       /* of the forward, between cuts that a single value crosses (blocks.c) */
+    int32_t cell[3];     /* of an effect: slots of the cells that it writes; -1: none */
+    int32_t word;        /* WN_WORD_: what a policy decided for its value */
+    int32_t n_readers;   /* backward nodes that read its value */
+    int32_t absorbed_by; /* the node that a rewrite computes it inside of; -1: none */
+    uint8_t bound;       /* enum wn__bound */
+    uint8_t is_residual; /* the backward reads it, so a policy decides about it */
+    uint8_t is_boundary; /* the forward of a later block reads it */
+    uint8_t needs_grad;
     uint8_t is_read_whole; /* some backward node reads more of it than whether its elements are above 0 */
-    uint8_t is_reissued;   /* a state in another type or layout: issued again where it is read, never kept */
+    uint8_t is_reissued;   /* a state in another type or layout: computed again at every reader, never kept */
     const char *name;
     struct wn_type type;
     struct wn_attrs attrs;
@@ -38,16 +49,16 @@ struct wn__ir_node {
 };
 
 struct wn__ir_cell {
-    int32_t kind;
-    int32_t gradient_of; /* a gradient: slot of its cell; else -1 */
-    int32_t slab;        /* gradient assigned in this program: its slab, or -1 */
-    int32_t born_here;   /* assigned, not accumulated into */
-    int32_t shares;      /* accumulated into, but lying in a slab others are assigned in: that slab's number + 1 */
+    int32_t kind;        /* WN_KIND_ */
+    int32_t gradient_of; /* of a gradient: slot of the cell that it is the gradient of; else -1 */
+    int32_t slab;        /* of a gradient that this program assigns: its slab; else -1 */
+    int32_t born_here;   /* 1: a gradient that this program assigns rather than adds to */
+    int32_t shares;      /* of a gradient that it adds to in a slab that it assigns others in: the slab's number + 1 */
     int64_t slab_offset, bytes;
 };
 struct wn__ir_slab {
     int64_t bytes;
-    int32_t existing; /* number among the slabs met in binding order, or -1: made by this program */
+    int32_t existing; /* number among the slabs that were there, in the order of binding; -1: this program makes it */
 };
 
 /* A policy by hand, as a proposal for a budget: regions over the forward, words where nobody said one. */

@@ -53,7 +53,7 @@ static int32_t input(const struct rewriting *w, int32_t i, int32_t k)
 static int32_t is_computed(const struct wn__ir *f, int32_t i)
 {
     const struct wn__ir_node *p = &f->node[i];
-    return p->leaf == WN_LEAF_NONE && !p->is_given;
+    return p->leaf == WN_LEAF_NONE && !p->bound;
 }
 
 /* The computed value that input k of node i is, when nothing else reads it and nobody asked for it; else -1.

@@ -58,10 +58,10 @@ static void place_leaves(struct finish *x)
         const struct wn__ir_node *p = &f->node[copy->node];
         if (p->leaf == WN_LEAF_CELL) {
             copy->allocation = cell_allocation(x, p->slot);
-        } else if (p->leaf == WN_LEAF_SCALAR || p->is_given == 2) {
+        } else if (p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER) {
             copy->allocation = x->s->scalars;
             copy->at = (int64_t)p->slot * SCALAR_STRIDE;
-        } else if (p->leaf == WN_LEAF_GIVEN || p->is_given == 1) {
+        } else if (p->leaf == WN_LEAF_HELD || p->bound == WN_BOUND_HELD) {
             if (x->given_allocation[p->slot] < 0)
                 x->given_allocation[p->slot] = put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
             copy->allocation = x->given_allocation[p->slot];
@@ -81,7 +81,7 @@ static void find_uses(struct finish *x)
         if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
         const struct wn__ir_node *v = &x->f->node[l->copy[c].node];
-        if (v->leaf == WN_LEAF_NONE && !v->is_given && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
+        if (v->leaf == WN_LEAF_NONE && !v->bound && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
     }
 }
 

@@ -118,7 +118,7 @@ static void forget(struct wn__lowering *l, const struct wn__recipe_step *s)
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == i;
         if (kept && r->action != NULL && r->action[s->keep_at + k] != 0)
             wn__lower_kept(l, i, r->action[s->keep_at + k]);
-        if (!kept && !l->f->node[i].is_given) wn__lower_forgotten(l, i);
+        if (!kept && !l->f->node[i].bound) wn__lower_forgotten(l, i);
     }
     wn__lower_leave(l, r->limit[s->block]);
 }
@@ -170,8 +170,8 @@ static void find_useful(struct wn__lowering *l)
         if (p->result >= 0) l->reached[i] = 1;
         for (int32_t k = 0; k < p->n_in; k++) {
             int32_t v = wn__ir_in(f, i, k);
-            if (l->useful[i] && !p->is_given) l->useful[v] = 1;
-            if (l->reached[i] && !p->is_given) l->reached[v] = 1;
+            if (l->useful[i] && !p->bound) l->useful[v] = 1;
+            if (l->reached[i] && !p->bound) l->reached[v] = 1;
             if (effect && f->node[v].phase == WN_PHASE_FORWARD) l->reached[v] = 1;
         }
     }
@@ -193,7 +193,7 @@ static void put_leaves(struct wn__lowering *l)
 {
     for (int32_t i = 0; i < l->f->n; i++) {
         const struct wn__ir_node *p = &l->f->node[i];
-        l->cur[i] = p->leaf != WN_LEAF_NONE || p->is_given ? wn__lower_copy(l, i, 0) : -1;
+        l->cur[i] = p->leaf != WN_LEAF_NONE || p->bound ? wn__lower_copy(l, i, 0) : -1;
         l->away[i] = l->part[i] = -1;
     }
 }

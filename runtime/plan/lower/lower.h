@@ -1,18 +1,26 @@
-/* What the rooms of lowering share: lower.c (order of issue), offload.c (what leaves and comes back), effects.c (where
- * effects stand), liveness.c (lifetimes, in-place, frees, the finished list). */
+/* What the passes of lowering share, in the order in which they run:
+ *
+ *   lower.c      follows the recipe: the order in which nodes are issued, and issued again
+ *   offload.c    puts in what leaves after its last forward reader, and what brings it back
+ *   prefetch.c   moves the starts and waits of transfers apart, so that kernels run meanwhile
+ *   effects.c    puts updates and assignments where everything they read is done
+ *   liveness.c   finds lifetimes, outputs that take over an input's bytes, and frees, and writes the schedule */
 #ifndef WN_PLAN_LOWER_H
 #define WN_PLAN_LOWER_H
 #include "schedule.h"
 
-struct wn__item { /* an issue, before allocations and frees are known */
+/* An instruction before allocations and frees are known. Its fields are those of struct wn__instr. */
+struct wn__item {
     int32_t node, phase, block, out, in_at;
     int32_t what, n_in, move;
 };
 
-/* A kept value that leaves after its last forward reader; put in when it is brought back, else never. */
+/* A value that is kept with an action: it leaves after its last forward reader. It gets an instruction only if something
+ * brings it back. */
 struct wn__departure {
-    int64_t after; /* item */
-    int32_t copy, away, phase, is_used;
+    int64_t after;          /* item that it leaves after */
+    int32_t copy, away;     /* the value's copy, and the copy that it becomes */
+    int32_t phase, is_used; /* is_used: something brings it back */
 };
 
 struct wn__lowering {
@@ -22,41 +30,50 @@ struct wn__lowering {
     int32_t code, in_backward;
     struct wn__item *item;
     int64_t n_items, item_capacity;
-    int32_t *in; /* copies */
+    int32_t *in; /* (n_in) copies: inputs of all items, one after the other */
     int64_t n_in, in_capacity;
     struct wn__copy *copy;
     int64_t n_copies, copy_capacity;
-    int32_t *cur;                /* (f->n) the copy a value is to be had from now, or -1 */
-    int32_t *away;               /* (f->n) the copy it has become, or -1 */
-    int32_t *part;               /* (f->n) what a partial action gave back of it (action.h), or -1 */
-    int32_t *leaving, n_leaving; /* (f->n) kept with an action, and still there for forward readers */
-    int32_t *action;             /* (f->n) that action, or 0 */
-    int64_t *used;               /* (copies) last item that makes or reads it */
+    int32_t *cur;                /* (f->n) the copy that has a node's value now; -1: none */
+    int32_t *away;               /* (f->n) the copy that its value became by an action; -1: none */
+    int32_t *part;               /* (f->n) the copy that a partial action gave back of it (action.h); -1: none */
+    int32_t *leaving, n_leaving; /* (f->n) nodes kept with an action that forward readers still need */
+    int32_t *action;             /* (f->n) the action that a node is kept with; 0: none */
+    int64_t *used;               /* (copies) the last item that makes or reads a copy */
     int64_t used_capacity;
     struct wn__departure *departure;
     int64_t n_departures, departure_capacity;
     int32_t n_moves;
-    int32_t *needed;               /* (f->n) scratch of demand */
-    int32_t *reissued, n_reissued; /* (f->n) those issued in this step: forgotten at its end */
+    int32_t *needed;               /* (f->n) scratch of the search for what a node needs */
+    int32_t *reissued, n_reissued; /* (f->n) states in another layout, issued in this step of the recipe for it alone */
     uint8_t *mark, *useful, *reached, *issued_once;
     int32_t *backward_first, *backward_next;
-    int32_t *effect_in; /* (n_effects) where its inputs' copies were noted when its gradient's turn came, or -1 */
+    int32_t *effect_in; /* (n_effects) index in `in` of the inputs of an effect that computes its gradient; -1: none */
 };
 
+/* Makes a copy of a node's value, or of what action `away` makes of it, and returns its number. */
 int32_t wn__lower_copy(struct wn__lowering *l, int32_t node, int32_t away);
-/* An item with room for n_in inputs, to be written at l->in + in_at; NULL once something failed. */
+/* Appends an item with room for n_in inputs, which the caller writes at l->in + in_at. NULL once something failed. */
 struct wn__item *wn__lower_item(struct wn__lowering *l, int32_t what, int32_t node, int32_t out, int32_t n_in);
+/* Sorts n numbers. */
 void wn__sort_ascending(int32_t *v, int32_t n);
 /* offload.c */
-void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action); /* from a step's keep set */
+/* Notes that a step of the recipe keeps a node's value with an action. */
+void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action);
+/* Notes that a step lets a value go, wherever it is. */
 void wn__lower_forgotten(struct wn__lowering *l, int32_t node);
-void wn__lower_leave(struct wn__lowering *l, int32_t limit); /* what no forward node from `limit` on reads leaves */
-int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node); /* whole, from where it is */
-/* Whether input k of a node, whose value is not there, is served by the part of it that comes back. */
+/* Lets every kept value leave that no forward node from `limit` on reads. */
+void wn__lower_leave(struct wn__lowering *l, int32_t limit);
+/* Whether a value can be brought back whole from where an action took it. */
+int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node);
+/* Whether a part of input k of a node, which a partial action gave back, is all that the node reads of it. */
 int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k);
+/* Brings a value back. */
 void wn__lower_return(struct wn__lowering *l, int32_t node);
-int32_t wn__lower_departures(struct wn__lowering *l); /* into the list */
+/* Puts the instructions of all departures that are used into the list. */
+int32_t wn__lower_departures(struct wn__lowering *l);
+/* effects.c, prefetch.c, liveness.c: the passes named above. */
 int32_t wn__lower_effects(struct wn__lowering *l);
-int32_t wn__lower_prefetch(struct wn__lowering *l); /* prefetch.c: moves get time to be hidden */
+int32_t wn__lower_prefetch(struct wn__lowering *l);
 int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out);
 #endif

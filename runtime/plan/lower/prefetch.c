@@ -103,7 +103,7 @@ static int64_t sum_up(int64_t *v, int32_t n)
 static int32_t is_counted(const struct wn__lowering *l, int32_t copy)
 {
     const struct wn__ir_node *p = &l->f->node[l->copy[copy].node];
-    return p->leaf == WN_LEAF_NONE && !p->is_given && p->result < 0 && wn__action_place(l->copy[copy].away) < 0;
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->copy[copy].away) < 0;
 }
 
 /* live: with every move waited for at once. cap from it, and from what would be alive if nothing moved. */

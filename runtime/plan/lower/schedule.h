@@ -1,5 +1,11 @@
-/* The schedule: the linear list of instructions a run executes as written, with every byte's place. Immutable
- * once made; shared by every key whose IR and recipe agree. Also the doors of the rooms that make it. */
+/* The schedule: the linear list of instructions that a run executes as written, and the place of every byte.
+ *
+ *   address space   slab 0 | slab 1 | ... | arena                     offload buffers: one of the host, one of the disk
+ *   slab            gradients of a group of parameters; until a gradient is allocated, its interval is lent to values
+ *   arena           [0, height): values and workspaces, one interval each while it lives
+ *
+ * A schedule never changes once it is made. Programs whose IR and recipe are equal share it.
+ * Invariant: allocations that live at the same instruction never overlap in their space (verify.c). */
 #ifndef WN_PLAN_LOWER_SCHEDULE_H
 #define WN_PLAN_LOWER_SCHEDULE_H
 #include "../../../kernels/kernel.h"
@@ -22,63 +28,63 @@ enum wn__space {
     WN_SPACE_CELL,
     WN_SPACE_GIVEN,
     WN_SPACE_RESULT,
-    WN_SPACE_HOST, /* the depots of offloaded values: placed like the arena, each by itself */
+    WN_SPACE_HOST, /* the offload buffers of host and disk, each placed like an arena of its own */
     WN_SPACE_DISK
 };
 
 /* A stretch of bytes with one lifetime. Successive values may live in one allocation: each overwrites the last. */
 struct wn__allocation {
-    int32_t space, slot; /* SLAB: slab; CELL, GIVEN, RESULT: slot; ARENA: - */
-    int32_t kind;        /* WN_KIND_ it is accounted under */
-    int32_t first, last; /* instructions between which it is taken; leaves: whole program */
-    int32_t pinned;      /* holds something that outlives the program, or was there before it */
-    int32_t is_paged;    /* moved out or in: it starts on a page, and the rest of its last page is its own */
-    int64_t offset, bytes;
+    int32_t space, slot;   /* enum wn__space; slot: number of the slab, or of the cell, held value or result */
+    int32_t kind;          /* WN_KIND_ that the ledger counts it under */
+    int32_t first, last;   /* the instructions that it lives from and to, both included */
+    int32_t pinned;        /* holds something that outlives the program, or was there before it */
+    int32_t is_paged;      /* takes part in a transfer: starts on a page and owns the rest of its last page */
+    int64_t offset, bytes; /* from the start of its space */
 };
 /* One issue of a node: its value in an allocation, or what an action made of it. Two copies of a node are two values. */
 struct wn__copy {
     int32_t node, allocation;
-    int32_t away; /* action that made it (action.h); 0: the value itself, */
-    int32_t back; /* or what came back from this action; 0: computed */
-    int64_t at;   /* offset in the allocation: scalars share one */
+    int32_t away; /* the action that made it of the value (action.h); 0: it is the value */
+    int32_t back; /* the action that it came back from; 0: it was computed, or is no value */
+    int64_t at;   /* bytes from the start of the allocation: scalars share one */
 };
 struct wn__instr {
-    int32_t what, node, phase, block;
-    int32_t out;     /* copy made, or -1 for an effect or a WAIT; READ: copy read; FREE: allocation freed */
-    int32_t inplace; /* input whose allocation the output takes over, or -1 */
-    int32_t in_at;   /* copies of the inputs, schedule->in[in_at ..); WAIT: where it moves from, and where to */
-    int32_t move;    /* OFFLOAD, FETCH: its number; WAIT: of which */
-    int32_t recompute;
-    int32_t cell[3];   /* effects: allocations of the cells written, or -1 */
-    int32_t work_slab; /* where its workspace lies: a slab, or -1 for the arena */
-    int64_t work_offset, work_bytes;
+    int32_t what, node, phase, block; /* enum wn__what; node of the IR; WN_PHASE_; block of the recipe */
+    int32_t out;       /* the copy made, -1 of effects and WAIT; READ: the copy read; FREE: the allocation freed */
+    int32_t inplace;   /* number of the input whose allocation the output takes over; -1: none */
+    int32_t in_at;     /* copies of the inputs: schedule->in[in_at ..); of a WAIT: the source, then the target */
+    int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or WAIT waits for */
+    int32_t recompute; /* 1: the node was issued before */
+    int32_t cell[3];   /* effects: allocations of the cells written; -1: none */
+    int32_t work_slab; /* slab that its workspace is in; -1: the arena */
+    int64_t work_offset, work_bytes; /* of the workspace, from the start of slab or arena */
     wn_kernel_fn kernel;
-    struct wn_made *made; /* what a library computes it with, or NULL */
+    struct wn_made *made; /* prepared by a library for this application; NULL: none */
 };
 
 struct wn__schedule {
     struct wn__pool pool;
     int32_t refs, n, n_copies, n_allocations, n_in;
-    struct wn__instr *instr;
-    struct wn__copy *copy;
-    struct wn__allocation *allocation;
-    int32_t *in;
-    int32_t *result_allocation;    /* (n_results) of the IR; -1: 0-d, read to the host */
-    int32_t scalars;               /* allocation of the host's numbers, or -1 */
-    int64_t arena;                 /* height */
-    int64_t lent;                  /* bytes of gradient slabs that activations use */
-    int64_t depot[WN_PLACE_COUNT]; /* heights */
-    int32_t n_moves;
-    struct wn_summary summary;
-    int64_t *live;   /* (n) after each instruction, as simulated */
-    double *seconds; /* (n) of each, as the summary adds them; of a WAIT, what is not hidden */
-    uint8_t *again;  /* (n) whether it reads a value that was computed again */
-    char *recipe;    /* as text, of a schedule that stands in the cache; else NULL */
-    uint8_t *key2;
+    struct wn__instr *instr;           /* (n) in the order of issue */
+    struct wn__copy *copy;             /* (n_copies) */
+    struct wn__allocation *allocation; /* (n_allocations) */
+    int32_t *in;                       /* (n_in) copies: inputs of all instructions, one after the other */
+    int32_t *result_allocation;        /* (n_results of the IR) -1: a number, read to the host */
+    int32_t scalars;                   /* allocation of the numbers that the host hands over; -1: none */
+    int64_t arena;                     /* bytes: height of the arena */
+    int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
+    int64_t depot[WN_PLACE_COUNT];     /* bytes: heights of the offload buffers */
+    int32_t n_moves;                   /* transfers */
+    struct wn_summary summary;         /* filled by wn__simulate, as the next three */
+    int64_t *live;                     /* (n) bytes alive after each instruction */
+    double *seconds;                   /* (n) of each instruction; of a WAIT, what is not hidden */
+    uint8_t *again;                    /* (n) 1: it reads a value that was computed again */
+    char *recipe;                      /* text of its recipe, of a schedule in the cache; else NULL */
+    uint8_t *key2;                     /* (key2_bytes) the IR that it was made of */
     int64_t key2_bytes;
-    int32_t *node_copies; /* (ir->n) how often each was issued */
-    int32_t *node_away;   /* (ir->n) action that took it away; 0: none */
-    int32_t n_blocks;
+    int32_t *node_copies; /* (n of the IR) how often each node was issued */
+    int32_t *node_away;   /* (n of the IR) action that its value was kept with; 0: none */
+    int32_t n_blocks;     /* of the recipe */
 };
 
 static inline int32_t wn__instr_has_kernel(const struct wn__instr *n)
@@ -86,30 +92,32 @@ static inline int32_t wn__instr_has_kernel(const struct wn__instr *n)
     return n->what == WN_DO_RUN || n->what == WN_DO_PACK || n->what == WN_DO_UNPACK;
 }
 
-/* What an instruction moves, and which way; -1: nothing. */
+/* Returns the direction of the transfer that an instruction starts, WN_WAY_; -1: it starts none. */
 static inline int32_t wn__instr_way(const struct wn__instr *n)
 {
     return n->what == WN_DO_OFFLOAD ? WN_WAY_OUT : n->what == WN_DO_FETCH ? WN_WAY_IN : -1;
 }
-/* The bytes of its space that are an allocation's alone. */
+/* Returns the bytes of its space that an allocation keeps others out of: whole pages if it is paged. */
 static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 {
     return t->is_paged ? wn__paged(t->bytes) : t->bytes;
 }
-/* Whether an allocation's bytes are the device's: those of a disk never are, those of the host where it is the device. */
+/* Whether an allocation takes memory of the device: on a disk never, on the host where the host is the device. */
 int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t);
 
-/* lower.c: IR + recipe -> instructions without places. */
+/* lower.c: makes the schedule of a recipe, its instructions in order, without places and costs. Release it with
+ * wn__schedule_unref. */
 int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
-/* place.c: offsets for every allocation of the arena, borrowing unborn gradients' intervals, and the heights. BOUND: places
- * nothing, and fills the heights with the most bytes alive at once. FULLY tries the most orders of placing, ROUGHLY fewer,
- * HASTILY fewest. */
+/* place.c: gives every allocation of arena and offload buffers its offset, in slabs too until their gradients are
+ * allocated, and fills the heights. BOUND places nothing and fills the heights with the most bytes alive at once; HASTILY
+ * tries the fewest orders of placing, FULLY the most. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
-extern int64_t wn__placed_boxes; /* ever, each time one was placed: specs count work by it */
+extern int64_t wn__placed_boxes; /* counts every box placed since the process began, as a measure of work for specs */
 int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort);
-/* verify.c: every rule of legality; WN_ILLEGAL names the rule and the instruction. */
+/* verify.c: checks every rule of legality, believing nothing that made the schedule. WN_ILLEGAL names rule and
+ * instruction. */
 int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s);
-/* simulate.c: fills the summary; calls no device. */
+/* simulate.c: fills summary, live, seconds and again. Calls no device. */
 int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s);
 /* Binds the kernels of a schedule that will run, which may take more workspace than ops ask for. */
 typedef int32_t (*wn__bind_kernels)(const struct wn__ir *f, struct wn__schedule *s);
@@ -125,6 +133,6 @@ int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
 
-/* What a cell of the IR takes while the program runs, whoever asks: the state's share of live bytes. */
+/* Returns the bytes of the cells that live while the program runs, but for gradients in slabs, and adds them to `kinds`. */
 int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

@@ -138,7 +138,7 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
             return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
         if (!m->alive[copy->allocation])
             return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
-        int32_t leaf = v->leaf != WN_LEAF_NONE || v->is_given;
+        int32_t leaf = v->leaf != WN_LEAF_NONE || v->bound;
         if (!leaf && m->content[copy->allocation] != c)
             return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
         if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
@@ -209,7 +209,7 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
         return illegal(m, "away", "what comes back is not what left, copy", n->out);
     const struct wn__ir_node *v = &m->f->node[from->node];
     if (m->arriving[from->allocation]) return illegal(m, "wait", "a copy is read before it has arrived", c);
-    if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->is_given && m->content[from->allocation] != c))
+    if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->bound && m->content[from->allocation] != c))
         return illegal(m, "away", "a copy is read that is not there", c);
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }

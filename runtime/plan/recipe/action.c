@@ -87,7 +87,7 @@ const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t wor
     const struct row *r = row_of(wn__action_resolved(f, word));
     if (r == NULL) return "has no such form in this version";
     if (p->result >= 0) return "is asked for as a result, and stays";
-    if (p->is_given) return "was there before the step, and stays";
+    if (p->bound) return "was there before the step, and stays";
     const char *why = r->refuses != NULL ? r->refuses(f, node) : NULL;
     if (why != NULL || r->place > 0) return why;
     struct wn_desc d;

@@ -37,7 +37,7 @@ struct wn__recipe {
 /* What every step keeps: results, values there already, integers, and what a word saves, with an action or without. */
 static inline int32_t wn__recipe_always_keeps(const struct wn__ir *f, int32_t node)
 {
-    return f->node[node].result >= 0 || f->node[node].is_given || (wn__ir_flags(f, node) & WN_INDEX) ||
+    return f->node[node].result >= 0 || f->node[node].bound || (wn__ir_flags(f, node) & WN_INDEX) ||
            f->node[node].word == WN_WORD_SAVE || f->node[node].word > WN_WORD_RECOMPUTE;
 }
 /* Building one: room for `more` values of a keep set, the k-th of them kept with an action, then the step that has them. */

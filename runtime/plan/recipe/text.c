@@ -27,7 +27,7 @@ static const char *const words[] = {"F", "Fe", "Free", "B", "Shrink"};
 static int32_t is_kept_unsaid(const struct wn__ir *f, int32_t v)
 {
     const struct wn__ir_node *p = &f->node[v];
-    return p->result >= 0 || p->is_given || (wn__ir_flags(f, v) & WN_INDEX) != 0;
+    return p->result >= 0 || p->bound || (wn__ir_flags(f, v) & WN_INDEX) != 0;
 }
 
 static int32_t is_output(const struct wn__ir *f, const struct wn__recipe *r, int32_t v)

@@ -37,7 +37,7 @@ static int64_t cost_of(struct eviction *e, int32_t v)
         sum += e->ns[i];
         for (int32_t k = 0; k < f->node[i].n_in; k++) {
             int32_t w = wn__ir_storage(f, wn__ir_in(f, i, k));
-            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__ir_is_forward(f, w) || f->node[w].is_given) continue;
+            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__ir_is_forward(f, w) || f->node[w].bound) continue;
             e->mark[w] = 1;
             e->stack[n++] = w;
         }

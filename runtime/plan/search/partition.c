@@ -178,7 +178,7 @@ void wn__partition_home(const struct wn__ir *f, const struct wn__recipe *r, int3
     for (int32_t i = 0; i < effects; i++) {
         const struct wn__ir_node *p = &f->node[i];
         int32_t block = r->block_of[i];
-        if (p->leaf != WN_LEAF_NONE || p->is_given || block < 0 || p->root != f->node[r->first[block]].root) continue;
+        if (p->leaf != WN_LEAF_NONE || p->bound || block < 0 || p->root != f->node[r->first[block]].root) continue;
         home[i] = block;
         if (p->absorbed_by >= effects) home[p->absorbed_by] = block;
     }

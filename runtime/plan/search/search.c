@@ -33,7 +33,7 @@ struct search {
 static int32_t may_go(const struct wn__ir *f, int32_t i)
 {
     const struct wn__ir_node *q = &f->node[i];
-    return q->is_residual && !q->is_reissued && q->result < 0 && !q->is_given && q->word == WN_WORD_NONE &&
+    return q->is_residual && !q->is_reissued && q->result < 0 && !q->bound && q->word == WN_WORD_NONE &&
            !(wn__ir_flags(f, i) & WN_INDEX) && q->bytes > 0;
 }
 

@@ -61,7 +61,7 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 {
     struct wn__ir *g = &c->x->ir;
     const struct wn__ir_node *p = &c->f->node[v];
-    int32_t is_gradient = p->leaf == WN_LEAF_NONE && !p->is_given && p->phase == WN_PHASE_BACKWARD;
+    int32_t is_gradient = p->leaf == WN_LEAF_NONE && !p->bound && p->phase == WN_PHASE_BACKWARD;
     if (c->map[v] >= 0 || is_gradient != (phase == WN_PHASE_BACKWARD)) return;
     c->map[v] = g->n;
     struct wn__ir_node *q = put_node(c, p, -1, is_gradient ? 0 : -1);
@@ -73,11 +73,11 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
     } else if (p->leaf == WN_LEAF_CELL) {
         q->slot = map_cell(c, p->slot);
     } else {
-        q->leaf = p->leaf == WN_LEAF_SCALAR || p->is_given == 2 ? WN_LEAF_SCALAR : WN_LEAF_GIVEN;
+        q->leaf = p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER ? WN_LEAF_SCALAR : WN_LEAF_HELD;
         q->slot = q->leaf == WN_LEAF_SCALAR ? g->n_scalars++ : g->n_given++;
         q->phase = WN_PHASE_FORWARD;
     }
-    q->is_given = 0;
+    q->bound = 0;
 }
 
 static void put_outsides(struct cutting *c, int32_t phase)

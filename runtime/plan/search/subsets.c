@@ -65,7 +65,7 @@ static double seconds_again(struct subsets *s)
     memset(s->again, 0, (size_t)f->n);
     for (int32_t k = 0; k < f->n_residuals; k++) {
         int32_t v = f->residual[k];
-        if (s->kept[v] != WN__GONE || f->node[v].is_given || wn__ir_is_alias(f, v)) continue;
+        if (s->kept[v] != WN__GONE || f->node[v].bound || wn__ir_is_alias(f, v)) continue;
         s->again[v] = 1;
         s->stack[n++] = v;
     }
@@ -73,7 +73,7 @@ static double seconds_again(struct subsets *s)
         sum += f->seconds[s->stack[at]];
         for (int32_t k = 0; k < f->node[s->stack[at]].n_in; k++) {
             int32_t v = wn__ir_storage(f, wn__ir_in(f, s->stack[at], k));
-            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(f, v) || f->node[v].is_given) continue;
+            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(f, v) || f->node[v].bound) continue;
             s->again[v] = 1;
             s->stack[n++] = v;
         }

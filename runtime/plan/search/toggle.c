@@ -94,14 +94,14 @@ static void find_use(struct toggling *t)
     memset(t->use, 0, (size_t)f->n);
     for (int32_t k = 0; k < f->n_residuals; k++) {
         int32_t v = f->residual[k];
-        if (t->kept[v] != WN__GONE || f->node[v].is_given) continue;
+        if (t->kept[v] != WN__GONE || f->node[v].bound) continue;
         t->use[v] = MADE_AGAIN;
         t->stack[n++] = v;
     }
     for (int32_t at = 0; at < n; at++)
         for (int32_t k = 0; k < f->node[t->stack[at]].n_in; k++) {
             int32_t v = wn__ir_storage(f, wn__ir_in(f, t->stack[at], k));
-            if (t->use[v] || !wn__ir_is_forward(f, v) || f->node[v].is_given) continue;
+            if (t->use[v] || !wn__ir_is_forward(f, v) || f->node[v].bound) continue;
             t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : MADE_AGAIN;
             if (t->use[v] == MADE_AGAIN) t->stack[n++] = v;
         }
