@@ -1,18 +1,27 @@
-/* The executor's own account. It knows nothing of the simulator: it adds each output's bytes from the node's
- * type when the node is issued, and subtracts them at the free. */
+/* The executor's own account of live bytes. It adds the bytes of each output, by its type, when a node is issued and
+ * subtracts them when it is freed, and reads no number that the simulator made: so the predicted and the measured peak are
+ * found independently. */
 #ifndef WN_RUN_MEASURE_H
 #define WN_RUN_MEASURE_H
 #include "../program/program.h"
 
 struct wn__meter {
-    int64_t kinds[WN_KIND_COUNT], start[WN_KIND_COUNT], live, arena_top, fixed, depot_top[WN_PLACE_COUNT];
-    int64_t *allocation_bytes; /* (n_allocations) what was added for what lives there now */
+    int64_t kinds[WN_KIND_COUNT];      /* bytes alive, by kind */
+    int64_t start[WN_KIND_COUNT];      /* the same before the first instruction */
+    int64_t live;                      /* the sum of kinds */
+    int64_t arena_top;                 /* the highest byte of the arena that was used */
+    int64_t fixed;                     /* bytes of states, slabs, held values and results */
+    int64_t depot_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
+    int64_t *allocation_bytes;         /* (n_allocations) bytes that were added for what is in each now */
     int32_t in_backward;
-    struct wn_measured *out;
+    struct wn_measured *out; /* the program's */
 };
+/* Counts what is there before the first instruction. */
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p);
+/* Count what an instruction makes, moves or frees. */
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
 void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
+/* Fills reserved bytes, tells the ledger the program's peak, and releases the meter's memory. */
 void wn__meter_stop(struct wn__meter *m, struct wn_program *p);
 #endif

@@ -1,4 +1,11 @@
-/* What the rooms of running share. */
+/* The executor: runs the schedule of a planned program as it is written, and decides nothing.
+ *
+ *   materialise.c   first values of states, before the run and taken back if it fails
+ *   run.c           the loop over instructions
+ *   transfer.c      offloads and fetches
+ *   measure.c       the executor's own account of bytes and seconds
+ *   check.c         the run that believes nobody, for specs
+ *   anomaly.c       the search for values that are not finite */
 #ifndef WN_RUN_RUN_H
 #define WN_RUN_RUN_H
 #include "../program/program.h"
@@ -6,17 +13,21 @@
 extern volatile int32_t wn__interrupted;
 extern int32_t wn__trace_on, wn__sync_on, wn__timing_on;
 void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api/library.c: one pending line */
-/* materialise.c: every cell the program reads gets its first value, to be settled when the run is over. GIVE_BACK: the
- * cells are as they were before; UNWRITTEN: those that are invalid by now are, the others keep it. missing: bytes that
- * will take. */
-enum wn__settle { WN_SETTLE_GIVE_BACK, WN_SETTLE_KEEP, WN_SETTLE_UNWRITTEN };
+/* Gives every cell that the program reads its first value. wn__program_settle must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);
+/* What becomes of the first values when the run is over. */
+enum wn__settle {
+    WN_SETTLE_GIVE_BACK, /* roll back: cells are without a value, as before */
+    WN_SETTLE_KEEP,      /* commit */
+    WN_SETTLE_UNWRITTEN  /* commit, but for cells that the run has left invalid */
+};
 void wn__program_settle(struct wn_program *p, int32_t how);
+/* Returns the bytes that cells without a value will take. */
 int64_t wn__program_missing(const struct wn_program *p);
-/* What materialise would take, from the plan of the beginnings; nothing runs. */
+/* Fills what the program of first values will take, by its plan. Runs nothing. */
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
-/* run.c: executes the plan of a program as it is written. rerun: once more, with the numbers it drew. */
+/* Runs a planned program. rerun: once more, with random numbers and leaves of the run before. */
 int32_t wn__program_run(struct wn_program *p, int32_t rerun);
-/* measure.c: makes room for the trace and the seconds of a run, where they are asked for. */
+/* Makes room for the trace and for seconds of instructions, where a caller has asked for them. */
 int32_t wn__trace_room(struct wn_program *p);
 #endif

@@ -61,7 +61,8 @@ return {
         name = 'a value is freed one instruction late',
         file = 'runtime/plan/lower/liveness.c',
         old = '        x->allocation_last[copy->allocation] = x->last[it->out];',
-        new = '        x->allocation_last[copy->allocation] = x->last[it->out] + (x->last[it->out] + 1 < x->l->n_items);',
+        new = '        x->allocation_last[copy->allocation] = x->last[it->out]'
+            .. ' + (x->last[it->out] + 1 < x->l->n_items);',
         spec = 'spec/exact_spec.lua',
         filter = 'a free',
     },
