@@ -2,6 +2,7 @@
 -- short, and each function and struct that runtime/README.md names stands in the file that it names.
 local helper = require 'spec.helper'
 local readme = require 'spec.support.readme'
+local report = require 'spec.bench.report'
 
 local function exists(path)
     local file = io.open(helper.root .. '/' .. path, 'rb')
@@ -96,6 +97,24 @@ describe('the pages', function()
             assert.is_true(count > 0)
         end)
     end
+
+    it('claim on the front page only numbers that were published', function()
+        local published = {}
+        for _, page in ipairs { 'README.md', 'spec/README.md', 'spec/bench/RESULTS.md' } do
+            for _, bench in ipairs { 'rival', 'budget', 'seconds' } do
+                published[#published + 1] = report.marked(helper.read(page), bench)
+            end
+        end
+        local all = table.concat(published, '\n'):gsub(',', '')
+        local claims, count = helper.read('README.md'):match '\n## Why\n(.-)\n## ', 0
+        for number in claims:gmatch '%d+%.%d+' do
+            assert.truthy(all:find('%f[%d.]' .. number:gsub('%p', '%%%0') .. '%f[^%d]'), number)
+            count = count + 1
+        end
+        assert.is_true(count >= 7)
+        local compared = claims:match 'Of (%d+) pairs'
+        assert.truthy(all:find('of ' .. compared .. ' pairs', 1, true), compared)
+    end)
 
     it('have a front page of at most 250 lines, which links to all others', function()
         local text = helper.read 'README.md'
