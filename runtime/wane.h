@@ -45,7 +45,7 @@ WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is non
 WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
 
 /* ---- the op table ------------------------------------------------------------------------------------ */
-struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; };
+struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; const char *autocast, *positions; };
 WN_API int32_t wn_op_count(void); WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
 WN_API int32_t wn_op_id(const char *name); /* -1: none */
 

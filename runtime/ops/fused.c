@@ -4,32 +4,11 @@
 #include "../base/layout.h"
 #include "helper.h"
 
-static const int32_t operands[WN_OP_COUNT] = {
-#define ONE(NAME) [WN_OP_##NAME] = 1
-#define TWO(NAME) [WN_OP_##NAME] = 2
-    ONE(NEG),       ONE(ABS),       ONE(EXP),       ONE(LOG),       ONE(SQRT),         ONE(RSQRT),      ONE(RELU),
-    ONE(GELU),      ONE(SILU),      ONE(TANH),      ONE(SIGMOID),   ONE(CLAMP),        ONE(DROPOUT),    TWO(ADD),
-    TWO(SUB),       TWO(MUL),       TWO(DIV),       TWO(POW),       TWO(MAXIMUM),      TWO(MINIMUM),    TWO(ABS_GRAD),
-    TWO(RELU_GRAD), TWO(GELU_GRAD), TWO(SILU_GRAD), TWO(TANH_GRAD), TWO(SIGMOID_GRAD), TWO(CLAMP_GRAD), TWO(SQRT_GRAD),
-#undef ONE
-#undef TWO
-};
-
-int32_t wn__elementwise_operands(int32_t op)
-{
-    return op >= 0 && op < WN_OP_COUNT ? operands[op] : 0;
-}
-
-int32_t wn__elementwise_has_numbers(int32_t op)
-{
-    return op == WN_OP_CLAMP || op == WN_OP_CLAMP_GRAD || op == WN_OP_DROPOUT;
-}
-
 /* FLOPs and nothing else of one elementwise op over the result. */
 static double step_flops(const struct wn_desc *d, int32_t op)
 {
     struct wn_type in[2] = {d->out, d->out};
-    struct wn_desc step = {.op = op, .n_in = operands[op], .out = d->out, .in = in, .attrs = d->attrs};
+    struct wn_desc step = {.op = op, .n_in = wn__elementwise_operands(op), .out = d->out, .in = in, .attrs = d->attrs};
     struct wn_cost cost = {0};
     wn__op_rules(op)->cost(&step, &cost);
     return cost.flops;

@@ -9,7 +9,7 @@
 #include "../base/type.h"
 
 enum wn_op {
-#define OP(NAME, name, lo, hi, family, flags) WN_OP_##NAME,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) WN_OP_##NAME,
 #include "../op.def"
 #undef OP
     WN_OP_COUNT
@@ -22,7 +22,8 @@ enum wn_op_flag {
     WN_ALIAS = 8,
     WN_INPLACE = 16,
     WN_INDEX = 32,
-    WN_OFFSET = 64
+    WN_OFFSET = 64,
+    WN_NUMBERS = 128
 };
 #define WN_OFFSET_AT 1 /* which of attrs.i is the offset of an op with the flag OFFSET */
 
@@ -82,6 +83,9 @@ static inline int32_t wn__op_has_offset(int32_t op)
 {
     return (wn__op_flags(op) & WN_OFFSET) != 0;
 }
+/* Return the words of op.def's columns; "" where op is none. */
+const char *wn__op_autocast(int32_t op);
+const char *wn__op_positions(int32_t op);
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */

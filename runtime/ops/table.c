@@ -5,7 +5,8 @@
 #include <string.h>
 #include "op.h"
 
-#define OP(NAME, name, lo, hi, family, flags) extern const struct wn__rules wn__rules_##name;
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    extern const struct wn__rules wn__rules_##name;
 #include "../op.def"
 #undef OP
 
@@ -17,22 +18,26 @@ enum {
     ALIAS = WN_ALIAS,
     INPLACE = WN_INPLACE,
     INDEX = WN_INDEX,
-    OFFSET = WN_OFFSET
+    OFFSET = WN_OFFSET,
+    NUMBERS = WN_NUMBERS
 };
 
 static const struct {
     const char *name;
     const struct wn__rules *rules;
-    int32_t least, most, flags;
+    int32_t least, most, flags, operands;
+    const char *autocast, *positions;
 } rows[] = {
-#define OP(NAME, name, lo, hi, family, flags) [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags},
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, operands, #autocast, #positions},
 #include "../op.def"
 #undef OP
 };
 _Static_assert(sizeof rows / sizeof rows[0] == WN_OP_COUNT, "one row an op");
 
 /* A gradient rule of fixed arity has room for its inputs. */
-#define OP(NAME, name, lo, hi, family, flags) _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
 #include "../op.def"
 #undef OP
 
@@ -54,6 +59,26 @@ const char *wn__op_name(int32_t op)
 int32_t wn__op_flags(int32_t op)
 {
     return known(op) ? rows[op].flags : 0;
+}
+
+int32_t wn__elementwise_operands(int32_t op)
+{
+    return known(op) ? rows[op].operands : 0;
+}
+
+int32_t wn__elementwise_has_numbers(int32_t op)
+{
+    return (wn__op_flags(op) & WN_NUMBERS) != 0;
+}
+
+const char *wn__op_autocast(int32_t op)
+{
+    return known(op) ? rows[op].autocast : "";
+}
+
+const char *wn__op_positions(int32_t op)
+{
+    return known(op) ? rows[op].positions : "";
 }
 
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)

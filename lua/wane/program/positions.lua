@@ -274,20 +274,21 @@ local function first(node)
     return node.inputs[1].at
 end
 
-local ELEMENTWISE = {}
-for name in ([[add sub mul div pow maximum minimum eq ne lt gt le ge where neg abs exp log sqrt rsqrt relu gelu silu
-    tanh sigmoid clamp cast relayout]]):gmatch '%S+' do ELEMENTWISE[name] = true end
-
+-- The rules that runtime/op.def names in its column `positions`.
 local RULES = {
-    matmul = matmul, linear = rows, sum = reduction, mean = reduction, max = reduction, min = reduction,
-    argmax = reduction, expand = expand, reshape = reshape, permute = permute, narrow = along, cat = cat,
-    embedding = embedding, gather = gather, softmax = along, log_softmax = along, row_mean = rows, row_rstd = norm,
-    layernorm = norm, dropout = first, attention = attention,
+    elementwise = elementwise, matmul = matmul, rows = rows, reduction = reduction, expand = expand,
+    reshape = reshape, permute = permute, along = along, cat = cat, embedding = embedding, gather = gather,
+    norm = norm, first = first, attention = attention,
 }
 
--- Those that leave nothing of x, with the reason.
-local NEVER = { nll = 'averages over all rows, and so mixes the positions of the pieces; return what it takes, and '
-    .. 'keep the loss outside the function' }
+local info = binding.new('struct wn_op_info')
+
+-- Names of rules by name of op: 'mixed' where every result depends on all positions, 'none' where nothing is known.
+local rule_names = setmetatable({}, { __index = function(all, name)
+    check(C.wn_op_get(op.id[name], info))
+    all[name] = binding.string(info.positions)
+    return all[name]
+end })
 
 -- Creations that may follow the shape of the piece, and what may be done to them so that they still may.
 local FRESH = { full = 'same', uniform = 'random', normal = 'random', randint = 'random' }
@@ -303,7 +304,7 @@ local function freshness(node)
         elseif tensor.count(input.dims) ~= 1 then plain = true end
     end
     local draws = DRAWS[node.op] and node.f[1] > 0
-    if fresh and not plain and ELEMENTWISE[node.op] then return fresh end
+    if fresh and not plain and rule_names[node.op] == 'elementwise' then return fresh end
     if fresh == 'same' and STILL_SAME[node.op] then return fresh end
     if fresh == 'random' or draws then
         refuse(node, 'uses random numbers that are not those of positions, and every piece would draw its own; draw '
@@ -320,9 +321,12 @@ local function has_positions(node)
 end
 
 local function rule_of(node)
-    if ELEMENTWISE[node.op] then return elementwise end
-    if NEVER[node.op] then refuse(node, NEVER[node.op]) end
-    local rule = RULES[node.op]
+    local name = rule_names[node.op]
+    if name == 'mixed' then
+        refuse(node, 'averages over all rows, and so mixes the positions of the pieces; return what it takes, and '
+            .. 'keep the loss outside the function')
+    end
+    local rule = RULES[name]
     if not rule then
         refuse(node, 'is not known to treat positions independently; keep it outside the function')
     end

@@ -28,18 +28,17 @@ local getmetatable, setmetatable, type = getmetatable, setmetatable, type
 
 local autocast = {}
 
-local function numbers(names)
-    local set = {}
-    for name in names:gmatch '%S+' do
-        local id = C.wn_op_id(name)
-        if id >= 0 then set[id] = true end
+-- Returns the set of ops (by id) whose column `autocast` in runtime/op.def has a word.
+local function ops_of(word)
+    local set, info = {}, binding.new('struct wn_op_info')
+    for id = 0, C.wn_op_count() - 1 do
+        binding.check(C.wn_op_get(id, info))
+        if binding.string(info.autocast) == word then set[id] = true end
     end
     return set
 end
 
-local LOW = numbers 'linear matmul attention'
-local HIGH = numbers 'sum mean softmax log_softmax nll row_mean row_rstd layernorm'
-local PROMOTES = numbers 'add sub mul div pow maximum minimum eq ne lt gt le ge where cat'
+local LOW, HIGH, PROMOTES = ops_of 'low', ops_of 'high', ops_of 'promote'
 
 -- Attributes and inputs of its own: the caller has filled those of tensor/op.lua for its node.
 local attrs, input = binding.new('struct wn_attrs'), binding.handles(1)
