@@ -139,6 +139,20 @@ describe('runtime/README.md', function()
         assert.is_true(#places > 60)
     end)
 
+    it('tells the life of a step in the direction of its calls', function()
+        local life = text:match '\n## The life of a step\n(.-)\n## '
+        local by_script = { step = true, cross_entropy = true }
+        local source, uncalled = '', {}
+        for _, place in ipairs(named_places(life)) do
+            -- Each function is named twice in the files up to its own: where it is defined, and where it is called.
+            local own = helper.read(place.path)
+            if not source:find(own, 1, true) then source = source .. '\n' .. own end
+            local count = select(2, source:gsub('%f[%w_]' .. place.name .. '%f[^%w_]', ''))
+            if count < 2 and not by_script[place.name] then uncalled[#uncalled + 1] = place.name end
+        end
+        assert.same({}, uncalled)
+    end)
+
     it('says of every function of the library in which file it stands', function()
         local known, unknown = {}, {}
         for _, place in ipairs(places) do known[place.name:match '[%w_]+$'] = true end
