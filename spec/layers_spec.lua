@@ -38,6 +38,32 @@ local may_include = {
     ['kernels/cpu/device.c'] = { 'kernels', 'base', 'runtime/ops/op.h', 'device' },
 }
 
+-- Room of lua/wane -> rooms it may require besides itself and `ground`; a module that may require more has its own row.
+-- The names that wane/init.lua loads by name (PLACES, UPPER) are no requires.
+local ground = { 'errors', 'ffi', 'scoped', 'gc', 'system', 'upper' }
+local may_require = {
+    errors = {}, ffi = {}, scoped = {}, gc = {}, system = {}, upper = {},
+    report = { 'tensor' }, -- the plot of lines takes tensors
+    tensor = {},
+    ['tensor.autocast'] = { 'module' }, -- forgets what modules recorded
+    ['tensor.custom'] = { 'program' }, -- loads the kind of scope 'capture'
+    policy = { 'tensor', 'report' },
+    ['policy.decide'] = { 'module' }, -- asks whose residual it is
+    module = { 'tensor', 'policy' },
+    program = { 'tensor', 'report', 'policy', 'module' },
+    ['program.gradient_error'] = { 'tensor', 'module', 'plan' }, -- measures steps
+    pytorch = { 'tensor', 'program' },
+    plan = { 'tensor', 'report', 'policy', 'module', 'program', 'pytorch' },
+    nn = { 'tensor', 'module' },
+    optim = { 'tensor', 'program' },
+    io = { 'tensor', 'report', 'module', 'program', 'plan' },
+    data = { 'tensor', 'report', 'io' },
+    repl = { 'tensor', 'report', 'module', 'program', 'wane' },
+    cli = { 'report', 'policy', 'plan', 'repl', 'wane' },
+    sweep = { 'report', 'policy', 'plan', 'cli', 'repl' },
+    wane = { 'tensor', 'program' },
+}
+
 local function files(pattern, ...)
     local list = helper.lines('find ' .. table.concat({ ... }, ' ') .. ' -type f | sort')
     local out = {}
@@ -87,6 +113,68 @@ local function is_allowed(path, target)
     local list = may_include[path] or may_include[room_of(path)]
     for _, allowed in ipairs(list or {}) do
         if allowed == target or allowed == room_of(target) then return true end
+    end
+    return false
+end
+
+-- 'lua/wane/plan/init.lua' -> 'wane.plan'
+local function module_of(path)
+    return (path:gsub('^lua/', ''):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.'))
+end
+
+-- The modules of Wane that a text requires, at its top or inside functions; comments are not read.
+local function requires(text)
+    local out = {}
+    for _, line in ipairs(lines_of(text)) do
+        if not line:match('^%s*%-%-') then
+            for name in line:gmatch('require%s*%(?%s*[\'"](wane[%w_.]*)[\'"]') do
+                if not name:match('%.$') then out[#out + 1] = name end -- the rest of a name that is put together
+            end
+        end
+    end
+    return out
+end
+
+-- module -> list of modules of lua/ it requires
+local function lua_graph()
+    local graph = {}
+    for _, path in ipairs(files('%.lua$', 'lua')) do graph[module_of(path)] = requires(helper.read(path)) end
+    return graph
+end
+
+-- Names each cycle that a walk along the requires closes: 'a -> b -> a'.
+local function cycles(graph)
+    local bad, state, way, names = {}, {}, {}, {}
+    local function visit(name)
+        state[name], way[#way + 1] = #way + 1, name
+        for _, target in ipairs(graph[name]) do
+            if graph[target] and state[target] == nil then
+                visit(target)
+            elseif graph[target] and state[target] ~= 'done' then
+                bad[#bad + 1] = table.concat(way, ' -> ', state[target]) .. ' -> ' .. target
+            end
+        end
+        state[name], way[#way] = 'done', nil
+    end
+    for name in pairs(graph) do names[#names + 1] = name end
+    table.sort(names)
+    for _, name in ipairs(names) do
+        if state[name] == nil then visit(name) end
+    end
+    return bad
+end
+
+local function lua_room(name)
+    return name:match('^wane%.([^.]+)') or name
+end
+
+local function may_load(name, target)
+    local room, other = lua_room(name), lua_room(target)
+    if room == other then return true end
+    for _, list in ipairs { ground, may_require[room] or {}, may_require[name:gsub('^wane%.', '', 1)] or {} } do
+        for _, allowed in ipairs(list) do
+            if allowed == other then return true end
+        end
     end
     return false
 end
@@ -144,6 +232,18 @@ describe('the rules themselves', function()
             includes('runtime/ops/op.h', '#include "../base/type.h"\n  # include "../../kernels/kernel.h"\n'))
     end)
 
+    it('see a cycle of requires, and a require of a higher room', function()
+        assert.same({ 'a -> b -> c -> a' }, cycles { a = { 'b' }, b = { 'c', 'x' }, c = { 'a' }, d = { 'a' } })
+        assert.same({ 'a -> a' }, cycles { a = { 'a' } })
+        assert.same({}, cycles { a = { 'b', 'c' }, b = { 'c' }, c = {} })
+        local text = "    require('wane.b').f()\n-- require 'wane.c'\nrequire 'wane.a'\nrequire('wane.' .. x)"
+        assert.same({ 'wane.b', 'wane.a' }, requires(text))
+        assert.is_false(may_load('wane.tensor.read', 'wane.program'))
+        assert.is_false(may_load('wane.policy', 'wane.module'))
+        assert.is_true(may_load('wane.policy.decide', 'wane.module'))
+        assert.is_true(may_load('wane.plan.costs', 'wane.program.rehearse'))
+    end)
+
     it('see a long function, a missing head and a comment head', function()
         local body = ('int f(void)\n{\n%s}\n'):format(('    g();\n'):rep(59))
         assert.equal(1, #long_functions('x.c', body, 60))
@@ -181,7 +281,7 @@ describe('layers', function()
         assert.same({ 'lua/wane/ffi.lua' }, found)
     end)
 
-    it('require only downwards in Lua', function()
+    it('require nothing but Wane and LuaJIT in Lua', function()
         local bad = {}
         local ours = { 'wane', 'wane%..*', 'jit', 'jit%..*', 'bit', 'table%.%a+', 'string%.buffer', 'ffi' }
         for _, path in ipairs(files('%.lua$', 'lua', 'examples')) do
@@ -194,6 +294,22 @@ describe('layers', function()
                 if not known then bad[#bad + 1] = path .. " may not require '" .. name .. "'" end
             end
         end
+        assert_none(bad)
+    end)
+
+    it('have no cycle of requires in Lua, in functions too', function()
+        assert_none(cycles(lua_graph()))
+    end)
+
+    it('require only rooms below in Lua', function()
+        local bad = {}
+        for name, targets in pairs(lua_graph()) do
+            if not may_require[lua_room(name)] then bad[#bad + 1] = name .. ' is in no room' end
+            for _, target in ipairs(targets) do
+                if not may_load(name, target) then bad[#bad + 1] = name .. ' may not require ' .. target end
+            end
+        end
+        table.sort(bad)
         assert_none(bad)
     end)
 

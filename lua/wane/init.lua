@@ -13,6 +13,7 @@ local within = require 'wane.scoped'
 local arith = require 'wane.tensor.arith'
 local shape = require 'wane.tensor.shape'
 local create = require 'wane.tensor.create'
+local upper = require 'wane.upper'
 require 'wane.tensor.read'
 local grad = require 'wane.program.grad'
 
@@ -75,6 +76,19 @@ local PLACES = {
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
+
+-- name in wane.upper -> { file, field of that file }
+local UPPER = {
+    text = { 'tensor.display', 'text' }, run = { 'program', 'run' }, load_costs = { 'plan.costs', 'load' },
+    target = { 'plan.costs', 'target' }, first_of = { 'program.rehearse', 'first_of' }, plan_of = { 'plan', 'of' },
+    choose = { 'plan.frontier', 'choose' }, choose_least = { 'plan.frontier', 'choose_least' },
+    least_of = { 'plan.frontier', 'least_of' }, holders = { 'plan.frontier', 'holders' },
+    refusal = { 'plan.frontier', 'refusal' },
+}
+
+for name, place in pairs(UPPER) do
+    upper[name] = function(...) return require('wane.' .. place[1])[place[2]](...) end
+end
 
 local function find(name)
     local place = PLACES[name]

@@ -320,18 +320,18 @@ end
 -- @return { f64, f32, bf16 (FLOP/s), bytes (a second), launch (seconds), to_host, to_disk, from_host, from_disk (bytes
 -- a second) }
 function costs.machine()
-    local wane = require 'wane'
+    local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
     costs.load()
     local n, machine = 1024, {}
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
         local size = dtype == 'f64' and 512 or n
-        local a, b = wane.eval(wane.randn(size, size):to(dtype)), wane.eval(wane.randn(size, size):to(dtype))
-        machine[dtype] = 2 * size ^ 3 / profile.best(function() wane.eval(a:matmul(b)) end, '^matmul')
+        local a, b = eval(create.randn(size, size):to(dtype)), eval(create.randn(size, size):to(dtype))
+        machine[dtype] = 2 * size ^ 3 / profile.best(function() eval(a:matmul(b)) end, '^matmul')
     end
-    local x, y = wane.eval(wane.ones(2 ^ 25)), wane.eval(wane.ones(2 ^ 25))
-    machine.bytes = 3 * 4 * 2 ^ 25 / profile.best(function() wane.eval(x + y) end, '^add')
-    local u, v = wane.eval(wane.ones(1, 1)), wane.eval(wane.ones(1, 1))
-    machine.launch = profile.best(function() wane.eval(u + v) end, '^add')
+    local x, y = eval(create.ones(2 ^ 25)), eval(create.ones(2 ^ 25))
+    machine.bytes = 3 * 4 * 2 ^ 25 / profile.best(function() eval(x + y) end, '^add')
+    local u, v = eval(create.ones(1, 1)), eval(create.ones(1, 1))
+    machine.launch = profile.best(function() eval(u + v) end, '^add')
     probe_links(machine, 256 * 2 ^ 20)
     keep(costs.file(), {}, machine)
     return machine

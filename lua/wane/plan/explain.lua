@@ -8,10 +8,10 @@ local asking = require 'wane.policy.query'
 local away = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
-local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -130,7 +130,7 @@ local function without(p, groups)
     local opened
     local ok, other = pcall(function()
         opened = program.open(copy)
-        return plan.of(opened:plan())
+        return upper.plan_of(opened:plan())
     end)
     if opened then opened:close() end
     return ok and other or nil
@@ -336,9 +336,10 @@ end
 -- ---- the report --------------------------------------------------------------------------------------------------
 --- The report of a plan.
 -- @param p Plan
-function explain.of(p)
-    local graph = plan.graph_of(p)
-    local covers, layers = plan.covers_of(p, graph)
+-- @param graph nodes of its program
+-- @param covers which nodes the policies that cut made regions of
+-- @param layers the policies that were asked
+function explain.of(p, graph, covers, layers)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
     local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = away.text(p, graph) },

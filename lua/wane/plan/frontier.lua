@@ -157,7 +157,7 @@ end
 
 --- Returns the least bytes that any plan of an open program reserves, without what is held beside it.
 function frontier.least_of(p)
-    if C.wn_is_planned(p.handle) == 0 then require('wane.policy').decide(p, p.policy) end
+    if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
     local list = points_of(p)
     return list[#list].reserved
 end
@@ -288,7 +288,7 @@ end
 local function fill(self, list, count)
     local part = chosen_of(list)
     if C.wn_is_planned(part.program.handle) == 0 then
-        require('wane.policy').decide(part.program, part.program.policy)
+        require('wane.policy.decide').apply(part.program, part.program.policy, part.program.fallback)
     end
     local of_step = step_of(list, part)
     local points, tried = points_of(part.program)

@@ -14,6 +14,7 @@ local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
@@ -98,7 +99,6 @@ local function covers_of(self, graph)
     end)
     return covers, layers
 end
-plan.graph_of, plan.covers_of = graph_of, covers_of
 
 local List = {} -- rows that print as a table
 List.__index = List
@@ -193,7 +193,8 @@ end
 --- Why the plan is what it is, and mistakes: a printable list of findings (see plan/explain.lua).
 -- @param path file the text is written to (optional)
 function Plan:explain(path)
-    local report = require('wane.plan.explain').of(self)
+    local graph = graph_of(self)
+    local report = require('wane.plan.explain').of(self, graph, covers_of(self, graph))
     if path then plot.write(path, tostring(report) .. '\n') end
     return report
 end
@@ -443,7 +444,7 @@ function plan.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
     local chosen = require('wane.program.grad').policy { policy = require('wane.policy').anew(opts.policy),
         budget = opts.budget }
-    local target = require('wane.plan.costs').target(opts.target, 'wane.plan')
+    local target = upper.target(opts.target, 'wane.plan')
     local opened = rehearse.open(fn, 'wane.plan', function(request) return rehearse.with(request, chosen, target) end)
     local notes = program.notes()
     local ok, made = pcall(parts.plan, opened, chosen and type(chosen.budget) == 'number' and chosen.budget or nil)

@@ -7,10 +7,13 @@
 -- always answer the same for the same residual.
 -- While a policy is asked, nothing can be recorded or read. How words reach the library: policy/decide.lua's job.
 -- @module wane.policy
+local answers = require 'wane.policy.words'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local cuts = require 'wane.policy.cuts'
 local errors = require 'wane.errors'
+local recipe = require 'wane.policy.recipe'
+local tensor = require 'wane.tensor'
 
 local C = binding.C
 local raise = errors.raise
@@ -47,34 +50,9 @@ function policy.is(x)
     return getmetatable(x) == Policy
 end
 
---- Words a policy may answer, and the library's numbers of them.
-policy.words = {
-    save = C.WN_WORD_SAVE, recompute = C.WN_WORD_RECOMPUTE, offload = C.WN_WORD_OFFLOAD,
-    ['offload:disk'] = C.WN_WORD_OFFLOAD_DISK, ['offload:host'] = C.WN_WORD_OFFLOAD_HOST,
-    ['compress:bf16'] = C.WN_WORD_BF16, ['compress:int8'] = C.WN_WORD_INT8, ['compress:bits'] = C.WN_WORD_BITS,
-}
-
-local word_of, built = {}, {}
-for word, number in pairs(policy.words) do
-    word_of[number] = word
-    built[#built + 1] = word
-end
-table.sort(built)
-
---- The word of a number; nil for 0.
-function policy.word(number)
-    return word_of[number]
-end
-
---- Refuses what is not a word. `where` opens the message.
-function policy.check_word(word, where)
-    local number = policy.words[word]
-    if number == nil then
-        raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
-            errors.near(word, built))
-    end
-    return number
-end
+-- What a policy may answer: see policy/words.lua.
+policy.words, policy.word, policy.check_word = answers.words, answers.word, answers.check_word
+local built = answers.built
 
 -- ---- the plain ones ----------------------------------------------------------------------------------------------
 local save_all = new('save_all', { cut = function() return {} end })
@@ -307,7 +285,7 @@ local recipes = setmetatable({}, { __mode = 'v' })
 -- Errors: 'value' where the text is none; 'illegal', when a plan is made, for another graph or a step that breaks a
 -- rule.
 function policy.recipe(x)
-    local of = require('wane.policy.recipe').of(x)
+    local of = recipe.of(x)
     local text = of:key()
     local p = recipes[text]
     if not p then
@@ -316,6 +294,7 @@ function policy.recipe(x)
     end
     return p
 end
+recipe.set_policy(policy.recipe)
 
 -- ---- from what users write --------------------------------------------------------------------------------
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
@@ -398,7 +377,7 @@ setmetatable(policy, {
     __newindex = function(t, key, value)
         if key ~= 'default' then return rawset(t, key, value) end
         default = value ~= nil and policy.of(value) or nil
-        require('wane.module').mode_changed()
+        tensor.mode_changed()
     end,
 })
 
@@ -406,11 +385,6 @@ setmetatable(policy, {
 -- for none. The policies of modules are part of the scopes their nodes carry.
 function policy.key(explicit, fallback)
     return (explicit and explicit.serial or 0) * SERIALS + (fallback and fallback.serial or 0)
-end
-
---- Gives an open program its words and marks. See policy/decide.lua.
-function policy.decide(program, explicit)
-    return require('wane.policy.decide').apply(program, explicit, program.fallback)
 end
 
 return policy

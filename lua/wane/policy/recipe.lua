@@ -21,6 +21,7 @@
 -- checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, compares with the graph.
 -- The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
 -- @module wane.policy.recipe
+local answers = require 'wane.policy.words'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
@@ -93,9 +94,16 @@ function Recipe.__eq(a, b)
     return a:key() == b:key()
 end
 
+local policy_of -- makes a policy of a recipe
+
+--- Sets what makes a policy of a recipe; policy/init.lua fills it in when it is loaded.
+function recipe.set_policy(fn)
+    policy_of = fn
+end
+
 --- A recipe is a policy.
 function Recipe:as_policy()
-    return require('wane.policy').recipe(self)
+    return policy_of(self)
 end
 Recipe.__describe = function(self)
     return ('a recipe of %d blocks and %d steps'):format(#self.blocks, #self.steps)
@@ -151,7 +159,7 @@ local function read_values(step, list, line)
         elseif not step.keep[1] or step.action and step.action[step.keep[#step.keep]] then
             fail(line, "'%s' is no value; values are h1, h2, ...", word)
         else
-            require('wane.policy').check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
+            answers.check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
             step.action = step.action or {}
             step.action[step.keep[#step.keep]] = word
         end
@@ -355,7 +363,7 @@ end
 -- @param self Recipe
 -- @param graph Program:graph()
 function recipe.give(p, self, graph)
-    local policy, nodes = require 'wane.policy', recipe.forward(graph)
+    local nodes = recipe.forward(graph)
     self = for_graph(self, nodes)
     compare(self, nodes)
     local n_keep = 0
@@ -371,7 +379,7 @@ function recipe.give(p, self, graph)
         s.what, s.block, s.root, s.keep_at, s.n_keep = kinds[step.what], step.block, step.root or 0, at, #step.keep
         for _, place in ipairs(step.keep) do
             keep[at] = place
-            action[at] = step.action and policy.words[step.action[place]] or 0
+            action[at] = step.action and answers.words[step.action[place]] or 0
             at = at + 1
         end
     end

@@ -9,6 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
@@ -113,7 +114,7 @@ function program.open(request)
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
     end
     local policy = require 'wane.policy'
-    require('wane.plan.costs').load()
+    upper.load_costs()
     local r = binding.new('struct wn_request')
     local roots, n_roots = handles(request.roots)
     local cells, n_cells = handles(request.cells)
@@ -138,9 +139,9 @@ function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
     if planned == 0 then
-        local budget = require('wane.policy').decide(self, self.policy)
-        if budget == 'least' then require('wane.plan.frontier').choose_least(self)
-        elseif budget then require('wane.plan.frontier').choose(self, budget) end
+        local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
+        if budget == 'least' then upper.choose_least(self)
+        elseif budget then upper.choose(self, budget) end
         check(C.wn_plan(self.handle))
     end
     return self
@@ -174,7 +175,7 @@ local function reserved_under(request, name)
     copy.policy = name
     local p = program.open(copy)
     local ok, found = pcall(function()
-        local first = require('wane.plan').first_of(p)
+        local first = upper.first_of(p)
         return { bytes = math.max(reserved_of(p:plan()), first.reserved - first.beside), beside = first.beside }
     end)
     p:close()

@@ -8,6 +8,7 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local table_ = require 'wane.report.table'
+local upper = require 'wane.upper'
 
 local C, check = binding.C, binding.check
 
@@ -48,7 +49,7 @@ function parts.floor(list)
     local floor = 0
     for _, part in ipairs(list) do
         if not parts.chooses(part) then
-            floor = math.max(floor, needed(part, require('wane.plan').of(part.program:plan()).reserved))
+            floor = math.max(floor, needed(part, upper.plan_of(part.program:plan()).reserved))
         end
     end
     return floor
@@ -59,7 +60,7 @@ function parts.least(list)
     local least = parts.floor(list)
     for _, part in ipairs(list) do
         if parts.chooses(part) then
-            least = math.max(least, needed(part, require('wane.plan.frontier').least_of(part.program)))
+            least = math.max(least, needed(part, upper.least_of(part.program)))
         end
     end
     return least
@@ -76,7 +77,7 @@ function parts.check_budget(programs, limit, what)
     local list = binding.list('struct wn_beside', math.max(#programs, 1))
     check(C.wn_beside(#programs, binding.handles(#programs, handles), list))
     for i, p in ipairs(programs) do
-        needs = math.max(needs, require('wane.plan').of(p).reserved + tonumber(list[i - 1].reserved))
+        needs = math.max(needs, upper.plan_of(p).reserved + tonumber(list[i - 1].reserved))
     end
     if needs <= limit then return end
     error(errors.new('budget', ('%s: a budget of %s bytes holds for each of the %d programs of the step, but what they '
@@ -87,12 +88,11 @@ end
 
 -- Makes the error of a budget that the step cannot keep.
 local function over(list, limit)
-    local frontier = require 'wane.plan.frontier'
     local least, holders = parts.least(list), {}
     for _, part in ipairs(list) do
-        if parts.chooses(part) and #holders == 0 then holders = frontier.holders(part.program) end
+        if parts.chooses(part) and #holders == 0 then holders = upper.holders(part.program) end
     end
-    return frontier.refusal(limit, least, holders, (', with what the %d programs of the step (%s) hold beside each '
+    return upper.refusal(limit, least, holders, (', with what the %d programs of the step (%s) hold beside each '
         .. 'other'):format(#list, require('wane.program.rehearse').modes(list)))
 end
 
@@ -184,8 +184,7 @@ end
 -- @return Plan; of several programs that of the largest, with the numbers of the whole step and `parts`
 -- Errors: 'budget' with the least for the whole step, when it cannot be kept
 function parts.plan(list, limit)
-    local plan = require 'wane.plan'
-    if #list == 1 then return plan.of(list[1].program:plan()) end
+    if #list == 1 then return upper.plan_of(list[1].program:plan()) end
     if limit then
         ready(list)
         if parts.floor(list) > limit then error(over(list, limit), 0) end
@@ -197,7 +196,7 @@ function parts.plan(list, limit)
             if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit), 0) end
             error(why, 0)
         end
-        plans[i] = plan.of(part.program)
+        plans[i] = upper.plan_of(part.program)
     end
     return join(list, plans)
 end

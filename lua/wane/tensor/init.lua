@@ -8,6 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -275,7 +276,7 @@ function Tensor.__concat(a, b)
 end
 
 function Tensor.__tostring(t)
-    return require('wane.tensor.display').text(t)
+    return upper.text(t)
 end
 
 return tensor

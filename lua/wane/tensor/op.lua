@@ -11,6 +11,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 local upkeep = require 'wane.gc'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -369,7 +370,7 @@ end
 
 --- Runs a program that makes `list` results. Returns what program.run returns.
 function op.eval(list)
-    local p = require('wane.program').run { mode = 'eval', roots = list }
+    local p = upper.run { mode = 'eval', roots = list }
     upkeep.ran(tensor.typed(list[1])._device)
     return p
 end

@@ -5,9 +5,11 @@
 -- @module wane.tensor.read
 
 local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
+local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -168,12 +170,12 @@ function methods.to(t, where)
     local device = op.device(where, 'to')
     if device == tensor.typed(t)._device then return t end
     if where == 'meta' then
-        return require('wane.tensor.create').data(t._dims, tensor.dtype_name[t._dtype], device, nil)
+        return create.data(t._dims, tensor.dtype_name[t._dtype], device, nil)
     end
     need_bytes(t, 'to')
     local bytes = binding.array(tensor.dtype_name[t._dtype], math.max(1, tensor.count(t._dims)))
     methods.copy_to(t, bytes)
-    return require('wane.tensor.create').data(t._dims, tensor.dtype_name[t._dtype], device, bytes)
+    return create.data(t._dims, tensor.dtype_name[t._dtype], device, bytes)
 end
 
 --- The values of a state (a parameter, a gradient, a leaf with requires_grad) become those of `value`.
@@ -183,7 +185,7 @@ function methods.assign(t, value)
     if not tensor.typed(t)._cell then
         raise(nil, 'value', 'assign: %s is a value, not a state; values are immutable', tensor.describe(t))
     end
-    if type(value) == 'number' then value = require('wane.tensor.create').full(t._dims, value, {
+    if type(value) == 'number' then value = create.full(t._dims, value, {
         dtype = tensor.dtype_name[t._dtype], device = tensor.fields.device(t) }) end
     if not tensor.is(value) then
         raise(nil, 'value', 'assign: expected a tensor or a number, got %s', errors.describe(value))
@@ -193,7 +195,7 @@ function methods.assign(t, value)
         raise(nil, value._dtype ~= t._dtype and 'dtype' or 'shape', 'assign: the state is %s, the value is %s',
             tensor.describe(t), tensor.describe(value))
     end
-    require('wane.program').run { mode = 'assign', roots = { value }, cells = { t } }
+    upper.run { mode = 'assign', roots = { value }, cells = { t } }
     return t
 end
 

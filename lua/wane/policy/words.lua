@@ -1,0 +1,42 @@
+--- The words a policy may answer, and the library's numbers of them.
+-- @module wane.policy.words
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+
+local C, raise = binding.C, errors.raise
+
+local words = {}
+
+--- Words a policy may answer, and the library's numbers of them.
+words.words = {
+    save = C.WN_WORD_SAVE, recompute = C.WN_WORD_RECOMPUTE, offload = C.WN_WORD_OFFLOAD,
+    ['offload:disk'] = C.WN_WORD_OFFLOAD_DISK, ['offload:host'] = C.WN_WORD_OFFLOAD_HOST,
+    ['compress:bf16'] = C.WN_WORD_BF16, ['compress:int8'] = C.WN_WORD_INT8, ['compress:bits'] = C.WN_WORD_BITS,
+}
+
+local word_of, built = {}, {}
+for word, number in pairs(words.words) do
+    word_of[number] = word
+    built[#built + 1] = word
+end
+table.sort(built)
+
+--- The words in alphabetical order.
+words.built = built
+
+--- The word of a number; nil for 0.
+function words.word(number)
+    return word_of[number]
+end
+
+--- Refuses what is not a word. `where` opens the message.
+function words.check_word(word, where)
+    local number = words.words[word]
+    if number == nil then
+        raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
+            errors.near(word, built))
+    end
+    return number
+end
+
+return words
