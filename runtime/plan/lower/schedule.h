@@ -15,7 +15,7 @@ enum wn__what {
     WN_DO_RUN,
     WN_DO_FREE,
     WN_DO_READ,    /* a 0-d result to the host */
-    WN_DO_PACK,    /* a value to the IR it is kept in */
+    WN_DO_PACK,    /* a value to the form that it is kept in */
     WN_DO_UNPACK,  /* and back, as a copy of its own */
     WN_DO_OFFLOAD, /* starts moving a value to a depot */
     WN_DO_FETCH,   /* starts moving it back, as a copy of its own */
