@@ -1,6 +1,7 @@
-/* The recorded graph: nodes (one op application, one value each), state cells, and the handles by which a
- * caller holds them. A node is immutable once recorded; what changes is only whether its value is held.
- * Counting references is the whole of its memory management: consumers, handles and programs count. */
+/* The recorded graph: nodes, each one application of an op and its value, and cells, which hold state.
+ *
+ * A node never changes once it is recorded, but for whether its value is held. Nodes and cells are freed when nothing counts
+ * a reference: nodes count their inputs, handles and programs what they name. */
 #ifndef WN_GRAPH_H
 #define WN_GRAPH_H
 #include <stdint.h>
@@ -8,9 +9,10 @@
 #include "../ops/op.h"
 
 #define WN_NO_DEVICE (-1) /* a number of the host fits any device */
-#define WN_DEEPEST 100000 /* unrun applications in a chain; more is a program that forgot a run point */
+#define WN_DEEPEST                                                                                                     \
+    100000 /* applications above each other without a run; recording more fails, for want of a run point */
 
-/* Numbers an optimizer changes between steps; read when a program runs. */
+/* The numbers of an optimizer. They may change between steps and are read when a program runs. */
 struct wn__hyper {
     int32_t refs;
     double v[8];
@@ -19,32 +21,32 @@ struct wn__hyper {
 struct wn_cell;
 struct wn__template; /* custom.c: a gradient recorded ahead of time */
 
-/* What counting, walking and freeing look at stands first, in one or two cache lines: nodes wait for the collector of
- * the caller, so those of many steps lie about and most are met outside the caches. */
+/* Fields that counting, ordering and freeing read stand first, in one or two cache lines: nodes wait for the caller's
+ * collector, so most of them are outside the caches when they are met. */
 struct wn_node {
     int32_t refs, op, n_in;
-    int32_t local;               /* programs: its number there */
+    int32_t local;               /* number in the program that is being made */
     int64_t seq;                 /* record order */
     int64_t stamp;               /* of the last order that took the node in */
-    struct wn_node *forward_of;  /* while a program is being made: for which forward node a pass emitted it */
-    struct wn_cell *cell;        /* CELL: what it reads, */
-    struct wn__buffer *held;     /* the value, when it is an input or a result of one dim or more */
-    struct wn__hyper *hyper;     /* CONST of 8 */
-    struct wn__template *custom; /* RESHAPE: its gradient is the caller's */
+    struct wn_node *forward_of;  /* of a node that differentiation emitted: the forward node that it serves */
+    struct wn_cell *cell;        /* of a CELL: the state that it reads */
+    struct wn__buffer *held;     /* the value, of an input or of a result with one dim or more; NULL: none */
+    struct wn__hyper *hyper;     /* of a CONST of 8 numbers: an optimizer's; else NULL */
+    struct wn__template *custom; /* of a RESHAPE whose gradient a script gave; else NULL */
     uint8_t needs_grad, is_held, retain, warned, issued, phase;
-    uint8_t spent;      /* its backward ran, */
-    uint8_t over_spent; /* or it is built on one whose did: no gradient can flow there any more */
-    uint8_t stale;      /* a state below it changed before it was computed: it can only raise */
+    uint8_t spent;      /* a backward has used it up */
+    uint8_t over_spent; /* a value below it is spent, so no gradient can reach that one */
+    uint8_t stale;      /* a state below it changed before it was computed, so it cannot be computed any more */
     int32_t device, scope, region, line, depth;
-    int32_t root;     /* while a program is being made: whose pass emitted it */
-    int64_t version;  /* CELL: which version of it is read */
-    const char *name; /* interned, or NULL */
+    int32_t root;     /* number of the root whose differentiation emitted it */
+    int64_t version;  /* of a CELL: the version of the state that it reads */
+    const char *name; /* interned; NULL: none */
     struct wn_type type;
     struct wn_attrs attrs;
-    uint64_t seed, counter; /* RANDOM */
-    double number;          /* CONST, and a 0-d result */
-    int64_t wanted;         /* passes: its gradient is asked for in this one */
-    struct wn_node *grad;   /* passes: its gradient so far */
+    uint64_t seed, counter; /* where its random numbers begin */
+    double number;          /* the value of a CONST, or of a result without dims */
+    int64_t wanted;         /* stamp of the differentiation that asks for its gradient */
+    struct wn_node *grad;   /* its gradient so far, while a differentiation is under way */
     struct wn_node *in[];
 };
 
@@ -52,13 +54,14 @@ struct wn_cell {
     int32_t refs, kind, device, needs_grad;
     int64_t version, serial;
     struct wn_type type;
-    struct wn__buffer *buffer; /* the value, once materialised; gradients live in a slab instead */
+    struct wn__buffer *buffer; /* the value; NULL: it has none yet, or is a gradient, whose value is in a slab */
     struct wn__slab *slab;
     int64_t slab_offset;
-    int32_t born, invalid;  /* gradient exists; a read error after an effect */
-    struct wn_node *init;   /* what it starts as */
-    struct wn_node *reader; /* node reading the present version; not counted */
-    struct wn_cell *grad;   /* its gradient's cell; counted */
+    int32_t born;           /* of a gradient: it has a value */
+    int32_t invalid;        /* an effect failed half-way: every use fails until the cell is written */
+    struct wn_node *init;   /* the value that it begins with */
+    struct wn_node *reader; /* the CELL node that reads the present version; not counted */
+    struct wn_cell *grad;   /* the cell of its gradient; counted */
     const char *name;
     int64_t stamp;
     int32_t local;
@@ -66,13 +69,13 @@ struct wn_cell {
 };
 
 /* ---- node.c */
-struct wn_node *wn__node_new(int32_t n_in); /* one reference; NULL: WN_OOM */
+struct wn_node *wn__node_new(int32_t n_in); /* returns a node with one reference; NULL: no memory */
 void wn__node_ref(struct wn_node *n);
-int64_t wn__node_last(void);            /* seq of the last one made */
-void wn__node_unref(struct wn_node *n); /* any depth: not recursive */
+int64_t wn__node_last(void);            /* returns the seq of the last node made */
+void wn__node_unref(struct wn_node *n); /* frees chains of any depth without recursion */
 void wn__node_drop_inputs(struct wn_node *n);
 int64_t wn__node_stamp(void);                      /* returns a number that no order had */
-int32_t wn__node_is_leaf(const struct wn_node *n); /* nothing below it is needed for its value */
+int32_t wn__node_is_leaf(const struct wn_node *n); /* returns 1 if its value needs no input */
 
 /* ---- cell.c */
 int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out);

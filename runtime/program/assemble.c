@@ -199,7 +199,7 @@ static void put_cells(struct assembly *a)
     struct wn__ir *f = a->f;
     f->n_cells = p->n_named;
     for (int32_t i = 0; i < p->n_named; i++) f->cell[i] = (struct wn__ir_cell){.gradient_of = -1, .slab = -1};
-    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
+    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
         for (int32_t i = 0; i < counts[l]; i++) {
@@ -317,7 +317,7 @@ static void put_targets(struct assembly *a)
     for (int32_t i = 0; a->p->mode == WN_RUN_ASSIGN && i < a->p->n_roots; i++) {
         struct wn__ir_node *e = put_node(a, WN_OP_ASSIGN, WN_PHASE_UPDATE, &a->p->root[i]->type);
         put_input(a, e, a->p->root[i]->local);
-        e->cell[0] = a->p->target[i]->local;
+        e->cell[0] = a->p->assigned[i]->local;
     }
 }
 
@@ -384,7 +384,7 @@ static int32_t size_form(struct assembly *a)
     f->device = p->device;
     f->threads = wn__device(p->device)->threads;
     f->mode = p->mode;
-    f->target = p->machine;
+    f->target = p->target;
     return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->order_node && f->root_node
                ? WN_OK
                : WN_OOM;

@@ -6,7 +6,7 @@
 static int32_t bind_cells(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
-    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->target};
+    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
         for (int32_t i = 0; i < counts[l]; i++) {

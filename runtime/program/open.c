@@ -43,8 +43,8 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
 static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
 {
     p->root = get_array(r->n_roots + r->n_updates, sizeof *p->root);
-    p->target = get_array(r->n_roots + r->n_updates, sizeof *p->target);
-    if (p->root == NULL || p->target == NULL) return WN_OOM;
+    p->assigned = get_array(r->n_roots + r->n_updates, sizeof *p->assigned);
+    if (p->root == NULL || p->assigned == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n_roots; i++) {
         WN_TRY(wn__handle_value(r->roots[i], &p->root[i]));
         p->n_roots++;
@@ -58,7 +58,7 @@ static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
         struct wn_node *value = p->root[i];
         WN_TRY(wn__record_layout(value, c->type.layout, value->line, &p->root[i]));
         wn__node_unref(value);
-        p->target[i] = c;
+        p->assigned[i] = c;
         wn__cell_ref(c);
     }
     return WN_OK;
@@ -126,7 +126,7 @@ static int32_t find_device(struct wn_program *p)
                             wn__device(p->device)->name, wn__device(d)->name);
         p->device = d;
     }
-    struct wn_cell **written[] = {p->update_cell, p->target};
+    struct wn_cell **written[] = {p->update_cell, p->assigned};
     const int32_t counts[] = {3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 2; l++)
         for (int32_t i = 0; i < counts[l]; i++) {
@@ -184,7 +184,7 @@ static int32_t walk_roots(struct wn_program *p)
         c->local = cells++;
     }
     for (int32_t i = 0; i < p->n_roots; i++) {
-        struct wn_cell *c = p->target[i];
+        struct wn_cell *c = p->assigned[i];
         if (c == NULL || c->stamp == stamp) continue;
         c->stamp = stamp;
         c->local = cells++;
@@ -280,14 +280,14 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device,  d->threads,
-                            d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->machine, wn__costs_id()};
+    const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device, d->threads,
+                            d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->target, wn__costs_id()};
     b->code = wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16), 1); /* most need no more */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
         wn__bytes_int(b, p->root[i]->local);
-        if (p->target[i] != NULL) wn__bytes_int(b, p->target[i]->local);
+        if (p->assigned[i] != NULL) wn__bytes_int(b, p->assigned[i]->local);
     }
     for (int32_t i = 0; i < p->n_updates; i++) {
         wn__bytes_int(b, p->update[i].op);
@@ -336,8 +336,8 @@ int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
     p->transient = r->transient;
     p->scale = r->scale;
     p->policy = r->policy;
-    p->machine = r->target;
-    if (wn__machine(p->machine) == NULL) {
+    p->target = r->target;
+    if (wn__machine(p->target) == NULL) {
         wn__program_free(p);
         return wn__fail(WN_VALUE, "run: there is no target %d", r->target);
     }
@@ -362,7 +362,7 @@ void wn__program_free(void *program)
     unref_nodes(p->root, p->n_roots);
     unref_nodes(p->order.nodes, p->order.nodes != NULL && p->root_end != NULL ? p->order.count : 0);
     wn__node_unref(p->clip);
-    for (int32_t i = 0; p->target != NULL && i < p->n_roots; i++) wn__cell_unref(p->target[i]);
+    for (int32_t i = 0; p->assigned != NULL && i < p->n_roots; i++) wn__cell_unref(p->assigned[i]);
     for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
     for (int32_t i = 0; i < p->n_updates; i++)
         if (p->hyper[i] != NULL && --p->hyper[i]->refs == 0) wn__free(p->hyper[i]);
@@ -378,7 +378,7 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__ir_unref(p->ir);
-    void *own[] = {p->hyper_set, p->root,  p->target,       p->update,      p->update_cell, p->hyper, p->root_end,
+    void *own[] = {p->hyper_set, p->root,  p->assigned,     p->update,      p->update_cell, p->hyper, p->root_end,
                    p->read_cell, p->given, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
                    p->key.data,  p->trace, p->step_seconds, p->order.nodes, p->offset,      p->line,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);

@@ -408,7 +408,7 @@ static void let_walk_go(struct wn_program *p)
     for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);
     for (int32_t i = 0; i < p->n_roots; i++) {
         wn__node_unref(p->root[i]);
-        wn__cell_unref(p->target[i]);
+        wn__cell_unref(p->assigned[i]);
     }
     p->order.count = 0;
     p->n_roots = 0;
@@ -469,9 +469,9 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
     if (wn__rehearsal_now() != NULL)
         return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave the rehearsal first");
-    if (p->machine != 0)
+    if (p->target != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
-                        wn__machine_name(p->machine));
+                        wn__machine_name(p->target));
     WN_TRY(rerun ? check_rerun(p) : check_versions(p));
     b.result = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *b.result);
     if (b.result == NULL) return WN_OOM;
