@@ -22,7 +22,7 @@ wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX: argmax.c
 wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND: copies of bytes, so it lives in shape.c */
 wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);

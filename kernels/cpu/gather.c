@@ -390,7 +390,7 @@ static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     return g.outside ? check_ids("gather_grad", g.ids, n, g.full.n) : WN_OK;
 }
 
-wn_kernel_fn wn__cpu_table_kernel(const struct wn_desc *d)
+wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d)
 {
     if (d->in[1].dtype != WN_I32 || d->in[0].dtype != d->out.dtype) return NULL;
     int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;

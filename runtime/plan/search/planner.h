@@ -4,7 +4,7 @@
  *   partition.c            cuts the forward into blocks, also where no single value crosses
  *   subgraph.c             cuts one block out as an IR of its own, so that the real lowering says what an option takes
  *   options.c              lists what a block may keep, and what each choice takes
- *   emit.c                 turns the chain solver's schedule of blocks into a recipe
+ *   chain_recipe.c         turns the chain solver's schedule of blocks into a recipe
  *   portfolio.c            proposes what people write by hand, and the candidates that a script hands over
  *   evict.c                lets values go one by one over the whole graph
  *   flat.c                 makes recipes that run every block forward once, from the set of values that stay
@@ -93,7 +93,7 @@ void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *k
 int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
                           const int32_t *word);
 
-/* ---- portfolio.c, evict.c, emit.c: recipes handed over one by one; taken even on failure ------------------------------- */
+/* ---- portfolio.c, evict.c, chain_recipe.c: recipes handed over one by one; taken even on failure ------------------------------- */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
 /* Hand proposals to `put`. ns: (f->n) nanoseconds of a node. */
 int32_t wn__portfolio(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
