@@ -4,37 +4,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <pthread.h>
 #include <signal.h>
+#include "../base/clock.h"
+#include "../base/warning.h"
 #include "api.h"
 
-static char warning[512];
 static char notice[320];
 static int32_t forked;
 
-void wn__warn(const char *format, ...)
-{
-    if (warning[0] != 0) return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(warning, sizeof warning, format, args);
-    va_end(args);
-}
-
 const char *wn_warning(void)
 {
-    static char taken[sizeof warning];
-    memcpy(taken, warning, sizeof taken);
-    warning[0] = 0;
-    return taken;
+    return wn__warning_take();
 }
 
 double wn_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return wn__now();
 }
 
 /* ---- the library --------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
  * memory half way; nothing is reordered; no kernel allocates; nothing calls back. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../base/clock.h"
+#include "../base/warning.h"
 #include "../plan/lower/instruction.h"
 #include "../plan/recipe/action.h"
 #include "anomaly.h"
@@ -206,7 +208,7 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
 static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, int32_t i)
 {
     const struct wn__instr *n = &p->schedule->instr[i];
-    double began = wn_now();
+    double began = wn__now();
     if (n->what == WN_DO_WAIT) {
         WN_TRY(wn__transfer_wait(&b->transfer, n));
     } else {
@@ -217,7 +219,7 @@ static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *
         if (check->on) WN_TRY(wn__transfer_wait(&b->transfer, n));
         WN_TRY(wn__check_after(check, n));
     }
-    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
+    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn__now() - began;
     return WN_OK;
 }
 
@@ -294,10 +296,10 @@ static int32_t loop(struct wn_program *p, struct bases *b, struct wn__meter *m, 
         wn__meter_run(m, p, n);
         *effects += changes_state(p->ir, n);
         WN_TRY(wn__check_before(check));
-        double began = wn__timing_on ? wn_now() : 0;
+        double began = wn__timing_on ? wn__now() : 0;
         WN_TRY(issue(p, b, n, shift));
         if (wn__sync_on || wn__timing_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
-        if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn_now() - began;
+        if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn__now() - began;
         WN_TRY(wn__check_after(check, n));
         WN_TRY(wn__replay_after(check, n));
         if (wn__anomaly_on) WN_TRY(look_for_anomaly(p, b, n));
@@ -445,7 +447,7 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     struct wn__meter meter = {0};
     struct wn__check check = {0};
     int32_t effects = 0;
-    double started = wn_now();
+    double started = wn__now();
     WN_TRY(wn__meter_start(&meter, p));
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
     if (code == WN_OK) code = put_scalars(p, b);
@@ -456,7 +458,7 @@ static int32_t execute(struct wn_program *p, struct bases *b, uint64_t shift)
     if (code != WN_OK && effects > 0) take_back_effects(p, code);
     p->measured.high_water = wn__check_stop(&check);
     wn__meter_stop(&meter, p);
-    p->measured.seconds = wn_now() - started;
+    p->measured.seconds = wn__now() - started;
     return code;
 }
 

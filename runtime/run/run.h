@@ -12,7 +12,6 @@
 
 extern volatile int32_t wn__interrupted;
 extern int32_t wn__trace_on, wn__sync_on, wn__timing_on;
-void wn__warn(const char *format, ...) WN_PRINTF(1, 2); /* api/library.c: one pending line */
 /* Gives every cell that the program reads its first value. wn__program_settle must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);
 /* What becomes of the first values when the run is over. */

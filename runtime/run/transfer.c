@@ -1,6 +1,8 @@
 /* Moves of a run: see transfer.h. */
 #include "transfer.h"
 #include "../base/alloc.h"
+#include "../base/clock.h"
+#include "../base/warning.h"
 #include "../plan/recipe/action.h"
 
 /* Where an instruction moves to or from. */
@@ -52,9 +54,9 @@ int32_t wn__transfer_wait(struct wn__transfer *t, const struct wn__instr *n)
 {
     struct wn_device *d = wn__device(t->p->device);
     int32_t place = t->lane[n->move] / WN_WAY_COUNT, way = t->lane[n->move] % WN_WAY_COUNT;
-    double began = wn_now();
+    double began = wn__now();
     int32_t code = d->depot_wait(d, t->depot[place], way, t->number[n->move]);
-    t->stall += wn_now() - began;
+    t->stall += wn__now() - began;
     return code;
 }
 
