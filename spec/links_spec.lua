@@ -1,0 +1,135 @@
+-- Checks the direction of rooms on what their objects link with: each symbol that an object takes from another room must
+-- come from a room that `may_link` names. Includes alone do not show this: a declaration can be repeated anywhere.
+-- Reads `nm` of the objects that build/release/objects lists.
+local helper = require 'spec.helper'
+
+-- room -> the rooms whose symbols it may take, besides its own.
+local may_link = {
+    base = {},
+    io = { 'base' },
+    device = { 'base' },
+    memory = { 'device', 'base' },
+    ops = { 'base' },
+    graph = { 'ops', 'memory', 'device', 'base' },
+    ['plan/ir'] = { 'graph', 'ops', 'base' },
+    ['plan/recipe'] = { 'plan/ir', 'ops', 'base' },
+    ['plan/chain'] = { 'base' },
+    ['plan/lower'] = { 'plan/recipe', 'plan/ir', 'ops', 'base' },
+    ['plan/search'] = { 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'base' },
+    program = { 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    run = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory',
+        'device', 'io', 'base' },
+    ['kernels/cpu'] = { 'base' },
+}
+
+-- room -> symbols that it takes against the direction. A symbol that is no longer taken fails too, so the lists only shrink.
+local exceptions = {
+    -- The registry names each device once.
+    device = { 'wn__cpu_start', 'wn__device_cpu' },
+    -- Gradient rules record nodes.
+    ops = { 'wn__emit', 'wn__emit1', 'wn__emit2', 'wn__emit_replay', 'wn__emit_scalar', 'wn__emit_sum_to', 'wn__give_zero',
+        'wn__is_made_by', 'wn__value_type', 'wn__wants' },
+    -- The table of handles frees what each kind of handle holds.
+    graph = { 'wn__chain_close', 'wn__file_free', 'wn__lock_free', 'wn__program_free', 'wn__rehearsal_free' },
+    -- The roofline reads the limits of the device.
+    ['plan/ir'] = { 'wn__device' },
+    -- Scripts ask whether oneDNN is used.
+    api = { 'wn__cpu_onednn', 'wn__cpu_onednn_ready' },
+    -- The CPU's kernels cut rows as the workspace rule does, and its device moves bytes with the host's threads.
+    ['kernels/cpu'] = { 'wn__elementwise_operands', 'wn__library_product', 'wn__reduce_parts', 'wn__stretch_copy_bytes',
+        'wn__stretch_of', 'wn__stretch_type', 'wn__depot_host_close', 'wn__depot_host_open', 'wn__depot_host_start',
+        'wn__depot_host_stop', 'wn__depot_host_wait' },
+}
+
+-- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir'; nil for what is not of a room.
+local function room_of(object)
+    if object:match('/kernels/cpu/') then return 'kernels/cpu' end
+    return object:match('/runtime/(.*)/[^/]*%.o$')
+end
+
+-- Returns the object that defines each symbol, and a list of { object, symbol } of what objects take.
+local function read_symbols(lines)
+    local defined, taken = {}, {}
+    for _, line in ipairs(lines) do
+        local object, symbol, kind = line:match('^(%S+): (%S+) (%a)')
+        if kind == 'U' then
+            taken[#taken + 1] = { object = object, symbol = symbol }
+        elseif kind and kind == kind:upper() then
+            defined[symbol] = object
+        end
+    end
+    return defined, taken
+end
+
+local function set_of(list)
+    local out = {}
+    for _, name in ipairs(list or {}) do out[name] = true end
+    return out
+end
+
+-- Returns one line for each symbol taken against the direction, and the set of 'room symbol' that exceptions let pass.
+local function offences(lines)
+    local defined, taken = read_symbols(lines)
+    local bad, used = {}, {}
+    for _, t in ipairs(taken) do
+        local from = room_of(t.object)
+        local to = defined[t.symbol] and room_of(defined[t.symbol])
+        if from and to and from ~= to and not set_of(may_link[from])[to] then
+            if set_of(exceptions[from])[t.symbol] then
+                used[from .. ' ' .. t.symbol] = true
+            else
+                bad[#bad + 1] = ('%s (%s) may not link with %s of %s'):format(t.object, from, t.symbol, to)
+            end
+        end
+    end
+    return bad, used
+end
+
+local function nm()
+    return helper.lines('nm -A -P $(cat build/release/objects)')
+end
+
+local function show(list)
+    return '\n    ' .. table.concat(list, '\n    ')
+end
+
+describe('the rules of links', function()
+    it('see a symbol taken upwards, and let one taken downwards pass', function()
+        local bad = offences {
+            'build/release/runtime/run/run.o: wn__up T 0 1',
+            'build/release/runtime/base/type.o: wn__down T 0 1',
+            'build/release/runtime/base/type.o: wn__up U',
+            'build/release/runtime/run/run.o: wn__down U',
+        }
+        assert.same({ 'build/release/runtime/base/type.o (base) may not link with wn__up of run' }, bad)
+    end)
+end)
+
+describe('links', function()
+    it('follow the direction of rooms', function()
+        local bad = offences(nm())
+        assert(#bad == 0, show(bad))
+    end)
+
+    it('need each exception', function()
+        local _, used = offences(nm())
+        local bad = {}
+        for room, list in pairs(exceptions) do
+            for _, symbol in ipairs(list) do
+                if not used[room .. ' ' .. symbol] then bad[#bad + 1] = room .. ' no longer takes ' .. symbol end
+            end
+        end
+        assert(#bad == 0, show(bad))
+    end)
+
+    it('are read of rooms that the rules know, each of them', function()
+        local seen = {}
+        for _, line in ipairs(nm()) do
+            local room = room_of(line:match('^(%S+):') or '')
+            if room then seen[room] = true end
+        end
+        for room in pairs(seen) do assert(may_link[room], 'no rule for ' .. room) end
+        for room in pairs(may_link) do assert(seen[room], 'no object of ' .. room) end
+    end)
+end)
