@@ -1,5 +1,5 @@
--- Checks the direction of rooms on what their objects link with: each symbol that an object takes from another room must
--- come from a room that `may_link` names. Includes alone do not show this: a declaration can be repeated anywhere.
+-- Checks the direction of rooms on what their objects link with: each symbol that an object takes from another room
+-- must come from a room that `may_link` names. Includes alone do not show this: a declaration can be repeated anywhere.
 -- Reads `nm` of the objects that build/release/objects lists.
 local helper = require 'spec.helper'
 
@@ -18,18 +18,19 @@ local may_link = {
     ['plan/search'] = { 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'base' },
     program = { 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     run = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
-    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory',
-        'device', 'io', 'base' },
+    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops',
+        'memory', 'device', 'io', 'base' },
     ['kernels/cpu'] = { 'base' },
 }
 
--- room -> symbols that it takes against the direction. A symbol that is no longer taken fails too, so the lists only shrink.
+-- room -> symbols that it takes against the direction. A symbol that is no longer taken fails too, so the lists only
+-- shrink.
 local exceptions = {
     -- The registry names each device once.
     device = { 'wn__cpu_start', 'wn__device_cpu' },
     -- Gradient rules record nodes.
-    ops = { 'wn__emit', 'wn__emit1', 'wn__emit2', 'wn__emit_replay', 'wn__emit_scalar', 'wn__emit_sum_to', 'wn__give_zero',
-        'wn__is_made_by', 'wn__value_type', 'wn__wants' },
+    ops = { 'wn__emit', 'wn__emit1', 'wn__emit2', 'wn__emit_replay', 'wn__emit_scalar', 'wn__emit_sum_to',
+        'wn__give_zero', 'wn__is_made_by', 'wn__value_type', 'wn__wants' },
     -- The table of handles frees what each kind of handle holds.
     graph = { 'wn__chain_close', 'wn__file_free', 'wn__lock_free', 'wn__program_free', 'wn__rehearsal_free' },
     -- The roofline reads the limits of the device.
