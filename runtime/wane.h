@@ -168,8 +168,8 @@ WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the 
 
 /* ---- programs: what one run point executes ----------------------------------------------------------------- */
 /* Of a residual. Those after RECOMPUTE are actions (plan/recipe/action.h): what a kept value is until the backward reads it. */
-enum { WN_WORD_NONE, WN_WORD_SAVE, WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_DISK, WN_WORD_OFFLOAD_HOST,
-       WN_WORD_BF16, WN_WORD_INT8, WN_WORD_BITS, WN_WORD_COUNT };
+enum { WN_DECISION_NONE, WN_DECISION_SAVE, WN_DECISION_RECOMPUTE, WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_DISK, WN_DECISION_OFFLOAD_HOST,
+       WN_DECISION_BF16, WN_DECISION_INT8, WN_DECISION_BITS, WN_DECISION_COUNT };
 enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
 enum { WN_RUN_EVAL,      /* roots become results */
        WN_RUN_BACKWARD,  /* gradients of the roots into their cells */
@@ -195,17 +195,17 @@ WN_API int32_t wn_is_planned(int32_t program); /* 1, 0 or -(status) */
 struct wn_residual { const char *op, *path, *module, *name; int32_t node, index, block, boundary, random, readers, ndim, dtype,
                      scope, line, region; int64_t bytes, dim[8]; double flops, seconds; };
 WN_API int32_t wn_residual_count(int32_t program); WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
-WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t word);
-WN_API int32_t wn_allow(int32_t program, int32_t word); /* a budget may choose this action by itself; WN_UNSUPPORTED: the word is none; WN_VALUE: planned already */
+WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t decision);
+WN_API int32_t wn_allow(int32_t program, int32_t decision); /* a budget may choose this action by itself; WN_UNSUPPORTED: the decision is none; WN_VALUE: planned already */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
-WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t word);
-WN_API const char *wn_action_name(int32_t word); /* "compress:bf16"; "": the word is no action of this version */
-WN_API int32_t wn_action_lossy(int32_t word); /* 1: what comes back may differ from what left; 0: the same bits, or no action */
+WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t decision);
+WN_API const char *wn_action_name(int32_t decision); /* "compress:bf16"; "": the decision is no action of this version */
+WN_API int32_t wn_action_lossy(int32_t decision); /* 1: what comes back may differ from what left; 0: the same bits, or no action */
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
-/* A policy by hand that a budget may pick, before wn_frontier; n = wn_node_count numbers each: a region from 1, 0 or -1 (none: kept); the one it lies in, or 0; a word, or 0. NULL: none. */
-WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent, const int32_t *word); WN_API int32_t wn_candidates(int32_t program); /* how many were given */
+/* A policy by hand that a budget may pick, before wn_frontier; n = wn_node_count numbers each: a region from 1, 0 or -1 (none: kept); the one it lies in, or 0; a decision, or 0. NULL: none. */
+WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent, const int32_t *decision); WN_API int32_t wn_candidates(int32_t program); /* how many were given */
 /* Every plan worth having, fastest first: how many, or -(status). Nothing runs. 0: not yet after about so many seconds; the next call goes on, to the same list however it was cut. progress: plans looked at, and about how many will be. */
 WN_API int32_t wn_frontier(int32_t program, double seconds, int32_t *progress /* (2) */);
 struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; }; /* bytes, predicted seconds, nodes;
@@ -267,7 +267,7 @@ struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
                      int64_t host, disk, out, in; double move_seconds, stall_seconds; /* as in wn_summary */ };
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
 /* link, takes: of a move, NULL and 0 of others: the way it goes ("to disk", "from host") and its seconds there. */
-struct wn_step { const char *what, *op, *path, *link; int32_t node, copy, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
+struct wn_step { const char *what, *op, *path, *link; int32_t node, value, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
                  live; double seconds, takes; };
 WN_API int32_t wn_step_count(int32_t program);
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
@@ -275,7 +275,7 @@ WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
-                      forward_of, cell_kind, word, away, is_residual, needs_grad, alias_of, root, copies, leaf; int64_t bytes; double flops;
+                      forward_of, cell_kind, decision, away, is_residual, needs_grad, alias_of, root, issues, leaf; int64_t bytes; double flops;
                       struct wn_attrs attrs; int32_t is_held, is_result; double serial; }; /* computed by an earlier program; stays when this
                       one has run; place in record order (0: made by Wane, or the program has run) */
 WN_API int32_t wn_node_count(int32_t program);

@@ -19,7 +19,7 @@ local function schedule_of(plan)
     local rows, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(plan.program.handle) - 1 do
         binding.check(C.wn_step(plan.program.handle, i, step))
-        rows[i + 1] = table.concat({ binding.text(step.what), step.node, step.copy, step.phase, step.inplace,
+        rows[i + 1] = table.concat({ binding.text(step.what), step.node, step.value, step.phase, step.inplace,
             step.block, tostring(step.store), tostring(step.offset), tostring(step.bytes), tostring(step.workspace),
             tostring(step.live) }, ' ')
     end

@@ -57,16 +57,16 @@ local function check_words(plan, by_hand, what)
     local C, steps, graph, n = binding.C, plan:schedule(), plan.program:graph(), 0
     local theirs, reads = by_hand.program:graph(), readers_of(graph, steps)
     for i, node in ipairs(graph) do
-        if node.is_residual and node.word > 0 then
+        if node.is_residual and node.decision > 0 then
             local life = life_of(steps, reads, node.index)
             local where = ('%s: node %d, %s %s, word %d, made %d times'):format(what, node.index, node.op,
-                node.path or '', node.word, life.made)
-            if node.word == C.WN_WORD_RECOMPUTE then
+                node.path or '', node.decision, life.made)
+            if node.decision == C.WN_DECISION_RECOMPUTE then
                 -- A result, or an integer, stays.
                 assert(theirs[i].copies == 1 or life.made >= 2 and not life.waited, where)
             else
                 assert(node.away == theirs[i].away, where)
-                assert(life.made == 1 or node.away == C.WN_WORD_BITS, where)
+                assert(life.made == 1 or node.away == C.WN_DECISION_BITS, where)
             end
             n = n + 1
         end

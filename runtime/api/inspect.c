@@ -109,7 +109,7 @@ static void tell_move(const struct wn_program *p, const struct wn__instr *n, str
     static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
     int32_t way = wn__instr_way(n);
     if (way < 0) return;
-    const struct wn__copy *far = &p->schedule->copy[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
+    const struct wn__value *far = &p->schedule->value[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
     int32_t place = wn__action_place(far->away);
     out->link = links[place][way];
     out->takes = wn__move_seconds(p->ir, place, way, p->schedule->allocation[far->allocation].bytes);
@@ -125,12 +125,12 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     const struct wn__schedule *s = p->schedule;
     const struct wn__instr *n = &s->instr[i];
     const struct wn__ir_node *q = &p->ir->node[n->node];
-    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].allocation : n->cell[0];
+    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->value[n->out].allocation : n->cell[0];
     *out = (struct wn_step){.what = words[n->what],
                             .op = wn__ir_op_text(p->ir, n->node),
                             .path = wn__scope_get(q->scope)->path,
                             .node = n->node,
-                            .copy = n->what == WN_DO_FREE ? -1 : n->out,
+                            .value = n->what == WN_DO_FREE ? -1 : n->out,
                             .phase = n->phase,
                             .inplace = n->inplace,
                             .block = n->block + 1,
@@ -213,9 +213,9 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .needs_grad = q->needs_grad,
                                  .alias_of = wn__ir_is_alias(f, i) ? f->in[said->in_at] : -1,
                                  .root = q->root,
-                                 .copies = p->schedule ? p->schedule->node_copies[i] : 0,
+                                 .issues = p->schedule ? p->schedule->node_issues[i] : 0,
                                  .away = p->schedule ? p->schedule->node_away[i] : 0,
-                                 .word = q->word,
+                                 .decision = q->decision,
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = cost.flops,
@@ -266,7 +266,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
     struct wn__schedule *s = p->schedule;
     if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
     struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;
-    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->copy[n->out].allocation : -1;
+    int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->value[n->out].allocation : -1;
     if (strcmp(field, "swap") == 0) {
         *n = *with;
         *with = t;

@@ -147,46 +147,46 @@ static int32_t check_open(const struct wn_program *p)
     return wn__fail(WN_VALUE, "decide: this program is planned already");
 }
 
-int32_t wn_decide(int32_t program, int32_t i, int32_t word)
+int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 {
     struct wn_program *p;
     struct wn__ir_node *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
-    if (word < WN_WORD_NONE || (word > WN_WORD_RECOMPUTE && wn__action_name(word) == NULL))
-        return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", word);
-    q->word = word;
+    if (decision < WN_DECISION_NONE || (decision > WN_DECISION_RECOMPUTE && wn__action_name(decision) == NULL))
+        return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", decision);
+    q->decision = decision;
     return WN_OK;
 }
 
-int32_t wn_allow(int32_t program, int32_t word)
+int32_t wn_allow(int32_t program, int32_t decision)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
-    if (wn__action_name(word) == NULL)
-        return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", word);
-    p->ir->allowed |= 1 << wn__action_resolved(p->ir, word);
+    if (wn__action_name(decision) == NULL)
+        return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", decision);
+    p->ir->allowed |= 1 << wn__action_resolved(p->ir, decision);
     return WN_OK;
 }
 
-const char *wn_refusal(int32_t program, int32_t i, int32_t word)
+const char *wn_refusal(int32_t program, int32_t i, int32_t decision)
 {
     struct wn_program *p;
     const struct wn__ir_node *q = get_residual(program, i, &p);
-    const char *why = q == NULL ? NULL : wn__action_refusal(p->ir, p->ir->residual[i], word);
+    const char *why = q == NULL ? NULL : wn__action_refusal(p->ir, p->ir->residual[i], decision);
     return why == NULL ? "" : why;
 }
 
-const char *wn_action_name(int32_t word)
+const char *wn_action_name(int32_t decision)
 {
-    const char *name = wn__action_name(word);
+    const char *name = wn__action_name(decision);
     return name == NULL ? "" : name;
 }
 
-int32_t wn_action_lossy(int32_t word)
+int32_t wn_action_lossy(int32_t decision)
 {
-    return wn__action_is_lossy(word);
+    return wn__action_is_lossy(decision);
 }
 
 int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
@@ -221,20 +221,21 @@ int32_t wn_candidates(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n_candidates;
 }
 
-static int32_t check_candidate(const struct wn__ir *f, const int32_t *unit, const int32_t *parent, const int32_t *word)
+static int32_t check_candidate(const struct wn__ir *f, const int32_t *unit, const int32_t *parent,
+                               const int32_t *decision)
 {
     for (int32_t i = 0; i < f->n; i++) {
         if (unit[i] < -1 || unit[i] > f->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
         if (parent != NULL && (parent[i] < 0 || parent[i] > i))
             return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
-        if (word != NULL && (word[i] < WN_WORD_NONE || word[i] > WN_WORD_RECOMPUTE))
-            return wn__fail(WN_VALUE, "candidate: word %d of node %d", word[i], i);
+        if (decision != NULL && (decision[i] < WN_DECISION_NONE || decision[i] > WN_DECISION_RECOMPUTE))
+            return wn__fail(WN_VALUE, "candidate: word %d of node %d", decision[i], i);
     }
     return WN_OK;
 }
 
 int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
-                     const int32_t *word)
+                     const int32_t *decision)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
@@ -242,8 +243,8 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
     if (name == NULL || unit == NULL || n != f->n)
         return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", f->n, n);
     if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
-    WN_TRY(check_candidate(f, unit, parent, word));
-    return wn__candidate_put(f, name, unit, parent, word);
+    WN_TRY(check_candidate(f, unit, parent, decision));
+    return wn__candidate_put(f, name, unit, parent, decision);
 }
 
 int32_t wn_frontier(int32_t program, double seconds, int32_t *progress)

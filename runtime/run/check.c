@@ -80,7 +80,7 @@ static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, c
     int64_t bytes =
         wn__instr_has_kernel(n) ? wn__instr_bytes(c->p->ir, s, n) : wn__bytes(&c->p->ir->node[n->node].type);
     if (n->out >= 0) {
-        const char *start = allocation_start(c, &s->allocation[s->copy[n->out].allocation]);
+        const char *start = allocation_start(c, &s->allocation[s->value[n->out].allocation]);
         if (n->what == WN_DO_FETCH) bytes = wn__paged(bytes);
         if (at >= start && at < start + bytes) return 1;
     }
@@ -122,7 +122,7 @@ static void find_inexact(struct wn__check *c)
         const struct wn__instr *n = &s->instr[i];
         if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
         int32_t n_in = n->what == WN_DO_RUN ? c->p->ir->node[n->node].n_in : 1;
-        c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->copy[n->out].back);
+        c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->value[n->out].back);
         for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
     }
 }
@@ -135,11 +135,11 @@ int32_t wn__replay_start(struct wn__check *c)
     c->replay = wn__replay_on && wn__device(c->p->device)->real;
     if (!c->replay) return WN_OK;
     for (int32_t i = 0; i < f->n; i++)
-        if (s->node_copies[i] > 1 && wn__bytes(&f->node[i].type) > most) most = wn__bytes(&f->node[i].type);
+        if (s->node_issues[i] > 1 && wn__bytes(&f->node[i].type) > most) most = wn__bytes(&f->node[i].type);
     c->first = wn__alloc((f->n + 1) * (int64_t)sizeof *c->first);
     c->issued = wn__alloc(f->n + 1);
     c->room = wn__alloc(most + 1);
-    c->inexact = wn__alloc(s->n_copies + 1);
+    c->inexact = wn__alloc(s->n_values + 1);
     if (c->first == NULL || c->issued == NULL || c->room == NULL || c->inexact == NULL) return WN_OOM;
     find_inexact(c);
     return WN_OK;
@@ -155,17 +155,17 @@ static int32_t replay_differs(const struct wn__check *c, const struct wn__instr 
         "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
         "value that was dropped%s%s",
         wn__ir_op_text(c->p->ir, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
-        c->issued[n->node], c->p->schedule->node_copies[n->node], line ? "; recorded at " : "", wn__line_text(line));
+        c->issued[n->node], c->p->schedule->node_issues[n->node], line ? "; recorded at " : "", wn__line_text(line));
 }
 
 int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
 {
     const struct wn__schedule *s = c->p->schedule;
-    if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_copies[n->node] < 2) return WN_OK;
-    const struct wn__allocation *t = &s->allocation[s->copy[n->out].allocation];
+    if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_issues[n->node] < 2) return WN_OK;
+    const struct wn__allocation *t = &s->allocation[s->value[n->out].allocation];
     if (t->space == WN_SPACE_GIVEN || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);
-    char *at = (char *)allocation_start(c, t) + s->copy[n->out].at;
+    char *at = (char *)allocation_start(c, t) + s->value[n->out].at;
     int64_t bytes = wn__bytes(&c->p->ir->node[n->node].type);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     WN_TRY(d->sync(d));

@@ -23,7 +23,7 @@ struct wn__check {
     int32_t replay, met;         /* values computed again so far */
     uint64_t *first;             /* (ir->n) hash of a node's first value */
     uint8_t *issued, *room;      /* (ir->n); bytes of the largest value compared */
-    uint8_t *inexact;            /* (schedule->n_copies) made of what a lossy action gave back: not compared */
+    uint8_t *inexact;            /* (schedule->n_values) made of what a lossy action gave back: not compared */
 };
 
 extern int32_t wn__check_on, wn__poison_on, wn__replay_on;

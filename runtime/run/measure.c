@@ -79,7 +79,7 @@ static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
-    int32_t allocation = p->schedule->copy[n->out].allocation;
+    int32_t allocation = p->schedule->value[n->out].allocation;
     const struct wn__allocation *t = &p->schedule->allocation[allocation];
     enter_backward(m, n);
     if (n->what == WN_DO_FETCH) {
@@ -103,7 +103,7 @@ void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
-    if (n->out >= 0) arrive(m, p->schedule, p->schedule->copy[n->out].allocation, bytes);
+    if (n->out >= 0) arrive(m, p->schedule, p->schedule->value[n->out].allocation, bytes);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) arrive(m, p->schedule, n->cell[k], bytes);
     note(m);

@@ -42,9 +42,9 @@ static char *allocation_address(const struct bases *b, const struct wn__allocati
     }
 }
 
-static char *copy_address(const struct bases *b, int32_t copy)
+static char *value_address(const struct bases *b, int32_t value)
 {
-    const struct wn__copy *c = &b->p->schedule->copy[copy];
+    const struct wn__value *c = &b->p->schedule->value[value];
     return at(allocation_address(b, &b->p->schedule->allocation[c->allocation]), c->at);
 }
 
@@ -169,7 +169,7 @@ static int32_t take_number(struct wn_program *p, const struct bases *b, const st
     struct wn_device *d = wn__device(p->device);
     double element = 0;
     WN_TRY(d->sync(d));
-    if (d->real) WN_TRY(d->get(d, &element, copy_address(b, n->out), wn__dtype_size(q->type.dtype)));
+    if (d->real) WN_TRY(d->get(d, &element, value_address(b, n->out), wn__dtype_size(q->type.dtype)));
     p->result[q->result]->number = wn__number_get(q->type.dtype, &element);
     return WN_OK;
 }
@@ -184,10 +184,10 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     struct wn__applied room;
     const struct wn_desc *desc = wn__instr_desc(f, p->schedule, n, &room);
-    for (int32_t k = 0; k < desc->n_in; k++) in[k] = copy_address(b, p->schedule->in[n->in_at + k]);
+    for (int32_t k = 0; k < desc->n_in; k++) in[k] = value_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = allocation_address(b, &p->schedule->allocation[n->cell[k]]);
-    if (n->out >= 0) buffers.out = copy_address(b, n->out);
+    if (n->out >= 0) buffers.out = value_address(b, n->out);
     if (n->work_bytes > 0)
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
     if (n->what == WN_DO_RUN && q->random >= 0) {
@@ -215,7 +215,7 @@ static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *
         int32_t near = n->what == WN_DO_OFFLOAD ? p->schedule->in[n->in_at] : n->out;
         wn__meter_move(m, p, n);
         WN_TRY(wn__check_before(check));
-        WN_TRY(wn__transfer_start(&b->transfer, n, copy_address(b, near)));
+        WN_TRY(wn__transfer_start(&b->transfer, n, value_address(b, near)));
         if (check->on) WN_TRY(wn__transfer_wait(&b->transfer, n));
         WN_TRY(wn__check_after(check, n));
     }
@@ -242,9 +242,9 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct bases *b, con
     const struct wn_desc *desc = wn__instr_desc(p->ir, p->schedule, n, &room);
     int32_t n_in = desc->n_in < 8 ? desc->n_in : 8;
     made.type = &desc->out;
-    made.data = n->out >= 0 ? copy_address(b, n->out) : NULL;
+    made.data = n->out >= 0 ? value_address(b, n->out) : NULL;
     for (int32_t k = 0; k < n_in; k++) {
-        const void *at = copy_address(b, p->schedule->in[n->in_at + k]);
+        const void *at = value_address(b, p->schedule->in[n->in_at + k]);
         in[k] = (struct wn__anomaly_value){&desc->in[k], n->out >= 0 && at == made.data ? NULL : at};
     }
     if (n->out >= 0) return wn__anomaly_check(p, n, &made, in, n_in);
@@ -370,7 +370,7 @@ static void count_issues(struct wn_program *p)
         struct wn_node *n = p->order.nodes[i];
         int32_t at = p->ir->order_node[i];
         while (p->ir->node[at].absorbed_by >= 0) at = p->ir->node[at].absorbed_by;
-        if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_copies[at] == 0 || n->is_held) continue;
+        if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_issues[at] == 0 || n->is_held) continue;
         if (n->issued < 3) n->issued++;
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;

@@ -9,7 +9,7 @@
 static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
 {
     int32_t away = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];
-    return wn__action_place(s->copy[away].away);
+    return wn__action_place(s->value[away].away);
 }
 
 static void note(const struct wn_depot *depot)
@@ -43,7 +43,8 @@ int32_t wn__transfer_start(struct wn__transfer *t, const struct wn__instr *n, ch
     const struct wn__schedule *s = t->p->schedule;
     struct wn_device *d = wn__device(t->p->device);
     int32_t way = wn__instr_way(n), place = place_of(s, n);
-    const struct wn__allocation *far = &s->allocation[s->copy[way == WN_WAY_OUT ? n->out : s->in[n->in_at]].allocation];
+    const struct wn__allocation *far =
+        &s->allocation[s->value[way == WN_WAY_OUT ? n->out : s->in[n->in_at]].allocation];
     const struct wn_move move = {.way = way, .at = far->offset, .address = near, .bytes = far->bytes};
     t->lane[n->move] = (uint8_t)(place * WN_WAY_COUNT + way);
     t->number[n->move] = t->started[place][way]++;

@@ -166,27 +166,27 @@ static void give_recipe(struct bytes *b, int32_t p)
 
 static void candidate(struct bytes *b)
 {
-    int32_t unit[256], parent[256], word[256], p = pick(b), n = wn_node_count(p);
+    int32_t unit[256], parent[256], decision[256], p = pick(b), n = wn_node_count(p);
     if (n < 0 || n > 256) n = take(b);
     for (int32_t i = 0; i < 256; i++) {
         unit[i] = take(b) < 240 ? take(b) % 4 - 1 : take_int(b);
         parent[i] = take(b) < 240 ? 0 : take_int(b);
-        word[i] = take(b) < 240 ? take(b) % 3 : take_int(b);
+        decision[i] = take(b) < 240 ? take(b) % 3 : take_int(b);
     }
     wn_candidate(p, take(b) < 250 ? "c" : NULL, n, take(b) < 250 ? unit : NULL, take(b) < 128 ? parent : NULL,
-                 take(b) < 128 ? word : NULL);
+                 take(b) < 128 ? decision : NULL);
 }
 
 static void decide(struct bytes *b)
 {
-    int32_t progress[2], p = pick(b), i = take_int(b), word = take(b) < 200 ? take(b) % 10 : take_int(b);
+    int32_t progress[2], p = pick(b), i = take_int(b), decision = take(b) < 200 ? take(b) % 10 : take_int(b);
     switch (take(b) % 9) {
-    case 0: wn_decide(p, i, word); break;
+    case 0: wn_decide(p, i, decision); break;
     case 8: candidate(b); break;
-    case 1: wn_allow(p, word); break;
-    case 2: wn_refusal(p, i, word); break;
+    case 1: wn_allow(p, decision); break;
+    case 2: wn_refusal(p, i, decision); break;
     case 3: wn_mark(p, i, take_int(b)); break;
-    case 4: wn_mark_parent(p, i, word); break;
+    case 4: wn_mark_parent(p, i, decision); break;
     case 5: wn_frontier(p, 1, progress); break;
     case 6: wn_choose(p, i); break;
     default: give_recipe(b, p); break;

@@ -76,7 +76,7 @@ static int32_t train(struct net *w, const struct training *t, struct variant *v,
         plan_drawn(w, t, p, v);
         if (may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan); /* it makes states that it reads */
     } else {
-        for (int32_t i = 0; i < wn_residual_count(p); i++) wn_decide(p, i, WN_WORD_SAVE);
+        for (int32_t i = 0; i < wn_residual_count(p); i++) wn_decide(p, i, WN_DECISION_SAVE);
         int32_t code = wn_plan(p);
         if (code != 0) return refused(code);
     }
@@ -202,7 +202,7 @@ static void fault_before(struct net *w, const struct training *t, struct variant
     int32_t p = w->loss < 0 ? -1 : open_program(w, t, v->policy);
     if (p >= 0 && (take(v->plan) & 1)) {
         int32_t n = wn_residual_count(p), progress[2];
-        for (int32_t i = 0; i < n; i++) wn_decide(p, i, draw_word(v));
+        for (int32_t i = 0; i < n; i++) wn_decide(p, i, draw_decision(v));
         if (take(v->plan) & 1) wn_frontier(p, 0, progress);
         if (wn_frontier(p, 0, progress) > 0) wn_choose(p, 0);
     }

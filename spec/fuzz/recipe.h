@@ -15,7 +15,7 @@ struct recipe {
 
 static int32_t recipe_word(const char *at, int32_t length)
 {
-    for (int32_t k = 0; k < WN_WORD_COUNT; k++)
+    for (int32_t k = 0; k < WN_DECISION_COUNT; k++)
         if (length > 0 && (int32_t)strlen(wn_action_name(k)) == length &&
             strncmp(wn_action_name(k), at, (size_t)length) == 0)
             return k;
@@ -101,7 +101,7 @@ static int32_t recipe_change(struct recipe *r, struct bytes *b)
             if (k >= 0) r->keep[k] = take(b) < 200 ? r->keep[k] + 1 : take_int(b);
             break;
         default:
-            if (k >= 0) r->action[k] = take(b) < 220 ? take(b) % WN_WORD_COUNT : take_int(b);
+            if (k >= 0) r->action[k] = take(b) < 220 ? take(b) % WN_DECISION_COUNT : take_int(b);
         }
     }
     return 1;

@@ -78,21 +78,21 @@ static void update_after(struct net *w, const struct training *t, struct outcome
 
 /* ---- decisions ------------------------------------------------------------------------------------------------------ */
 
-static int32_t draw_word(struct variant *v)
+static int32_t draw_decision(struct variant *v)
 {
-    static const int32_t exact[] = {WN_WORD_NONE,         WN_WORD_SAVE,         WN_WORD_RECOMPUTE, WN_WORD_OFFLOAD,
-                                    WN_WORD_OFFLOAD_DISK, WN_WORD_OFFLOAD_HOST, WN_WORD_BITS};
-    static const int32_t lossy[] = {WN_WORD_BF16, WN_WORD_INT8};
+    static const int32_t exact[] = {WN_DECISION_NONE,         WN_DECISION_SAVE,         WN_DECISION_RECOMPUTE, WN_DECISION_OFFLOAD,
+                                    WN_DECISION_OFFLOAD_DISK, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS};
+    static const int32_t lossy[] = {WN_DECISION_BF16, WN_DECISION_INT8};
     uint8_t n = take(v->plan);
     return v->lossy && n > 128 ? lossy[n % 2] : exact[n % 7];
 }
 
 static void draw_words(int32_t p, struct variant *v)
 {
-    int32_t n = wn_residual_count(p), all = take(v->plan) < 60 ? draw_word(v) : -1;
+    int32_t n = wn_residual_count(p), all = take(v->plan) < 60 ? draw_decision(v) : -1;
     for (int32_t i = 0; i < n; i++) {
-        int32_t word = all >= 0 ? all : draw_word(v);
-        expect(wn_decide(p, i, word) == 0, "every word can be said of every residual");
+        int32_t decision = all >= 0 ? all : draw_decision(v);
+        expect(wn_decide(p, i, decision) == 0, "every word can be said of every residual");
     }
 }
 
@@ -112,16 +112,16 @@ static void draw_units(int32_t p, struct variant *v)
 
 static void draw_candidate(int32_t p, struct variant *v)
 {
-    static int32_t unit[4096], word[4096];
+    static int32_t unit[4096], decision[4096];
     int32_t n = wn_node_count(p), at = -1;
     if (n > 4096) return;
     for (int32_t i = 0; i < n; i++) {
         uint8_t how = take(v->plan);
         if (how > 200 && at < n) at++;
         unit[i] = at;
-        word[i] = how % 3;
+        decision[i] = how % 3;
     }
-    expect(wn_candidate(p, "drawn", n, unit, NULL, take(v->plan) & 1 ? word : NULL) == 0, "a candidate is taken");
+    expect(wn_candidate(p, "drawn", n, unit, NULL, take(v->plan) & 1 ? decision : NULL) == 0, "a candidate is taken");
     expect(wn_candidates(p) == 1, "a candidate is counted");
 }
 
@@ -129,7 +129,7 @@ static void draw_candidate(int32_t p, struct variant *v)
 static int32_t draw_point(int32_t p, struct variant *v, struct wn_point *out)
 {
     int32_t progress[2], n;
-    static const int32_t words[] = {WN_WORD_OFFLOAD, WN_WORD_OFFLOAD_HOST, WN_WORD_BITS, WN_WORD_BF16, WN_WORD_INT8};
+    static const int32_t words[] = {WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS, WN_DECISION_BF16, WN_DECISION_INT8};
     for (int32_t k = 0; k < (v->lossy ? 5 : 3); k++)
         if (take(v->plan) & 1) expect(wn_allow(p, words[k]) == 0, "an action is allowed");
     if (take(v->plan) & 1) draw_units(p, v);

@@ -52,16 +52,16 @@ return {
     {
         name = 'a value is freed one instruction early',
         file = 'runtime/plan/lower/liveness.c',
-        old = '        x->allocation_last[copy->allocation] = x->last[it->out];',
-        new = '        x->allocation_last[copy->allocation] = x->last[it->out] > i ? x->last[it->out] - 1 : i;',
+        old = '        x->allocation_last[value->allocation] = x->last[it->out];',
+        new = '        x->allocation_last[value->allocation] = x->last[it->out] > i ? x->last[it->out] - 1 : i;',
         spec = 'spec/exact_spec.lua',
         filter = 'recomputation',
     },
     {
         name = 'a value is freed one instruction late',
         file = 'runtime/plan/lower/liveness.c',
-        old = '        x->allocation_last[copy->allocation] = x->last[it->out];',
-        new = '        x->allocation_last[copy->allocation] = x->last[it->out]'
+        old = '        x->allocation_last[value->allocation] = x->last[it->out];',
+        new = '        x->allocation_last[value->allocation] = x->last[it->out]'
             .. ' + (x->last[it->out] + 1 < x->l->n_items);',
         spec = 'spec/exact_spec.lua',
         filter = 'a free',
@@ -465,8 +465,8 @@ return {
     {
         name = 'a budget loses bits that nobody allowed',
         file = 'runtime/plan/recipe/action.c',
-        old = '    if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;',
-        new = '    if (action == WN_WORD_COUNT) return 0;',
+        old = '    if (action != WN_DECISION_BITS && !(f->allowed >> action & 1)) return 0;',
+        new = '    if (action == WN_DECISION_COUNT) return 0;',
         spec = 'spec/compress_spec.lua',
         filter = 'a budget',
     },

@@ -33,6 +33,6 @@ return {
     row('disk counts as memory', 'plan/lower/simulate.c',
         'return t->space != WN_SPACE_DISK &&', 'return t->space >= 0 &&',
         'is predicted'),
-    row('a packed value is not brought back', 'plan/lower/offload.c', '? &l->cur[node] : &l->part[node]) = copy;',
+    row('a packed value is not brought back', 'plan/lower/offload.c', '? &l->cur[node] : &l->part[node]) = value;',
         '? &l->cur[node] : &l->part[node]) = away;', 'compress', 'spec/away_spec.lua'),
 }

@@ -35,7 +35,7 @@ function offloading.schedule(p)
     for i = 0, C.wn_step_count(p.handle) - 1 do
         binding.check(C.wn_step(p.handle, i, step))
         list[i + 1] = { what = binding.text(step.what), move = step.move, space = step.space, offset = tonumber(
-            step.offset), copy = step.copy, store = step.store, bytes = tonumber(step.bytes) }
+            step.offset), copy = step.value, store = step.store, bytes = tonumber(step.bytes) }
     end
     return list
 end

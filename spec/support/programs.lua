@@ -56,7 +56,7 @@ function programs.schedule(p)
         binding.check(C.wn_step(p.handle, i, step))
         out[i + 1] = { what = binding.text(step.what), op = binding.text(step.op), node = step.node, phase = step.phase,
             inplace = step.inplace, bytes = tonumber(step.bytes), offset = tonumber(step.offset), space = step.space,
-            workspace = tonumber(step.workspace), copy = step.copy, live = tonumber(step.live) }
+            workspace = tonumber(step.workspace), copy = step.value, live = tonumber(step.live) }
     end
     return out
 end

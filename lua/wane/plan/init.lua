@@ -118,8 +118,8 @@ local function decider_of(node, covers, layers)
     local cover, asked = covers[node.index], {}
     if cover then return tostring(layers[cover.layer].policy) end
     for _, layer in ipairs(layers) do
-        if layer.policy.recipe or layer.policy.budget and node.word == 0 then return tostring(layer.policy) end
-        if layer.policy.ask and node.word > 0 then asked[#asked + 1] = tostring(layer.policy) end
+        if layer.policy.recipe or layer.policy.budget and node.decision == 0 then return tostring(layer.policy) end
+        if layer.policy.ask and node.decision > 0 then asked[#asked + 1] = tostring(layer.policy) end
     end
     if #asked > 0 then return table.concat(asked, ' or ') end
     return node.region > 0 and 'the script' or ''
@@ -159,7 +159,7 @@ function Plan:schedule()
         check(C.wn_step(self.program.handle, i, step))
         items[i + 1] = {
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
-            node = step.node, copy = step.copy, phase = phases[step.phase], bytes = tonumber(step.bytes),
+            node = step.node, copy = step.value, phase = phases[step.phase], bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
             is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
             seconds = step.seconds, kind = program.kinds[step.kind],

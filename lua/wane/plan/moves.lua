@@ -21,8 +21,8 @@ end
 -- read it; nil when there is none.
 -- @param node of plan:graph()
 function away.said(node)
-    local is_action = node.word > C.WN_WORD_RECOMPUTE and node.away == 0
-    return is_action and policy.word(node.word) or nil
+    local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.away == 0
+    return is_action and policy.word(node.decision) or nil
 end
 
 --- Puts what offloading takes into a plan or a measurement: moved (bytes, out and back), move_seconds, stall_seconds

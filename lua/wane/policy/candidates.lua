@@ -170,7 +170,7 @@ end
 
 local function propose_features(self, forward, most)
     local features, residuals = features_of(forward)
-    local save, drop, left = C.WN_WORD_SAVE, C.WN_WORD_RECOMPUTE, most
+    local save, drop, left = C.WN_DECISION_SAVE, C.WN_DECISION_RECOMPUTE, most
     local function propose(...)
         if left > 0 then propose_words(self, residuals, ...) end
         left = left - 1

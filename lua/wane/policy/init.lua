@@ -232,7 +232,7 @@ local function allowed_of(allow)
             errors.describe(allow))
     end
     for _, word in ipairs(allow) do
-        if policy.check_word(word, 'policy.budget: allow') > C.WN_WORD_RECOMPUTE and not seen[word] then
+        if policy.check_word(word, 'policy.budget: allow') > C.WN_DECISION_RECOMPUTE and not seen[word] then
             seen[word], list[#list + 1] = true, word
         end
     end
@@ -300,7 +300,7 @@ recipe.set_policy(policy.recipe)
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
     'budget(2 GiB, compress:bf16)', 'least' }
 for _, word in ipairs(built) do
-    if policy.words[word] > C.WN_WORD_RECOMPUTE then words[#words + 1] = word end
+    if policy.words[word] > C.WN_DECISION_RECOMPUTE then words[#words + 1] = word end
 end
 local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
@@ -335,7 +335,7 @@ end
 
 local function parse(text)
     if text:find '^%s*block%s' then return policy.recipe(text) end
-    if (policy.words[text] or 0) > C.WN_WORD_RECOMPUTE then return of_all(text) end
+    if (policy.words[text] or 0) > C.WN_DECISION_RECOMPUTE then return of_all(text) end
     local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
     name = name or text:match('^%s*([%a_]+)%s*$')
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end

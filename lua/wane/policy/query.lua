@@ -72,7 +72,7 @@ function asking.describe(program, node, i)
         name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes), shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
         boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
-        sign_only = C.wn_refusal(program.handle, i, C.WN_WORD_BITS)[0] == 0,
+        sign_only = C.wn_refusal(program.handle, i, C.WN_DECISION_BITS)[0] == 0,
     }
 end
 
@@ -103,7 +103,7 @@ end
 
 --- Notes in `said` that an action was asked for, and whether it can be done.
 function asking.note(said, program, i, word, r)
-    if word <= C.WN_WORD_RECOMPUTE then return end
+    if word <= C.WN_DECISION_RECOMPUTE then return end
     said[word] = said[word] or { count = 0 }
     local note, why = said[word], binding.text(C.wn_refusal(program.handle, i, word))
     note.count, note.can = note.count + 1, note.can or why == ''

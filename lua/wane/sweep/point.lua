@@ -27,7 +27,7 @@ local function is_lossless(planned)
     local info = binding.new('struct wn_node_info')
     for i = 0, C.wn_node_count(planned.program.handle) - 1 do
         binding.check(C.wn_node(planned.program.handle, i, info))
-        if info.word == C.WN_WORD_BF16 or info.word == C.WN_WORD_INT8 then return false end
+        if info.decision == C.WN_DECISION_BF16 or info.decision == C.WN_DECISION_INT8 then return false end
     end
     return true
 end

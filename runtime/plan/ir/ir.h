@@ -33,7 +33,7 @@ struct wn__ir_node {
         unit;            /* of the recording; unit: of a policy, 0: as recorded, -1: outside every region */
     int32_t block;       /* of the forward, between cuts that a single value crosses (blocks.c) */
     int32_t cell[3];     /* of an effect: slots of the cells that it writes; -1: none */
-    int32_t word;        /* WN_WORD_: what a policy decided for its value */
+    int32_t decision;    /* WN_DECISION_: what a policy decided for its value */
     int32_t n_readers;   /* backward nodes that read its value */
     int32_t absorbed_by; /* the node that a rewrite computes it inside of; -1: none */
     uint8_t bound;       /* enum wn__bound */
@@ -64,9 +64,9 @@ struct wn__ir_slab {
 /* A policy by hand, as a proposal for a budget: regions over the forward, words where nobody said one. */
 struct wn__candidate {
     struct wn__candidate *next;
-    int32_t *unit;   /* (n) as wn__ir_node's */
-    int32_t *parent; /* (n) as the IR's unit_parent */
-    int8_t *word;    /* (n) */
+    int32_t *unit;    /* (n) as wn__ir_node's */
+    int32_t *parent;  /* (n) as the IR's unit_parent */
+    int8_t *decision; /* (n) */
     char name[32];
 };
 
@@ -100,9 +100,10 @@ struct wn__ir {
     int32_t *residual; /* (n_residuals): nodes */
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode;
-    int32_t allowed; /* bits 1 << word: actions that a budget may choose by itself, besides those that lose nothing */
-    int32_t target;  /* of costs.h: the machine it is planned for */
-    double *seconds; /* (n) of one application */
+    int32_t
+        allowed; /* bits 1 << decision: actions that a budget may choose by itself, besides those that lose nothing */
+    int32_t target;        /* of costs.h: the machine it is planned for */
+    double *seconds;       /* (n) of one application */
     uint8_t *is_measured;  /* (n) seconds were measured, not derived */
     double *seconds_again; /* (n) where it reads a value that was computed again */
     uint8_t *key2;         /* key2: without tags and words; the recipe's bytes follow it in the cache */

@@ -1,16 +1,16 @@
 /* Where effects stand: each as early as it may - its value is there, and every read of the state's old version
- * (tied uses, recomputed copies, the gradient of the input) has been issued. Early, so that a gradient an
+ * (tied uses, values computed again, the gradient of the input) has been issued. Early, so that a gradient an
  * optimizer consumes dies at once. */
 #include <string.h>
 #include "lower.h"
 
-static int32_t cell_of(const struct wn__lowering *l, int32_t copy)
+static int32_t cell_of(const struct wn__lowering *l, int32_t value)
 {
-    const struct wn__ir_node *p = &l->f->node[l->copy[copy].node];
+    const struct wn__ir_node *p = &l->f->node[l->value[value].node];
     return p->leaf == WN_LEAF_CELL ? p->slot : -1;
 }
 
-/* made[copy]: one past the item that makes it; read[slot]: one past the last item that reads the cell. */
+/* made[value]: one past the item that makes it; read[slot]: one past the last item that reads the cell. */
 static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *read)
 {
     for (int64_t i = 0; i < l->n_items; i++) {
@@ -24,7 +24,7 @@ static void find_times(const struct wn__lowering *l, int32_t *made, int32_t *rea
     }
 }
 
-/* The copy an effect reads as input k. */
+/* The value an effect reads as input k. */
 static int32_t copy_read(const struct wn__lowering *l, int32_t node, int32_t k)
 {
     int32_t noted = l->effect_in[node - (l->f->n - l->f->n_effects)];
@@ -49,7 +49,7 @@ int32_t wn__lower_effects(struct wn__lowering *l)
     const struct wn__ir *f = l->f;
     int64_t before = l->n_items;
     int32_t first = f->n - f->n_effects;
-    int32_t *made = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *made);
+    int32_t *made = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *made);
     int32_t *read = wn__pool_get(&l->scratch, (f->n_cells + 1) * (int64_t)sizeof *read);
     int32_t *head = wn__pool_get(&l->scratch, (before + 2) * (int64_t)sizeof *head);
     int32_t *next = wn__pool_get(&l->scratch, (f->n_effects + 1) * (int64_t)sizeof *next);

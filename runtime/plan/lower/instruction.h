@@ -3,10 +3,10 @@
 #define WN_PLAN_LOWER_INSTRUCTION_H
 #include "schedule.h"
 
-/* Returns the bytes that a copy takes of its space: whole pages of a depot, else whole granules. */
-int64_t wn__copy_bytes(const struct wn__ir *f, const struct wn__copy *c);
-/* Fills the type of a copy: the value's, or that of the form it was packed to. */
-void wn__copy_type(const struct wn__ir *f, const struct wn__copy *c, struct wn_type *out);
+/* Returns the bytes that a value takes of its space: whole pages of a depot, else whole granules. */
+int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c);
+/* Fills the type of the form that a value has: its node's, or that which an action packed it to. */
+void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out);
 /* Room for the description of an application that is no node's own. */
 struct wn__applied {
     struct wn_desc desc;

@@ -1,4 +1,4 @@
-/* Lifetimes: which bytes each copy lives in, from when to when. A gradient that becomes a cell's value is made
+/* Lifetimes: which bytes each value lives in, from when to when. A gradient that becomes a cell's value is made
  * in the cell; a result in its own bytes; an op that may overwrite a dying input does. Then the frees, each
  * right after the last use, and the list is finished. */
 #include <string.h>
@@ -11,8 +11,8 @@ struct finish {
     struct wn__lowering *l;
     const struct wn__ir *f;
     struct wn__schedule *s;
-    int32_t *last;            /* (n_copies) last item that uses it */
-    int32_t *pin;             /* (n_copies) cell slot it is made in, or -1 */
+    int32_t *last;            /* (n_values) last item that uses it */
+    int32_t *pin;             /* (n_values) cell slot it is made in, or -1 */
     int32_t *allocation_last; /* (allocations) last item */
     int32_t *cell_allocation; /* (n_cells) */
     int32_t *given_allocation;
@@ -53,18 +53,18 @@ static void place_leaves(struct finish *x)
     if (f->n_scalars > 0)
         x->s->scalars = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE,
                                        wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
-    for (int64_t c = 0; c < x->l->n_copies; c++) {
-        struct wn__copy *copy = &x->s->copy[c];
-        const struct wn__ir_node *p = &f->node[copy->node];
+    for (int64_t c = 0; c < x->l->n_values; c++) {
+        struct wn__value *value = &x->s->value[c];
+        const struct wn__ir_node *p = &f->node[value->node];
         if (p->leaf == WN_LEAF_CELL) {
-            copy->allocation = cell_allocation(x, p->slot);
+            value->allocation = cell_allocation(x, p->slot);
         } else if (p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER) {
-            copy->allocation = x->s->scalars;
-            copy->at = (int64_t)p->slot * SCALAR_STRIDE;
+            value->allocation = x->s->scalars;
+            value->at = (int64_t)p->slot * SCALAR_STRIDE;
         } else if (p->leaf == WN_LEAF_HELD || p->bound == WN_BOUND_HELD) {
             if (x->given_allocation[p->slot] < 0)
                 x->given_allocation[p->slot] = put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
-            copy->allocation = x->given_allocation[p->slot];
+            value->allocation = x->given_allocation[p->slot];
         }
     }
 }
@@ -72,7 +72,7 @@ static void place_leaves(struct finish *x)
 static void find_uses(struct finish *x)
 {
     const struct wn__lowering *l = x->l;
-    for (int64_t c = 0; c < l->n_copies; c++) x->last[c] = x->pin[c] = -1;
+    for (int64_t c = 0; c < l->n_values; c++) x->last[c] = x->pin[c] = -1;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         const struct wn__ir_node *p = &x->f->node[it->node];
@@ -80,7 +80,7 @@ static void find_uses(struct finish *x)
         for (int32_t k = 0; k < it->n_in; k++) x->last[l->in[it->in_at + k]] = (int32_t)i;
         if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
-        const struct wn__ir_node *v = &x->f->node[l->copy[c].node];
+        const struct wn__ir_node *v = &x->f->node[l->value[c].node];
         if (v->leaf == WN_LEAF_NONE && !v->bound && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
     }
 }
@@ -93,7 +93,7 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0)
         return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
-        int32_t c = x->l->in[it->in_at + k], t = x->s->copy[c].allocation;
+        int32_t c = x->l->in[it->in_at + k], t = x->s->value[c].allocation;
         const struct wn__allocation *allocation = &x->s->allocation[t];
         if (allocation->pinned || x->allocation_last[t] != i || allocation->bytes != p->bytes) continue;
         if (wn__type_equal(&x->f->in_type[p->in_at + k], &p->type)) return k;
@@ -111,25 +111,26 @@ static void put_allocations(struct finish *x)
         for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_allocation(x, p->cell[k]);
         if (it->out < 0) continue;
-        struct wn__copy *copy = &x->s->copy[it->out];
+        struct wn__value *value = &x->s->value[it->out];
         int32_t k = find_inplace(x, i);
         if (k >= 0) {
             x->inplace[i] = k;
-            copy->allocation = x->s->copy[x->l->in[it->in_at + k]].allocation;
+            value->allocation = x->s->value[x->l->in[it->in_at + k]].allocation;
         } else if (x->pin[it->out] >= 0) {
-            copy->allocation = cell_allocation(x, x->pin[it->out]);
+            value->allocation = cell_allocation(x, x->pin[it->out]);
         } else if (p->result >= 0 && p->type.ndim > 0) {
-            copy->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
-            x->s->result_allocation[p->result] = copy->allocation;
+            value->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
+            x->s->result_allocation[p->result] = value->allocation;
         } else if (it->what == WN_DO_OFFLOAD) {
-            int32_t space = wn__action_place(copy->away) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
-            copy->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__copy_bytes(x->f, copy), 0);
-            x->s->allocation[x->s->copy[x->l->in[it->in_at]].allocation].is_paged = 1;
+            int32_t space = wn__action_place(value->away) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+            value->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__value_bytes(x->f, value), 0);
+            x->s->allocation[x->s->value[x->l->in[it->in_at]].allocation].is_paged = 1;
         } else {
-            copy->allocation = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__copy_bytes(x->f, copy), 0);
+            value->allocation =
+                put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__value_bytes(x->f, value), 0);
         }
-        x->s->allocation[copy->allocation].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
-        x->allocation_last[copy->allocation] = x->last[it->out];
+        x->s->allocation[value->allocation].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
+        x->allocation_last[value->allocation] = x->last[it->out];
     }
 }
 
@@ -178,17 +179,18 @@ static void put_run(struct finish *x, int32_t i)
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
     if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(d, wn__workspace_target(x->f)));
     int32_t at = x->s->n - 1;
-    for (int32_t k = 0; k < it->n_in; k++) touch(&x->s->allocation[x->s->copy[x->l->in[it->in_at + k]].allocation], at);
+    for (int32_t k = 0; k < it->n_in; k++)
+        touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], at);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
         if (p->cell[k] < 0) continue;
         n->cell[k] = cell_allocation(x, p->cell[k]);
         touch(&x->s->allocation[n->cell[k]], at);
     }
     if (it->out < 0) return;
-    touch(&x->s->allocation[x->s->copy[it->out].allocation], at);
-    if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
+    touch(&x->s->allocation[x->s->value[it->out].allocation], at);
+    if (x->s->value[it->out].away != 0) x->s->node_away[it->node] = x->s->value[it->out].away;
     if (it->what != WN_DO_RUN) return;
-    if (x->s->node_copies[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
+    if (x->s->node_issues[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
 }
 
@@ -198,10 +200,10 @@ static void put_move(struct finish *x, int32_t i)
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     n->move = it->move;
     for (int32_t k = 0; k < it->n_in; k++)
-        touch(&x->s->allocation[x->s->copy[x->l->in[it->in_at + k]].allocation], x->s->n - 1);
+        touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], x->s->n - 1);
     if (it->out < 0) return;
-    touch(&x->s->allocation[x->s->copy[it->out].allocation], x->s->n - 1);
-    if (x->s->copy[it->out].away != 0) x->s->node_away[it->node] = x->s->copy[it->out].away;
+    touch(&x->s->allocation[x->s->value[it->out].allocation], x->s->n - 1);
+    if (x->s->value[it->out].away != 0) x->s->node_away[it->node] = x->s->value[it->out].away;
 }
 
 static void put_list(struct finish *x)
@@ -227,29 +229,29 @@ static int32_t prepare(struct finish *x)
     struct wn__lowering *l = x->l;
     struct wn__schedule *s = x->s;
     const struct wn__ir *f = x->f;
-    int64_t allocations = l->n_copies + f->n_cells + f->n_given + 1, fresh = allocations;
-    s->copy = pool(x, l->n_copies, sizeof *s->copy);
+    int64_t allocations = l->n_values + f->n_cells + f->n_given + 1, fresh = allocations;
+    s->value = pool(x, l->n_values, sizeof *s->value);
     s->in = pool(x, l->n_in, sizeof *s->in);
     s->allocation = pool(x, allocations, sizeof *s->allocation);
     s->instr = pool(x, 2 * l->n_items + fresh + f->n_results, sizeof *s->instr);
     s->result_allocation = pool(x, f->n_results, sizeof *s->result_allocation);
-    s->node_copies = pool(x, f->n, sizeof *s->node_copies);
+    s->node_issues = pool(x, f->n, sizeof *s->node_issues);
     s->node_away = pool(x, f->n, sizeof *s->node_away);
-    x->last = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->last);
-    x->pin = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *x->pin);
+    x->last = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->last);
+    x->pin = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->pin);
     x->allocation_last = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->allocation_last);
     x->free_next = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->free_next);
     x->cell_allocation = wn__pool_get(&l->scratch, (f->n_cells + 1) * (int64_t)sizeof *x->cell_allocation);
     x->given_allocation = wn__pool_get(&l->scratch, (f->n_given + 1) * (int64_t)sizeof *x->given_allocation);
     x->inplace = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     x->frees = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->frees);
-    if (!s->copy || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_copies ||
+    if (!s->value || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_issues ||
         !s->node_away || !x->last || !x->pin || !x->allocation_last || !x->free_next || !x->cell_allocation ||
         !x->given_allocation || !x->inplace || !x->frees)
         return WN_OOM;
-    if (l->n_copies > 0) memcpy(s->copy, l->copy, (size_t)l->n_copies * sizeof *s->copy);
+    if (l->n_values > 0) memcpy(s->value, l->value, (size_t)l->n_values * sizeof *s->value);
     if (l->n_in > 0) memcpy(s->in, l->in, (size_t)l->n_in * sizeof *s->in);
-    s->n_copies = (int32_t)l->n_copies;
+    s->n_values = (int32_t)l->n_values;
     s->n_in = (int32_t)l->n_in;
     s->n_blocks = l->r->n_blocks;
     s->n_moves = l->n_moves;

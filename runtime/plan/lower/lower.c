@@ -31,14 +31,14 @@ struct wn__item *wn__lower_item(struct wn__lowering *l, int32_t what, int32_t no
     return it;
 }
 
-int32_t wn__lower_copy(struct wn__lowering *l, int32_t node, int32_t away)
+int32_t wn__lower_value(struct wn__lowering *l, int32_t node, int32_t away)
 {
-    if (l->code == WN_OK) l->code = wn__grow(&l->copy, &l->copy_capacity, l->n_copies + 1, sizeof *l->copy);
-    if (l->code == WN_OK) l->code = wn__grow(&l->used, &l->used_capacity, l->n_copies + 1, sizeof *l->used);
+    if (l->code == WN_OK) l->code = wn__grow(&l->value, &l->value_capacity, l->n_values + 1, sizeof *l->value);
+    if (l->code == WN_OK) l->code = wn__grow(&l->used, &l->used_capacity, l->n_values + 1, sizeof *l->used);
     if (l->code != WN_OK) return -1;
-    l->copy[l->n_copies] = (struct wn__copy){.node = node, .allocation = -1, .away = away};
-    l->used[l->n_copies] = -1;
-    return (int32_t)l->n_copies++;
+    l->value[l->n_values] = (struct wn__value){.node = node, .allocation = -1, .away = away};
+    l->used[l->n_values] = -1;
+    return (int32_t)l->n_values++;
 }
 
 static void issue(struct wn__lowering *l, int32_t node)
@@ -50,8 +50,8 @@ static void issue(struct wn__lowering *l, int32_t node)
         int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k));
         if (l->cur[v] < 0 && l->part[v] < 0 && wn__lower_has_part(l, node, k)) wn__lower_return(l, v);
     }
-    int32_t copy = wn__lower_copy(l, node, 0);
-    struct wn__item *it = wn__lower_item(l, WN_DO_RUN, node, copy, n_in);
+    int32_t value = wn__lower_value(l, node, 0);
+    struct wn__item *it = wn__lower_item(l, WN_DO_RUN, node, value, n_in);
     if (it == NULL) return;
     it->phase = phase;
     for (int32_t k = 0; k < n_in; k++) {
@@ -59,7 +59,7 @@ static void issue(struct wn__lowering *l, int32_t node)
         l->in[it->in_at + k] = c;
         l->used[c] = l->n_items - 1;
     }
-    l->cur[node] = copy;
+    l->cur[node] = value;
     if (l->f->node[node].is_reissued) l->reissued[l->n_reissued++] = node;
     l->issued_once[node] = 1;
 }
@@ -193,7 +193,7 @@ static void put_leaves(struct wn__lowering *l)
 {
     for (int32_t i = 0; i < l->f->n; i++) {
         const struct wn__ir_node *p = &l->f->node[i];
-        l->cur[i] = p->leaf != WN_LEAF_NONE || p->bound ? wn__lower_copy(l, i, 0) : -1;
+        l->cur[i] = p->leaf != WN_LEAF_NONE || p->bound ? wn__lower_value(l, i, 0) : -1;
         l->away[i] = l->part[i] = -1;
     }
 }
@@ -256,7 +256,7 @@ int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn_
     if (l.code == WN_OK) l.code = wn__lower_finish(&l, out);
     wn__free(l.item);
     wn__free(l.in);
-    wn__free(l.copy);
+    wn__free(l.value);
     wn__free(l.used);
     wn__free(l.departure);
     wn__pool_release(&l.scratch);

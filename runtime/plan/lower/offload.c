@@ -1,5 +1,5 @@
 /* What is kept with an action leaves after its last forward reader, and comes back right before what reads it next, as a
- * copy of its own; then it stays until its last reader, like what is computed again. What left and is never asked for
+ * value of its own; then it stays until its last reader, like what is computed again. What left and is never asked for
  * again never left: so nothing is packed in vain.
  *
  * Moves are put in plainly here, each waited for at once, so that the list is right as it stands; prefetch.c then gives
@@ -10,7 +10,7 @@
 /* The action a value is away by; 0: it is not away. */
 static int32_t away_by(const struct wn__lowering *l, int32_t node)
 {
-    return l->away[node] < 0 ? 0 : l->copy[l->away[node]].away;
+    return l->away[node] < 0 ? 0 : l->value[l->away[node]].away;
 }
 
 int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node)
@@ -35,19 +35,19 @@ void wn__lower_forgotten(struct wn__lowering *l, int32_t node)
     l->cur[node] = l->away[node] = l->part[node] = -1;
 }
 
-/* The copy in use becomes the copy that is away; what came back and is let go once more is there still. */
+/* The value in use becomes the value that is away; what came back and is let go once more is there still. */
 static void leave(struct wn__lowering *l, int32_t node, int32_t action)
 {
-    int32_t copy = l->cur[node];
-    if (copy < 0) return;
+    int32_t value = l->cur[node];
+    if (value < 0) return;
     l->cur[node] = -1;
     if (l->away[node] >= 0) return;
-    l->away[node] = wn__lower_copy(l, node, action);
+    l->away[node] = wn__lower_value(l, node, action);
     if (l->code == WN_OK)
         l->code = wn__grow(&l->departure, &l->departure_capacity, l->n_departures + 1, sizeof *l->departure);
     if (l->code != WN_OK) return;
     l->departure[l->n_departures++] =
-        (struct wn__departure){.after = l->used[copy], .copy = copy, .away = l->away[node]};
+        (struct wn__departure){.after = l->used[value], .value = value, .away = l->away[node]};
 }
 
 void wn__lower_leave(struct wn__lowering *l, int32_t limit)
@@ -67,9 +67,9 @@ void wn__lower_leave(struct wn__lowering *l, int32_t limit)
 
 void wn__lower_return(struct wn__lowering *l, int32_t node)
 {
-    int32_t away = l->away[node], copy = wn__lower_copy(l, node, 0);
-    int32_t moves = l->code == WN_OK && wn__action_place(l->copy[away].away) >= 0;
-    struct wn__item *it = wn__lower_item(l, moves ? WN_DO_FETCH : WN_DO_UNPACK, node, copy, 1);
+    int32_t away = l->away[node], value = wn__lower_value(l, node, 0);
+    int32_t moves = l->code == WN_OK && wn__action_place(l->value[away].away) >= 0;
+    struct wn__item *it = wn__lower_item(l, moves ? WN_DO_FETCH : WN_DO_UNPACK, node, value, 1);
     if (it == NULL) return;
     l->in[it->in_at] = away;
     if (moves) {
@@ -78,11 +78,11 @@ void wn__lower_return(struct wn__lowering *l, int32_t node)
         if (it == NULL) return;
         it->move = l->n_moves - 1;
         l->in[it->in_at] = away;
-        l->in[it->in_at + 1] = copy;
+        l->in[it->in_at + 1] = value;
     }
-    l->used[away] = l->used[copy] = l->n_items - 1;
-    l->copy[copy].back = l->copy[away].away;
-    *(wn__lower_comes_back(l, node) ? &l->cur[node] : &l->part[node]) = copy;
+    l->used[away] = l->used[value] = l->n_items - 1;
+    l->value[value].back = l->value[away].away;
+    *(wn__lower_comes_back(l, node) ? &l->cur[node] : &l->part[node]) = value;
     for (int64_t d = l->n_departures - 1; d >= 0; d--)
         if (l->departure[d].away == away) {
             l->departure[d].is_used = 1;
@@ -95,7 +95,7 @@ void wn__lower_return(struct wn__lowering *l, int32_t node)
 static int32_t put_departure(struct wn__lowering *l, const struct wn__departure *d, struct wn__item *out, int64_t *n)
 {
     const struct wn__item *before = &l->item[d->after];
-    int32_t node = l->copy[d->copy].node, moves = wn__action_place(l->copy[d->away].away) >= 0;
+    int32_t node = l->value[d->value].node, moves = wn__action_place(l->value[d->away].away) >= 0;
     WN_TRY(wn__grow(&l->in, &l->in_capacity, l->n_in + 2, sizeof *l->in));
     out += *n;
     *out = (struct wn__item){.what = moves ? WN_DO_OFFLOAD : WN_DO_PACK,
@@ -105,7 +105,7 @@ static int32_t put_departure(struct wn__lowering *l, const struct wn__departure 
                              .out = d->away,
                              .in_at = (int32_t)l->n_in,
                              .n_in = 1};
-    l->in[l->n_in++] = d->copy;
+    l->in[l->n_in++] = d->value;
     *n += 1 + moves;
     if (!moves) return WN_OK;
     l->in[l->n_in++] = d->away;

@@ -3,7 +3,7 @@
  * a move that finds no room stays like that, so no plan gets slower.
  *
  * The cap: what is alive at most with every wait at once, plus recipe->ahead eighths of what all the offloading gives.
- * Bytes here are those of copies and workspaces, without what in-place ops merge: an estimate that only chooses places.
+ * Bytes here are those of values and workspaces, without what in-place ops merge: an estimate that only chooses places.
  * What a schedule takes, and how long, the simulator says. */
 #include <string.h>
 #include "../recipe/action.h"
@@ -16,7 +16,7 @@ struct move {
     int64_t bytes;
     double takes, ends;
     int32_t start, wait; /* base items it stands before: start of what comes in, wait of what goes out; else its own */
-    int32_t away;        /* copy in the depot */
+    int32_t away;        /* value in the depot */
     int32_t needs;       /* IN: the move that made it; else -1 */
 };
 struct slide {
@@ -42,7 +42,7 @@ static double item_seconds(const struct wn__lowering *l, const struct wn__item *
 {
     if (it->what == WN_DO_RUN) return l->f->seconds[it->node];
     if (it->what != WN_DO_PACK && it->what != WN_DO_UNPACK) return 0;
-    const struct wn__schedule s = {.copy = l->copy, .in = l->in};
+    const struct wn__schedule s = {.value = l->value, .in = l->in};
     const struct wn__instr n = {.what = it->what, .node = it->node, .out = it->out, .in_at = it->in_at};
     struct wn__applied room;
     int32_t is_measured;
@@ -59,8 +59,8 @@ static void find_moves(struct slide *s)
         struct move *m = &s->move[it->move];
         m->way = it->what == WN_DO_FETCH ? WN_WAY_IN : WN_WAY_OUT;
         m->away = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
-        m->place = wn__action_place(l->copy[m->away].away);
-        m->bytes = wn__copy_bytes(l->f, &l->copy[m->away]);
+        m->place = wn__action_place(l->value[m->away].away);
+        m->bytes = wn__value_bytes(l->f, &l->value[m->away]);
         m->takes = wn__move_seconds(l->f, m->place, m->way, m->bytes);
         m->needs = -1;
         for (int32_t k = 0; m->way == WN_WAY_IN && k < l->n_moves; k++)
@@ -100,18 +100,18 @@ static int64_t sum_up(int64_t *v, int32_t n)
     return most;
 }
 
-static int32_t is_counted(const struct wn__lowering *l, int32_t copy)
+static int32_t is_counted(const struct wn__lowering *l, int32_t value)
 {
-    const struct wn__ir_node *p = &l->f->node[l->copy[copy].node];
-    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->copy[copy].away) < 0;
+    const struct wn__ir_node *p = &l->f->node[l->value[value].node];
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->value[value].away) < 0;
 }
 
 /* live: with every move waited for at once. cap from it, and from what would be alive if nothing moved. */
 static int32_t find_bytes(struct slide *s)
 {
     struct wn__lowering *l = s->l;
-    int32_t *first = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *first);
-    int32_t *last = wn__pool_get(&l->scratch, (l->n_copies + 1) * (int64_t)sizeof *last);
+    int32_t *first = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *first);
+    int32_t *last = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *last);
     int64_t *kept = wn__pool_get(&l->scratch, (s->n + 2) * (int64_t)sizeof *kept);
     if (first == NULL || last == NULL || kept == NULL) return WN_OOM;
     for (int64_t i = 0; i < l->n_items; i++) {
@@ -129,8 +129,8 @@ static int32_t find_bytes(struct slide *s)
             if (stays || at > *to) *to = stays ? s->n - 1 : at;
         }
     }
-    for (int32_t c = 0; c < l->n_copies; c++)
-        if (is_counted(l, c)) add(s->live, first[c], last[c], wn__copy_bytes(l->f, &l->copy[c]));
+    for (int32_t c = 0; c < l->n_values; c++)
+        if (is_counted(l, c)) add(s->live, first[c], last[c], wn__value_bytes(l->f, &l->value[c]));
     int64_t plain = sum_up(s->live, s->n), all;
     for (int32_t i = 0; i < s->n; i++) kept[i] = s->live[i] - (i > 0 ? s->live[i - 1] : 0);
     for (int32_t k = 0; k < l->n_moves; k++) {

@@ -16,9 +16,9 @@ enum wn__what {
     WN_DO_FREE,
     WN_DO_READ,    /* a 0-d result to the host */
     WN_DO_PACK,    /* a value to the form that it is kept in */
-    WN_DO_UNPACK,  /* and back, as a copy of its own */
+    WN_DO_UNPACK,  /* and back, as a value of its own */
     WN_DO_OFFLOAD, /* starts moving a value to a depot */
-    WN_DO_FETCH,   /* starts moving it back, as a copy of its own */
+    WN_DO_FETCH,   /* starts moving it back, as a value of its own */
     WN_DO_WAIT,    /* until a move has ended: nothing may write what moves out or touch what moves in before */
     WN_DO_COUNT
 };
@@ -41,8 +41,8 @@ struct wn__allocation {
     int32_t is_paged;      /* takes part in a transfer: starts on a page and owns the rest of its last page */
     int64_t offset, bytes; /* from the start of its space */
 };
-/* One issue of a node: its value in an allocation, or what an action made of it. Two copies of a node are two values. */
-struct wn__copy {
+/* A value: what one issue of a node makes, or what an action makes of it. A node issued twice has two values. */
+struct wn__value {
     int32_t node, allocation;
     int32_t away; /* the action that made it of the value (action.h); 0: it is the value */
     int32_t back; /* the action that it came back from; 0: it was computed, or is no value */
@@ -50,9 +50,9 @@ struct wn__copy {
 };
 struct wn__instr {
     int32_t what, node, phase, block; /* enum wn__what; node of the IR; WN_PHASE_; block of the recipe */
-    int32_t out;       /* the copy made, -1 of effects and WAIT; READ: the copy read; FREE: the allocation freed */
+    int32_t out;       /* the value made, -1 of effects and WAIT; READ: the value read; FREE: the allocation freed */
     int32_t inplace;   /* number of the input whose allocation the output takes over; -1: none */
-    int32_t in_at;     /* copies of the inputs: schedule->in[in_at ..); of a WAIT: the source, then the target */
+    int32_t in_at;     /* values of the inputs: schedule->in[in_at ..); of a WAIT: the source, then the target */
     int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
     int32_t cell[3];   /* effects: allocations of the cells written; -1: none */
@@ -64,11 +64,11 @@ struct wn__instr {
 
 struct wn__schedule {
     struct wn__pool pool;
-    int32_t refs, n, n_copies, n_allocations, n_in;
+    int32_t refs, n, n_values, n_allocations, n_in;
     struct wn__instr *instr;           /* (n) in the order of issue */
-    struct wn__copy *copy;             /* (n_copies) */
+    struct wn__value *value;           /* (n_values) */
     struct wn__allocation *allocation; /* (n_allocations) */
-    int32_t *in;                       /* (n_in) copies: inputs of all instructions, one after the other */
+    int32_t *in;                       /* (n_in) values: inputs of all instructions, one after the other */
     int32_t *result_allocation;        /* (n_results of the IR) -1: a number, read to the host */
     int32_t scalars;                   /* allocation of the numbers that the host hands over; -1: none */
     int64_t arena;                     /* bytes: height of the arena */
@@ -82,7 +82,7 @@ struct wn__schedule {
     char *recipe;                      /* text of its recipe, of a schedule in the cache; else NULL */
     uint8_t *key2;                     /* (key2_bytes) the IR that it was made of */
     int64_t key2_bytes;
-    int32_t *node_copies; /* (n of the IR) how often each node was issued */
+    int32_t *node_issues; /* (n of the IR) how often each node was issued */
     int32_t *node_away;   /* (n of the IR) action that its value was kept with; 0: none */
     int32_t n_blocks;     /* of the recipe */
 };

@@ -14,7 +14,7 @@ struct sim {
     double *each;        /* (n) seconds of each; NULL: not asked for */
     int64_t *rows;       /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
     uint8_t *alive;      /* (n_allocations) */
-    uint8_t *made_again; /* (n_copies) computed again; NULL: seconds are not asked for */
+    uint8_t *made_again; /* (n_values) computed again; NULL: seconds are not asked for */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
     double seconds, base_seconds, measured;
@@ -63,8 +63,8 @@ static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
 {
     if (m->made_again == NULL || n->what != WN_DO_RUN) return 0;
     for (int32_t k = 0; k < m->f->node[n->node].n_in; k++) {
-        int32_t copy = m->s->in[n->in_at + k];
-        if (copy >= 0 && m->made_again[copy]) return 1;
+        int32_t value = m->s->in[n->in_at + k];
+        if (value >= 0 && m->made_again[value]) return 1;
     }
     return 0;
 }
@@ -83,7 +83,7 @@ static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
     return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
-           m->s->copy[m->s->in[n->in_at]].allocation == n->cell[0];
+           m->s->value[m->s->in[n->in_at]].allocation == n->cell[0];
 }
 
 static void make_alive(struct sim *m, int32_t allocation)
@@ -119,10 +119,10 @@ static void run_instr(struct sim *m, int32_t i)
     }
     m->sum->recomputed += n->recompute;
     m->sum->packed += n->what == WN_DO_PACK;
-    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->copy[n->out].away);
+    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->value[n->out].away);
     if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
-    if (n->out >= 0) make_alive(m, m->s->copy[n->out].allocation);
+    if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
     /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
@@ -141,7 +141,7 @@ static void start_move(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
     int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
-    const struct wn__copy *away = &m->s->copy[way == WN_WAY_OUT ? n->out : from];
+    const struct wn__value *away = &m->s->value[way == WN_WAY_OUT ? n->out : from];
     int32_t place = wn__action_place(away->away);
     int64_t bytes = m->s->allocation[away->allocation].bytes;
     double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
@@ -150,7 +150,7 @@ static void start_move(struct sim *m, int32_t i)
     m->sum->move_seconds += takes;
     m->seconds += wn__move_share(m->f, bytes);
     *(way == WN_WAY_OUT ? &m->sum->out : &m->sum->in) += bytes;
-    make_alive(m, m->s->copy[n->out].allocation);
+    make_alive(m, m->s->value[n->out].allocation);
     note_peak(m);
     note_row(m, i + 1);
 }
@@ -248,7 +248,7 @@ int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s)
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
     s->seconds = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->seconds);
     s->again = wn__pool_get(&s->pool, s->n + 1);
-    uint8_t *made_again = wn__alloc(s->n_copies + 1);
+    uint8_t *made_again = wn__alloc(s->n_values + 1);
     if (s->live == NULL || s->seconds == NULL || s->again == NULL || made_again == NULL) {
         wn__free(made_again);
         return WN_OOM;

@@ -23,7 +23,7 @@
 struct machine {
     const struct wn__ir *f;
     const struct wn__schedule *s;
-    int32_t *content; /* (n_allocations) copy it holds, or -1 */
+    int32_t *content; /* (n_allocations) value it holds, or -1 */
     uint8_t *alive;   /* (n_allocations) */
     int32_t *taken;   /* (n_taken) those that are alive and have bytes, by space, slot and offset: none overlap */
     int32_t n_taken;
@@ -126,20 +126,20 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
     const struct wn__ir_node *p = &m->f->node[n->node];
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t c = m->s->in[n->in_at + k];
-        if (c < 0 || c >= m->s->n_copies) return illegal(m, "read", "no copy is named for input", k + 1);
-        const struct wn__copy *copy = &m->s->copy[c];
-        const struct wn__ir_node *v = &m->f->node[copy->node];
-        if (copy->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
-        if (wn__action_is_partial(copy->back) && !wn__ir_reads_sign(m->f, n->node, k))
+        if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no copy is named for input", k + 1);
+        const struct wn__value *value = &m->s->value[c];
+        const struct wn__ir_node *v = &m->f->node[value->node];
+        if (value->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (wn__action_is_partial(value->back) && !wn__ir_reads_sign(m->f, n->node, k))
             return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
-        if (copy->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
+        if (value->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
-        if (m->arriving[copy->allocation])
+        if (m->arriving[value->allocation])
             return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
-        if (!m->alive[copy->allocation])
+        if (!m->alive[value->allocation])
             return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
         int32_t leaf = v->leaf != WN_LEAF_NONE || v->bound;
-        if (!leaf && m->content[copy->allocation] != c)
+        if (!leaf && m->content[value->allocation] != c)
             return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
         if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
             return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
@@ -150,24 +150,24 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 static int32_t check_output(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->f->node[n->node];
-    const struct wn__copy *copy = &m->s->copy[n->out];
-    const struct wn__allocation *t = &m->s->allocation[copy->allocation];
-    if (copy->node != n->node) return illegal(m, "read", "the output belongs to node", copy->node);
-    if ((copy->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
+    const struct wn__value *value = &m->s->value[n->out];
+    const struct wn__allocation *t = &m->s->allocation[value->allocation];
+    if (value->node != n->node) return illegal(m, "read", "the output belongs to node", value->node);
+    if ((value->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
         return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
-    if (t->bytes < wn__copy_bytes(m->f, copy) || copy->at != 0)
-        return illegal(m, "bounds", "the output's allocation is too small", copy->allocation);
+    if (t->bytes < wn__value_bytes(m->f, value) || value->at != 0)
+        return illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
-        int32_t over = m->s->copy[m->s->in[n->in_at + n->inplace]].allocation;
-        if (over != copy->allocation || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
+        int32_t over = m->s->value[m->s->in[n->in_at + n->inplace]].allocation;
+        if (over != value->allocation || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
             return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
         if (m->leaving[over] || m->arriving[over])
             return illegal(m, "wait", "a value under way is overwritten in allocation", over);
-    } else if (m->alive[copy->allocation]) {
-        return illegal(m, "inplace", "the output goes over a value alive in allocation", copy->allocation);
+    } else if (m->alive[value->allocation]) {
+        return illegal(m, "inplace", "the output goes over a value alive in allocation", value->allocation);
     }
-    WN_TRY(make_alive(m, copy->allocation));
-    m->content[copy->allocation] = n->out;
+    WN_TRY(make_alive(m, value->allocation));
+    m->content[value->allocation] = n->out;
     return WN_OK;
 }
 
@@ -188,23 +188,23 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
         m->written[p->cell[k]] = 1;
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
-        const struct wn__ir_node *v = &m->f->node[m->s->copy[m->s->in[n->in_at + k]].node];
+        const struct wn__ir_node *v = &m->f->node[m->s->value[m->s->in[n->in_at + k]].node];
         int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs found it unwritten */
         if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
     }
     return WN_OK;
 }
 
-/* The one copy that is packed, or brought back: of the same node, alive, and packed only if it is brought back. */
+/* The one value that is packed, or brought back: of the same node, alive, and packed only if it is brought back. */
 static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 {
     int32_t c = m->s->in[n->in_at];
-    if (c < 0 || c >= m->s->n_copies || n->out < 0) return illegal(m, "away", "no copy is named", c);
-    const struct wn__copy *from = &m->s->copy[c];
+    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "away", "no copy is named", c);
+    const struct wn__value *from = &m->s->value[c];
     if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
     if ((from->away != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
         return illegal(m, "away", "the copy is of another form than this reads, copy", c);
-    int32_t back = n->what == WN_DO_UNPACK ? m->s->copy[n->out].back : from->back;
+    int32_t back = n->what == WN_DO_UNPACK ? m->s->value[n->out].back : from->back;
     if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
         return illegal(m, "away", "what comes back is not what left, copy", n->out);
     const struct wn__ir_node *v = &m->f->node[from->node];
@@ -218,9 +218,9 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 static int32_t step_move(struct machine *m, const struct wn__instr *n)
 {
     WN_TRY(check_moved(m, n));
-    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->copy[m->s->in[n->in_at]].allocation,
-            to = m->s->copy[n->out].allocation;
-    int32_t place = wn__action_place(m->s->copy[out ? n->out : m->s->in[n->in_at]].away);
+    int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->value[m->s->in[n->in_at]].allocation,
+            to = m->s->value[n->out].allocation;
+    int32_t place = wn__action_place(m->s->value[out ? n->out : m->s->in[n->in_at]].away);
     int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
     const struct wn__allocation *near = &m->s->allocation[out ? from : to], *far = &m->s->allocation[out ? to : from];
     int32_t is_near =
@@ -294,7 +294,7 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
 
 static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__copy *c = &m->s->copy[n->out];
+    const struct wn__value *c = &m->s->value[n->out];
     if (m->arriving[c->allocation])
         return illegal(m, "wait", "a result is taken before it has arrived, allocation", c->allocation);
     if (!m->alive[c->allocation] || m->content[c->allocation] != n->out || c->node != n->node || c->away != 0 ||
@@ -318,15 +318,15 @@ static int32_t check_end(struct machine *m)
         int32_t node = f->result_node[r], t = m->s->result_allocation[r];
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
-                            : t >= 0 && m->content[t] >= 0 && m->s->copy[m->content[t]].node == node &&
-                                  m->s->copy[m->content[t]].away == 0 &&
-                                  !wn__action_is_partial(m->s->copy[m->content[t]].back);
+                            : t >= 0 && m->content[t] >= 0 && m->s->value[m->content[t]].node == node &&
+                                  m->s->value[m->content[t]].away == 0 &&
+                                  !wn__action_is_partial(m->s->value[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
     return WN_OK;
 }
 
-/* Checks what the rules index with before any of them does: copies, allocations, inputs and slabs. */
+/* Checks what the rules index with before any of them does: values, allocations, inputs and slabs. */
 static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
@@ -334,7 +334,7 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
     int32_t n_in = n->what == WN_DO_RUN                               ? m->f->node[n->node].n_in
                    : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
                                                                       : 0;
-    int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_copies;
+    int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_values;
     if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
         return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
     if (n->inplace < -1 || n->inplace >= n_in)

@@ -33,18 +33,18 @@ static const char *only_signs(const struct wn__ir *f, int32_t node)
                                        : NULL;
 }
 
-static const struct row table[WN_WORD_COUNT] = {
-    [WN_WORD_OFFLOAD] = {.name = "offload", .place = -1}, /* of the device: becomes one of the next two */
-    [WN_WORD_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
-    [WN_WORD_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
-    [WN_WORD_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
-    [WN_WORD_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, 0, NULL},
-    [WN_WORD_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, 0, only_signs},
+static const struct row table[WN_DECISION_COUNT] = {
+    [WN_DECISION_OFFLOAD] = {.name = "offload", .place = -1}, /* of the device: becomes one of the next two */
+    [WN_DECISION_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
+    [WN_DECISION_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
+    [WN_DECISION_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
+    [WN_DECISION_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, 0, NULL},
+    [WN_DECISION_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, 0, only_signs},
 };
 
 static const struct row *row_of(int32_t action)
 {
-    return action > 0 && action < WN_WORD_COUNT && table[action].name != NULL ? &table[action] : NULL;
+    return action > 0 && action < WN_DECISION_COUNT && table[action].name != NULL ? &table[action] : NULL;
 }
 
 const char *wn__action_name(int32_t action)
@@ -63,10 +63,10 @@ int32_t wn__action_place(int32_t action)
 }
 
 /* Offloading from a device that is the host goes to disk. */
-int32_t wn__action_resolved(const struct wn__ir *f, int32_t word)
+int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision)
 {
-    if (word != WN_WORD_OFFLOAD) return word;
-    return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_WORD_OFFLOAD_DISK : WN_WORD_OFFLOAD_HOST;
+    if (decision != WN_DECISION_OFFLOAD) return decision;
+    return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_DECISION_OFFLOAD_DISK : WN_DECISION_OFFLOAD_HOST;
 }
 
 int32_t wn__action_is_partial(int32_t action)
@@ -81,10 +81,10 @@ static void packed_type(const struct row *r, const struct wn_type *value, struct
     if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
 }
 
-const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t word)
+const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t decision)
 {
     const struct wn__ir_node *p = &f->node[node];
-    const struct row *r = row_of(wn__action_resolved(f, word));
+    const struct row *r = row_of(wn__action_resolved(f, decision));
     if (r == NULL) return "has no such form in this version";
     if (p->result >= 0) return "is asked for as a result, and stays";
     if (p->bound) return "was there before the step, and stays";
@@ -109,15 +109,15 @@ int64_t wn__action_bytes(const struct wn__ir *f, int32_t node, int32_t action)
 int32_t wn__action_may_choose(const struct wn__ir *f, int32_t node, int32_t action)
 {
     const struct wn__ir_node *p = &f->node[node];
-    if (action != WN_WORD_BITS && !(f->allowed >> action & 1)) return 0;
-    return p->is_residual && p->word == WN_WORD_NONE && wn__action_refusal(f, node, action) == NULL;
+    if (action != WN_DECISION_BITS && !(f->allowed >> action & 1)) return 0;
+    return p->is_residual && p->decision == WN_DECISION_NONE && wn__action_refusal(f, node, action) == NULL;
 }
 
 int32_t wn__action_of(const struct wn__ir *f, int32_t node)
 {
-    int32_t word = f->node[node].word;
-    if (word <= WN_WORD_RECOMPUTE || !f->node[node].is_residual) return 0;
-    return wn__action_refusal(f, node, word) == NULL ? wn__action_resolved(f, word) : 0;
+    int32_t decision = f->node[node].decision;
+    if (decision <= WN_DECISION_RECOMPUTE || !f->node[node].is_residual) return 0;
+    return wn__action_refusal(f, node, decision) == NULL ? wn__action_resolved(f, decision) : 0;
 }
 
 void wn__action_type(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *out)

@@ -1,25 +1,25 @@
-/* Actions: what a kept value may be between its last forward reader and its first backward one. A word of a policy
- * (wane.h, WN_WORD_) says it, the recipe carries it beside the value, lowering writes it out:
+/* Actions: what a kept value may be between its last forward reader and its first backward one. A decision of a policy
+ * (wane.h, WN_DECISION_) says it, the recipe carries it beside the value, lowering writes it out:
  *
  *   packed      an op of the table makes a smaller form, another op makes the value of it again (compress)
  *   offloaded   its bytes are moved to a depot and back
  *
  * What a value has become is a copy of its own, with its own bytes: `away` of wn__copy. To add a way of packing: its
- * ops (runtime/op.def), a word, and a row in action.c. */
+ * ops (runtime/op.def), a decision, and a row in action.c. */
 #ifndef WN_PLAN_RECIPE_ACTION_H
 #define WN_PLAN_RECIPE_ACTION_H
 #include "../ir/ir.h"
 
-/* What is done with a residual: its word, 'offload' being that of its device; 0: it stays as it is, because no word
+/* What is done with a residual: its decision, 'offload' being that of its device; 0: it stays as it is, because no decision
  * says otherwise, or because it cannot be done (wn__action_refusal). */
 int32_t wn__action_of(const struct wn__ir *f, int32_t node);
-int32_t wn__action_resolved(const struct wn__ir *f, int32_t word);
+int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision);
 /* Why a value cannot be treated so, in words that follow "it"; NULL: it can. */
-const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t word);
+const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t decision);
 const char *wn__action_name(int32_t action); /* "compress:bf16"; NULL: there is none */
 int32_t wn__action_is_lossy(int32_t action);
 int32_t wn__action_place(int32_t action); /* enum wn_place it moves to; -1: it moves nowhere */
-/* Whether a budget may choose the action for a value that nobody said a word of: it keeps every bit, or was allowed. */
+/* Whether a budget may choose the action for a value that has no decision: it keeps every bit, or was allowed. */
 int32_t wn__action_may_choose(const struct wn__ir *f, int32_t node, int32_t action);
 int64_t wn__action_bytes(const struct wn__ir *f, int32_t node, int32_t action); /* of the packed form, in memory */
 /* What comes back is not the value, but says enough for some of its readers (wn__ir_reads_sign). Others compute the

@@ -1,14 +1,14 @@
 /* Makes a recipe keep the words 'recompute'. Proposals of the planner keep what crosses the edges of their blocks until
- * the backward; a value whose word is 'recompute' must not be there then. Right before the first backward step of a root
+ * the backward; a value whose decision is 'recompute' must not be there then. Right before the first backward step of a root
  * every block lets go of such values, so each lives until its last forward reader and is computed again when the
  * backward asks for it. Every recipe on its way into the list of plans passes here, so no plan of the list breaks
- * a word: 'save' and the actions are part of every keep set already (wn__recipe_always_keeps). */
+ * a decision: 'save' and the actions are part of every keep set already (wn__recipe_always_keeps). */
 #include <string.h>
 #include "recipe.h"
 
 static int32_t must_go(const struct wn__ir *f, int32_t v)
 {
-    return f->node[v].word == WN_WORD_RECOMPUTE && !wn__recipe_always_keeps(f, v);
+    return f->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(f, v);
 }
 
 static int32_t has_word(const struct wn__ir *f)

@@ -1,7 +1,7 @@
 /* Compiling words and marks to a recipe.
  *
- * Outside every region a value is kept unless a word says recompute. A region is closed in the forward - only
- * what is read outside it stays, and what a word saves - and opened in the backward: its stretches but the last
+ * Outside every region a value is kept unless its decision is recompute. A region is closed in the forward - only
+ * what is read outside it stays, and what a decision saves - and opened in the backward: its stretches but the last
  * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
  * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
 #include <string.h>
@@ -54,7 +54,7 @@ static int32_t number_blocks(struct compiler *c)
  * never kept: what is dropped beside it would otherwise be recomputed from it, at the price of its bytes. */
 struct keep_rule {
     int32_t beyond;   /* what a forward node at or after this reads; */
-    int32_t defaults; /* 1: residuals and block edges that no word drops, */
+    int32_t defaults; /* 1: residuals and block edges that no decision drops, */
     int32_t home;     /* unless it lies in a region and nothing at or after this reads it (0: wherever it lies) */
 };
 
@@ -63,7 +63,7 @@ static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rul
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
     if (c->f->node[i].is_reissued) return 0;
     int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
-    int32_t by_default = rule.defaults && matters && c->f->node[i].word != WN_WORD_RECOMPUTE && at_home;
+    int32_t by_default = rule.defaults && matters && c->f->node[i].decision != WN_DECISION_RECOMPUTE && at_home;
     return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 

@@ -34,11 +34,11 @@ struct wn__recipe {
     int32_t *last; /* (ir->n) last forward reader of a value's bytes; itself when there is none */
 };
 
-/* What every step keeps: results, values there already, integers, and what a word saves, with an action or without. */
+/* What every step keeps: results, values there already, integers, and what a decision saves, with an action or without. */
 static inline int32_t wn__recipe_always_keeps(const struct wn__ir *f, int32_t node)
 {
     return f->node[node].result >= 0 || f->node[node].bound || (wn__ir_flags(f, node) & WN_INDEX) ||
-           f->node[node].word == WN_WORD_SAVE || f->node[node].word > WN_WORD_RECOMPUTE;
+           f->node[node].decision == WN_DECISION_SAVE || f->node[node].decision > WN_DECISION_RECOMPUTE;
 }
 /* Building one: room for `more` values of a keep set, the k-th of them kept with an action, then the step that has them. */
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more);
@@ -55,7 +55,7 @@ void wn__recipe_release(struct wn__recipe *r);
 /* Backward nodes belong to the block of the forward node they serve. */
 void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r);
 
-/* obey.c: values whose word is 'recompute' are let go before the backward, whoever proposed the recipe; to be released on
+/* obey.c: values whose decision is 'recompute' are let go before the backward, whoever proposed the recipe; to be released on
  * failure too. Its blocks stay, its steps and keep sets become new ones. */
 int32_t wn__recipe_obey(const struct wn__ir *f, struct wn__recipe *r);
 

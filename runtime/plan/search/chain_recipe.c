@@ -1,7 +1,7 @@
 /* From the solver's block operations to recipes. Blocks of a root are a chain: a class's numbers go in, and each point
  * of the chains' frontiers that is asked for comes back as a list of operations a root, which become recipe steps with
  * their keep sets in full. Roots may have different forwards: while one runs, all the bytes are its own. What an
- * operation keeps: results and what a word saves, always; what blocks yet to be run read; and after Fe the option's
+ * operation keeps: results and what a decision saves, always; what blocks yet to be run read; and after Fe the option's
  * values. */
 #include <stdlib.h>
 #include "../recipe/action.h"

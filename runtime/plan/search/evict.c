@@ -84,7 +84,7 @@ static void find_values(struct eviction *e)
         const struct wn__ir_node *p = &f->node[i];
         e->kept[i] = WN__GONE;
         if (!wn__ir_is_forward(f, i) || wn__ir_is_alias(f, i) || p->is_reissued) continue;
-        int32_t stays = p->is_residual && p->word != WN_WORD_RECOMPUTE;
+        int32_t stays = p->is_residual && p->decision != WN_DECISION_RECOMPUTE;
         if (stays || wn__recipe_always_keeps(f, i)) e->kept[i] = (int8_t)wn__action_of(f, i);
         e->may[i] = stays && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
         e->score[i] = 0;

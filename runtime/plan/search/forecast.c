@@ -26,7 +26,7 @@ static void find_gaps(const struct wn__ir *f, const struct wn__schedule *s, stru
         int32_t in_forward = p->phase == WN_PHASE_FORWARD;
         struct wn_desc d = wn__ir_desc(f, p->node);
         for (int32_t k = 0; k < d.n_in; k++) {
-            int32_t v = s->copy[s->in[p->in_at + k]].node;
+            int32_t v = s->value[s->in[p->in_at + k]].node;
             if (in_forward) out->from[v] = i;
             else if (out->to[v] < 0) out->to[v] = i;
         }

@@ -324,7 +324,7 @@ static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
     struct wn__bytes b = {0};
     wn__bytes_put(&b, f->key2, f->key2_bytes);
     for (int32_t i = 0; i < f->n; i++) {
-        const int32_t v[4] = {f->node[i].word, f->node[i].region, f->node[i].unit,
+        const int32_t v[4] = {f->node[i].decision, f->node[i].region, f->node[i].unit,
                               f->unit_parent != NULL ? f->unit_parent[i] : 0};
         wn__bytes_put(&b, v, sizeof v);
     }
@@ -333,7 +333,7 @@ static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
     for (const struct wn__candidate *c = f->candidate; c != NULL; c = c->next) {
         const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, f->n * (int64_t)sizeof *c->unit),
                                   wn__bytes_hash((const uint8_t *)c->parent, f->n * (int64_t)sizeof *c->parent),
-                                  wn__bytes_hash((const uint8_t *)c->word, f->n)};
+                                  wn__bytes_hash((const uint8_t *)c->decision, f->n)};
         wn__bytes_put(&b, mark, sizeof mark);
     }
     *out = b.data;

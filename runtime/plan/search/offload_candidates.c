@@ -25,7 +25,7 @@ static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int
         const struct wn__recipe_step *s = &r->step[i];
         for (int32_t k = s->keep_at; s->kind != WN_RECIPE_B && k < s->keep_at + s->n_keep; k++) {
             int32_t v = r->keep[k];
-            if (wn__ir_is_alias(f, v) || f->node[v].is_reissued || f->node[v].word != WN_WORD_NONE) continue;
+            if (wn__ir_is_alias(f, v) || f->node[v].is_reissued || f->node[v].decision != WN_DECISION_NONE) continue;
             if (r->action[k] == 0 && wn__action_refusal(f, v, action) == NULL) is_kept[v] = 1;
         }
     }
@@ -116,7 +116,7 @@ int32_t wn__frontier_actions(struct wn__building *b)
         code = copy_apart(b->f, &b->point[k].recipe, &base[n]);
         n += code == WN_OK;
     }
-    for (int32_t action = WN_WORD_RECOMPUTE + 1; action < WN_WORD_COUNT && code == WN_OK; action++)
+    for (int32_t action = WN_DECISION_RECOMPUTE + 1; action < WN_DECISION_COUNT && code == WN_OK; action++)
         if (b->f->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;

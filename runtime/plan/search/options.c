@@ -36,7 +36,7 @@ static int32_t find_candidates(const struct wn__subgraph *x, int32_t *out)
     int32_t n = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++) {
         const struct wn__ir_node *q = &x->ir.node[i];
-        if (!q->is_residual || q->is_reissued || q->result >= 0 || q->word != WN_WORD_NONE) continue;
+        if (!q->is_residual || q->is_reissued || q->result >= 0 || q->decision != WN_DECISION_NONE) continue;
         if ((wn__ir_flags(&x->ir, i) & WN_INDEX) || x->recipe.last[i] >= x->recipe.limit[0]) continue;
         out[n++] = i;
     }

@@ -1,7 +1,7 @@
 /* Blocks to plan by. Where the graph has cuts that one value crosses, they are the IR's own blocks. Where it has few
  * of them - long skips, values read again much later - a block that is too large is cut further, in front of
  * nodes that read a state, wherever no more than one value made since the last cut crosses: older ones go by on their
- * way from an earlier block to a later one. A value whose word is 'recompute' is not kept, so no cut lies where one
+ * way from an earlier block to a later one. A value whose decision is 'recompute' is not kept, so no cut lies where one
  * crosses: such a cut moves to the nearest place that another single value crosses, or goes. Too many blocks are joined
  * in pairs.
  *
@@ -59,18 +59,18 @@ static void find_cuts(const struct wn__ir *f, const int32_t *last, uint8_t *cut)
     }
 }
 
-/* ---- cuts that no word forbids ----------------------------------------------------------------------------------- */
+/* ---- cuts that no decision forbids ----------------------------------------------------------------------------------- */
 
 struct crossing {
     int32_t *all;   /* (f->n + 1) computed values made before node i and read at or after it by the forward */
-    int32_t *words; /* (f->n + 1) of those, the ones whose word is 'recompute' */
+    int32_t *words; /* (f->n + 1) of those, the ones whose decision is 'recompute' */
 };
 
 static void count_crossing(const struct wn__ir *f, const int32_t *last, struct crossing *x)
 {
     for (int32_t v = 0; v < f->n; v++) {
         if (!wn__ir_is_forward(f, v) || wn__ir_is_alias(f, v) || f->node[v].is_reissued || last[v] == v) continue;
-        int32_t must_go = f->node[v].word == WN_WORD_RECOMPUTE && !wn__recipe_always_keeps(f, v);
+        int32_t must_go = f->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(f, v);
         x->all[v + 1]++;
         x->all[last[v] + 1]--;
         x->words[v + 1] += must_go;
@@ -82,7 +82,7 @@ static void count_crossing(const struct wn__ir *f, const int32_t *last, struct c
     }
 }
 
-/* The nearest place before or after cut i that at most one value crosses, none with the word, up to the next cut; -1. */
+/* The nearest place before or after cut i that at most one value crosses, none with that decision, up to the next cut; -1. */
 static int32_t nearest_free(const struct wn__ir *f, const struct crossing *x, const uint8_t *cut, int32_t i, int32_t by)
 {
     for (int32_t j = i + by; j > 0 && j < f->n; j += by) {

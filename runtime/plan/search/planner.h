@@ -88,10 +88,10 @@ int32_t wn__flat_recipe(const struct wn__ir *f, const struct wn__recipe *base, c
 /* Fills `kept` with what a recipe of any kind holds when its backward begins. */
 void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *kept);
 
-/* portfolio.c: adds a proposal of a script, copied, to the IR. unit, word: (f->n); parent: by unit; the last two may be
+/* portfolio.c: adds a proposal of a script, copied, to the IR. unit, decision: (f->n); parent: by unit; the last two may be
  * NULL. */
 int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
-                          const int32_t *word);
+                          const int32_t *decision);
 
 /* ---- portfolio.c, evict.c, chain_recipe.c: recipes handed over one by one; taken even on failure ------------------------------- */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);

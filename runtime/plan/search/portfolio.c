@@ -77,7 +77,7 @@ static int32_t offer_packed(struct portfolio *p, int32_t action)
         struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
         if (!wn__action_may_choose(p->f, i, action)) continue;
-        q->word = action;
+        q->decision = action;
         n++;
     }
     snprintf(name, sizeof name, "save_all, %s", wn__action_name(action));
@@ -91,8 +91,8 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
     for (int32_t i = 0; i < p->f->n; i++) {
         struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
-        if (q->is_residual && q->word == WN_WORD_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
-            q->word = WN_WORD_RECOMPUTE;
+        if (q->is_residual && q->decision == WN_DECISION_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
+            q->decision = WN_DECISION_RECOMPUTE;
     }
     return offer(p, name);
 }
@@ -106,7 +106,7 @@ static int32_t offer_candidates(struct portfolio *p)
         for (int32_t i = 0; i < p->f->n; i++) {
             struct wn__ir_node *q = &p->copy.node[i];
             q->unit = c->unit[i];
-            if (q->is_residual && q->word == WN_WORD_NONE) q->word = c->word[i];
+            if (q->is_residual && q->decision == WN_DECISION_NONE) q->decision = c->decision[i];
         }
         WN_TRY(offer(p, c->name));
     }
@@ -114,15 +114,15 @@ static int32_t offer_candidates(struct portfolio *p)
 }
 
 int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
-                          const int32_t *word)
+                          const int32_t *decision)
 {
     struct wn__candidate *c = wn__pool_get(&f->pool, sizeof *c), **end = &f->candidate;
     if (c != NULL) {
         c->unit = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->unit);
         c->parent = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->parent);
-        c->word = wn__pool_get(&f->pool, f->n + 1);
+        c->decision = wn__pool_get(&f->pool, f->n + 1);
     }
-    if (c == NULL || c->unit == NULL || c->parent == NULL || c->word == NULL) {
+    if (c == NULL || c->unit == NULL || c->parent == NULL || c->decision == NULL) {
         f->candidate = NULL; /* all or none: what a list is made of must not depend on what failed */
         f->n_candidates = 0;
         return WN_OOM;
@@ -130,7 +130,7 @@ int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *uni
     for (int32_t i = 0; i < f->n; i++) {
         c->unit[i] = unit[i];
         c->parent[i] = parent != NULL ? parent[i] : 0;
-        c->word[i] = (int8_t)(word != NULL ? word[i] : WN_WORD_NONE);
+        c->decision[i] = (int8_t)(decision != NULL ? decision[i] : WN_DECISION_NONE);
     }
     snprintf(c->name, sizeof c->name, "%s", name);
     while (*end != NULL) end = &(*end)->next;
@@ -149,7 +149,7 @@ int32_t wn__portfolio(const struct wn__ir *f, const struct wn__recipe *base, con
     int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
     if (code == WN_OK) code = offer_candidates(&p);
-    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && code == WN_OK; a++)
+    for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && code == WN_OK; a++)
         if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
         snprintf(name, sizeof name, "every(%d)", k);

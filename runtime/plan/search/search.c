@@ -33,7 +33,7 @@ struct search {
 static int32_t may_go(const struct wn__ir *f, int32_t i)
 {
     const struct wn__ir_node *q = &f->node[i];
-    return q->is_residual && !q->is_reissued && q->result < 0 && !q->bound && q->word == WN_WORD_NONE &&
+    return q->is_residual && !q->is_reissued && q->result < 0 && !q->bound && q->decision == WN_DECISION_NONE &&
            !(wn__ir_flags(f, i) & WN_INDEX) && q->bytes > 0;
 }
 
@@ -58,7 +58,7 @@ static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t 
     double bytes = (double)f->node[node].bytes, ns = (double)s->ns[node];
     if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
     if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
-    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT; a++) {
+    for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT; a++) {
         if (a == now || !wn__action_may_choose(f, node, a)) continue;
         double packed = (double)wn__action_bytes(f, node, a);
         put_edit(s, step, node, a, now == GONE ? ns / (packed + 1) * 1e3 : (bytes - packed) / (PACKED_NS * bytes + 1));
@@ -230,7 +230,7 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
 {
     struct search s = {.b = b, .ns = ns, .code = WN_OK};
     int64_t edits = wn__frontier_edits(b->f);
-    for (int32_t a = WN_WORD_RECOMPUTE + 1; a < WN_WORD_COUNT && s.code == WN_OK; a++)
+    for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && s.code == WN_OK; a++)
         if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
         int64_t points = b->n, per = edits / ROUNDS;

@@ -169,9 +169,9 @@ static int32_t write_key(struct wn__subgraph *x)
     const struct wn__ir *g = &x->ir;
     for (int32_t i = 0; i < g->n; i++) {
         const struct wn__ir_node *q = &g->node[i];
-        const int64_t v[] = {q->op,      q->phase,       q->leaf,        q->n_in,        q->result,
-                             q->word,    q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
-                             q->cell[1], q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
+        const int64_t v[] = {q->op,       q->phase,       q->leaf,        q->n_in,        q->result,
+                             q->decision, q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
+                             q->cell[1],  q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__ir_in(g, i, k));
         wn__bytes_type(&b, &q->type);
@@ -334,11 +334,11 @@ static void meter_run(struct meter *m, const struct wn__instr *n)
     }
     int32_t stand_in = m->x->own[n->node] < 0;
     if (stand_in && g->node[n->node].n_in == 0 && g->node[n->node].result < 0) {
-        m->alive[m->s->copy[n->out].allocation] = 1; /* its bytes were counted when the backward began */
+        m->alive[m->s->value[n->out].allocation] = 1; /* its bytes were counted when the backward began */
         return;
     }
     if (stand_in) return; /* the second sink */
-    if (n->out >= 0) make_alive(m, m->s->copy[n->out].allocation);
+    if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
     int64_t *peak = m->in_backward ? &m->out->backward_peak : &m->out->forward_peak;

@@ -42,9 +42,10 @@ static int32_t find_values(struct subsets *s)
         const struct wn__ir_node *p = &f->node[v];
         s->kept[v] = WN__GONE;
         if (!wn__ir_is_forward(f, v) || wn__ir_is_alias(f, v) || p->is_reissued) continue;
-        if (wn__recipe_always_keeps(f, v) || (p->is_residual && p->word != WN_WORD_RECOMPUTE))
+        if (wn__recipe_always_keeps(f, v) || (p->is_residual && p->decision != WN_DECISION_RECOMPUTE))
             s->kept[v] = (int8_t)wn__action_of(f, v);
-        if (!p->is_residual || p->word != WN_WORD_NONE || wn__recipe_always_keeps(f, v) || p->bytes == 0) continue;
+        if (!p->is_residual || p->decision != WN_DECISION_NONE || wn__recipe_always_keeps(f, v) || p->bytes == 0)
+            continue;
         if (s->n == VALUES) return 0;
         s->value[s->n++] = v;
     }

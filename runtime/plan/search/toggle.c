@@ -82,7 +82,7 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 static int32_t may_change(const struct wn__ir *f, int32_t v)
 {
     const struct wn__ir_node *p = &f->node[v];
-    return wn__ir_is_forward(f, v) && !wn__ir_is_alias(f, v) && !p->is_reissued && p->word == WN_WORD_NONE &&
+    return wn__ir_is_forward(f, v) && !wn__ir_is_alias(f, v) && !p->is_reissued && p->decision == WN_DECISION_NONE &&
            !wn__recipe_always_keeps(f, v) && p->bytes > 0;
 }
 
