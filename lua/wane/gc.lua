@@ -1,7 +1,7 @@
 --- Collects garbage that holds bytes in time, and shows warnings.
 --
 -- The collector of Lua sees a tensor as a table of a hundred bytes, whatever its value takes. So whoever just made
--- values that hold bytes (inputs, results) calls `upkeep.made`: when they have grown past a soft limit, a full
+-- values that hold bytes (inputs, results) calls `gc.made`: when they have grown past a soft limit, a full
 -- collection runs and the limit becomes 1.4 times what is left. It changes no result and no program's bytes.
 -- @module wane.gc
 
@@ -10,10 +10,10 @@ local binding = require 'wane.ffi'
 local C = binding.C
 local collectgarbage, io, math, tonumber = collectgarbage, io, math, tonumber
 
-local upkeep = {}
+local gc = {}
 
 --- Bytes of inputs and results that may be held before the first collection.
-upkeep.floor = 64 * 1024 ^ 2
+gc.floor = 64 * 1024 ^ 2
 
 local soft = {} -- by device
 local memory = binding.new('struct wn_memory')
@@ -25,25 +25,25 @@ end
 
 --- Values that hold bytes were made on a device; collects when they became too many.
 -- @param device number
-function upkeep.made(device)
-    local now, limit = held(device), soft[device] or upkeep.floor
-    if now < limit / 4 then soft[device] = math.max(upkeep.floor, 2 * now) end -- what was large is gone
+function gc.made(device)
+    local now, limit = held(device), soft[device] or gc.floor
+    if now < limit / 4 then soft[device] = math.max(gc.floor, 2 * now) end -- what was large is gone
     if now <= limit then return end
     collectgarbage()
-    soft[device] = math.max(upkeep.floor, 1.4 * held(device))
+    soft[device] = math.max(gc.floor, 1.4 * held(device))
 end
 
 --- Writes warnings of the library to the error stream, one a line.
-function upkeep.warn()
+function gc.warn()
     local text = binding.text(C.wn_warning())
     if text ~= nil and text ~= '' then io.stderr:write('wane: ', text, '\n') end
 end
 
 --- Both, after a run point that made results.
 -- @param device number
-function upkeep.ran(device)
-    upkeep.warn()
-    upkeep.made(device)
+function gc.ran(device)
+    gc.warn()
+    gc.made(device)
 end
 
-return upkeep
+return gc

@@ -1,12 +1,12 @@
 --- The one dynamic extent: set something, call, put it back, whatever happened.
 --
--- `within(kind, value, fn, ...)` returns what fn returns. When fn fails, the setting is restored and the very
--- same error object goes on; the traceback of where it was raised is kept beside it (`within.traceback_of`).
+-- `scoped(kind, value, fn, ...)` returns what fn returns. When fn fails, the setting is restored and the very
+-- same error object goes on; the traceback of where it was raised is kept beside it (`scoped.traceback_of`).
 -- Nothing else in Wane saves and restores ambient state.
 --
 -- A scope belongs to the coroutine that entered it. While that coroutine is suspended the setting does not hold, and it
 -- holds again when the coroutine is resumed; one that is dropped leaves nothing behind. Nobody is told of a yield, so
--- the settings are brought in order by whoever comes next: `within.sync` before every run point and scope, and before
+-- the settings are brought in order by whoever comes next: `scoped.sync` before every run point and scope, and before
 -- every op while a scope of a coroutine is open. Scopes of the main thread need none of this, for it cannot yield.
 -- @module wane.scoped
 
@@ -17,13 +17,13 @@ local C = binding.C
 local error, ipairs, next, pairs, table, type, xpcall = error, ipairs, next, pairs, table, type, xpcall
 local running, status = coroutine.running, coroutine.status
 
-local within = {}
+local scoped = {}
 
 local tracebacks = setmetatable({}, { __mode = 'k' })
 
 local function remember(e)
     if type(e) ~= 'table' then
-        within.traceback = debug.traceback(tostring(e), 2)
+        scoped.traceback = debug.traceback(tostring(e), 2)
     elseif tracebacks[e] == nil then
         tracebacks[e] = e.traceback or debug.traceback('', 2)
     end
@@ -31,13 +31,13 @@ local function remember(e)
 end
 
 --- The handler of errors for who protects a call by itself; keeps the traceback and passes the object on.
-within.handler = remember
+scoped.handler = remember
 
 --- Where an error that passed through here was raised, or nil.
 -- @param e the error caught: an object, or a string
-function within.traceback_of(e)
+function scoped.traceback_of(e)
     if type(e) == 'table' then return tracebacks[e] end
-    return within.traceback
+    return scoped.traceback
 end
 -- kind -> function(value) that sets it and returns what was set before
 local setters = {
@@ -54,19 +54,19 @@ local setters = {
 }
 
 --- Adds a kind. `set(value)` sets and returns the value before, which it must accept back.
-function within.register(kind, set)
+function scoped.register(kind, set)
     setters[kind] = set
 end
 
 local policy_now
-within.register('policy', function(p)
+scoped.register('policy', function(p)
     local before = policy_now
     policy_now = p
     return before
 end)
 
---- The policy of the innermost `within('policy', ...)`, or nil.
-function within.policy()
+--- The policy of the innermost `scoped('policy', ...)`, or nil.
+function scoped.policy()
     return policy_now
 end
 
@@ -79,13 +79,13 @@ local parked = setmetatable({}, { __mode = 'k' }) -- coroutine -> its scopes tha
 local settled -- whom the scopes that hold were last brought in order for
 local is_mixed = false -- whether they depend on more than who runs
 
---- Whether a coroutine has scopes that are open: who records, runs or enters a scope then calls `within.sync` before.
-within.watch = { on = false }
-local watch = within.watch
+--- Whether a coroutine has scopes that are open: who records, runs or enters a scope then calls `scoped.sync` before.
+scoped.watch = { on = false }
+local watch = scoped.watch
 local set_guard = function() end -- tensor/op.lua's
 
 --- Gives the function that sets what is called before every op, nil for none.
-function within.guards(set)
+function scoped.guards(set)
     set_guard = set
 end
 
@@ -119,7 +119,7 @@ local function changed(co)
     local on = top > 0 or is_mixed
     if on ~= watch.on then
         watch.on = on
-        set_guard(on and within.sync or nil)
+        set_guard(on and scoped.sync or nil)
     end
 end
 
@@ -163,12 +163,12 @@ local function settle(co)
 end
 
 --- Makes the scopes hold that belong to the coroutine that runs and to those that wait for it, and no others.
-function within.sync()
+function scoped.sync()
     if not watch.on then return end
     local co = running_now()
     if co ~= settled or is_mixed then settle(co) end
 end
-local sync = within.sync
+local sync = scoped.sync
 
 -- ---- the extent ---------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ end
 local function run(_, kind, value, fn, ...)
     local set = setters[kind]
     if set == nil then
-        errors.raise(nil, 'internal', "within: unknown kind '%s'; %s", tostring(kind), errors.near(kind, setters))
+        errors.raise(nil, 'internal', "scoped: unknown kind '%s'; %s", tostring(kind), errors.near(kind, setters))
     end
     sync()
     local co = running_now()
@@ -200,4 +200,4 @@ local function run(_, kind, value, fn, ...)
     return leave_owned(co, xpcall(fn, remember, ...))
 end
 
-return setmetatable(within, { __call = run })
+return setmetatable(scoped, { __call = run })

@@ -4,7 +4,7 @@
 -- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
 -- plan stays what it is.
 -- @module wane.plan.explain
-local asking = require 'wane.policy.query'
+local policy_query = require 'wane.policy.query'
 local away = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -12,7 +12,7 @@ local program = require 'wane.program'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local upper = require 'wane.upper'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 
@@ -238,10 +238,10 @@ local fits = {
 -- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
 -- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
 local function silent_policies(p, graph, layers)
-    local list, residuals = {}, asking.residuals(p.program, graph)
+    local list, residuals = {}, policy_query.residuals(p.program, graph)
     local function is_met(layer, test)
         for _, each in ipairs(residuals) do
-            if asking.owned_by(each.node, layer.scope) and test(each.seen) then return true end
+            if policy_query.owned_by(each.node, layer.scope) and test(each.seen) then return true end
         end
         return false
     end
@@ -252,11 +252,11 @@ local function silent_policies(p, graph, layers)
                 and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
             if is_idle then list[#list + 1] = { policy = policy, key = key } end
         end
-        if #list == before and not is_met(layer, function(r) return asking.word(policy, r) end) then
+        if #list == before and not is_met(layer, function(r) return policy_query.word(policy, r) end) then
             list[#list + 1] = { policy = policy }
         end
     end
-    within('asking', true, function()
+    scoped('policy_query', true, function()
         for _, layer in ipairs(layers) do
             local policy = layer.policy
             if policy.ask and not policy.optional then look(layer, policy) end

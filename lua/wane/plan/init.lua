@@ -15,7 +15,7 @@ local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local upper = require 'wane.upper'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
@@ -94,7 +94,7 @@ end
 -- Which nodes the policies that cut made regions of (found again: a plan met before was not asked for).
 local function covers_of(self, graph)
     local layers, covers
-    within('asking', true, function()
+    scoped('policy_query', true, function()
         layers, covers = require('wane.policy.decide').covers(graph, self.program.policy, self.program.fallback)
     end)
     return covers, layers

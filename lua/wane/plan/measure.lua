@@ -11,7 +11,7 @@ local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
@@ -134,7 +134,7 @@ end
 local function train(fn, opts)
     local row, programs = new_row(opts), {}
     local loss
-    within('listen', function(p)
+    scoped('listen', function(p)
         take(row, p)
         programs[#programs + 1] = p
     end, function()
@@ -182,7 +182,7 @@ end
 
 -- The last step once more with the seconds of each instruction noted: its time is not of the measured ones.
 local function trace(step, fn, opts)
-    within('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
+    scoped('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
 end
 
 local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
@@ -311,7 +311,7 @@ end
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
     local chosen = { policy = require('wane.program.grad').policy(opts) }
-    local row = within('replay', 1, quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that '
+    local row = scoped('replay', 1, quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that '
         .. 'nothing is trained')
     return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
 end

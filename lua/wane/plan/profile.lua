@@ -15,7 +15,7 @@
 local binding = require 'wane.ffi'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
 
@@ -53,9 +53,9 @@ local function step(fn, mode, policy, look)
         p:close() -- a gradient that lives on makes the next step's lie in memory that nothing has touched
         if not ok then error(why, 0) end
     elseif policy ~= nil then
-        within('listen', listen, within, 'call policy', policy, fn)
+        scoped('listen', listen, scoped, 'call policy', policy, fn)
     else
-        within('listen', listen, fn)
+        scoped('listen', listen, fn)
     end
     return seen
 end
@@ -80,7 +80,7 @@ local function turn(fn, mode, policy, record)
     step(fn, mode, policy, function() end)
     local whole = 0
     for _, seconds in ipairs(step(fn, mode, policy, whole_of)) do whole = whole + seconds end
-    local programs = within('timing', 1, step, fn, mode, policy, applications_of)
+    local programs = scoped('timing', 1, step, fn, mode, policy, applications_of)
     table.insert(record.whole, whole)
     local at = 0
     for _, list in ipairs(programs) do

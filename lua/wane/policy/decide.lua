@@ -402,7 +402,7 @@ function decide.apply(program, explicit, default)
         return budget_of(program, layers)
     end
     local graph, budget = program:graph(), nil
-    within('asking', true, function()
+    within('policy_query', true, function()
         local layers, covers = decide.covers(graph, explicit, default)
         if #layers == 0 then return end
         local given = recipe_of(layers)

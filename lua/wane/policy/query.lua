@@ -31,7 +31,7 @@ local function guard_of(name)
     end
 end
 
-within.register('asking', function(on)
+within.register('policy_query', function(on)
     local Tensor = tensor.Tensor
     if on and not before_guard then
         before_guard = {}

@@ -11,7 +11,7 @@ local tensor = require 'wane.tensor'
 local raise = errors.raise
 local floor, huge, max, min = math.floor, math.huge, math.max, math.min
 
-local curve = {}
+local line_plot = {}
 
 local WHAT = 'wane.plot'
 
@@ -245,7 +245,7 @@ local OPTIONS = { 'title', 'x', 'y', 'levels', 'columns', 'rows', 'braille' }
 -- takes UTF-8 and is not dumb
 -- @return an object that prints as the chart, with the method `svg`
 -- Errors: 'value' for what is no number.
-function curve.plot(what, opts)
+function line_plot.plot(what, opts)
     opts = errors.check_options(opts, OPTIONS, WHAT)
     local lines, count = lines_of(what), 0
     for _, line in ipairs(lines) do count = count + #line.points end
@@ -256,4 +256,4 @@ function curve.plot(what, opts)
         y = opts.y, columns = opts.columns or 64, rows = opts.rows or 16, braille = braille }, Curve)
 end
 
-return curve
+return line_plot

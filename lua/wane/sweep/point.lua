@@ -9,7 +9,7 @@ local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
 local plan = require 'wane.plan'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, raise = binding.C, errors.raise
 local tonumber = tonumber
@@ -74,7 +74,7 @@ local function fill(row, settings, q)
     local opts = { policy = q.policy, optimizer = optimizer, fused = settings.fused, steps = settings.repeats,
         warmup = settings.warmup }
     -- A function that steps by itself hears of the policy as that of its calls.
-    local m = digest and measure.measure(fn, opts) or within('call policy', q.policy, measure.measure, fn, opts)
+    local m = digest and measure.measure(fn, opts) or scoped('call policy', q.policy, measure.measure, fn, opts)
     row.digest, row.digest_of = digest, digest and 'gradients' or nil
     if not digest and optimizer then
         row.digest, row.digest_of = measure.fingerprint(optimizer:parameters()), 'parameters'
