@@ -4,15 +4,15 @@
 -- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
 -- plan stays what it is.
 -- @module wane.plan.explain
-local policy_query = require 'wane.policy.query'
-local away = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local moves = require 'wane.plan.moves'
+local policy_query = require 'wane.policy.query'
 local program = require 'wane.program'
+local scoped = require 'wane.scoped'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local upper = require 'wane.upper'
-local scoped = require 'wane.scoped'
 
 local C = binding.C
 
@@ -342,7 +342,7 @@ end
 function explain.of(p, graph, covers, layers)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
-    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = away.text(p, graph) },
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p, graph) },
         Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
     find_policies(report, p, graph, layers)

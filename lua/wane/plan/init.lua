@@ -4,7 +4,7 @@
 -- put back. Numbers are the simulator's for the schedule that would run, in bytes and seconds; where they come
 -- from is in `costs`. A plan is a policy: model:checkpoint(plan) decides what it decided.
 -- @module wane.plan
-local away = require 'wane.plan.moves'
+local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
@@ -81,7 +81,7 @@ function plan.of(p)
     self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))
     self.costs = costs_text(s, p.request.target)
-    away.fields(self, s)
+    moves.fields(self, s)
     return setmetatable(self, Plan)
 end
 
@@ -137,14 +137,14 @@ function Plan:residuals()
             items[#items + 1] = {
                 index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                 shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                word = away.word(node), said = away.said(node), by = decider_of(node, covers, layers),
+                word = moves.word(node), said = moves.said(node), by = decider_of(node, covers, layers),
                 module = node.module, line = binding.text(C.wn_line_text(node.line)),
             }
         end
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
         return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block,
-            away.cell(r), r.by, r.line }
+            moves.cell(r), r.by, r.line }
     end, items)
 end
 
@@ -408,7 +408,7 @@ function Plan.__tostring(self)
             self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
         table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
         block_table(self),
-        away.text(self, graph_of(self)),
+        moves.text(self, graph_of(self)),
     }
     if rawget(self, 'parts') then table.insert(lines, 4, tostring(self.parts)) end
     local fine, torch = pcall(self.pytorch, self)

@@ -8,11 +8,11 @@ local policy = require 'wane.policy'
 local C = binding.C
 local tonumber = tonumber
 
-local away = {}
+local moves = {}
 
 --- Returns what is done with a residual: 'save', 'recompute', or an action such as 'compress:bf16'.
 -- @param node of plan:graph()
-function away.word(node)
+function moves.word(node)
     if node.away > 0 then return policy.word(node.away) end
     return node.copies > 1 and 'recompute' or 'save'
 end
@@ -20,7 +20,7 @@ end
 --- An action that was asked for and did not come about: it cannot be done with this value, or its backward does not
 -- read it; nil when there is none.
 -- @param node of plan:graph()
-function away.said(node)
+function moves.said(node)
     local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.away == 0
     return is_action and policy.word(node.decision) or nil
 end
@@ -29,21 +29,21 @@ end
 -- (waited for), hidden (the part of move_seconds that is not).
 -- @param out table
 -- @param s wn_summary or wn_measured
-function away.fields(out, s)
+function moves.fields(out, s)
     out.moved = tonumber(s.out) + tonumber(s['in'])
     out.move_seconds, out.stall_seconds = s.move_seconds, s.stall_seconds
     out.hidden = s.move_seconds > 0 and math.max(0, 1 - s.stall_seconds / s.move_seconds) or 0
 end
 
 --- The word of a row of plan:residuals(), with what could not be done.
-function away.cell(row)
+function moves.cell(row)
     return row.said and ('%s (no %s)'):format(row.word, row.said) or row.word
 end
 
 --- A line about what is kept in other forms, or nil.
 -- @param plan Plan
 -- @param graph its graph
-function away.text(plan, graph)
+function moves.text(plan, graph)
     local counts, order = {}, {}
     for _, node in ipairs(graph) do
         if node.away > 0 then
@@ -61,11 +61,11 @@ function away.text(plan, graph)
     for i, c in ipairs(order) do
         words[i] = ('%s %d values of %s%s'):format(c.word, c.n, bytes.text(c.bytes), c.lossy and ' (lossy)' or '')
     end
-    local moves = plan.moved > 0 and ('; %s moved in %.3g s, %.0f %% of it hidden; depots: %s on disk, %s of host '
+    local moved = plan.moved > 0 and ('; %s moved in %.3g s, %.0f %% of it hidden; depots: %s on disk, %s of host '
         .. 'memory'):format(bytes.text(plan.moved), plan.move_seconds, 100 * plan.hidden, bytes.text(plan.disk),
         bytes.text(plan.host)) or ''
-    return 'between forward and backward: ' .. table.concat(words, ', ') .. moves
+    return 'between forward and backward: ' .. table.concat(words, ', ') .. moved
         .. (plan.lossy > 0 and '; gradients are not those of saving, to the bit' or '')
 end
 
-return away
+return moves
