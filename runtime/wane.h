@@ -38,7 +38,7 @@ struct wn_ended { int32_t ended, code, signal; };
 WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output);
 WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out); /* ended 0: not yet, or interrupted */
 WN_API int32_t wn_kill(int32_t pid);      /* it and what it started; WN_IO: this process did not start it, or it ended */
-WN_API int32_t wn_follow(int32_t parent); /* from now on this process ends with that one; WN_IO: it is gone */
+WN_API int32_t wn_exit_with_parent(int32_t parent); /* from now on this process ends with that one; WN_IO: it is gone */
 WN_API int32_t wn_process(void);
 WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is none */
 /* FNV-1a of 64 bits over the bytes, going on from *state; it starts as 0xcbf29ce484222325. */
@@ -108,11 +108,11 @@ struct wn_info { struct wn_type type; int32_t op, device, is_cell, cell_kind, ne
                  int64_t version, bytes; double number; };
 WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
 /* How a value was recorded. serial: its place in record order, so what it is made of has lower ones. Inputs are values too:
- * wn_look_input makes a new handle to one of the n_in. */
-struct wn_look { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
+ * wn_value_input makes a new handle to one of the n_in. */
+struct wn_value_info { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
 WN_API double wn_serial(void); /* the place in record order of what was recorded last */
-WN_API int32_t wn_look(int32_t handle, struct wn_look *out);
-WN_API int32_t wn_look_input(int32_t handle, int32_t i); /* i from 0 */
+WN_API int32_t wn_value_info(int32_t handle, struct wn_value_info *out);
+WN_API int32_t wn_value_input(int32_t handle, int32_t i); /* i from 0 */
 /* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
 WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */
@@ -186,7 +186,7 @@ struct wn_request {
     int32_t again;                     /* keep the graph for another backward */
     int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
     double scale, clip;                /* d(root)/d(root); STEP: the most that the joint 2-norm of all gradients may be, 0: any */
-    int32_t target;                    /* of wn_target_put: the machine it is planned for; 0: this one */
+    int32_t target;                    /* of wn_target_set: the machine it is planned for; 0: this one */
     int64_t policy;                    /* serial number of what will decide; 0: marks and save */
 };
 WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out); /* records; out -1: no dependence */
@@ -198,7 +198,7 @@ WN_API int32_t wn_residual_count(int32_t program); WN_API int32_t wn_residual(in
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t decision);
 WN_API int32_t wn_allow(int32_t program, int32_t decision); /* a budget may choose this action by itself; WN_UNSUPPORTED: the decision is none; WN_VALUE: planned already */
 /* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
-WN_API const char *wn_refusal(int32_t program, int32_t i, int32_t decision);
+WN_API const char *wn_action_reason(int32_t program, int32_t i, int32_t decision);
 WN_API const char *wn_action_name(int32_t decision); /* "compress:bf16"; "": the decision is no action of this version */
 WN_API int32_t wn_action_lossy(int32_t decision); /* 1: what comes back may differ from what left; 0: the same bits, or no action */
 /* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
@@ -254,7 +254,7 @@ WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *o
 WN_API int32_t wn_keep_apart(int32_t program); /* takes its plan back; no other program finds the next one */
 /* Costs (plan/ir/costs.h). Rates a second; launch: seconds added to every application. */
 struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
-WN_API int32_t wn_target_put(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
+WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
 WN_API const char *wn_target_name(int32_t target);
 WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
 WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
@@ -283,8 +283,8 @@ WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */
 WN_API const char *wn_recipe(int32_t program); /* as lines of text: plan/recipe/text.c */
 WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
-WN_API int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value); /* with one edit (wn_tamper), taken back */
-WN_API int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
+WN_API int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value); /* with one edit (wn_test_mutate), taken back */
+WN_API int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
 
 /* ---- chains: a table of stages in, the fastest schedule within a byte budget out ---------------------------------- */
 /* Stage i = 1..n makes a_i (out_bytes) of a_{i-1}, a_0 being the input; its option o saves a set that holds a_i

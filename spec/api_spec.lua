@@ -135,7 +135,7 @@ end)
 -- ---- live handles in every place ----------------------------------------
 
 -- Beside those of APART: these end processes, or wait for them.
-local NEVER = { wn_spawn = true, wn_wait = true, wn_kill = true, wn_follow = true, wn_interrupt = true,
+local NEVER = { wn_spawn = true, wn_wait = true, wn_kill = true, wn_exit_with_parent = true, wn_interrupt = true,
     wn_signal_on = true }
 
 local function handles(held)

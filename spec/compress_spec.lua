@@ -192,7 +192,7 @@ describe('compress:bits', function()
             if step.what == 'unpack' then unpacked = step.copy end
             if unpacked and not other and step.what == 'run' and step.op == 'matmul' then other = i - 1 end
         end
-        binding.check(C.wn_tamper(p.handle, other, 'input', unpacked))
+        binding.check(C.wn_test_mutate(p.handle, other, 'input', unpacked))
         local code = C.wn_verify(p.handle)
         assert.equal('illegal', binding.text(C.wn_status_word(code)))
         assert.is_truthy(binding.text(C.wn_message()):find("rule 'away'", 1, true), binding.text(C.wn_message()))

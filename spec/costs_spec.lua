@@ -257,7 +257,7 @@ describe('a target', function()
         local p = wane.plan(fn, { target = 'h200' })
         refused('planned for another machine, h200', function() p.program:run() end)
         local bad = binding.new('struct wn_profile')
-        refused('rates must be above 0', function() binding.id(C.wn_target_put('x', bad)) end)
+        refused('rates must be above 0', function() binding.id(C.wn_target_set('x', bad)) end)
     end)
 end)
 

@@ -219,7 +219,7 @@ describe('a budget that allows offloading', function()
             local p = binding.new('struct wn_profile')
             p.f64, p.f32, p.bf16, p.bytes, p.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
             for k = 0, 1 do p.out[k], p['in'][k] = rate, rate end
-            binding.id(C.wn_target_put('this machine', p))
+            binding.id(C.wn_target_set('this machine', p))
             local least = wane.plan(loss, { policy = policy.least() })
             local plan = assert(wane.plan(loss, { policy = policy.budget(least.reserved, { allow = { 'offload' } }) }))
             return plan.moved, plan.recomputed, least.recomputed
@@ -229,7 +229,7 @@ describe('a budget that allows offloading', function()
         local default = binding.new('struct wn_profile')
         default.f64, default.f32, default.bf16, default.bytes, default.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
         for k = 0, 1 do default.out[k], default['in'][k] = k == 0 and 8e9 or 1.5e9, k == 0 and 8e9 or 1.5e9 end
-        binding.id(C.wn_target_put('this machine', default))
+        binding.id(C.wn_target_set('this machine', default))
         assert.equal(0, slow)
         assert.is_true(fast > 0)
         assert.is_true(again < least_again)

@@ -189,7 +189,7 @@ describe('an action', function()
             usual.out[place], usual['in'][place] = place == 0 and 8e9 or 1.5e9, place == 0 and 8e9 or 1.5e9
         end
         for _, profile in ipairs { usual, slow } do
-            binding.id(C.wn_target_put('this machine', profile))
+            binding.id(C.wn_target_set('this machine', profile))
             for _, allow in ipairs { { 'offload:disk' }, { 'offload:host', 'compress:bf16' }, { 'compress:int8' } } do
                 for k = 0, 8, helper.is_long and 1 or 4 do
                     local size = math.floor(least + (most - least) * k / 8)
@@ -200,7 +200,7 @@ describe('an action', function()
                 end
             end
         end
-        binding.id(C.wn_target_put('this machine', usual))
+        binding.id(C.wn_target_set('this machine', usual))
         assert(tuned > 0 and moved >= tuned and packed > 0, ('%d, %d, %d'):format(tuned, moved, packed))
     end)
 

@@ -1,5 +1,5 @@
 -- The verifier refuses what is illegal: each rule of plan/lower/verify.c has a schedule spoiled for it through the one
--- door there is (wn_tamper), and the words must name the rule. A spoiled plan is forgotten afterwards.
+-- door there is (wn_test_mutate), and the words must name the rule. A spoiled plan is forgotten afterwards.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -36,7 +36,7 @@ local function find(schedule, wanted)
 end
 
 local function tamper(p, step, field, value)
-    binding.check(C.wn_tamper(p.handle, step, field, value))
+    binding.check(C.wn_test_mutate(p.handle, step, field, value))
 end
 
 local function refused(p, rule)
@@ -205,7 +205,7 @@ describe('the verifier', function()
 
     it('refuses a request for a field it does not know, and says so', function()
         local p = open 'backward'
-        assert.is_true(C.wn_tamper(p.handle, 0, 'colour', 1) ~= 0)
+        assert.is_true(C.wn_test_mutate(p.handle, 0, 'colour', 1) ~= 0)
         assert.is_truthy(binding.text(C.wn_message()):find('colour', 1, true))
     end)
 end)

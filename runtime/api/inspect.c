@@ -68,7 +68,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     return p->schedule->again[i] ? wn__cost_key_again(d) : wn__cost_key(d);
 }
 
-int32_t wn_target_put(const char *name, const struct wn_profile *p)
+int32_t wn_target_set(const char *name, const struct wn_profile *p)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t code = wn__need(name, "target: its name");
@@ -258,13 +258,13 @@ void wn_digest(uint64_t *state, const void *bytes, int64_t n)
 }
 
 /* The fields a spec may spoil. `step` counts from 0. */
-int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t value)
+int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value)
 {
     const struct wn_program *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
-    WN_TRY(wn__need(field, "tamper"));
+    WN_TRY(wn__need(field, "mutate"));
     struct wn__schedule *s = p->schedule;
-    if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "tamper: step %d of %d", step, s->n);
+    if (step < 0 || step >= s->n) return wn__fail(WN_VALUE, "mutate: step %d of %d", step, s->n);
     struct wn__instr *n = &s->instr[step], *with = value >= 0 && value < s->n ? &s->instr[value] : n, t = *n;
     int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->value[n->out].allocation : -1;
     if (strcmp(field, "swap") == 0) {
@@ -287,7 +287,7 @@ int32_t wn_tamper(int32_t program, int32_t step, const char *field, int64_t valu
     } else if (strcmp(field, "cell") == 0) {
         n->cell[0] = (int32_t)value;
     } else {
-        return wn__fail(WN_VALUE, "tamper: no field '%s' at this step", field);
+        return wn__fail(WN_VALUE, "mutate: no field '%s' at this step", field);
     }
     return WN_OK;
 }
@@ -309,7 +309,7 @@ int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64
         memcpy(old_instr, s->instr, instr);
         memcpy(old_in, s->in, in);
         memcpy(old_allocation, s->allocation, allocation);
-        code = wn_tamper(program, step, field, value);
+        code = wn_test_mutate(program, step, field, value);
         if (code == WN_OK) code = wn__verify(p->ir, s);
         memcpy(s->instr, old_instr, instr);
         memcpy(s->in, old_in, in);

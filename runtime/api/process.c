@@ -2,7 +2,8 @@
  * script started again, for fork is refused: the threads of the kernels do not survive it.
  *
  * Invariant: a child reads nothing of the terminal, is not in its group (so ^C reaches the parent alone, which then ends
- * the child), and dies with its parent once it asked to (wn_follow). Nothing here waits longer than it was told to. */
+ * the child), and dies with its parent once it asked to (wn_exit_with_parent). Nothing here waits longer than it was
+ * told to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -117,7 +118,7 @@ int32_t wn_kill(int32_t pid)
     return wn__fail(WN_IO, "process %d cannot be ended: it is none that this one started", pid);
 }
 
-int32_t wn_follow(int32_t parent)
+int32_t wn_exit_with_parent(int32_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         return wn__fail(WN_IO, "this system cannot end a process with its parent");

@@ -170,7 +170,7 @@ int32_t wn_allow(int32_t program, int32_t decision)
     return WN_OK;
 }
 
-const char *wn_refusal(int32_t program, int32_t i, int32_t decision)
+const char *wn_action_reason(int32_t program, int32_t i, int32_t decision)
 {
     struct wn_program *p;
     const struct wn__ir_node *q = get_residual(program, i, &p);

@@ -277,23 +277,23 @@ double wn_serial(void)
     return (double)wn__node_last();
 }
 
-int32_t wn_look(int32_t handle, struct wn_look *out)
+int32_t wn_value_info(int32_t handle, struct wn_value_info *out)
 {
     struct wn_node *n;
     WN_TRY(wn__need(out, "look"));
     WN_TRY(wn__handle_value(handle, &n));
-    *out = (struct wn_look){.type = n->type,
-                            .attrs = n->attrs,
-                            .op = n->op,
-                            .n_in = n->n_in,
-                            .line = n->line,
-                            .serial = n->seq,
-                            .number = n->number};
+    *out = (struct wn_value_info){.type = n->type,
+                                  .attrs = n->attrs,
+                                  .op = n->op,
+                                  .n_in = n->n_in,
+                                  .line = n->line,
+                                  .serial = n->seq,
+                                  .number = n->number};
     wn__node_unref(n);
     return WN_OK;
 }
 
-int32_t wn_look_input(int32_t handle, int32_t i)
+int32_t wn_value_input(int32_t handle, int32_t i)
 {
     const struct wn_node *n = get_node(handle);
     if (n == NULL) return -WN_VALUE;

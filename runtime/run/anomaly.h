@@ -3,7 +3,7 @@
 #define WN_RUN_ANOMALY_H
 #include "../program/program.h"
 
-enum wn__anomaly { WN_ANOMALY_OFF, WN_ANOMALY_ANY, WN_ANOMALY_NAN };
+enum wn__anomaly_mode { WN_ANOMALY_OFF, WN_ANOMALY_ANY, WN_ANOMALY_NAN };
 extern int32_t wn__anomaly_on;
 extern struct wn_anomaly wn__anomaly_found; /* the last one */
 

@@ -1,7 +1,7 @@
 /* Random programs over the C API: bytes become calls, with arguments that make sense mostly and any others now and then.
  * What a call gives back joins the handles that later calls draw from. Not called: what reaches other processes and
- * signals, and wn_tamper, which spoils a plan on purpose. Memory is limited, so that a large shape is refused and not taken.
- * A failure must be a status; the sanitizers look for the rest. */
+ * signals, and wn_test_mutate, which spoils a plan on purpose. Memory is limited, so that a large shape is refused and
+ * not taken. A failure must be a status; the sanitizers look for the rest. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "bytes.h"
@@ -111,7 +111,7 @@ static void change(struct bytes *b)
     case 7: wn_gather(h, pick(b), starts, n > ARRAY ? ARRAY : n, length); break;
     case 8: wn_hyper_set(h, i, take_double(b)); break;
     case 9: keep(wn_cell_grad(h)); break;
-    case 10: keep(wn_look_input(h, i)); break;
+    case 10: keep(wn_value_input(h, i)); break;
     case 11:
         if (wn_info(h, &info) == 0 && info.bytes <= (int64_t)sizeof room) wn_write(h, room, n);
         break;
@@ -184,7 +184,7 @@ static void decide(struct bytes *b)
     case 0: wn_decide(p, i, decision); break;
     case 8: candidate(b); break;
     case 1: wn_allow(p, decision); break;
-    case 2: wn_refusal(p, i, decision); break;
+    case 2: wn_action_reason(p, i, decision); break;
     case 3: wn_mark(p, i, take_int(b)); break;
     case 4: wn_mark_parent(p, i, decision); break;
     case 5: wn_frontier(p, 1, progress); break;
@@ -204,7 +204,7 @@ static void look(struct bytes *b)
         struct wn_residual residual;
         struct wn_leaf leaf;
         struct wn_point point;
-        struct wn_look look;
+        struct wn_value_info value_info;
         struct wn_info info;
         struct wn_memory memory;
     } out;
@@ -216,7 +216,7 @@ static void look(struct bytes *b)
     wn_residual(h, i, &out.residual);
     wn_leaf(h, i, &out.leaf);
     wn_point(h, i, &out.point);
-    wn_look(h, &out.look);
+    wn_value_info(h, &out.value_info);
     wn_info(h, &out.info);
     wn_memory_get(i, &out.memory);
     wn_node_input(h, i, take_int(b));
@@ -338,7 +338,7 @@ static void set(struct bytes *b)
     case 0: wn_scope_set(take(b) < 128 ? wn_scope(i, "m", "Module", take(b) % 3) : i); break;
     case 1: wn_region_set(take(b) < 128 ? wn_region_new(i, "r") : i); break;
     case 2: wn_grad_set(i); break;
-    case 3: wn_target_put("fuzzed", &p); break;
+    case 3: wn_target_set("fuzzed", &p); break;
     case 4: wn_cost("key", take_double(b)); break;
     case 5: wn_memory_reset_peak(i); break;
     case 6: wn_memory_trim(i); break;

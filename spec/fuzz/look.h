@@ -42,7 +42,7 @@ static void look_at_graph(int32_t p)
     }
     for (int32_t i = 0; i < wn_residual_count(p); i++) {
         expect(wn_residual(p, i, &residual) == 0, "every residual can be looked at");
-        for (int32_t k = 0; k < WN_DECISION_COUNT; k++) wn_refusal(p, i, k);
+        for (int32_t k = 0; k < WN_DECISION_COUNT; k++) wn_action_reason(p, i, k);
     }
     for (int32_t i = 0; i < wn_leaf_count(p); i++) wn_leaf(p, i, &leaf);
     for (int32_t i = 0; i < wn_program_cells(p); i++) wn_program_cell_name(p, i);

@@ -30,9 +30,9 @@ static int32_t net_own(struct net *w, int32_t id)
 
 static int32_t net_type(int32_t id, struct wn_type *t)
 {
-    struct wn_look look;
-    if (id < 0 || wn_look(id, &look) != 0) return 0;
-    *t = look.type;
+    struct wn_value_info info;
+    if (id < 0 || wn_value_info(id, &info) != 0) return 0;
+    *t = info.type;
     return 1;
 }
 

@@ -413,7 +413,7 @@ return {
     {
         name = 'a point outlives its parent',
         file = 'lua/wane/sweep/process.lua',
-        old = 'binding.check(C.wn_follow(role.parent))',
+        old = 'binding.check(C.wn_exit_with_parent(role.parent))',
         new = '',
         spec = 'spec/sweep_spec.lua',
         filter = 'was killed',

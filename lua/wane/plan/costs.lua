@@ -132,7 +132,7 @@ local function put_target(name, t)
         p.out[i - 1] = t['to_' .. place] or assumed['to_' .. place]
         p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
     end
-    return binding.id(C.wn_target_put(name, p))
+    return binding.id(C.wn_target_set(name, p))
 end
 
 local ids = { cpu = 0 }

@@ -72,7 +72,7 @@ function asking.describe(program, node, i)
         name = binding.text(info.name), index = i + 1, block = info.block, bytes = tonumber(info.bytes), shape = shape,
         dtype = tensor.dtype_name[info.dtype], flops = info.flops, seconds = info.seconds, random = info.random ~= 0,
         boundary = info.boundary ~= 0, readers = info.readers, types = types, place = node.position,
-        sign_only = C.wn_refusal(program.handle, i, C.WN_DECISION_BITS)[0] == 0,
+        sign_only = C.wn_action_reason(program.handle, i, C.WN_DECISION_BITS)[0] == 0,
     }
 end
 
@@ -105,7 +105,7 @@ end
 function asking.note(said, program, i, word, r)
     if word <= C.WN_DECISION_RECOMPUTE then return end
     said[word] = said[word] or { count = 0 }
-    local note, why = said[word], binding.text(C.wn_refusal(program.handle, i, word))
+    local note, why = said[word], binding.text(C.wn_action_reason(program.handle, i, word))
     note.count, note.can = note.count + 1, note.can or why == ''
     if why ~= '' and not note.why then note.why = where_of(r) .. ' ' .. why end
 end

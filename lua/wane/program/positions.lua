@@ -19,7 +19,7 @@ local positions = {}
 
 -- ---- what was recorded ----------------------------------------------------------------------------------------
 
-local look = binding.new('struct wn_look')
+local info = binding.new('struct wn_value_info')
 
 local names = setmetatable({}, { __index = function(all, id)
     all[id] = op.name(id)
@@ -27,26 +27,26 @@ local names = setmetatable({}, { __index = function(all, id)
 end })
 
 local function node_of(handle)
-    check(C.wn_look(handle, look))
-    local node = { handle = handle, serial = tonumber(look.serial), op = names[look.op], n_in = look.n_in, dims = {},
-                   dtype = look.type.dtype, attr_dtype = look.attrs.dtype, number = look.number, n = look.attrs.n,
-                   i = {}, f = { look.attrs.f[0], look.attrs.f[1] }, inputs = {}, line = look.line }
-    for k = 1, look.type.ndim do node.dims[k] = tonumber(look.type.dim[k - 1]) end
-    for k = 1, 8 do node.i[k] = tonumber(look.attrs.i[k - 1]) end
+    check(C.wn_value_info(handle, info))
+    local node = { handle = handle, serial = tonumber(info.serial), op = names[info.op], n_in = info.n_in, dims = {},
+                   dtype = info.type.dtype, attr_dtype = info.attrs.dtype, number = info.number, n = info.attrs.n,
+                   i = {}, f = { info.attrs.f[0], info.attrs.f[1] }, inputs = {}, line = info.line }
+    for k = 1, info.type.ndim do node.dims[k] = tonumber(info.type.dim[k - 1]) end
+    for k = 1, 8 do node.i[k] = tonumber(info.attrs.i[k - 1]) end
     return node
 end
 
 -- Everything `result` was made of since the value `first` was recorded, in record order; what is older has no inputs.
 local function recorded(result, first)
-    check(C.wn_look(first.id, look))
-    local since, list, by_serial, owned = tonumber(look.serial), {}, {}, {}
+    check(C.wn_value_info(first.id, info))
+    local since, list, by_serial, owned = tonumber(info.serial), {}, {}, {}
     local waiting = { node_of(result.id) }
     by_serial[waiting[1].serial] = waiting[1]
     while #waiting > 0 do
         local node = table.remove(waiting)
         list[#list + 1] = node
         for k = 1, node.serial > since and node.n_in or 0 do
-            local handle = binding.id(C.wn_look_input(node.handle, k - 1))
+            local handle = binding.id(C.wn_value_input(node.handle, k - 1))
             owned[#owned + 1] = handle
             local input = node_of(handle)
             if by_serial[input.serial] == nil then
@@ -281,12 +281,12 @@ local RULES = {
     norm = norm, first = first, attention = attention,
 }
 
-local info = binding.new('struct wn_op_info')
+local op_info = binding.new('struct wn_op_info')
 
 -- Names of rules by name of op: 'mixed' where every result depends on all positions, 'none' where nothing is known.
 local rule_names = setmetatable({}, { __index = function(all, name)
-    check(C.wn_op_get(op.id[name], info))
-    all[name] = binding.string(info.positions)
+    check(C.wn_op_get(op.id[name], op_info))
+    all[name] = binding.string(op_info.positions)
     return all[name]
 end })
 

@@ -130,7 +130,7 @@ end
 -- @param q the point
 -- @param role of process.role
 function process.serve(settings, q, role)
-    binding.check(C.wn_follow(role.parent))
+    binding.check(C.wn_exit_with_parent(role.parent))
     store.append(role.out, point.run(settings, q))
     io.stdout:flush()
     os.exit(0, true) -- closing the state lets finalizers run

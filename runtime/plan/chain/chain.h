@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include "../../wane.h"
 
-struct wn__chain_option {
+struct wn__block_option {
     int64_t forward, backward, saved, peak_forward, peak_backward;
 };
 
@@ -31,7 +31,7 @@ struct wn__chain_block {
 struct wn__chain_blocks {
     int32_t n, n_options;
     const struct wn__chain_block *block;   /* (n) */
-    const struct wn__chain_option *option; /* (n_options) */
+    const struct wn__block_option *option; /* (n_options) */
     int64_t outside;
 };
 

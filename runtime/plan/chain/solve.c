@@ -75,7 +75,7 @@ static int32_t check_numbers(const struct wn__chain_blocks *c)
              add_to(&bytes, b->grad, 1) && add_to(&bytes, b->born, 1);
         int64_t most_bytes = 0, most_time = 0;
         for (int32_t q = b->first; q < b->first + b->n_options && ok; q++) {
-            const struct wn__chain_option *o = &c->option[q];
+            const struct wn__block_option *o = &c->option[q];
             int64_t held = 0, ran = 0;
             ok = add_to(&held, o->saved, 1) && add_to(&held, o->peak_forward, 1) &&
                  add_to(&held, o->peak_backward, 1) && add_to(&ran, o->forward, 2 * c->n) &&
@@ -112,7 +112,7 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
 {
     size_t blocks = (size_t)c->n * sizeof *c->block, options = (size_t)c->n_options * sizeof *c->option;
     struct wn__chain_block *block = wn__pool_get(&s->pool, (int64_t)blocks);
-    struct wn__chain_option *option = wn__pool_get(&s->pool, (int64_t)options);
+    struct wn__block_option *option = wn__pool_get(&s->pool, (int64_t)options);
     s->kind = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->kind);
     s->pending = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->pending * WN__SOLVE_PENDING);
     s->time_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->time_before);
@@ -149,7 +149,7 @@ static int32_t is_same_block(const struct wn__chain_blocks *c, int32_t i, int32_
 static void choose_two(struct wn__chain_solution *s, int32_t i)
 {
     const struct wn__chain_block *b = &s->chain.block[i];
-    const struct wn__chain_option *o = &s->chain.option[b->first];
+    const struct wn__block_option *o = &s->chain.option[b->first];
     int32_t small = 0, fast = 0, *pending = &s->pending[i * WN__SOLVE_PENDING];
     for (int32_t q = 1; q < b->n_options; q++) {
         int64_t time = o[q].forward + o[q].backward, saved = o[q].saved;

@@ -8,7 +8,7 @@
 
 #define TIES(runs, operations) (((int64_t)(runs) << 32) + (operations))
 
-static const struct wn__chain_option *option_of(const struct wn__chain_solution *s, int32_t block, int32_t option)
+static const struct wn__block_option *option_of(const struct wn__chain_solution *s, int32_t block, int32_t option)
 {
     return &s->chain.option[s->chain.block[block].first + option];
 }
@@ -47,7 +47,7 @@ static const struct wn__part no_part = {-1, -1, 0, 0};
 static struct wn__chain_move move_b(const struct wn__chain_moves *w)
 {
     int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
-    const struct wn__chain_option *o = option_of(w->s, w->last, option);
+    const struct wn__block_option *o = option_of(w->s, w->last, option);
     int64_t born = born_in(w->s, w->last, w->last + 1);
     return (struct wn__chain_move){WN__MOVE_B,  w->last,    option,  o->peak_backward + born,
                                    o->backward, TIES(0, 1), no_part, no_part};
@@ -55,7 +55,7 @@ static struct wn__chain_move move_b(const struct wn__chain_moves *w)
 
 static struct wn__chain_move move_e(const struct wn__chain_moves *w)
 {
-    const struct wn__chain_option *o = option_of(w->s, w->first, w->option);
+    const struct wn__block_option *o = option_of(w->s, w->first, w->option);
     int64_t born = born_in(w->s, w->first, w->last + 1);
     struct wn__chain_move m = {
         .kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
@@ -81,7 +81,7 @@ static struct wn__chain_move move_c(const struct wn__chain_moves *w)
 static struct wn__chain_move move_d(const struct wn__chain_moves *w)
 {
     int32_t j = w->at, runs = j - w->first + 1, option = w->s->pending[j * WN__SOLVE_PENDING + w->pending - 1];
-    const struct wn__chain_option *o = option_of(w->s, j, option);
+    const struct wn__block_option *o = option_of(w->s, j, option);
     struct wn__chain_move m = {.kind = WN__MOVE_D, .at = j, .option = option, .then = no_part};
     m.least = w->gap + wn_max(w->reach, w->s->chain.block[j - 1].bytes + o->peak_forward);
     m.time = time_of(w->s, w->first, j) + o->forward;

@@ -71,7 +71,7 @@ int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *o
     char *bytes = wn__alloc((int64_t)(blocks + (size_t)all * sizeof *out->option));
     if (bytes == NULL) return WN_OOM;
     struct wn__chain_block *block = (struct wn__chain_block *)bytes;
-    struct wn__chain_option *option = (struct wn__chain_option *)(bytes + blocks);
+    struct wn__block_option *option = (struct wn__block_option *)(bytes + blocks);
     int64_t grad_before = c->input_grad_bytes;
     for (int32_t i = 0; i < c->n_stages; i++) {
         const struct wn_chain_stage *s = &c->stage[i];
@@ -85,7 +85,7 @@ int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *o
         for (int32_t q = s->first; q < s->first + s->n_options; q++) {
             const struct wn_chain_option *o = &c->option[q];
             option[next++] =
-                (struct wn__chain_option){o->fwd_time, o->bwd_time, o->saved_bytes, o->saved_bytes + o->fwd_tmp_bytes,
+                (struct wn__block_option){o->fwd_time, o->bwd_time, o->saved_bytes, o->saved_bytes + o->fwd_tmp_bytes,
                                           o->saved_bytes + s->grad_bytes + grad_before + o->bwd_tmp_bytes};
         }
         grad_before = s->grad_bytes;

@@ -18,10 +18,10 @@ struct emission {
 
 /* ---- the chain ----------------------------------------------------------------------------------------------- */
 
-static struct wn__chain_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
+static struct wn__block_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
     int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->born);
-    return (struct wn__chain_option){.forward = cost->forward_ns,
+    return (struct wn__block_option){.forward = cost->forward_ns,
                                      .backward = cost->backward_ns,
                                      .saved = cost->saved,
                                      .peak_forward = wn_max(cost->forward_peak, cost->saved),
@@ -35,7 +35,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
     int64_t options = 0;
     for (int32_t b = lo; b < hi; b++) options += k->class[k->of[b]].n_options;
     struct wn__chain_block *block = wn__pool_get(pool, (hi - lo) * (int64_t)sizeof *block);
-    struct wn__chain_option *option = wn__pool_get(pool, (options + 1) * (int64_t)sizeof *option);
+    struct wn__block_option *option = wn__pool_get(pool, (options + 1) * (int64_t)sizeof *option);
     if (block == NULL || option == NULL) return WN_OOM;
     *out = (struct wn__chain_blocks){.n = hi - lo, .block = block, .option = option};
     for (int32_t b = lo; b < hi; b++) {
