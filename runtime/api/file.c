@@ -126,12 +126,13 @@ static int32_t refuse_element(const struct stream *s, int64_t i, double value)
 static int32_t run_stream(const struct stream *s)
 {
     char in[8 * WN_CONVERT_MOST], out[8 * WN_CONVERT_MOST];
+    const struct wn__conversion c = {s->kind, s->dtype, s->swap};
     int64_t most = WN_CONVERT_MOST, size = wn__dtype_size(s->dtype);
     for (int64_t done = 0; done < s->count; done += most) {
         int64_t n = s->count - done < most ? s->count - done : most;
         double value = 0;
         WN_TRY(wn__file_read(s->file, s->at + done * s->kind->bytes, in, n * s->kind->bytes));
-        int64_t bad = wn__convert(s->kind, s->swap, in, n, s->dtype, out, &value);
+        int64_t bad = wn__convert(&c, in, n, out, &value);
         if (bad >= 0) return refuse_element(s, done + bad, value);
         if (s->put != NULL) WN_TRY(s->put(s->target, done * size, out, n * size));
     }

@@ -62,7 +62,8 @@ int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, c
         int32_t handle = i < n ? x[i] : i < 2 * n ? r[i - n] : i == 2 * n ? y : placeholder;
         if (handle >= 0 || i < n || i >= 2 * n) code = wn__handle_value(handle, &all[i]);
     }
-    if (code == WN_OK) code = wn__record_custom(all[2 * n], n, all, all[2 * n + 1], all + n, line, &out);
+    const struct wn__custom c = {.y = all[2 * n], .n = n, .x = all, .placeholder = all[2 * n + 1], .r = all + n};
+    if (code == WN_OK) code = wn__record_custom(&c, line, &out);
     for (int32_t i = 0; i < 2 * n + 2; i++) wn__node_unref(all[i]);
     wn__free(all);
     return wn__api_value(code, out);

@@ -198,18 +198,18 @@ static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_n
     return WN_OK;
 }
 
-int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x, const struct wn_node *placeholder,
-                          struct wn_node *const *r, int32_t line, struct wn_node **out)
+int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_node **out)
 {
-    struct maker m = {.placeholder = placeholder};
-    WN_TRY(custom_check(x, r, n));
+    struct maker m = {.placeholder = c->placeholder};
+    int32_t n = c->n;
+    WN_TRY(custom_check(c->x, c->r, n));
     m.t = wn__alloc(sizeof *m.t);
     if (m.t == NULL) return WN_OOM;
     *m.t = (struct wn__template){.refs = 1};
-    int32_t code = maker_external(&m, y);
-    for (int32_t i = 0; i < n && code == WN_OK; i++) code = maker_external(&m, x[i]);
-    if (code == WN_OK) code = maker_reach(&m, r, n);
-    if (code == WN_OK) code = maker_steps(&m, r, n);
+    int32_t code = maker_external(&m, c->y);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = maker_external(&m, c->x[i]);
+    if (code == WN_OK) code = maker_reach(&m, c->r, n);
+    if (code == WN_OK) code = maker_steps(&m, c->r, n);
     if (code == WN_OK) code = custom_node(&m, n, line, out);
     wn__template_unref(m.t);
     wn__order_release(&m.reached);

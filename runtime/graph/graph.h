@@ -130,9 +130,16 @@ int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_no
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 
 /* ---- custom.c */
-/* y with the gradients r[i] (NULL: none) of x[i], (n) each, recorded for `placeholder` in the place of dy. Counted. */
-int32_t wn__record_custom(struct wn_node *y, int32_t n, struct wn_node *const *x, const struct wn_node *placeholder,
-                          struct wn_node *const *r, int32_t line, struct wn_node **out);
+/* A custom gradient. Invariant: x and r have n entries each, and r[i] has the type of x[i]. */
+struct wn__custom {
+    struct wn_node *y; /* the value that gets the gradient */
+    int32_t n;
+    struct wn_node *const *x;          /* (n) what y was computed from */
+    const struct wn_node *placeholder; /* stands for dy in what r was recorded with */
+    struct wn_node *const *r;          /* (n) the gradient of x[i]; NULL: none */
+};
+/* Records y with the gradients that `c` gives. WN_SHAPE: a gradient has another type than its tensor. Counted. */
+int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_node **out);
 void wn__template_unref(struct wn__template *t);
 
 /* ---- handle.c */

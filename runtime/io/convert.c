@@ -143,22 +143,22 @@ static int64_t narrow_integers(const int64_t *wide, int64_t n, int32_t dtype, ch
     return -1;
 }
 
-int64_t wn__convert(const struct wn__element *from, int32_t swap, void *in, int64_t n, int32_t dtype, void *out,
-                    double *value)
+int64_t wn__convert(const struct wn__conversion *c, void *in, int64_t n, void *out, double *value)
 {
+    const struct wn__element *from = c->from;
     union {
         double floats[WN_CONVERT_MOST];
         int64_t integers[WN_CONVERT_MOST];
     } wide;
-    if (swap && from->bytes > 1) turn(in, n, from->bytes);
-    if (wn__convert_way(from, dtype) == 1) {
+    if (c->swap && from->bytes > 1) turn(in, n, from->bytes);
+    if (wn__convert_way(from, c->dtype) == 1) {
         memcpy(out, in, (size_t)(n * from->bytes));
         return -1;
     }
     if (from->is_float) {
         widen_floats(from, in, n, wide.floats);
-        return narrow_floats(wide.floats, n, dtype, out, value);
+        return narrow_floats(wide.floats, n, c->dtype, out, value);
     }
     widen_integers(from, in, n, wide.integers);
-    return narrow_integers(wide.integers, n, dtype, out, value);
+    return narrow_integers(wide.integers, n, c->dtype, out, value);
 }

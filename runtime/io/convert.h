@@ -23,8 +23,13 @@ const struct wn__element *wn__element_find(const char *name); /* NULL: there is 
  * looked at; 0 not at all. */
 int32_t wn__convert_way(const struct wn__element *from, int32_t dtype);
 
-/* n elements, at most WN_CONVERT_MOST, from `in` to `out`; swap: their bytes stand in the other order, and are turned in
- * place. Returns -1, or the index of the first that the dtype does not hold, which stands in *value then. */
-int64_t wn__convert(const struct wn__element *from, int32_t swap, void *in, int64_t n, int32_t dtype, void *out,
-                    double *value);
+/* A conversion of elements. Invariant: wn__convert_way(from, dtype) is not 0. */
+struct wn__conversion {
+    const struct wn__element *from;
+    int32_t dtype; /* what they become */
+    int32_t swap;  /* 1: the bytes of an element are in the other order than this machine's */
+};
+/* Converts n elements, at most WN_CONVERT_MOST, from `in` to `out`; swapped bytes are put in order in place. Returns -1, or
+ * the index of the first element that the dtype does not hold, and that element's number in *value. */
+int64_t wn__convert(const struct wn__conversion *c, void *in, int64_t n, void *out, double *value);
 #endif

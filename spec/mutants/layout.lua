@@ -3,7 +3,7 @@ return {
     {
         name = 'a rewrite asks nobody whether a kernel reads the operands',
         file = 'runtime/plan/ir/rewrite.c',
-        old = '    if (!fits(w, i, op, attrs, in)) return 0;',
+        old = '    if (!fits(w, i, to)) return 0;',
         new = '    (void)fits;',
         spec = 'spec/fused_step_spec.lua',
         filter = 'prompt',

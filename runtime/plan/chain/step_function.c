@@ -157,13 +157,20 @@ static int64_t leave_out(struct wn__span *span, int64_t n, int64_t to, int64_t l
     return kept;
 }
 
-/* Cuts n spans at m: what may matter below it to `left`, the rest to `right`; how many, and the best value at m. */
-static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t limit, struct wn__span *left,
-                  int64_t *n_left, struct wn__span *right, struct wn__corner *best)
+/* Spans cut at one number of bytes. Invariant: every span of `left` begins below the cut. */
+struct cut_spans {
+    struct wn__span *left, *right; /* (n_left) parts below the cut; (n) parts from the cut on, one for each span */
+    int64_t n_left;
+    struct wn__corner best; /* the least time of any sum at the cut */
+};
+
+/* Cuts n spans at m bytes. Parts below m that stay at or above `limit` are left out. Requires room for n spans each in
+ * out->left and out->right, and a best value to start from in out->best. */
+static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t limit, struct cut_spans *out)
 {
-    *n_left = 0;
+    out->n_left = 0;
     for (int64_t i = 0; i < n; i++) {
-        struct wn__span *r = &right[i];
+        struct wn__span *r = &out->right[i];
         *r = span[i];
         if (r->start < m) {
             const struct wn__corner *a_below = r->a_end, *b_below = r->b_end;
@@ -171,10 +178,10 @@ static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t lim
             part(span[i].b, m - r->sum->b_shift, &b_below, &r->b);
             int64_t end_time = a_below->time + b_below->time + r->sum->time;
             if (end_time < limit)
-                left[(*n_left)++] =
+                out->left[out->n_left++] =
                     (struct wn__span){r->sum, span[i].a, a_below, span[i].b, b_below, r->start, end_time};
         }
-        keep_best(r, m, best);
+        keep_best(r, m, &out->best);
     }
 }
 
@@ -190,12 +197,12 @@ static int32_t lower(struct wn__envelope *e, int64_t first, int64_t n, int64_t f
         put_stretch(e, e->span + first, n, from, to);
         return WN_OK;
     }
-    int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n, n_left;
-    struct wn__corner best = {m, INT64_MAX, 0};
+    int64_t m = middle_of(e->span + first, n), right = first + n, left = right + n;
     WN_TRY(wn__grow(&e->span, &e->span_room, left + n, sizeof *e->span));
-    split(e->span + first, n, m, last_time(e), e->span + left, &n_left, e->span + right, &best);
-    WN_TRY(lower(e, left, n_left, from, m));
-    put_best(e, &best);
+    struct cut_spans cut = {.left = e->span + left, .right = e->span + right, .best = {m, INT64_MAX, 0}};
+    split(e->span + first, n, m, last_time(e), &cut);
+    WN_TRY(lower(e, left, cut.n_left, from, m));
+    put_best(e, &cut.best);
     n = leave_out(e->span + right, n, to, last_time(e));
     return lower(e, right, n, m, to);
 }

@@ -24,6 +24,12 @@ enum { MOST_INPUTS = 8, LITTLE = 16 /* of a value's bytes: a part that does not 
 struct window {
     int32_t n, node[MOST_INPUTS];
 };
+/* What a node becomes. Invariant: the node's own type is what `op` makes of these inputs. */
+struct fusion {
+    int32_t op;
+    const struct wn_attrs *attrs;
+    const struct window *in;
+};
 struct rewriting {
     struct wn__ir *f;
     struct wn__pool scratch;
@@ -97,10 +103,11 @@ static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
     for (int32_t j = 0; j < n_inputs(w, p); j++) w->readers[input(w, p, j)]--;
 }
 
-/* Node i becomes `op` over these inputs; what it does not read any more was absorbed before. */
-static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_attrs *attrs, const struct window *in)
+/* Makes node i what `to` says. Requires that what it does not read any more was absorbed before. */
+static void become(struct rewriting *w, int32_t i, const struct fusion *to)
 {
     struct wn__ir *f = w->f;
+    const struct window *in = to->in;
     for (int32_t k = 0; k < n_inputs(w, i); k++) w->readers[input(w, i, k)]--;
     if (w->at[i] < 0) {
         w->code = wn__grow(&w->window, &w->capacity, w->n_windows + 1, sizeof *w->window);
@@ -116,27 +123,26 @@ static void become(struct rewriting *w, int32_t i, int32_t op, const struct wn_a
             if (!wn__ir_is_alias(f, v)) break;
         }
     }
-    f->node[i].op = op;
-    f->node[i].attrs = *attrs;
+    f->node[i].op = to->op;
+    f->node[i].attrs = *to->attrs;
 }
 
-/* Whether node i may become `op` over these inputs: its kernel reads them as they are. */
-static int32_t fits(const struct rewriting *w, int32_t i, int32_t op, const struct wn_attrs *attrs,
-                    const struct window *in)
+/* Whether node i may become what `to` says: a kernel of the op reads the inputs in the layouts that they have. */
+static int32_t fits(const struct rewriting *w, int32_t i, const struct fusion *to)
 {
     struct wn_type type[MOST_INPUTS];
-    for (int32_t k = 0; k < in->n; k++) type[k] = w->f->node[in->node[k]].type;
-    struct wn_desc d = {.op = op, .n_in = in->n, .out = w->f->node[i].type, .in = type, .attrs = *attrs};
+    for (int32_t k = 0; k < to->in->n; k++) type[k] = w->f->node[to->in->node[k]].type;
+    struct wn_desc d = {.op = to->op, .n_in = to->in->n, .out = w->f->node[i].type, .in = type, .attrs = *to->attrs};
     return wn__op_reads(&d);
 }
 
-/* Node i becomes `op` over these inputs and computes p, its input k, inside; 0: no kernel reads them, nothing changed. */
-static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, int32_t op, const struct wn_attrs *attrs,
-                       const struct window *in)
+/* Makes node i what `to` says; it then computes p, its input k, inside. Returns 0 when no kernel reads the inputs, and
+ * changes nothing then. */
+static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, const struct fusion *to)
 {
-    if (!fits(w, i, op, attrs, in)) return 0;
+    if (!fits(w, i, to)) return 0;
     absorb(w, i, k, p);
-    become(w, i, op, attrs, in);
+    become(w, i, to);
     return 1;
 }
 
@@ -159,7 +165,8 @@ static int32_t map_product(struct rewriting *w, int32_t i)
     struct window in = {.n = 0};
     for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = input(w, p, k);
     if (n == 2) in.node[in.n++] = input(w, i, 1);
-    return replace(w, i, 0, p, q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP, &attrs, &in);
+    int32_t op = q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP;
+    return replace(w, i, 0, p, &(struct fusion){op, &attrs, &in});
 }
 
 /* ---- a layer norm's gradient, and the residual's beside it (residual + norm) -------------------------------- */
@@ -176,7 +183,7 @@ static int32_t add_to_norm(struct rewriting *w, int32_t i)
         struct window in = {.n = 6};
         for (int32_t j = 0; j < 5; j++) in.node[j] = input(w, p, j);
         in.node[5] = other;
-        if (replace(w, i, k, p, WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in)) return 1;
+        if (replace(w, i, k, p, &(struct fusion){WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in})) return 1;
     }
     return 0;
 }
@@ -206,9 +213,11 @@ static int32_t cross_entropy(struct rewriting *w, int32_t i)
     struct wn_attrs attrs = {.n = 1, .i = {f->node[g].attrs.i[0]}};
     struct window in = {.n = 2, .node = {input(w, v, 0), input(w, g, 1)}};
     struct window back = {.n = 3, .node = {input(w, g, 0), input(w, g, 1), input(w, v, 0)}};
-    if (!fits(w, i, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back)) return 0;
-    if (!replace(w, loss, 0, v, WN_OP_CROSS_ENTROPY, &attrs, &in) || w->code != WN_OK) return 0;
-    return replace(w, i, 0, g, WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back);
+    const struct fusion forward = {WN_OP_CROSS_ENTROPY, &attrs, &in},
+                        backward = {WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back};
+    if (!fits(w, i, &backward)) return 0;
+    if (!replace(w, loss, 0, v, &forward) || w->code != WN_OK) return 0;
+    return replace(w, i, 0, g, &backward);
 }
 
 /* ---- a product that only an update reads (optimizer into gradient; a second backward's sum) --------------- */
@@ -296,7 +305,7 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
     attrs.i[2] = c->op;
     struct window in = {.n = 2, .node = {input(w, p, 0), input(w, p, 1)}};
     if (c->n_in > 1) in.node[in.n++] = input(w, i, 1);
-    return replace(w, i, 0, p, WN_OP_PRODUCT_UPDATE, &attrs, &in);
+    return replace(w, i, 0, p, &(struct fusion){WN_OP_PRODUCT_UPDATE, &attrs, &in});
 }
 
 /* ---- elementwise ops in a row -------------------------------------------------------------------------- */
@@ -360,7 +369,7 @@ static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
     struct wn_attrs attrs = {.n = 0};
     memcpy(attrs.f, numbers_of(&first) ? f->node[p].attrs.f : f->node[i].attrs.f, sizeof attrs.f);
     wn__fused_put(&all, &attrs);
-    return replace(w, i, k, p, WN_OP_CHAIN, &attrs, &in);
+    return replace(w, i, k, p, &(struct fusion){WN_OP_CHAIN, &attrs, &in});
 }
 
 static int32_t chain(struct rewriting *w, int32_t i)

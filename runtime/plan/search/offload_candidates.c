@@ -69,16 +69,24 @@ static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, st
     return WN_OK;
 }
 
-/* The recipe with an action for the first kept values, until they make `bytes`. */
-static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, const uint8_t *is_kept, int64_t bytes,
-                         int32_t action, int32_t ahead, struct wn__recipe *out)
+/* An action for the first kept values of a recipe, as many as make `bytes`. */
+struct edit {
+    const uint8_t
+        *is_kept; /* (n of the IR) 1: the recipe keeps the node's value, and the action may be applied to it */
+    int64_t bytes;
+    int32_t action, ahead; /* ahead: of the edited recipe */
+};
+
+/* Makes a copy of a recipe with an edit. Release it. */
+static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, const struct edit *e,
+                         struct wn__recipe *out)
 {
     int32_t end = 0;
-    for (int64_t sum = 0; end < f->n && sum < bytes; end++) sum += is_kept[end] ? f->node[end].bytes : 0;
+    for (int64_t sum = 0; end < f->n && sum < e->bytes; end++) sum += e->is_kept[end] ? f->node[end].bytes : 0;
     WN_TRY(copy_apart(f, r, out));
-    out->ahead = ahead;
+    out->ahead = e->ahead;
     for (int32_t k = 0; k < r->n_keep; k++)
-        if (r->action[k] == 0 && r->keep[k] < end && is_kept[r->keep[k]]) out->action[k] = action;
+        if (r->action[k] == 0 && r->keep[k] < end && e->is_kept[r->keep[k]]) out->action[k] = e->action;
     return WN_OK;
 }
 
@@ -91,7 +99,8 @@ static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, in
             struct wn__recipe to;
             char name[32];
             snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
-            WN_TRY(copy_with(b->f, r, is_kept, bytes / PARTS * parts[p], action, aheads[a], &to));
+            const struct edit e = {is_kept, bytes / PARTS * parts[p], action, aheads[a]};
+            WN_TRY(copy_with(b->f, r, &e, &to));
             WN_TRY(wn__frontier_offer(b, &to, name));
         }
     return WN_OK;

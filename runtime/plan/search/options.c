@@ -99,17 +99,25 @@ static void descend(struct wn__subgraph *x, struct list *l, int32_t *keep, int32
     }
 }
 
-/* Finds the worth of letting go of each value: by one try of each, or as bytes / nanoseconds where there are more than
- * `most` values. */
-static void find_worth(struct wn__subgraph *x, struct list *l, const int32_t *keep, int32_t n, int64_t most,
-                       const struct wn__subgraph_cost *all, double *worth, int32_t *scratch)
+/* A set of kept values, and what the subgraph costs with it. */
+struct kept_set {
+    const int32_t *keep; /* (n) nodes */
+    int32_t n;
+    struct wn__subgraph_cost cost;
+};
+
+/* Fills worth: (all->n) how much letting go of each value gains: by one try of each, or as bytes / nanoseconds where there
+ * are more than `most` values. scratch: (all->n). */
+static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept_set *all, int64_t most, double *worth,
+                       int32_t *scratch)
 {
-    for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
+    for (int32_t k = 0; k < all->n && l->code == WN_OK; k++) {
         struct wn__subgraph_cost cost;
-        worth[k] = (double)x->ir.node[keep[k]].bytes / ((double)x->ns[keep[k]] + 1);
-        if (n > most) continue;
-        l->code = wn__subgraph_try(x, scratch, without(keep, n, k, scratch), &cost);
-        worth[k] = gain(all, &cost);
+        int32_t v = all->keep[k];
+        worth[k] = (double)x->ir.node[v].bytes / ((double)x->ns[v] + 1);
+        if (all->n > most) continue;
+        l->code = wn__subgraph_try(x, scratch, without(all->keep, all->n, k, scratch), &cost);
+        worth[k] = gain(&all->cost, &cost);
     }
 }
 
@@ -117,15 +125,15 @@ static void find_worth(struct wn__subgraph *x, struct list *l, const int32_t *ke
 static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
     double *worth = wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *worth);
-    struct wn__subgraph_cost all, cost;
-    int32_t whole = n;
+    struct kept_set all = {.keep = keep, .n = n};
+    struct wn__subgraph_cost cost;
     if (worth == NULL) l->code = WN_OOM;
-    if (l->code == WN_OK) l->code = wn__subgraph_try(x, keep, n, &all);
-    if (l->code == WN_OK) put(l, keep, n, &all);
+    if (l->code == WN_OK) l->code = wn__subgraph_try(x, keep, n, &all.cost);
+    if (l->code == WN_OK) put(l, keep, n, &all.cost);
     int64_t most = WORK / x->ir.n + 1;
-    if (l->code == WN_OK) find_worth(x, l, keep, n, most, &all, worth, scratch);
+    if (l->code == WN_OK) find_worth(x, l, &all, most, worth, scratch);
     if (most > TRIED) most = TRIED;
-    int32_t step = (int32_t)((whole + most - 1) / most);
+    int32_t step = (int32_t)((all.n + most - 1) / most);
     for (int32_t done = 0; n > 0 && l->code == WN_OK; done++) {
         int32_t best = 0;
         for (int32_t k = 1; k < n; k++)
