@@ -5,8 +5,50 @@
 -- run, memory -> device -> base and kernels -> kernel.h, base. Inside plan it is search -> lower -> recipe -> ir, and
 -- search -> chain. To open a way, add it to `may_include` with a reason.
 local helper = require 'spec.helper'
+local c_shapes = require 'spec.support.c_shapes'
 
 local LONGEST_FILE, LONGEST_FUNCTION, LONGEST_HEADER = 500, 60, 320 -- the header: wane.h, the whole public API
+local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
+
+-- Functions of kernels with more parameters, and macros of kernels with more lines, until their files are rewritten: a
+-- driver over a table of row loops for each macro, a struct with named fields for each list of parameters. No name may
+-- be added, and a name that breaks its rule no more must go.
+local wide_functions = {
+    ['kernels/cpu/argmax.c'] = { 'columns_argmax_##S' },
+    ['kernels/cpu/attention/avx512.c'] = { 'load_tile', 'run_steps', 'weigh_rows', 'run_tile', 'softmax_lanes' },
+    ['kernels/cpu/attention/grad.c'] = { 'load_rows' },
+    ['kernels/cpu/attention/tile.c'] = { 'wn__attention_store_turned' },
+    ['kernels/cpu/binary.c'] = { 'where_loop_##S', 'where_steps_##S' },
+    ['kernels/cpu/elementwise.c'] = { 'run_halves', 'wn__elementwise_run' },
+    ['kernels/cpu/gemm/avx2.c'] = { 'run_steps' },
+    ['kernels/cpu/gemm/bf16.c'] = { 'pack_plain', 'pack_strip', 'run_strip' },
+    ['kernels/cpu/gemm/bf16_avx512.c'] = { 'pack' },
+    ['kernels/cpu/gemm/gemm.c'] = { 'swap_steps', 'pack_turned' },
+    ['kernels/cpu/gemm/small_k.c'] = { 'run_columns', 'run_down' },
+    ['kernels/cpu/norm.c'] = { 'dw_tile_##S' },
+    ['kernels/cpu/product_update.c'] = { 'pack', 'fetch' },
+    ['kernels/scalar.h'] = { 'wn_layernorm_dx_##S' },
+}
+local long_macros = {
+    ['kernels/cpu/argmax.c'] = { 'ARGMAX' },
+    ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
+    ['kernels/cpu/binary.c'] = { 'ROW_LOOP', 'WHERE' },
+    ['kernels/cpu/cpu.h'] = { 'WN_LANE_SUM' },
+    ['kernels/cpu/creation.c'] = { 'MAKERS' },
+    ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
+    ['kernels/cpu/dropout.c'] = { 'DROPOUT' },
+    ['kernels/cpu/gather.c'] = { 'EMBED_GRAD', 'GATHER', 'GATHER_GRAD' },
+    ['kernels/cpu/minmax.h'] = { 'LANE_EXTREME_BY' },
+    ['kernels/cpu/nll.c'] = { 'NLL' },
+    ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },
+    ['kernels/cpu/reduce.c'] = { 'REDUCE', 'EXTREME_GRAD' },
+    ['kernels/cpu/rows_avx512.c'] = { 'SHORT_EXTREME' },
+    ['kernels/cpu/shape.c'] = { 'COPIES' },
+    ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
+    ['kernels/cpu/unary.c'] = { 'FLOAT_LOOPS' },
+    ['kernels/cpu/update.c'] = { 'STEPS' },
+    ['kernels/scalar.h'] = { 'WN_SCALAR_FLOAT' },
+}
 
 -- room -> rooms and single files it may include.
 local may_include = {
@@ -77,11 +119,7 @@ local function c_files()
     return files('%.[ch]$', 'runtime', 'kernels')
 end
 
-local function lines_of(text)
-    local out = {}
-    for line in (text:gsub('\n$', '') .. '\n'):gmatch('(.-)\r?\n') do out[#out + 1] = line end
-    return out
-end
+local lines_of = c_shapes.lines_of
 
 local function room_of(path)
     if path == 'runtime/wane.h' then return 'wane.h' end
@@ -187,18 +225,40 @@ local function assert_none(bad)
     assert(#bad == 0, show(bad))
 end
 
--- Longest stretch between a brace in the first column and the one that closes it: the body of a function.
 local function long_functions(path, text, limit)
-    local bad, start, name = {}, nil, '?'
-    local list = lines_of(text)
-    for i, line in ipairs(list) do
-        if line:match('^{') then
-            start, name = i, list[i - 1] or '?'
-        elseif line:match('^}') and start then
-            if i - start + 1 > limit then
-                bad[#bad + 1] = ('%s:%d: %d lines, at most %d: %s'):format(path, start, i - start + 1, limit, name)
-            end
-            start = nil
+    local bad = {}
+    for _, f in ipairs(c_shapes.functions(text)) do
+        if f.lines > limit then
+            bad[#bad + 1] = ('%s:%d: %d lines, at most %d: %s'):format(path, f.line, f.lines, limit, f.name)
+        end
+    end
+    return bad
+end
+
+local function broken_macros(text)
+    local broken = {}
+    for _, m in ipairs(c_shapes.macros(text)) do
+        m.what = ('is a macro of %d lines, at most %d'):format(m.lines, LONGEST_MACRO)
+        if m.lines > LONGEST_MACRO then broken[#broken + 1] = m end
+    end
+    return broken
+end
+
+local function broken_parameters(text)
+    local broken = {}
+    for _, f in ipairs(c_shapes.parameters(text)) do
+        f.what = ('has %d parameters, at most %d'):format(f.n, MOST_PARAMETERS)
+        if f.n > MOST_PARAMETERS then broken[#broken + 1] = f end
+    end
+    return broken
+end
+
+-- What breaks a rule in the files of C, but for the names that it still lets pass.
+local function all_differences(broken_of, passed)
+    local bad = {}
+    for _, path in ipairs(c_files()) do
+        for _, line in ipairs(c_shapes.differences(path, broken_of(helper.read(path)), passed[path])) do
+            bad[#bad + 1] = line
         end
     end
     return bad
@@ -251,6 +311,32 @@ describe('the rules themselves', function()
         assert.equal(0, head_lines('x.c', '#include <stdio.h>\n'))
         assert.equal(2, head_lines('x.c', '/* one\n * two */\nint x;\n'))
         assert.equal(2, head_lines('x.lua', '#!/usr/bin/env luajit\n-- one\n-- two\nreturn 1\n'))
+    end)
+
+    it('see a function with too many parameters, in a macro too', function()
+        local text = '/* f(a, b) */\nstatic int f(int a, void (*g)(int, int), char c[2],\n    int d, int e, '
+            .. 'int h, int i)\n{\n    if (a, b)\n    {\n    }\n}\n'
+        assert.same({ { name = 'f', n = 7 } }, c_shapes.parameters(text))
+        assert.equal('has 7 parameters, at most 6', broken_parameters(text)[1].what)
+        assert.equal(0, #broken_parameters((text:gsub(', int i%)', ')'))))
+        assert.same({ { name = 'g', n = 0 } }, c_shapes.parameters('__attribute__((cold)) void g(void)\n{\n}\n'))
+        local macro = '#define F(S)  \\\n    static void f_##S(int a, int b)  \\\n    {   \\\n    }\n'
+        assert.same({ { name = 'f_##S', n = 2 } }, c_shapes.parameters(macro))
+    end)
+
+    it('see a long macro', function()
+        local macro = '#define F(S) \\\n' .. ('    g(S); \\\n'):rep(19) .. '    h(S)\nint x;\n'
+        assert.same({ { name = 'F', line = 1, lines = 21 } }, c_shapes.macros(macro))
+        assert.equal('is a macro of 21 lines, at most 20', broken_macros(macro)[1].what)
+        assert.equal(0, #broken_macros((macro:gsub('    g', '    h(S)\n    g', 1))))
+    end)
+
+    it('see a name that a list lets pass and that breaks the rule no more', function()
+        local broken = { { name = 'f', what = 'is long' } }
+        assert.same({ 'x.c: f is long' }, c_shapes.differences('x.c', broken, nil))
+        assert.same({ 'x.c: g breaks the rule no more: take it off the list' },
+            c_shapes.differences('x.c', broken, { 'f', 'g' }))
+        assert.same({}, c_shapes.differences('x.c', broken, { 'f' }))
     end)
 end)
 
@@ -345,6 +431,20 @@ describe('sizes', function()
             for _, line in ipairs(long_functions(path, helper.read(path), LONGEST_FUNCTION)) do bad[#bad + 1] = line end
         end
         assert_none(bad)
+    end)
+
+    it('keep lists of parameters short', function()
+        assert_none(all_differences(broken_parameters, wide_functions))
+    end)
+
+    it('keep macros short', function()
+        assert_none(all_differences(broken_macros, long_macros))
+    end)
+
+    it('let pass names of kernels alone', function()
+        for _, list in ipairs { wide_functions, long_macros } do
+            for path in pairs(list) do assert.truthy(path:match '^kernels/' and io.open(path), path) end
+        end
     end)
 end)
 

@@ -1,0 +1,76 @@
+-- Reads the shapes of C off its text: the lines of each function and each macro, and the parameters of each function.
+-- Needs no compiler: it knows the layout that clang-format gives, where the brace of a function begins a line.
+local c_shapes = {}
+
+local function lines_of(text)
+    local out = {}
+    for line in (text:gsub('\n$', '') .. '\n'):gmatch('(.-)\r?\n') do out[#out + 1] = line end
+    return out
+end
+c_shapes.lines_of = lines_of
+
+-- Blanks comments, strings and constants of characters; keeps lines.
+local function code_of(text)
+    text = text:gsub('\\[^\n]', '  '):gsub('/%*.-%*/', function(comment) return (comment:gsub('[^\n]', ' ')) end)
+    return (text:gsub("'[^'\n]*'", '0'):gsub('"[^"\n]*"', '0'):gsub('//[^\n]*', ''))
+end
+
+--- Finds functions: from a brace in the first column to the one that closes it. Returns a list of
+-- { name = (the line before the brace), line =, lines = }.
+function c_shapes.functions(text)
+    local out, start, name = {}, nil, '?'
+    local list = lines_of(text)
+    for i, line in ipairs(list) do
+        if line:match('^{') then
+            start, name = i, list[i - 1] or '?'
+        elseif line:match('^}') and start then
+            out[#out + 1] = { name = name, line = start, lines = i - start + 1 }
+            start = nil
+        end
+    end
+    return out
+end
+
+--- Finds macros: a #define with the lines that continue it. Returns a list of { name =, line =, lines = }.
+function c_shapes.macros(text)
+    local out, list = {}, lines_of(text)
+    for i, line in ipairs(list) do
+        local name = line:match('^%s*#%s*define%s+([%w_]+)')
+        local last = i
+        while name and list[last]:match('\\%s*$') do last = last + 1 end
+        if name then out[#out + 1] = { name = name, line = i, lines = last - i + 1 } end
+    end
+    return out
+end
+
+local is_statement = { ['if'] = true, ['for'] = true, ['while'] = true, ['switch'] = true }
+
+--- Counts the parameters of every function that a text defines, in macros too. Returns a list of { name =, n = }.
+function c_shapes.parameters(text)
+    local out = {}
+    for name, list in code_of(text):gsub('\\%s*\n', '\n'):gmatch('([%w_#]+)%s*(%b())%s*\n%s*{') do
+        local flat = list:sub(2, -2):gsub('%b()', '')
+        local n = flat:match('^%s*$') and 0 or flat:match('^%s*void%s*$') and 0 or select(2, flat:gsub(',', '')) + 1
+        if not is_statement[name] then out[#out + 1] = { name = name, n = n } end
+    end
+    return out
+end
+
+--- Compares the names that break a rule in a file with those that the rule still lets pass there. Returns lines about
+-- names that are not let pass, and about names let pass that break it no more: such a list can only shrink.
+function c_shapes.differences(path, broken, passed)
+    local out, is_broken, is_passed = {}, {}, {}
+    for _, name in ipairs(passed or {}) do is_passed[name] = true end
+    for _, row in ipairs(broken) do
+        is_broken[row.name] = true
+        if not is_passed[row.name] then out[#out + 1] = ('%s: %s %s'):format(path, row.name, row.what) end
+    end
+    for _, name in ipairs(passed or {}) do
+        if not is_broken[name] then
+            out[#out + 1] = ('%s: %s breaks the rule no more: take it off the list'):format(path, name)
+        end
+    end
+    return out
+end
+
+return c_shapes
