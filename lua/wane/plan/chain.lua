@@ -1,14 +1,22 @@
---- wane.plan_chain and its kin: the planner on a table of stages, without a model.
+--- wane.plan_chain, wane.chain_frontier, wane.replay_chain and wane.chain_binomial: the planner on a table of stages,
+-- without a model.
 --
--- A chain is `{ input_bytes =, input_grad_bytes =, stages = { stage, ... } }`; a stage is `{ fwd_time =, bwd_time =,
+-- A chain is `{ input_bytes =, input_grad_bytes =, stages = { stage, ... } }`. A stage is `{ fwd_time =, bwd_time =,
 -- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`.
--- All are whole numbers: bytes (text such as '1.5 MiB' is fine), and times in any unit. `options` lists several saved
--- sets for a stage, each overriding saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or bwd_tmp_bytes of the stage.
+-- All are whole numbers below 2^53: bytes (text such as '1.5 MiB' is fine), and times in any one unit. `options` lists
+-- the alternative saved sets of a stage. Each entry overrides saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or
+-- bwd_tmp_bytes of the stage.
 --
--- A schedule is a list of `{ 'F', i }` (run stage i, keep its output), `{ 'Fe', i, o }` (run it and save the set of
--- option o, counted from 0), `{ 'B', i }` (its backward), `{ 'Free', i }`, `{ 'Shrink', i }` (of a saved set only the
--- output stays). What each needs and takes is said in plan/chain/replay.c; how the fastest is found in
--- plan/chain/solve.c.
+-- A schedule is a list of operations on stages, which are counted from 1:
+--
+-- * `{ 'F', i }` runs stage i and keeps its output;
+-- * `{ 'Fe', i, o }` runs stage i and saves the set of option o, counted from 0;
+-- * `{ 'B', i }` runs the backward of stage i;
+-- * `{ 'Free', i }` frees what is held of stage i;
+-- * `{ 'Shrink', i }` frees the saved set of stage i except its output.
+--
+-- The head of runtime/plan/chain/replay.c says what each operation requires and how many bytes it takes; the head of
+-- runtime/plan/chain/solve.c says how the fastest schedule is found.
 -- @module wane.plan.chain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -46,7 +54,7 @@ local function check_names(t, allowed, where)
     end
 end
 
--- A whole number from 0 to below 2^53; sizes may be text.
+-- Checks that a field is a whole number in [0, 2^53) and returns it; the size of a field in bytes may be text.
 local function whole(value, where, name)
     local is_size = name:find 'bytes$' or name == 'budget'
     if is_size and type(value) == 'string' then value = bytes.parse(value, where .. ': ' .. name) end
@@ -70,7 +78,7 @@ local function list_of(t, where, what)
     return t
 end
 
--- The options of a stage as plain tables, the stage's own fields filled in.
+-- Returns the options of a stage as plain tables, in which the stage's own fields stand where an option has none.
 local function options_of(stage, where)
     if stage.options == nil then return { stage } end
     local out = {}
@@ -89,7 +97,7 @@ local function fill_option(target, option, where)
     for _, name in ipairs(option_fields) do target[name] = whole(option[name], where, name) end
 end
 
--- The table as the library wants it, with the arrays it points to.
+-- Returns the chain as C structs: { chain, stage, option }, where `chain` points into the two arrays.
 local function encode(t, what)
     check_names(check_table(t, what, 'a table of stages'), top_fields, what)
     local stages = list_of(t.stages, what .. ': stages', 'stage')
@@ -155,8 +163,8 @@ local function decode_schedule(op, n)
 end
 
 -- ---- asking ---------------------------------------------------------------------------------------------------------
--- Opens a chain, hands its handle to fn, and lets go of it before anything is raised. The first that fn returns is
--- negative when it failed: then it is the negative of a status.
+-- Opens a chain, calls fn(handle), and releases the handle before any error is raised. The first value that fn returns
+-- is a negated status when it failed, else 0 or more; the other two are returned.
 local function with_open(encoded, fn)
     local handle = binding.id(C.wn_chain_open(encoded.chain))
     local code, a, b = fn(handle)
@@ -189,13 +197,22 @@ function Plan.__tostring(self)
         bytes.exact(self.peak), stages, runs - stages, table.concat(items, ', '))
 end
 
---- The fastest schedule of a chain within a byte budget.
+--- Returns the fastest schedule of a chain within a byte budget.
 --
--- It is the optimum of a class that holds rotor's persistent schedules and those that keep what a stage saved while
--- letting its input go; time and peak are those of a replay.
--- @param t the chain: see the head of this page
--- @param budget bytes, a number or text such as '1.5 GiB'; the input counts
--- @return { time =, peak =, schedule = }, or nil and the least budget in bytes when none fits
+-- The schedule is optimal in a class that contains rotor's persistent schedules (Beaumont and others, "Optimal
+-- checkpointing for heterogeneous chains", 2019) and the schedules that keep a stage's saved set while its input is
+-- freed. Its time and peak are those of a replay (`replay_chain`).
+-- @param t chain, as the head of this page describes it
+-- @param budget bytes, a number or text such as '1.5 GiB'; the input of the chain counts
+-- @return printable { time =, peak = bytes, schedule = list of operations }; or nil and the least budget in bytes when
+-- no schedule fits
+-- @raise 'value' for a field that is missing, unknown, or no whole number
+-- @usage
+-- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
+--     grad_bytes = 4 }
+-- local chain = { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage, stage, stage } }
+-- print(wane.plan_chain(chain, 40)) -- time 15, peak 40 bytes, 3 forward runs repeated
+-- print(wane.plan_chain(chain, 10)) -- nil and the least budget
 function chain.plan_chain(t, budget)
     local encoded = encode(t, 'wane.plan_chain')
     local limit = whole(budget, 'wane.plan_chain', 'budget')
@@ -222,10 +239,18 @@ function Frontier.__tostring(self)
     return text.text({ '#', 'bytes', 'time' }, rows)
 end
 
---- Every budget at which a chain gets faster: a list of { bytes =, time = }, bytes up and time down. The first has the
--- least budget, the last runs nothing twice. `slack` is what a time may lie above the optimum of its budget: 0 unless
--- the list was so long that it had to be thinned.
--- @param t the chain: see the head of this page
+--- Returns every budget at which the fastest schedule of a chain gets faster.
+--
+-- The first point has the least budget that any schedule fits, the last one repeats no forward run.
+-- @param t chain, as the head of this page describes it
+-- @return printable list of { bytes =, time = } with bytes increasing and time decreasing. Its field `slack` bounds how
+-- far a time may lie above the optimum of its budget: 0, unless the list was so long that points were left out.
+-- @raise 'value' for a field that is missing, unknown, or no whole number
+-- @usage
+-- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
+--     grad_bytes = 4 }
+-- local frontier = wane.chain_frontier { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage, stage } }
+-- for _, point in ipairs(frontier) do print(point.bytes, point.time) end
 function chain.chain_frontier(t)
     local encoded = encode(t, 'wane.chain_frontier')
     local slack = binding.new('int64_t[1]')
@@ -240,11 +265,16 @@ function chain.chain_frontier(t)
     return setmetatable(out, Frontier)
 end
 
---- Plays a schedule of a chain operation by operation by the memory model.
--- @param t the chain: see the head of this page
+--- Replays a schedule of a chain operation by operation with the memory model of runtime/plan/chain/replay.c.
+-- @param t chain, as the head of this page describes it
 -- @param schedule list of operations
--- @return { time =, peak = }
--- Errors: code 'illegal' with the operation and the rule it breaks.
+-- @return { time =, peak = bytes }
+-- @raise 'illegal', with the operation and the rule that it breaks; 'value' for a malformed chain or schedule
+-- @usage
+-- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
+--     grad_bytes = 4 }
+-- local chain = { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage } }
+-- print(wane.replay_chain(chain, { { 'F', 1 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'Fe', 1, 0 }, { 'B', 1 } }).peak)
 function chain.replay_chain(t, schedule)
     local encoded = encode(t, 'wane.replay_chain')
     local op, n = encode_schedule(schedule, 'wane.replay_chain')
@@ -252,10 +282,14 @@ function chain.replay_chain(t, schedule)
     return { time = time, peak = peak }
 end
 
---- Griewank and Walther's binomial schedule (revolve) of n equal stages with at most `slots` outputs held.
--- @param n stages
--- @param slots outputs that may be held at once, the one just made among them; 1 or more when n > 1
--- @return a schedule
+--- Returns the binomial schedule of n equal stages with at most `slots` outputs held at a time (Griewank and Walther,
+-- "Algorithm 799: revolve", 2000).
+-- @param n number of stages
+-- @param slots outputs that may be held at a time, the one just computed included; at least 1 when n > 1
+-- @return list of operations
+-- @raise 'value' for a number of stages or slots that is out of range
+-- @usage
+-- for _, operation in ipairs(wane.chain_binomial(6, 2)) do print(operation[1], operation[2]) end
 function chain.chain_binomial(n, slots)
     local what = 'wane.chain_binomial'
     n = math.min(whole(n, what, 'the number of stages'), 2 ^ 31 - 1)

@@ -1,9 +1,16 @@
---- Seconds: what a plan takes them from, and how they get there.
+--- Costs: the seconds of a plan, how they are measured and where they are stored.
 --
--- A step's ops are measured with `wane.profile(fn)` (or `wane profile script.lua`), the machine's rates with
--- `wane profile`; both go to a file of this machine, and every later plan reads it. What was not measured is derived
--- from rates (a roofline). Planning never runs a kernel; `plan.costs` says what its seconds are made of.
--- The file: WANE_COSTS, or costs-N.txt of N threads under ~/.cache/wane; WANE_COSTS=off keeps away from any.
+-- `wane.profile(fn)` and `wane profile script.lua` measure the applications of a step's ops; `wane profile` measures
+-- the rates of the machine. Both write the file of costs, which every later process reads before its first plan. An
+-- application that was not measured is priced by a roofline of the rates. Planning never runs a kernel; the field
+-- `costs` of a plan says where its seconds come from.
+--
+-- The file of costs is WANE_COSTS, else ~/.cache/wane/costs-N.txt for N threads. WANE_COSTS=off reads and writes none.
+-- Its lines, after a comment in the first one:
+--
+--     machine<tab>f64 f32 bf16 bytes launch               FLOP/s, bytes/s, seconds
+--     link<tab>to_host to_disk from_host from_disk        bytes/s
+--     seconds<tab>key of an application
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -26,7 +33,7 @@ local function home()
     return set and set ~= '' and set .. '/.cache' or nil
 end
 
---- Name of the file of costs, or nil when there is none to be.
+--- Returns the name of the file of costs, or nil when WANE_COSTS is off or no folder for it is known.
 function costs.file()
     local given = variable 'WANE_COSTS'
     if given == 'off' then return nil end
@@ -39,11 +46,12 @@ local rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' }
 local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
 local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
-local NO_SUCH_FILE = 2 -- errno: nothing was measured here so far
-local MOST_SHORT = 10000 -- applications of a file whose lines have fewer than 40 letters; more are none of wane.profile
+local NO_SUCH_FILE = 2 -- errno of a file that does not exist: nothing was measured on this machine so far
+-- Most applications that a file may hold whose lines have fewer than 40 letters; wane.profile writes no such file.
+local MOST_SHORT = 10000
 
--- Takes the words of a line as rates of these names. Returns false for a number that is no rate; a line of other than
--- as many words says nothing.
+-- Parses the numbers in `key` as the rates called `names` into found[field]. Returns false when a number is no rate. A
+-- line with another count of numbers is ignored.
 local function take_rates(found, field, key, names)
     local list, k = {}, 0
     for word in key:gmatch('%S+') do
@@ -56,7 +64,7 @@ local function take_rates(found, field, key, names)
     return true
 end
 
--- Takes a line. Returns false for one with a number that cannot have been measured.
+-- Parses one line of the file into `found`. Returns false when its number cannot have been measured.
 local function take_line(found, number, key)
     if number == 'machine' then return take_rates(found, 'machine', key, rates) end
     if number == 'link' then return take_rates(found, 'link', key, links) end
@@ -66,8 +74,8 @@ local function take_line(found, number, key)
     return true
 end
 
--- { machine = {rates} or nil, seconds = { key = number } } of a file; empty when there is none. Also why it cannot be
--- read, if so.
+-- Reads a file of costs: { machine = rates or nil, link = rates or nil, seconds = { key = number } }, empty when the
+-- file does not exist. The second value says why the file cannot be read, if it cannot.
 local function read(name)
     local found = { seconds = {} }
     if not name then return found end
@@ -137,8 +145,11 @@ end
 
 local ids = { cpu = 0 }
 
---- The library's number of a target by name; nil is this machine.
--- Errors: 'value' with near names.
+--- Returns the library's number of a target.
+-- @param name 'cpu', a name of plan/targets.lua, or nil for this machine
+-- @param what opens the message of an error
+-- @return number, 0 for this machine
+-- @raise 'value' for an unknown name, with names like it
 function costs.target(name, what)
     if name == nil then return 0 end
     if ids[name] then return ids[name] end
@@ -164,7 +175,11 @@ function Targets.__tostring(list)
     return table_.text({ 'target', 'f32, TFLOP/s', 'bf16, TFLOP/s', 'GB/s', 'memory, GB', 'from' }, rows)
 end
 
---- The machines a plan can be made for: a printable list of { name, f64, f32, bf16, bytes (a second), launch, source }.
+--- Lists the machines that a plan can be made for.
+-- @return printable list of { name =, f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds of each
+-- application beside its roofline), source = text, memory = (bytes, of targets from data sheets) }; this machine first
+-- @usage
+-- for _, target in ipairs(wane.targets()) do print(target.name, target.f32, target.bytes) end
 function costs.targets()
     costs.load()
     local found = read(costs.file()).machine
@@ -193,7 +208,8 @@ local function take(found)
     for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
---- Reads the file of costs, once a process. Called before the first plan.
+--- Reads the file of costs, once in a process. A plan calls this before its costs are asked for.
+-- A file that cannot be read gives one warning on the error stream, and plans take assumed rates.
 function costs.load()
     if loaded then return end
     loaded = true
@@ -205,7 +221,7 @@ function costs.load()
     take(found)
 end
 
---- Forgets what was read and measured in this process; the file stays. The next plan reads it again.
+--- Forgets the costs that this process read or measured; the file stays, and the next plan reads it again.
 function costs.forget()
     check(C.wn_cost(nil, 0))
     loaded = false
@@ -228,7 +244,8 @@ function Profile.__tostring(p)
         p.disturbed, p.is_used and 'all the same' or 'not') or '') .. kept
 end
 
--- Uses what was measured from now on, and writes it to the file of that name, if there is one.
+-- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.
+-- Returns the name and the number of applications that are known afterwards.
 local function keep(name, seconds, machine)
     local found = read(name)
     for key, s in pairs(seconds) do found.seconds[key] = s end
@@ -244,7 +261,7 @@ local function keep(name, seconds, machine)
     return name, known
 end
 
--- Seconds that this machine's rates allow for the applications of fn's step; nil where its rates were not measured.
+-- Returns the roofline of fn's step in seconds, or nil where the rates of this machine were not measured.
 local function roofline_of(request, policy)
     if not read(costs.file()).machine then return nil end
     local copy = {}
@@ -256,14 +273,20 @@ local function roofline_of(request, policy)
     return seconds
 end
 
---- Measures each application of what fn runs under several plans (see plan/profile.lua), keeps their seconds in the
--- file of costs, and uses them from now on.
+--- Measures each application of an op that fn runs, under several plans (see plan/profile.lua), and uses the seconds in
+-- every later plan.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
--- @param opts { steps =, policy =, keep = true, anyway = false }: steps, turns of three steps a plan (default: 5, and
--- where fn leaves nothing behind more of them until a second is over); policy, the only plan measured; keep = false
--- writes no file, and this process alone uses them; anyway = true uses and keeps what was measured beside other work
--- @return a printable list of { key, seconds }, slowest first; `disturbed`: how other work showed, or nil; `is_used`:
--- whether plans follow it; `file`: where it is kept, or nil; `unrest`, `stretch`, `sum`, `whole`: see profile.fit
+-- @param opts { steps =, policy =, keep = true, anyway = false }. steps: turns of three steps a plan; without it 5
+-- turns, and more until a second is over where fn leaves nothing behind. policy: the only plan that is measured.
+-- keep: write the file of costs; with false the seconds hold in this process alone. anyway: use and keep seconds that
+-- were measured beside other work.
+-- @return printable list of { key =, seconds = }, slowest first. Fields: `disturbed` (how other work showed, or nil),
+-- `is_used` (whether plans use the seconds), `file` (its name where it was written, or nil), `known` (number of
+-- applications known afterwards), and `unrest`, `stretch`, `sum`, `whole` of profile.fit.
+-- @raise 'value' for what is no function and for options of a wrong type; 'io' where the file cannot be written
+-- @usage
+-- local model, x = wane.nn.Linear(4, 4), wane.ones(2, 4)
+-- print(wane.profile(function() return model(x):sum() end, { steps = 1, keep = false }))
 function costs.profile(fn, opts)
     opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
     for _, name in ipairs { 'keep', 'anyway' } do
@@ -293,7 +316,7 @@ function costs.profile(fn, opts)
     return list
 end
 
--- Bytes a second out to host memory or disk and back, past any cache, into a table of rates.
+-- Measures the bytes/s to host memory and to disk and back, past any cache, and puts them into a table of rates.
 local function probe_links(machine, size)
     local out, into = binding.new('double[1]'), binding.new('double[1]')
     for place, name in ipairs { 'host', 'disk' } do
@@ -302,9 +325,9 @@ local function probe_links(machine, size)
     end
 end
 
---- Measures what moving to host memory and disk and back takes, for the plans of this process; no file is written.
--- @param size bytes moved, default 256 MiB
--- @return { to_host, to_disk, from_host, from_disk } in bytes a second
+--- Measures the links to host memory and disk, for the plans of this process; writes no file.
+-- @param size bytes moved in each direction, default 256 MiB
+-- @return rates of this machine; to_host, to_disk, from_host and from_disk, in bytes/s, are measured anew
 function costs.links(size)
     costs.load()
     local machine = {}
@@ -314,11 +337,14 @@ function costs.links(size)
     return machine
 end
 
---- Measures this machine's rates: products of 1024 x 1024 x 1024 in f32 and bf16 and 512 x 512 x 512 in f64, a sum of
--- two values of 128 MiB, an add of 1 element, moves of 256 MiB to host memory and disk and back. Keeps them in the file
--- of costs.
--- @return { f64, f32, bf16 (FLOP/s), bytes (a second), launch (seconds), to_host, to_disk, from_host, from_disk (bytes
--- a second) }
+--- Measures the rates of this machine and keeps them in the file of costs.
+--
+-- FLOP/s come from products of 1024 x 1024 by 1024 x 1024 in f32 and bf16, and of 512 x 512 by 512 x 512 in f64;
+-- bytes/s from the sum of two f32 values of 128 MiB each; launch from the sum of two values of one element; links from
+-- 256 MiB moved to host memory and disk and back.
+-- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
+-- from_disk = (bytes/s) }
+-- @raise 'io' where the file cannot be written
 function costs.machine()
     local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
     costs.load()

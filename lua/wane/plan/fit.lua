@@ -1,4 +1,4 @@
---- wane.fit(fn_of, opts): the largest n - a batch, a depth, a length - whose step a budget holds.
+--- wane.fit(fn_of, opts): the largest n - a batch, a depth, a length - whose step fits a budget.
 -- @module wane.plan.fit
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
@@ -8,11 +8,22 @@ local raise = errors.raise
 
 local fit = {}
 
---- Finds the largest n for which the step of fn_of(n) has a plan within the budget: n doubles until none has, then
--- the interval is halved. Nothing runs. (Least bytes must not fall as n grows.)
--- @param fn_of function(n) -> function() that returns the loss or steps
--- @param opts { budget = bytes or text, from = 1, most = 2^20, policy =, target = }
--- @return n, its Plan; or nil and why, when even `from` does not fit
+--- Returns the largest n for which the step of fn_of(n) has a plan within a budget.
+--
+-- n doubles until no plan fits, then the interval is halved. Nothing runs. The search requires that the least bytes of
+-- the step do not fall as n grows.
+-- @param fn_of function(n) that returns a function(); that one returns the loss, or steps
+-- @param opts { budget = bytes or text, from = 1, most = 2^20, policy =, target = }: from and most bound n, the rest is
+-- as for wane.plan
+-- @return n and its Plan; or nil and the error object of wane.plan when `from` does not fit
+-- @raise 'value' for a missing budget, what is no function, or bounds out of [1, 2^52]
+-- @usage
+-- local model = wane.nn.Linear(8, 8)
+-- local n, plan = wane.fit(function(batch)
+--     local x = wane.zeros(batch, 8)
+--     return function() return model(x):sum() end
+-- end, { budget = '16 KiB', most = 1024 })
+-- print(n, plan.reserved)
 function fit.fit(fn_of, opts)
     opts = errors.check_options(opts, { 'budget', 'from', 'most', 'policy', 'target' }, 'wane.fit')
     if type(fn_of) ~= 'function' then
