@@ -1,13 +1,14 @@
-/* Counted host memory: see alloc.h. Uses malloc's own notion of a block's size, so no header is added. Everything here
- * is called from the one thread of the library at a time. */
+/* Counts host memory and holds the failure switch: see alloc.h. The count takes malloc's own size of an allocation
+ * (malloc_usable_size), so no allocation carries a header. Only the thread that owns the library calls these functions,
+ * so the counters need no lock. */
 #include "alloc.h"
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include "status.h"
 
-static int64_t live_bytes;
-static int64_t fail_in; /* 0: off; 1: the next attempt fails */
+static int64_t live_bytes; /* bytes that are allocated now, as malloc counts them */
+static int64_t fail_in; /* attempts until one fails, that one counted: 1 fails the next; 0: no failure is asked for */
 
 int32_t wn__alloc_must_fail(void)
 {
@@ -71,9 +72,10 @@ int32_t wn__grow(void *array, int64_t *capacity, int64_t need, size_t element)
     return WN_OK;
 }
 
+/* One allocation of a pool. Invariant: 0 <= used <= size, and bytes from `used` on are zero and belong to nobody. */
 struct wn__pool_chunk {
-    struct wn__pool_chunk *next;
-    int64_t used, size;
+    struct wn__pool_chunk *next; /* the chunk before it, which is full; NULL: it is the first one */
+    int64_t used, size;          /* bytes of `data`: handed out, always a multiple of 16; there */
     _Alignas(16) unsigned char data[];
 };
 

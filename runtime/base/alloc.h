@@ -1,29 +1,45 @@
-/* Every host allocation of the library goes through here, so that it is counted and can be made to fail
- * (WANE_FAIL_ALLOC=n, or wn_debug "fail_alloc"): the suite fails each one once. Memory is zeroed. */
+/* Host memory: makes counted, zeroed allocations, growing arrays and pools. Every host allocation of the library is
+ * made here, so that it is counted and can be made to fail (WANE_FAIL_ALLOC=n, or wn_debug "fail_alloc"): the specs
+ * make each one fail once. */
 #ifndef WN_BASE_ALLOC_H
 #define WN_BASE_ALLOC_H
 #include <stddef.h>
 #include <stdint.h>
 
-void *wn__alloc(int64_t bytes); /* NULL: WN_OOM is set */
-void wn__free(void *p);         /* NULL is fine */
-/* Gives pages that hold nothing any more back to the system, where the C library can; for the end of large work. */
+/* Returns `bytes` zeroed bytes, at least 1, which wn__free frees. NULL: the message of WN_OOM is set. */
+void *wn__alloc(int64_t bytes);
+/* Frees what wn__alloc returned, or nothing for NULL. */
+void wn__free(void *p);
+/* Returns free pages of the C library to the system, where it can do that; called at the end of large work. */
 void wn__alloc_trim(void);
 
-/* Makes room for `need` elements in a growing array; the new part is zeroed. WN_OOM leaves it as it was. */
-int32_t wn__grow(void *array /* address of the pointer */, int64_t *capacity, int64_t need, size_t element);
+/* Makes room for `need` elements of `element` bytes in a growing array. `array` is the address of the pointer,
+ * *capacity the elements there is room for; the capacity doubles, starts at 8, and new elements are zeroed. WN_OOM
+ * leaves both as they were. */
+int32_t wn__grow(void *array, int64_t *capacity, int64_t need, size_t element);
 
-/* Counts one attempt against the failure switch; 1 when this one must fail. Devices ask it too. */
+/* Counts one attempt against the failure switch and returns 1 if this attempt must fail. wn__alloc asks it, and whoever
+ * takes bytes of a device. */
 int32_t wn__alloc_must_fail(void);
-void wn__alloc_fail_nth(int64_t n); /* 1: the next; 0: off */
-int64_t wn__alloc_fails_in(void);   /* 0: the failure asked for has happened, or none was */
-int64_t wn__alloc_host_bytes(void); /* live */
+/* Makes the n-th attempt from now fail (1: the next one), once. 0 switches the failure off. */
+void wn__alloc_fail_nth(int64_t n);
+/* Returns the attempts until one fails, that one counted; 0: the failure has happened, or none was asked for. */
+int64_t wn__alloc_fails_in(void);
+/* Returns the bytes of all live host allocations. */
+int64_t wn__alloc_host_bytes(void);
 
-/* A pool frees everything it gave at once; for the many small arrays of a plan. */
+/* An allocator for the many small arrays of a plan, which frees all of them at once. A zeroed struct is an empty pool.
+ *
+ *   chunks -> [ used ... | free ] -> [ used ........ ] -> [ used ........ ] -> NULL
+ *              newest chunk: new     older chunks: full for the size that was asked for when the next one was made
+ *              arrays come from here
+ */
 struct wn__pool {
-    struct wn__pool_chunk *chunks;
-    int64_t bytes;
+    struct wn__pool_chunk *chunks; /* the newest first; NULL: empty */
+    int64_t bytes;                 /* of all chunks' data, used or not */
 };
-void *wn__pool_get(struct wn__pool *p, int64_t bytes); /* zeroed, 16-byte aligned; NULL: WN_OOM is set */
+/* Returns zeroed bytes on a 16-byte boundary that live until wn__pool_release. NULL: the message of WN_OOM is set. */
+void *wn__pool_get(struct wn__pool *p, int64_t bytes);
+/* Frees everything the pool returned, and leaves an empty pool. */
 void wn__pool_release(struct wn__pool *p);
 #endif

@@ -1,4 +1,4 @@
-/* Reads the monotonic clock of the system. */
+/* Reads the system's monotonic clock (CLOCK_MONOTONIC of POSIX). */
 #include <time.h>
 #include "clock.h"
 

@@ -1,21 +1,29 @@
-/* How the elements of a value lie in its bytes. Nearly everything is plain: dense and row-major. A weight of nn.Linear
- * lives in the one form that the products of its device read and write without a second copy; its gradient and its
- * optimizer's cells share it. A layout is an order of the same elements, so it costs no byte, and what goes over
- * elements one by one need not know it. */
+/* Layouts: the order of a value's elements in its bytes. Nearly every value is plain, that is dense and row-major. A
+ * weight of nn.Linear has the layout that the matrix products of its device read and write without a packed copy; its
+ * gradient and the optimizer's cells have the same one. A layout orders the same elements in the same number of bytes,
+ * so a kernel that treats every element alike need not know it.
+ *
+ * A matrix of 112 rows and c columns in WN_PANEL48, and the elements of its first panel in memory:
+ *
+ *   rows   0..47   +-----------+   panel 0   column 0: rows 0..47 | column 1: rows 0..47 | ... | column c-1: rows 0..47
+ *   rows  48..95   +-----------+   panel 1   48 * c elements
+ *   rows  96..111  +-----------+   panel 2   16 * c elements: the last panel is narrower
+ */
 #ifndef WN_BASE_LAYOUT_H
 #define WN_BASE_LAYOUT_H
 #include <stdint.h>
 
 enum wn_layout {
-    WN_PLAIN,
-    /* Of a matrix (rows, columns), rows a multiple of 16: rows go in panels of 48, the last one narrower. A panel is dense,
-     * (columns, its rows): the rows of a panel lie side by side. */
+    WN_PLAIN, /* dense, row-major */
+    /* Of a matrix (rows, columns) with rows % WN_PANEL_UNIT == 0: panels of WN_PANEL rows one after the other, the last
+     * panel with the rows that remain. A panel of w rows is dense: (columns, w) row-major. */
     WN_PANEL48,
     WN_LAYOUT_COUNT
 };
 enum { WN_PANEL = 48, WN_PANEL_UNIT = 16 };
 
-/* Where the elements of one row stand in a matrix of panels: column c at the result + c * *width. */
+/* Returns the index, in elements, of (row, column 0) in a matrix (rows, columns) of WN_PANEL48, and puts into *width
+ * the rows of its panel. Element (row, c) has index result + c * *width. */
 static inline int64_t wn__panel_row(int64_t rows, int64_t columns, int64_t row, int64_t *width)
 {
     int64_t first = row / WN_PANEL * WN_PANEL;

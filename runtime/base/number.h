@@ -1,4 +1,4 @@
-/* Arithmetic of sizes and indices. */
+/* Arithmetic of sizes and indices: minimum, maximum, rounding up. */
 #ifndef WN_BASE_NUMBER_H
 #define WN_BASE_NUMBER_H
 #include <stdint.h>

@@ -1,35 +1,39 @@
-/* See slices.h. A mutex that whoever runs holds, and one condition: `turn` says who that is, the other waits for `changed`.
- * The thread hears no signals. What fails on it leaves its words behind, for those are kept by thread. */
+/* Runs work in slices on a thread of its own: see slices.h. Whichever side runs holds the mutex; `turn` says which side
+ * that is, and the other side waits for the condition `changed`.
+ *
+ *   caller   wn__slices_go |          waits           | continues | wn__slices_go |    waits    | continues
+ *   work     waits         | work() calls wn__pause() | waits                     | returns     |
+ *   turn     CALLER        | WORK                     | CALLER                    | WORK        | OVER
+ *
+ * All signals are blocked on the work's thread, so the caller's thread receives them. A failure's message is kept by
+ * thread (status.c), so the work copies its message into the struct for the caller. */
 #include "slices.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include "alloc.h"
+#include "clock.h"
 #include "status.h"
 
-enum turn { CALLER, WORK, OVER };
+enum turn { CALLER, WORK, OVER }; /* OVER: the work has returned, or gave up */
 
+/* Invariant: at any time at most one of the two threads runs between two calls of this file, the one that `turn` names;
+ * only that one reads or writes the struct. */
 struct wn__slices {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* `turn` has another value */
     enum turn turn;
     int32_t (*work)(void *ctx);
-    void *ctx;
-    double until; /* of the slice */
-    int32_t is_given_up, code;
-    char why[1024]; /* the work's last message: words of a failure are kept by thread */
+    void *ctx;           /* the argument of `work` */
+    double until;        /* seconds of wn__now at which the slice ends */
+    int32_t is_given_up; /* 1: wn__slices_stop was called, so the next pause fails */
+    int32_t code;        /* what `work` returned, once `turn` is OVER */
+    char why[1024];      /* the message of `code` */
 };
 
-static _Thread_local struct wn__slices *current;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+static _Thread_local struct wn__slices
+    *current; /* the slices whose work this thread runs; NULL on every other thread */
 
 static void wait_while(struct wn__slices *s, enum turn turn)
 {
@@ -42,6 +46,7 @@ static void hand_over(struct wn__slices *s, enum turn turn)
     pthread_cond_signal(&s->changed);
 }
 
+/* Is the main function of the work's thread. */
 static void *run(void *slices)
 {
     struct wn__slices *s = slices;
@@ -63,7 +68,7 @@ struct wn__slices *wn__slices_make(int32_t (*work)(void *ctx), void *ctx)
     *s = (struct wn__slices){.work = work, .ctx = ctx};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    sigfillset(&all); /* signals are the caller's */
+    sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&s->thread, NULL, run, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -77,7 +82,7 @@ struct wn__slices *wn__slices_make(int32_t (*work)(void *ctx), void *ctx)
 int32_t wn__slices_go(struct wn__slices *s, double seconds, int32_t *code)
 {
     pthread_mutex_lock(&s->lock);
-    s->until = now() + seconds;
+    s->until = wn__now() + seconds;
     if (s->turn == CALLER) hand_over(s, WORK);
     wait_while(s, WORK);
     int32_t is_over = s->turn == OVER;
@@ -103,7 +108,7 @@ int32_t wn__pause(void)
 {
     struct wn__slices *s = current;
     if (s == NULL) return WN_OK;
-    if (!s->is_given_up && now() >= s->until) {
+    if (!s->is_given_up && wn__now() >= s->until) {
         hand_over(s, CALLER);
         wait_while(s, CALLER);
     }

@@ -1,8 +1,9 @@
-/* Where the words of a failure are kept.
+/* Keeps the message of a thread's last failure.
  *
- * One buffer a thread: a failure on one thread never changes what another reads. A message is one line,
- * cut at the buffer's end, never lost for want of memory: nothing here allocates, prints or exits.
- * The new text is formed apart and copied, so a caller may quote the standing message in it. */
+ * Each thread has one buffer, so a failure on one thread never changes what another thread reads. A message is one
+ * line; it is cut at MESSAGE_BYTES - 1 bytes. No function of this file allocates, prints or exits, so a message is
+ * never lost for want of memory. The new text is formed in a second buffer and copied, so a caller may pass the current
+ * message as an argument of the next one. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

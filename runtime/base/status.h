@@ -1,6 +1,5 @@
-/* Status codes and the last error's words.
- * A fallible function returns int32_t: WN_OK, or another code with its message set here.
- * The message belongs to the thread and stands until the next failure. */
+/* Status codes, and the message of the last failure. A function that can fail returns int32_t: WN_OK, or the code of a
+ * failure whose message it has set. The message belongs to the thread and stays until the thread's next failure. */
 #ifndef WN_BASE_STATUS_H
 #define WN_BASE_STATUS_H
 #include <stdint.h>
@@ -18,22 +17,25 @@ enum wn_status {
 #define WN_PRINTF(f, a)
 #endif
 
-/* Records the message and returns the code, so that callers write `return wn__fail(WN_SHAPE, "...")`. */
+/* Sets the thread's message and returns `code`, so that callers write `return wn__fail(WN_SHAPE, "%d dims", n);`. */
 int32_t wn__fail(int32_t code, const char *format, ...) WN_PRINTF(2, 3);
 
-/* Puts words before the standing message, which keeps its code. */
+/* Puts text before the thread's message and returns `code`. */
 int32_t wn__fail_more(int32_t code, const char *format, ...) WN_PRINTF(2, 3);
 
+/* Returns the thread's message, "" if nothing has failed on it. The text changes with the next failure. */
 const char *wn__message(void);
+/* Returns the word of a status as scripts see it, "unknown" for a number that is no status. */
 const char *wn__status_word(int32_t code);
 
+/* Evaluates `expr` and returns its status from the enclosing function unless it is WN_OK. */
 #define WN_TRY(expr)                                                                                                   \
     do {                                                                                                               \
         int32_t wn_try_code_ = (expr);                                                                                 \
         if (wn_try_code_ != WN_OK) return wn_try_code_;                                                                \
     } while (0)
 
-/* The same for functions with a cleanup ladder: `code` and the label `fail` are the caller's. */
+/* Assigns the status of `expr` to the caller's `code`, and goes to the caller's label `fail` unless it is WN_OK. */
 #define WN_TRY_GOTO(expr)                                                                                              \
     do {                                                                                                               \
         code = (expr);                                                                                                 \

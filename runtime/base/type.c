@@ -1,9 +1,9 @@
-/* Sizes and words of element types and shapes.
+/* Checks element types and shapes, and makes their sizes and texts.
  *
- * The invariant: once wn__type_check passed, wn__numel and wn__bytes cannot overflow, and neither can
- * rounding the bytes up to a granule. The bound is on the product of the dims that are not 0, so that a
- * stride computed from an empty shape is safe too. Texts for messages rotate through a few buffers of the
- * thread; nothing here allocates. */
+ * Invariant: once wn__type_check has passed, wn__numel and wn__bytes do not overflow, and neither does rounding the
+ * bytes up to a granule. The check bounds the product of the dims that are not 0, so that a stride computed from an
+ * empty shape does not overflow either. The texts of messages rotate through TEXTS buffers of the thread: a text is
+ * valid until TEXTS more have been made. No function of this file allocates. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,24 +23,24 @@ static const struct {
 };
 _Static_assert(sizeof dtypes / sizeof dtypes[0] == WN_DTYPE_COUNT, "one row a dtype");
 
-static int32_t known(int32_t dtype)
+static int32_t is_known(int32_t dtype)
 {
     return dtype >= 0 && dtype < WN_DTYPE_COUNT;
 }
 
 int64_t wn__dtype_size(int32_t dtype)
 {
-    return known(dtype) ? dtypes[dtype].size : 0;
+    return is_known(dtype) ? dtypes[dtype].size : 0;
 }
 
 const char *wn__dtype_name(int32_t dtype)
 {
-    return known(dtype) ? dtypes[dtype].name : "unknown";
+    return is_known(dtype) ? dtypes[dtype].name : "unknown";
 }
 
 int32_t wn__dtype_is_float(int32_t dtype)
 {
-    return known(dtype) && dtypes[dtype].is_float;
+    return is_known(dtype) && dtypes[dtype].is_float;
 }
 
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b)
@@ -83,7 +83,7 @@ int32_t wn__add(int64_t a, int64_t b, int64_t *out)
 
 int32_t wn__type_check(const struct wn_type *t, const char *what)
 {
-    if (!known(t->dtype)) return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
+    if (!is_known(t->dtype)) return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
     if (t->ndim < 0 || t->ndim > WN_MAX_DIMS)
         return wn__fail(WN_VALUE, "%s: %d dims given, a value has 0 to %d; merge some with reshape", what, (int)t->ndim,
                         WN_MAX_DIMS);
@@ -109,12 +109,15 @@ int32_t wn__type_check(const struct wn_type *t, const char *what)
 static char *next_text(void)
 {
     static _Thread_local char texts[TEXTS][TEXT_BYTES];
-    static _Thread_local unsigned turn;
-    return texts[turn++ % TEXTS];
+    static _Thread_local unsigned n_made;
+    return texts[n_made++ % TEXTS];
 }
 
-/* The text needs at most 2 + 8 x (20 + 2) bytes, a dtype's name and a layout's: it always fits. */
+/* A text has 2 parentheses, WN_MAX_DIMS numbers of at most 20 digits with ", ", and at most 20 bytes of dtype and
+ * layout. */
 _Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 20, "a shape's text fits");
+
+/* Writes "(32, 1024)" and returns the address of its final 0. */
 static char *put_shape(char *text, const struct wn_type *t)
 {
     char *p = text;
@@ -141,6 +144,7 @@ const char *wn__type_text(const struct wn_type *t)
     return text;
 }
 
+/* The bytes of one element; which member is valid follows from its dtype. */
 union number {
     float f32;
     double f64;
@@ -150,10 +154,10 @@ union number {
     uint16_t bf16;
 };
 
-/* The whole part of v, or the nearest end of what the type holds; 0 for what is no number. */
-static double held_within(double v, double least, double most)
+/* Returns the number of [low, high] that is nearest to v, or 0 if v is NaN. A cast to an integer then is defined. */
+static double clamp(double v, double low, double high)
 {
-    return v != v ? 0 : v < least ? least : v > most ? most : v;
+    return v != v ? 0 : v < low ? low : v > high ? high : v;
 }
 
 void wn__number_put(int32_t dtype, double value, void *element)
@@ -161,9 +165,9 @@ void wn__number_put(int32_t dtype, double value, void *element)
     union number n = {.f64 = value};
     switch (dtype) {
     case WN_F32: n.f32 = (float)value; break;
-    case WN_I32: n.i32 = (int32_t)held_within(value, INT32_MIN, INT32_MAX); break;
-    case WN_U8: n.u8 = (uint8_t)held_within(value, 0, UINT8_MAX); break;
-    case WN_I8: n.i8 = (int8_t)held_within(value, INT8_MIN, INT8_MAX); break;
+    case WN_I32: n.i32 = (int32_t)clamp(value, INT32_MIN, INT32_MAX); break;
+    case WN_U8: n.u8 = (uint8_t)clamp(value, 0, UINT8_MAX); break;
+    case WN_I8: n.i8 = (int8_t)clamp(value, INT8_MIN, INT8_MAX); break;
     case WN_BF16: n.bf16 = wn_to_bf16((float)value); break;
     default: break;
     }

@@ -1,83 +1,99 @@
-/* Element types, shapes, and the two together: a `wn_type` says what a value is without its bytes.
- * Sizes are checked: a type that exists has a byte count that fits int64_t with room for rounding. */
+/* Types: dtype, shape and layout of a value, without its bytes; and descriptions of op applications made of types.
+ * wn__type_check guards every type that a script makes, so the byte count of a type fits int64_t, rounded up too. */
 #ifndef WN_BASE_TYPE_H
 #define WN_BASE_TYPE_H
 #include <stdint.h>
 #include "layout.h"
+#include "number.h"
 
 #define WN_MAX_DIMS 8
-#define WN_GRANULE 256 /* every buffer starts on and is rounded up to this many bytes */
-#define WN_PAGE 4096   /* what is moved out of a device's memory and back starts on and takes whole pages */
+#define WN_GRANULE 256 /* bytes: the address and the size of every buffer are multiples of it */
+#define WN_PAGE 4096   /* bytes: address and size of what is offloaded are multiples of it */
 
 enum wn_dtype { WN_F32, WN_F64, WN_I32, WN_U8, WN_I8, WN_BF16, WN_F16, WN_DTYPE_COUNT };
 
+/* Invariant, once wn__type_check has passed: 0 <= ndim <= WN_MAX_DIMS, every dim >= 0, wn__bytes + WN_GRANULE fits
+ * int64_t, and wn__layout_fits(layout, t). */
 struct wn_type {
-    int32_t dtype;
-    int16_t ndim;
-    int16_t layout; /* layout.h: how the elements lie */
-    int64_t dim[WN_MAX_DIMS];
+    int32_t dtype;            /* enum wn_dtype */
+    int16_t ndim;             /* 0: a scalar */
+    int16_t layout;           /* enum wn_layout of layout.h: the order of the elements in memory */
+    int64_t dim[WN_MAX_DIMS]; /* (ndim) the slowest dim of a plain value first */
 };
 
-/* Structural attributes of an op application; part of a plan's key. What i and f mean: op.def. */
+/* The attributes of an op application that are no numbers of one run; part of a plan's key. op.def says for each op
+ * what i and f mean. */
 struct wn_attrs {
-    int32_t n;      /* how many of i are used */
-    int16_t dtype;  /* creation and cast; else 0 */
-    int16_t layout; /* of the result: creation, relayout, and the product that is a weight's gradient; else 0 */
-    int64_t i[WN_MAX_DIMS];
+    int32_t n;      /* elements of i that the op uses */
+    int16_t dtype;  /* of the result of a creation or a cast; else 0 */
+    int16_t layout; /* of the result of a creation, a relayout or a product that is a weight's gradient; else 0 */
+    int64_t i[WN_MAX_DIMS]; /* (n) */
     double f[2];
 };
 
-/* One application of an op: what rules and kernels are told about it. No bytes, no graph. */
+/* One application of an op, as rules and kernels see it: no bytes, no graph. */
 struct wn_desc {
-    int32_t op;
+    int32_t op; /* enum of op.def */
     int32_t n_in;
     struct wn_type out;
     const struct wn_type *in; /* (n_in) */
     struct wn_attrs attrs;
 };
 
-int64_t wn__dtype_size(int32_t dtype); /* bytes of one element */
+/* Returns the bytes of one element; 0 for a dtype that does not exist. */
+int64_t wn__dtype_size(int32_t dtype);
+/* Returns "f32" and the like; "unknown" for a dtype that does not exist. */
 const char *wn__dtype_name(int32_t dtype);
 int32_t wn__dtype_is_float(int32_t dtype);
 
+/* Returns the number of elements: the product of the dims, 1 for a scalar. */
 static inline int64_t wn__numel(const struct wn_type *t)
 {
     int64_t n = 1;
     for (int32_t k = 0; k < t->ndim; k++) n *= t->dim[k];
     return n;
 }
-static inline int64_t wn__bytes(const struct wn_type *t) /* not rounded */
+/* Returns the bytes of the elements, not rounded. */
+static inline int64_t wn__bytes(const struct wn_type *t)
 {
     return wn__numel(t) * wn__dtype_size(t->dtype);
 }
-static inline int64_t wn__padded(int64_t bytes) /* up to WN_GRANULE; 0 stays 0 */
+/* Returns `bytes` rounded up to WN_GRANULE; 0 stays 0. */
+static inline int64_t wn__padded(int64_t bytes)
 {
-    return (bytes + WN_GRANULE - 1) / WN_GRANULE * WN_GRANULE;
+    return wn_round_up(bytes, WN_GRANULE);
 }
-static inline int64_t wn__paged(int64_t bytes) /* up to WN_PAGE */
+/* Returns `bytes` rounded up to WN_PAGE; 0 stays 0. */
+static inline int64_t wn__paged(int64_t bytes)
 {
-    return (bytes + WN_PAGE - 1) / WN_PAGE * WN_PAGE;
+    return wn_round_up(bytes, WN_PAGE);
 }
+/* Returns whether dtype, shape and layout are equal. */
 int32_t wn__type_equal(const struct wn_type *a, const struct wn_type *b);
-int32_t wn__type_agrees(const struct wn_type *a, const struct wn_type *b); /* equal but for the layout */
+/* Returns whether dtype and shape are equal, whatever the layouts. */
+int32_t wn__type_agrees(const struct wn_type *a, const struct wn_type *b);
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b);
 
-/* Whether a value of this shape can have the layout. */
+/* Returns whether a value of t's shape can have `layout`. */
 int32_t wn__layout_fits(int32_t layout, const struct wn_type *t);
 
-/* WN_VALUE when a dim is negative, the byte count would not fit or the layout is not for this shape. `what` opens the
- * message. */
+/* Checks the invariant of struct wn_type. Returns WN_DTYPE for an unknown dtype, WN_VALUE for a dim, a byte count or a
+ * layout that breaks it. The message begins with `what`. */
 int32_t wn__type_check(const struct wn_type *t, const char *what);
 
-/* One number in and out of an element of that dtype; f16 is no number of the host yet. */
+/* Writes a number as one element of that dtype; integers saturate, and NaN becomes 0 there. f16 is no number of the
+ * host yet. */
 void wn__number_put(int32_t dtype, double value, void *element);
+/* Returns one element of that dtype as a number. */
 double wn__number_get(int32_t dtype, const void *element);
 
-/* "(32, 1024) f32" into one of a few rotating buffers, for messages. */
+/* Returns "(32, 1024) f32", for a message. The text is in one of a few buffers that rotate. */
 const char *wn__type_text(const struct wn_type *t);
+/* Returns "(32, 1024)", for a message. The text is in one of a few buffers that rotate. */
 const char *wn__shape_text(const struct wn_type *t);
 
-/* WN_VALUE on overflow; operands are not negative. */
+/* Puts a * b into *out, or returns WN_VALUE if that does not fit. Requires a >= 0 and b >= 0. */
 int32_t wn__mul(int64_t a, int64_t b, int64_t *out);
+/* Puts a + b into *out, or returns WN_VALUE if that does not fit. Requires a >= 0 and b >= 0. */
 int32_t wn__add(int64_t a, int64_t b, int64_t *out);
 #endif

@@ -1,10 +1,10 @@
-/* Keeps the one pending warning. Only the thread that owns the library warns and takes, so no lock is needed. */
+/* Keeps the one pending warning. Only the thread that owns the library calls these functions, so they need no lock. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "warning.h"
 
-static char warning[512];
+static char warning[512]; /* the pending line, cut at 511 bytes; "": none */
 
 void wn__warn(const char *format, ...)
 {

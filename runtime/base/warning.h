@@ -1,4 +1,4 @@
-/* One pending warning: a line for the user about a call that nevertheless succeeded. */
+/* The pending warning: one line for the user about a call that nevertheless succeeded. */
 #ifndef WN_BASE_WARNING_H
 #define WN_BASE_WARNING_H
 #include "status.h"
