@@ -1,13 +1,13 @@
-/* The account, the held buffers and the arenas: see ledger.h. The account is kept at the moment bytes are taken or
- * given, never reconstructed; a failure leaves it as it was. */
+/* Keeps the account of each device, the held buffers and the arenas: see ledger.h. The account changes at the moment
+ * when bytes are taken or given back, and is never reconstructed. A failure leaves it as it was. */
 #include "ledger.h"
 #include <string.h>
 #include "../base/alloc.h"
 
-#define MOST_DEVICES 8
-static struct wn__ledger ledgers[MOST_DEVICES];
-static struct wn__arena arenas[MOST_DEVICES];
-static struct wn_oom last_oom;
+#define MAX_DEVICES 8
+static struct wn__ledger ledgers[MAX_DEVICES];
+static struct wn__arena arenas[MAX_DEVICES];
+static struct wn_oom last_oom; /* the numbers of the last failure for want of memory */
 
 struct wn__ledger *wn__ledger(int32_t device)
 {
@@ -32,10 +32,10 @@ void wn__ledger_peak(int32_t device, const int64_t *kinds)
     memcpy(l->peak_kinds, kinds, sizeof l->peak_kinds);
 }
 
-int32_t wn__oom(int32_t device, int64_t bytes, int64_t least)
+int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
     const struct wn__ledger *l = &ledgers[device];
-    last_oom = (struct wn_oom){bytes, l->live, l->peak, l->reserved, l->limit, least};
+    last_oom = (struct wn_oom){bytes, l->live, l->peak, l->reserved, l->limit, least_limit};
     return WN_OOM;
 }
 
@@ -107,6 +107,8 @@ struct wn__arena *wn__arena(int32_t device)
     return &arenas[device];
 }
 
+/* Frees the arena before it takes the new one, as the arena is empty between runs: at no time both are taken. After a
+ * failure the arena has no bytes. */
 static int32_t arena_resize(int32_t device, int64_t bytes)
 {
     struct wn__arena *a = &arenas[device];

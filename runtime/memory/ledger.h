@@ -1,75 +1,106 @@
-/* The account of every byte of every device, by kind. Together with arena.c the only caller of a device's
- * alloc and release, so nothing can be alive without standing here.
- *   live      what holds a value now (state, gradients born, held values); runs add their own on top
- *   reserved  what was taken from the device: live + idle arena + slabs, and a depot in host memory where that is the
- *             device's own; disk is an account of its own */
+/* The ledger: the account of every byte of every device, by kind; and what holds device memory between runs: buffers,
+ * arenas, slabs and offload buffers. The files of runtime/memory/ are the only callers of a device's alloc and release,
+ * so no byte of a device is taken without being counted here.
+ *
+ *   |<------------------------------ reserved: taken from the device -------------------------------->|
+ *   | buffers: parameters, states,   | slabs: gradients that exist,     | arena: idle    | offload    |
+ *   | inputs, results                | and the bytes of those that do   | between runs   | buffer, if |
+ *   |                                | not exist                        |                | in its own |
+ *   |<--------- live ----------------------------------->|                               | memory     |
+ *
+ * live: bytes that hold a value now; while a run lasts, the values of the run are counted on top (wn__ledger_peak).
+ * Disk, and host memory that is not the device's own, have accounts of their own. */
 #ifndef WN_MEMORY_LEDGER_H
 #define WN_MEMORY_LEDGER_H
 #include <stdint.h>
 #include "../device/device.h"
 #include "../wane.h"
 
+/* The account of one device. All numbers are bytes, of whole granules. Invariant: live is the sum of kinds; peak is the
+ * sum of peak_kinds; live <= peak and reserved <= peak_reserved since the peaks were last reset. */
 struct wn__ledger {
-    int64_t kinds[WN_KIND_COUNT], live, reserved;
-    int64_t peak, peak_reserved, peak_kinds[WN_KIND_COUNT];
-    int64_t limit; /* of reserved; 0: none */
-    int64_t disk, disk_limit;
-    int64_t away; /* host memory beside the device's own */
+    int64_t kinds[WN_KIND_COUNT], live; /* that hold a value now, by WN_KIND_ and together */
+    int64_t reserved;                   /* taken from the device now */
+    int64_t peak, peak_kinds[WN_KIND_COUNT], peak_reserved;
+    int64_t limit;            /* of reserved; 0: none */
+    int64_t disk, disk_limit; /* of the offload buffer on disk; 0: no limit */
+    int64_t away;             /* of the offload buffer in host memory that is not the device's own */
 };
+/* Returns the account of a device of the registry. */
 struct wn__ledger *wn__ledger(int32_t device);
-void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes); /* + born, - gone */
-void wn__ledger_peak(int32_t device, const int64_t *kinds);        /* what a run reached, with what is alive */
+/* Adds bytes that hold a value from now on, or subtracts (bytes < 0) those that no longer do. Raises the peak. */
+void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes);
+/* Raises the peak to `kinds` (WN_KIND_COUNT), the live bytes that a run reached, held values among them. */
+void wn__ledger_peak(int32_t device, const int64_t *kinds);
 
-/* Takes and gives back device bytes; reserved follows. Fails under a limit, by the device, or by injection. */
+/* Takes bytes of a device and counts them as reserved. WN_OOM: the limit forbids it, the device has none, or the
+ * failure switch of alloc.h asks for a failure; *out is NULL then. */
 int32_t wn__device_take(int32_t device, int64_t bytes, void **out);
+/* Gives back what wn__device_take took, as many bytes as it took. Does nothing for NULL. */
 void wn__device_give(int32_t device, void *p, int64_t bytes);
 
-/* The numbers behind the last WN_OOM. */
-int32_t wn__oom(int32_t device, int64_t bytes, int64_t least);
+/* Notes the numbers of a failure and returns WN_OOM. bytes: that were asked for; least_limit: the least limit, in
+ * bytes, under which the request would pass; 0: unknown. */
+int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit);
+/* Fills the numbers of the last failure. */
 void wn__oom_get(struct wn_oom *out);
 
-/* A held allocation: counted under its kind while it lives; shared by reference count. */
+/* A held allocation, shared by reference count and counted as live under its kind. Invariant: refs >= 1. */
 struct wn__buffer {
-    int32_t refs, device, kind;
-    int64_t bytes; /* padded */
-    void *data;
+    int32_t refs, device, kind; /* kind: WN_KIND_ */
+    int64_t bytes;              /* a multiple of WN_GRANULE; 0: data is NULL */
+    void *data;                 /* device address */
 };
+/* Makes a buffer of `bytes`, rounded up to WN_GRANULE, with one reference. WN_OOM as for wn__device_take. */
 int32_t wn__buffer_new(int32_t device, int32_t kind, int64_t bytes, struct wn__buffer **out);
+/* Drops a reference and frees the buffer with the last one. Does nothing for NULL. */
 void wn__buffer_unref(struct wn__buffer *b);
 
-/* One arena a device: empty between runs, so growing frees first; never shrinks within a loop that fits. */
+/* The arena of a device: the bytes in which the values of a run live. It is empty between runs, and keeps its bytes for
+ * the next one. */
 struct wn__arena {
-    void *data;
-    int64_t bytes;
+    void *data;    /* device address; NULL where bytes is 0 */
+    int64_t bytes; /* taken */
 };
 struct wn__arena *wn__arena(int32_t device);
+/* Makes the arena have at least `bytes`. WN_OOM leaves an arena without bytes. */
 int32_t wn__arena_fit(int32_t device, int64_t bytes);
-int32_t wn__arena_shrink(int32_t device, int64_t bytes); /* to exactly this much, if it is larger */
+/* Makes the arena have `bytes` if it has more. WN_OOM leaves an arena without bytes. */
+int32_t wn__arena_shrink(int32_t device, int64_t bytes);
 
-/* What values wait in outside the device's memory: one depot a place, like the arena empty between runs, so growing
- * closes first. bytes = 0: none is needed, *out is NULL. */
+/* Makes the offload buffer of a place (WN_PLACE_) have at least `bytes`, and queues for `most` moves each way. The
+ * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. WN_OOM:
+ * the limit of the device or of disk forbids it, or the place has no room. */
 int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out);
+/* Returns the bytes of the offload buffer of a place, 0 if there is none. */
 int64_t wn__depot_bytes(int32_t device, int32_t place);
+/* Closes the offload buffer of a place, if there is one. */
 void wn__depot_trim(int32_t device, int32_t place);
-/* Seconds to move `bytes` out to a depot of that place and back, in pieces, once it has been written before. */
-int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds /* (WN_WAY_COUNT) */);
-/* Whether host memory taken for this device counts as the device's. */
+/* Measures the seconds of moving `bytes` out to a place and back in, in pieces, after they were written there once.
+ * seconds: (WN_WAY_COUNT). */
+int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds);
+/* Returns whether host memory is the memory of the device, so that offloading to it counts as reserved. */
 int32_t wn__depot_is_own(int32_t device);
 
-/* Gradients of a parameter set share one slab. It outlives zero_grad as an idle reserve, until trimmed. */
+/* A slab: the bytes of all gradients of one set of parameters, each at a fixed offset. It keeps its bytes when its
+ * gradients are cleared, until it is trimmed. Invariant: no trim empties a slab while born > 0 or hidden > 0. */
 struct wn__slab {
     int32_t refs, device;
-    int32_t born;   /* cells whose gradient exists now */
-    int32_t hidden; /* gradients that exist, whatever a rehearsal under way says: their memory stays */
+    int32_t born;   /* gradients that exist now */
+    int32_t hidden; /* gradients that exist although the rehearsal under way counts them as cleared */
     int64_t bytes;
-    void *data;     /* NULL until first needed, and after a trim */
-    int64_t stamp;  /* keys: met in this one, */
-    int32_t local;  /* as this number */
-    uint64_t maker; /* hash of the key of the program that laid it out; 0: not to be recognised */
-    struct wn__slab *next;
+    void *data;            /* device address; NULL until the first run that needs it, and after a trim */
+    int64_t stamp;         /* of the last key, or walk, that met this slab */
+    int32_t local;         /* the slab's number in the key of that stamp */
+    uint64_t maker;        /* hash of the key of the program that laid the slab out; 0: programs do not recognise it */
+    struct wn__slab *next; /* in the list of all slabs */
 };
+/* Makes a slab without data, with one reference. */
 int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);
-int32_t wn__slab_fill(struct wn__slab *s); /* takes its bytes, if it has none */
+/* Takes the slab's bytes unless it has them. WN_OOM as for wn__device_take. */
+int32_t wn__slab_fill(struct wn__slab *s);
+/* Drops a reference and frees the slab with the last one. Does nothing for NULL. */
 void wn__slab_unref(struct wn__slab *s);
-void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n); /* gives back idle ones but these */
+/* Gives back the bytes of the device's slabs in which no gradient exists, but for the n slabs of `keep`. */
+void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n);
 #endif

@@ -1,10 +1,10 @@
-/* Depots held between runs, one a device and place. What a run needs is taken before it starts, whole: the bytes, on disk
- * too, and the queues of moves. */
+/* Holds the offload buffers between runs, one for each device and place, and keeps their accounts in the ledger: see
+ * ledger.h. A run gets everything it needs before it starts: the bytes, on disk too, and the queues of moves. */
 #include "../base/alloc.h"
 #include "ledger.h"
 
-#define MOST_DEVICES 8
-static struct wn_depot *held[MOST_DEVICES][WN_PLACE_COUNT];
+#define MAX_DEVICES 8
+static struct wn_depot *held[MAX_DEVICES][WN_PLACE_COUNT]; /* NULL: none is open */
 
 int32_t wn__depot_is_own(int32_t device)
 {
@@ -16,6 +16,7 @@ int64_t wn__depot_bytes(int32_t device, int32_t place)
     return held[device][place] == NULL ? 0 : held[device][place]->bytes;
 }
 
+/* Returns the number of the ledger that counts the bytes of a place. */
 static int64_t *account(int32_t device, int32_t place)
 {
     struct wn__ledger *l = wn__ledger(device);
@@ -31,6 +32,7 @@ void wn__depot_trim(int32_t device, int32_t place)
     wn__device(device)->depot_close(wn__device(device), depot);
 }
 
+/* Returns WN_OOM if a buffer of `bytes` passes the limit of disk, or that of the device whose own memory it is. */
 static int32_t check_limit(int32_t device, int32_t place, int64_t bytes)
 {
     const struct wn__ledger *l = wn__ledger(device);
@@ -72,9 +74,10 @@ int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most
     return WN_OK;
 }
 
-#define PROBE_MOVES 16
+#define PROBE_MOVES 16 /* pieces that wn__depot_probe moves each way */
 
-/* Space that was never written costs the file system more, once; a training loop pays that in its first step. */
+/* Moves everything out and in, twice, and leaves the seconds of the second round. The first round writes space that was
+ * never written, which costs the file system more; a training loop pays that in its first step alone. */
 static int32_t probe_ways(struct wn_device *d, struct wn_depot *depot, char *buffer, int64_t bytes, double *seconds)
 {
     for (int32_t round = 0; round < 2; round++)

@@ -1,5 +1,9 @@
-/* Gradient slabs: one contiguous stretch a parameter set, made once. A slab none of whose gradients exists is
- * idle: it stays taken (a training loop must not give pages back) but is the first thing to go under a limit. */
+/* Gradient slabs: one contiguous piece of device memory for the gradients of a set of parameters (struct wn__slab in
+ * ledger.h). A slab without gradients is idle: it keeps its bytes, so that a training loop does not give pages back and
+ * take them again at every step, and wn__slab_trim empties it first when a limit would be passed.
+ *
+ *   data -> | gradient of the first parameter | of the second | .. | of the last |      offsets: struct wn__ir_cell
+ */
 #include "../base/alloc.h"
 #include "ledger.h"
 
