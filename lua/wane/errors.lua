@@ -3,7 +3,7 @@
 -- The invariant: an error names the line of the user's script, never a line of the library, whatever the
 -- depth the failure was found at. The level is not counted by hand: the stack is walked up to the first
 -- frame whose file lies outside this folder. Objects pass through `pcall` and `scoped` unchanged.
--- @module wane.errors
+-- @internal wane.errors
 
 local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
     debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type

@@ -5,7 +5,7 @@
 -- The declarations are read back from the library itself, so binding and library cannot drift. The library
 -- is loaded once and anchored in this table: a finalizer must never run after it is gone. Handles are
 -- int32 numbers; whoever keeps one keeps a `Ref`, whose finalizer only enqueues the handle in C.
--- @module wane.ffi
+-- @internal wane.ffi
 
 local ffi = require 'ffi'
 local errors = require 'wane.errors'

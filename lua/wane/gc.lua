@@ -3,7 +3,7 @@
 -- The collector of Lua sees a tensor as a table of a hundred bytes, whatever its value takes. So whoever just made
 -- values that hold bytes (inputs, results) calls `gc.made`: when they have grown past a soft limit, a full
 -- collection runs and the limit becomes 1.4 times what is left. It changes no result and no program's bytes.
--- @module wane.gc
+-- @internal wane.gc
 
 local binding = require 'wane.ffi'
 

@@ -8,7 +8,7 @@
 -- holds again when the coroutine is resumed; one that is dropped leaves nothing behind. Nobody is told of a yield, so
 -- the settings are brought in order by whoever comes next: `scoped.sync` before every run point and scope, and before
 -- every op while a scope of a coroutine is open. Scopes of the main thread need none of this, for it cannot yield.
--- @module wane.scoped
+-- @internal wane.scoped
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -1,7 +1,7 @@
 --- Asks the operating system whether a stream is a terminal, for folders, and how this process was started.
 --
 -- Asked and never assumed: each function answers nil or false where the system does not say.
--- @module wane.system
+-- @internal wane.system
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -2,7 +2,7 @@
 --
 -- `upper.run(request)` calls what the file `wane.init` filled in under that name; the file of the function is loaded at
 -- its first call. Reading a name that was not filled in raises.
--- @module wane.upper
+-- @internal wane.upper
 local errors = require 'wane.errors'
 
 return setmetatable({}, {

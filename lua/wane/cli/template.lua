@@ -1,5 +1,5 @@
 --- The script that `wane new` writes.
--- @module wane.cli.template
+-- @internal wane.cli.template
 return [[
 -- A training step, described: what to build, with which numbers, and which of them to vary.
 --

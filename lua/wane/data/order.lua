@@ -3,7 +3,7 @@
 --
 -- Fisher and Yates's shuffle with SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 -- 2014).
--- @module wane.data.order
+-- @internal wane.data.order
 
 local binding = require 'wane.ffi'
 

@@ -1,5 +1,5 @@
 --- Files of the library, as Lua sees them: written whole or not at all (runtime/io), closed whatever happens.
--- @module wane.io.file
+-- @internal wane.io.file
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

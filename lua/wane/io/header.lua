@@ -9,7 +9,7 @@
 --
 -- Measured, headers of 64 KiB to 16 MiB of 26 hostile kinds (spec/hostile_spec.lua): 1.8 to 5 times their size beside
 -- 1 MiB, and 0.15 to 1.1 seconds for 16 MiB.
--- @module wane.io.header
+-- @internal wane.io.header
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -3,7 +3,7 @@
 -- `wane.version`, `wane.threads`, `wane.step`; `wane.seed` and `wane.next`, the whole state of the random numbers, all
 -- 64 bits in decimal; `wane.optimizer` (its name), `wane.optimizer.SETTING`, `wane.optimizer.count.PARAMETER` (steps);
 -- `wane.meta.KEY` and `wane.number.KEY`, what the user gave. Doubles are written with 17 digits: the same come back.
--- @module wane.io.metadata
+-- @internal wane.io.metadata
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -1,7 +1,7 @@
 --- Makes the header of a safetensors file: 8 bytes of length (little-endian), JSON of that length, the tensors' bytes
 -- one after the other, so that every tensor starts at a multiple of its element. wane.io.header reads it.
 -- https://github.com/huggingface/safetensors (the format is described in its README).
--- @module wane.io.safetensors
+-- @internal wane.io.safetensors
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -1,6 +1,6 @@
 --- Names that must fit: the tensors of a model against those of a table or a file. All that does not fit is told in one
 -- error, before anything is changed.
--- @module wane.module.state_match
+-- @internal wane.module.state_match
 
 local errors = require 'wane.errors'
 

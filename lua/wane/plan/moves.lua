@@ -1,6 +1,6 @@
 --- Says in words what a plan does with the values it keeps: saves them, computes them again, or moves them away until
 -- they are read.
--- @module wane.plan.moves
+-- @internal wane.plan.moves
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local policy = require 'wane.policy'

@@ -2,7 +2,7 @@
 --
 -- All three show the simulator's bytes by kind, instruction by instruction, in the order of the schedule. Time in a
 -- trace is predicted seconds, or what a run with timing noted. Nothing runs.
--- @module wane.plan.timeline
+-- @internal wane.plan.timeline
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'

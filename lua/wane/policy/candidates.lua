@@ -4,7 +4,7 @@
 --
 -- The number of proposals depends on the size of the graph alone. The proposals depend on the graph's forward and its
 -- modules, never on what was planned before.
--- @module wane.policy.candidates
+-- @internal wane.policy.candidates
 local binding = require 'wane.ffi'
 local cuts = require 'wane.policy.cuts'
 local decide = require 'wane.policy.decide'

@@ -1,6 +1,6 @@
 --- Regions of units: where policies that cut a list of units put their regions. A cut is a list of { first =, last =,
 -- parent = number of the region it lies in, or nil }, units counted from 1; a region comes after the one it lies in.
--- @module wane.policy.cuts
+-- @internal wane.policy.cuts
 local binding = require 'wane.ffi'
 
 local C = binding.C

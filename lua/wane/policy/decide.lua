@@ -4,7 +4,7 @@
 -- it belongs to from the innermost out, policy.default. A policy that cuts (every, segments, sqrt, ...) covers
 -- the nodes of its units: those of a region get a mark, those it keeps get 'save'. A policy that answers is
 -- asked once per residual. What no layer covers or answers stays as it was marked. It never plans or runs.
--- @module wane.policy.decide
+-- @internal wane.policy.decide
 local asking = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -1,6 +1,6 @@
 --- Asking policies about residuals: what they are given, what they may answer, and that they only look.
 -- Who is asked about which residual, and in what order, is policy/decide.lua's to know.
--- @module wane.policy.query
+-- @internal wane.policy.query
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'

@@ -1,5 +1,5 @@
 --- The words a policy may answer, and the library's numbers of them.
--- @module wane.policy.words
+-- @internal wane.policy.words
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
@@ -11,7 +11,8 @@ local words = {}
 words.words = {
     save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE, offload = C.WN_DECISION_OFFLOAD,
     ['offload:disk'] = C.WN_DECISION_OFFLOAD_DISK, ['offload:host'] = C.WN_DECISION_OFFLOAD_HOST,
-    ['compress:bf16'] = C.WN_DECISION_BF16, ['compress:int8'] = C.WN_DECISION_INT8, ['compress:bits'] = C.WN_DECISION_BITS,
+    ['compress:bf16'] = C.WN_DECISION_BF16, ['compress:int8'] = C.WN_DECISION_INT8,
+    ['compress:bits'] = C.WN_DECISION_BITS,
 }
 
 local word_of, built = {}, {}

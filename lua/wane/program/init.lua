@@ -4,7 +4,7 @@
 -- Everything that executes - item, backward, step, assign, eval - comes through here, so this is also where
 -- planning mode captures instead of running, where measuring and compiling listen, and where an OOM is retried
 -- once after everything idle was given back. It decides nothing itself: policy/init.lua does.
--- @module wane.program
+-- @internal wane.program
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'

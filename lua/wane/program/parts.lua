@@ -3,7 +3,7 @@
 -- Each run point is a program of its own and they run one after the other, so the step takes the maximum over them,
 -- each with the bytes that the others hold beside it: states of optimizers while the backward runs, gradients while
 -- they are clipped. A budget holds for every one of them.
--- @module wane.program.parts
+-- @internal wane.program.parts
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'

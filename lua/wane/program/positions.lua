@@ -5,7 +5,7 @@
 -- refused with its name and its line. `positions.same` then holds what the function recorded on a piece against that:
 -- the same ops over the same numbers and tensors, with fewer positions and nothing else. Both together prove that the
 -- pieces' results, one after the other, are the function of x. Nothing runs here.
--- @module wane.program.positions
+-- @internal wane.program.positions
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

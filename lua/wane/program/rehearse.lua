@@ -4,7 +4,7 @@
 -- `loss:backward()`, `opt:step()`). Each is opened as it is when those before it have run: gradients exist or were
 -- dropped, states have values (runtime/program/rehearse.h). Afterwards all is as it was before. What such a step takes
 -- is the maximum over its programs, each with the bytes that the others hold beside it.
--- @module wane.program.rehearse
+-- @internal wane.program.rehearse
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local plan_kinds = require('wane.program').kinds

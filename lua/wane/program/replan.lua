@@ -4,7 +4,7 @@
 -- a script that plans a backward pass or a step five times, with few run points from one to the next and under policies
 -- of the same name, is told once what this recording has and the one before had not. Only plans are looked at, so a
 -- step that is found again costs nothing.
--- @module wane.program.replan
+-- @internal wane.program.replan
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'

@@ -3,7 +3,7 @@
 -- Order is PyTorch's: among ready nodes the newest first, AccumulateGrad before all. A node's gradient is held until
 -- its kernels are done, then its saved tensors go, then its results are handed on; gradients are taken over where
 -- nobody else holds them, copied where somebody does, added in place where that is allowed.
--- @module wane.pytorch.engine
+-- @internal wane.pytorch.engine
 local errors = require 'wane.errors'
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'

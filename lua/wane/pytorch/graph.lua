@@ -5,7 +5,7 @@
 -- needs a gradient still has its inputs: PyTorch ran those ops before the step too, and holds what they saved.
 -- Functions that PyTorch has as one op (`mse_loss`) are told by the scope they were recorded in, and become one node.
 -- Part of pytorch/init.lua, which counts bytes; nothing here does.
--- @module wane.pytorch.graph
+-- @internal wane.pytorch.graph
 local errors = require 'wane.errors'
 
 local torchgraph = {}

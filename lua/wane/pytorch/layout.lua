@@ -4,7 +4,7 @@
 -- transposed views are not, and a product of batches or a reshape of one copies it (with 4-d heads: q, k and v). The
 -- rules are those of ATen: computeStride for views, TensorIterator's order of dims for elementwise results.
 -- Pure functions on shapes; nothing here counts bytes.
--- @module wane.pytorch.layout
+-- @internal wane.pytorch.layout
 local layout = {}
 
 --- Row-major strides of a shape.

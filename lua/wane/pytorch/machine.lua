@@ -4,7 +4,7 @@
 -- Input is a graph (program.graph): nodes in record order. The machine runs no kernel and knows no formula for
 -- any model: peaks come out of what is alive when. Rules R1-R7 of pytorch/init.lua's head are applied here.
 -- Reference counts: a storage lives while a tensor, an autograd node, a gradient buffer or a name holds it.
--- @module wane.pytorch.machine
+-- @internal wane.pytorch.machine
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 

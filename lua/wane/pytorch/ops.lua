@@ -20,7 +20,7 @@
 -- spec/torchoperands_spec.lua with torch_operands.lua, a step of one op for every kind of operand;
 -- spec/torchlayers_spec.lua with torch_layers.lua, layers in a Sequential.
 -- It never looks at a schedule, a policy or a device.
--- @module wane.pytorch.ops
+-- @internal wane.pytorch.ops
 local errors = require 'wane.errors'
 local layout = require 'wane.pytorch.layout'
 local products = require 'wane.pytorch.product'

@@ -3,7 +3,7 @@
 -- torch.matmul turns batches of products into one bmm: leading dims are broadcast and merged into one. Where strides
 -- do not allow that (heads: (B, T, H, hd) seen as (B, H, T, hd)) the operand is copied, and it is the copy that is
 -- kept for the backward. A product with a 2-d right side becomes one mm of all rows. Part of pytorch/ops.lua's table.
--- @module wane.pytorch.product
+-- @internal wane.pytorch.product
 local layout = require 'wane.pytorch.layout'
 
 local product = {}

@@ -2,7 +2,7 @@
 --
 -- `wane.zer` becomes fields of `wane`, `t:su` methods of the tensor `t`, a bare word a name of the prompt, a
 -- global or a keyword. Nothing is called and nothing is computed; what cannot be looked up has no completions.
--- @module wane.repl.complete
+-- @internal wane.repl.complete
 
 local names = require 'wane.repl.names'
 

@@ -3,7 +3,7 @@
 -- A name is first looked up where a script would find it (wane, a tensor's methods and fields, nn, optim, policy, a
 -- model's methods); then the comment that fits it best is searched in the files beside this one. So help cannot
 -- drift from the code: a name that is gone has none, and a new comment is there at once.
--- @module wane.repl.help
+-- @internal wane.repl.help
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'
@@ -53,10 +53,26 @@ local function has(which, name)
 end
 
 -- ---- the comments there are --------------------------------------------------------------------------------------
-local blocks -- list of { file, first, last, text = lines of the comment, code = lines up to the next one, is_doc }
+-- List of { file, first, last, text = lines of the comment, usage = lines of its examples, code = lines up to the next
+-- comment, is_doc }.
+local blocks
 
 local function is_comment(line)
     return line:match '^%-%-' ~= nil and not line:match '^%-%- %-%-%-%-'
+end
+
+-- Adds a line of a comment to its text, or to its examples once an `@usage` has begun.
+local function add_comment(block, line)
+    local text = line:gsub('^%-%-+ ?', '')
+    local first = text:match '^@usage ?(.*)'
+    if first then
+        block.usage = block.usage or {}
+        if first ~= '' then table.insert(block.usage, first) end
+    elseif block.usage and not text:match '^@' then
+        table.insert(block.usage, text)
+    else
+        table.insert(block.text, text)
+    end
 end
 
 local function read_blocks(path, file)
@@ -71,7 +87,7 @@ local function read_blocks(path, file)
                 block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil }
                 blocks[#blocks + 1] = block
             end
-            block.text[#block.text + 1] = line:gsub('^%-%-+ ?', '')
+            add_comment(block, line)
         elseif block then
             block.code[#block.code + 1] = line
         end
@@ -183,6 +199,8 @@ local function shown(block)
         lines[#lines + 1] = line
     end
     while lines[#lines] == '' do lines[#lines] = nil end
+    if block.usage then lines[#lines + 1] = 'for example:' end
+    for _, line in ipairs(block.usage or {}) do lines[#lines + 1] = '  ' .. line end
     return '  ' .. table.concat(lines, '\n  ')
 end
 

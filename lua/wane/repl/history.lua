@@ -2,7 +2,7 @@
 --
 -- History is a comfort: whatever goes wrong with its file (no home, no folder, no room) is passed over in silence,
 -- and the prompt works without it. Only a session at a terminal reads or writes it.
--- @module wane.repl.history
+-- @internal wane.repl.history
 
 local system = require 'wane.system'
 

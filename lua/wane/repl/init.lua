@@ -3,7 +3,7 @@
 -- Joins a session (what lines do) to a reader (where lines come from) and to the terminal. On a pipe there are
 -- values and errors and nothing else: no prompts, no times, no history. With TERM=dumb there are prompts, and
 -- neither colours nor a line editor. A line editor is used where the system has one and never needed.
--- @module wane.repl
+-- @internal wane.repl
 
 local history = require 'wane.repl.history'
 local interrupt = require 'wane.repl.interrupt'

@@ -4,7 +4,7 @@
 -- looks at the flag now and then. The hook raises only in the user's own code, so that what the library sets and
 -- restores stays in step. The flag stays set until the prompt is back: a pcall in a loop cannot swallow it.
 -- A trace ignores hooks (LuaJIT never looks at them there), so chunks of the prompt stay interpreted.
--- @module wane.repl.interrupt
+-- @internal wane.repl.interrupt
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'

@@ -2,7 +2,7 @@
 --
 -- Looking changes nothing: a table is read with rawget along its `__index` tables, and a lazily filled table
 -- (wane, nn, optim) tells the names it would load without loading them. Names that start with `_` are private.
--- @module wane.repl.names
+-- @internal wane.repl.names
 
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'

@@ -2,7 +2,7 @@
 --
 -- On a terminal it shows the prompt and hears ^C, which the terminal itself turns into an empty line. On a pipe it
 -- shows nothing at all.
--- @module wane.repl.plain
+-- @internal wane.repl.plain
 
 local binding = require 'wane.ffi'
 

@@ -3,7 +3,7 @@
 -- Neither library is needed: `readline.open` answers nil without them, and the prompt reads plain lines.
 -- ^C is a key here, not a signal: the terminal sends no SIGINT while a line is typed, so nothing is ever torn out
 -- of the library. The terminal is put back before the line runs. Callbacks never raise through C.
--- @module wane.repl.readline
+-- @internal wane.repl.readline
 
 local binding = require 'wane.ffi'
 local complete = require 'wane.repl.complete'

@@ -3,7 +3,7 @@
 -- Takes lines, runs chunks, shows values through the function it was given. Nothing typed becomes a global of the
 -- process: names live in a table of the session. A session never holds the last value (`_` is weak), and each line
 -- ends with a collection, so `a = nil` frees.
--- @module wane.repl.session
+-- @internal wane.repl.session
 
 local session = {}
 

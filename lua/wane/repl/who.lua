@@ -3,7 +3,7 @@
 -- A value that was recorded and not computed holds none; parameters hold theirs from the first run on. Bytes that two
 -- names share (a model and its optimizer's parameters) are shown with each; `wane.memory()` counts them once.
 -- Nothing runs.
--- @module wane.repl.who
+-- @internal wane.repl.who
 
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'

@@ -3,7 +3,7 @@
 -- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give
 -- equal text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word
 -- for (nan and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
--- @module wane.report.json
+-- @internal wane.report.json
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local utf8 = require 'wane.report.utf8'

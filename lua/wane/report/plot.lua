@@ -2,7 +2,7 @@
 -- points as lines of characters, for a terminal.
 -- A picture is one self-contained <svg> element; no fonts, scripts or files are loaded. Colours are those of
 -- one palette, dark enough to read on white.
--- @module wane.report.plot
+-- @internal wane.report.plot
 local errors = require 'wane.errors'
 
 local plot = {}

@@ -2,7 +2,7 @@
 --
 -- A terminal gets one line that is rewritten, a dumb one a line for each piece; any other stream gets nothing, or those
 -- lines when they were asked for. No line is longer than a terminal of 80 columns shows.
--- @module wane.report.progress
+-- @internal wane.report.progress
 local binding = require 'wane.ffi'
 local system = require 'wane.system'
 

@@ -1,7 +1,7 @@
 --- Text tables: rows of cells to aligned columns, numbers to the right, words to the left.
 -- Every report of Wane that is a table is printed by this file, so that they look alike. It never writes: it
 -- returns text.
--- @module wane.report.table
+-- @internal wane.report.table
 local table_ = {}
 
 local function text_of(cell)

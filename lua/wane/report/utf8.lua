@@ -1,6 +1,6 @@
 --- UTF-8: one character at a time out of bytes, and back. Overlong forms, surrogates and numbers above 10FFFF are
 -- refused, as the standard says.
--- @module wane.report.utf8
+-- @internal wane.report.utf8
 
 local utf8 = {}
 

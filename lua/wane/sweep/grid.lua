@@ -3,7 +3,7 @@
 -- The last key goes fastest; keys go in the order of `order`, else by name. `policy` and `budget` are one axis, what
 -- decides: the policies, then a policy `budget(...)` for each budget. Every other key is an axis that `build` is given.
 -- A point is told by its description, a table of plain values that survives being written and read.
--- @module wane.sweep.grid
+-- @internal wane.sweep.grid
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local policy = require 'wane.policy'

@@ -1,5 +1,5 @@
 --- A report as one HTML file: nothing is loaded, and without scripts everything is there, unsorted.
--- @module wane.sweep.page
+-- @internal wane.sweep.page
 local plot = require 'wane.report.plot'
 
 local escape = plot.escape

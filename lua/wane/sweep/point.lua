@@ -3,7 +3,7 @@
 -- A point that fails is a row too, with its reason. Whatever ran before, the same numbers are drawn: the seed is set
 -- before `build`, and put back. Gradients are compared as a digest of their bytes (measure.gradients), never as
 -- numbers; a function that steps by itself leaves none, so there the parameters after the measured steps are digested.
--- @module wane.sweep.point
+-- @internal wane.sweep.point
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'

@@ -5,7 +5,7 @@
 -- holds the lock of the sweep's file, reads the row. A child is told apart by its environment: WANE_SWEEP_POINT is
 -- "call:point:grid:parent", WANE_SWEEP_OUT its file. What it prints is kept as long as it runs, and its end becomes the
 -- reason of a point that left no row.
--- @module wane.sweep.process
+-- @internal wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'

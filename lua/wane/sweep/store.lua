@@ -5,7 +5,7 @@
 -- time. A line is added whole, by one write at the file's end, so that a file whose writer was killed lacks points and
 -- has no half ones; a line that is torn all the same (a full disk, a lost machine) is the last, and is dropped. Lines
 -- are taken away by a new file in the place of the old one.
--- @module wane.sweep.store
+-- @internal wane.sweep.store
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'

@@ -2,7 +2,7 @@
 --
 -- A small tensor is shown whole, a large one by shape, mean, deviation, extremes and the count of what is not a
 -- number. Printing is a run point. A tensor on meta shows its type only.
--- @module wane.tensor.display
+-- @internal wane.tensor.display
 
 local binding = require 'wane.ffi'
 local read = require 'wane.tensor.read'

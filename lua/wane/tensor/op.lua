@@ -5,7 +5,7 @@
 -- of a plan's key. Shapes and dtypes are checked by the library at once; a failure raises at the user's line.
 -- Lines of nodes are not recorded unless `op.lines(true)`: walking the stack costs more than recording.
 -- Inside wane.autocast the operands go through its rules first; outside, that is one test of a local.
--- @module wane.tensor.op
+-- @internal wane.tensor.op
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
