@@ -1,8 +1,8 @@
---- plan:explain(): why a plan is what it is, and what in the script does not do what it seems to do.
+--- plan:explain(): why a plan is what it is, and which lines of the script have no effect.
 --
--- What holds the peak; what each region, or the recomputed values of a block, save and cost; and mistakes. All numbers
--- are the simulator's: what a region saves is the peak of the same step planned without it. Nothing runs, and the
--- plan stays what it is.
+-- The report names what is alive at the peak, and what each region (or the recomputed values of each block) saves and
+-- costs, and lists mistakes. All numbers are the simulator's: what a region saves is the peak of the same step planned
+-- without that region, minus the peak of the plan. Nothing runs, and the plan does not change.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -18,18 +18,21 @@ local C = binding.C
 
 local explain = {}
 
---- A report: a list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget', message =,
--- places = { text }, bytes = }, which prints. Fields: peak ({ bytes, step, op, path, phase, kinds, values }), groups
--- (what recomputing gives: { name, ops, dropped, seconds, saves, nodes }), packed (text: what is kept in other forms,
--- or nil), plan.
+--- Class of reports: a printable list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget',
+-- message = text, places = list of texts, bytes = number or nil }.
+--
+-- Fields: `peak` (see explain.peak), `groups` (list of { name =, ops = count of nodes, dropped = bytes of residuals
+-- that are recomputed, seconds = of recomputing, saves = bytes at the peak, nodes = count of recomputed nodes }),
+-- `packed` (text about values kept in other forms, or nil), `plan`.
 local Report = {}
 Report.__index = Report
 
 -- ---- what holds the peak ---------------------------------------------------------------------------------------
---- Where a plan's peak is and what is alive there.
+--- Finds the peak of a plan and what is alive there.
 -- @param p Plan
--- @return { bytes =, step = number of the instruction, op =, path =, phase =, kinds = { name = bytes }, values = list
--- of { what =, op =, path =, kind =, bytes = }, what the step made, largest first }
+-- @return { bytes =, step = index of the instruction, 0 before the first one, op =, path =, phase =, kinds = { name =
+-- bytes }, values = list of { what =, op =, path =, kind =, bytes = } }; `values` are those that the step makes,
+-- largest first
 function explain.peak(p)
     local steps, alive, at, kinds = p:schedule(), {}, 0, nil
     local most = -1
@@ -56,7 +59,8 @@ function explain.peak(p)
 end
 
 -- ---- what recomputing gives --------------------------------------------------------------------------------------
--- Which group a forward node belongs to: the region a policy made, the region of the script, else its block.
+-- Returns the key of the group that a forward node belongs to - the region that a policy made, else the script's
+-- region, else the block - and whether that group is a region.
 local function group_key(node, covers)
     local cover = covers[node.index]
     if cover and cover.unit then return 'u' .. cover.unit, true end
@@ -77,7 +81,7 @@ local function name_of(group)
     return ('%s %d, %s'):format(group.is_region and 'region' or 'block', group.number, where)
 end
 
--- Groups in the order of the forward, regions whether they drop anything or not, blocks if they do.
+-- Returns the groups in forward order: every region, and the blocks of which some value is recomputed.
 local function groups_of(p, graph, covers)
     local groups, of = {}, {}
     local count = { [true] = 0, [false] = 0 }
@@ -117,7 +121,7 @@ local function groups_of(p, graph, covers)
     return kept
 end
 
--- The same step planned with the values of some groups saved. nil when it cannot be planned again.
+-- Plans the same step with the values of some groups saved. Returns the Plan, or nil when planning fails.
 local function without(p, groups)
     local policy = require 'wane.policy'
     local words, copy = {}, {}
@@ -136,7 +140,7 @@ local function without(p, groups)
     return ok and other or nil
 end
 
-local MOST = 32 -- groups that are planned without: each takes as long as the plan itself
+local MOST = 32 -- groups that are planned without, at most: each of them takes as long as the plan itself
 
 local function is_bounded(layers)
     for _, layer in ipairs(layers) do
@@ -145,8 +149,8 @@ local function is_bounded(layers)
     return false
 end
 
--- Fills `saves`; returns the groups that could all be saved without a byte more: the last first, as those are the ones
--- that are needed again at once.
+-- Sets `saves` of each group. Returns the groups that could all be saved at no higher peak. The search goes from the
+-- last group back, because the backward reads the values of the last group first.
 local function weigh(p, groups, layers)
     if is_bounded(layers) or #groups > MOST then return {} end
     local candidates, useless = {}, {}
@@ -183,7 +187,7 @@ local function add(report, kind, places, size, message)
     report[#report + 1] = { kind = kind, places = places, bytes = size, message = message }
 end
 
--- Why a region drops nothing.
+-- Returns the reason why a region drops nothing.
 local function why_nothing(group)
     if group.ops == 1 then
         return ('what the backward of %s reads lies outside of it'):format(group.members[1].op)
@@ -222,7 +226,7 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
--- Whether a key of a policy by type, op, name or path fits this residual.
+-- Functions that tell whether a key of a policy by type, op, name or path matches a residual.
 local fits = {
     types = function(r, key)
         for _, name in ipairs(r.types) do
@@ -235,8 +239,8 @@ local fits = {
     paths = function(r, key) return r.path:find(key) ~= nil end,
 }
 
--- What in the policies of words does nothing: a policy that has no word for any residual, and keys that say 'recompute'
--- and fit none (but where `optional` says that they need not). List of { policy =, key = or nil }.
+-- Lists the policies of words that have no effect, as { policy =, key = or nil }: a policy that answers for no residual
+-- of its module, and a key with the word 'recompute' that matches no residual. Policies with `optional` are skipped.
 local function silent_policies(p, graph, layers)
     local list, residuals = {}, policy_query.residuals(p.program, graph)
     local function is_met(layer, test)
@@ -275,8 +279,9 @@ local function find_policies(report, p, graph, layers)
     end
 end
 
--- Marks what gradients reach, and returns the nodes at which they stop: { detached }, { without a rule }, and the
--- parameters that none reaches.
+-- Follows gradients from the loss to the parameters. Returns three lists of nodes: those at which a gradient stops
+-- because they are detached, those at which it stops because their op has no gradient, and the parameters that no
+-- gradient reaches.
 local function flow(graph)
     local op_info = binding.new('struct wn_op_info')
     local is_read, reached, cut, blocked, starved = {}, {}, {}, {}, {}
@@ -334,11 +339,12 @@ local function find_gradients(report, p, graph)
 end
 
 -- ---- the report --------------------------------------------------------------------------------------------------
---- The report of a plan.
+--- Makes the report of a plan.
 -- @param p Plan
 -- @param graph nodes of its program
--- @param covers which nodes the policies that cut made regions of
--- @param layers the policies that were asked
+-- @param covers index of a node -> the region that a policy made around it
+-- @param layers policies that decide about the graph
+-- @return Report
 function explain.of(p, graph, covers, layers)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
@@ -351,8 +357,9 @@ function explain.of(p, graph, covers, layers)
     return report
 end
 
---- The report of a budget that no plan keeps: one finding, with what holds the bytes of the smallest plan.
--- @param why error object of wane.plan with min_budget, budget and holders
+--- Makes the report of a budget that no plan fits: one finding, with what holds the bytes of the smallest plan.
+-- @param why error object of wane.plan, with min_budget, budget and holders
+-- @return Report
 function explain.budget(why)
     local places = {}
     for i, h in ipairs(why.holders) do places[i] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
@@ -397,7 +404,7 @@ function Report.__tostring(r)
     local out = {}
     if r.plan then
         out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
-        out[3] = r.packed -- nil: nothing is
+        out[3] = r.packed -- nil where no value is kept in another form
         out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end
     for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end

@@ -1,8 +1,9 @@
---- wane.frontier(fn): every plan worth having of a step, fastest first, and what a budget does with it.
+--- wane.frontier(fn): the plans of a step that no other plan beats in both bytes and seconds, and the choice of a
+-- budget among them.
 --
--- The library proposes plans (its solver's, hand-written policies, small edits of good ones), lowers, places and
--- simulates each, and keeps those that no other beats in both bytes reserved and time. A budget picks the fastest that
--- fits. Nothing runs; one list a graph, remembered by the library.
+-- The library proposes plans (the solver's, hand-written policies, small edits of good plans), lowers, places and
+-- simulates each one, and keeps those that no other plan beats in both reserved bytes and seconds. A budget chooses the
+-- fastest plan that fits. Nothing runs. The library remembers the list of each graph.
 -- @module wane.plan.frontier
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -19,8 +20,8 @@ local table_ = require 'wane.report.table'
 local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
 
-local SLICE = 0.1 -- seconds in the library between two looks
-local SILENT = 2 -- seconds of planning before anything is shown
+local SLICE = 0.1 -- seconds that one call of the library plans before ^C is checked
+local SILENT = 2 -- seconds of planning before a progress line is shown
 
 local frontier = {}
 
@@ -34,8 +35,8 @@ local function point_of(handle, i)
     }
 end
 
--- Makes the library's list of an open program in slices, so that ^C is heard between two of them - a later request for
--- the same graph goes on where this one stopped - and a long wait shows how far it is. Returns the number of points.
+-- Plans the frontier of an open program in slices of SLICE seconds and returns the number of points. Between slices it
+-- checks ^C and updates the progress line `bar`. A later call for the same graph continues where this one stopped.
 local function count_points(handle, bar)
     local at, n = binding.new('int32_t[2]'), 0
     while n == 0 do
@@ -48,7 +49,7 @@ end
 
 jit.off(count_points, true) -- a compiled loop would not hear ^C
 
--- The points of an open or planned program, fastest first, and how many plans were looked at.
+-- Returns the points of an open or planned program, fastest first, and the number of plans that were simulated.
 local function points_of(p)
     local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
     require('wane.policy.candidates').propose(p)
@@ -60,7 +61,8 @@ local function points_of(p)
 end
 
 -- ---- what holds the bytes ----------------------------------------------------------------------------------
--- Kinds at the peak of the smallest plan, then its largest values.
+-- Lists what is held at the peak of a plan: { what =, bytes = } of each kind, largest first, then of its three largest
+-- values, which have value = true.
 local function holders_of(p)
     local list = {}
     for kind = 0, #program.kinds do
@@ -75,7 +77,7 @@ local function holders_of(p)
     return list
 end
 
--- The same request, planned as the point that reserves least.
+-- Plans a request as the point that reserves the fewest bytes.
 local function smallest(request)
     local p = program.open(request)
     if C.wn_is_planned(p.handle) == 0 then
@@ -87,8 +89,9 @@ local function smallest(request)
 end
 
 -- ---- what the first step adds -------------------------------------------------------------------------------
--- Returns the least bytes in which the states that nobody has made yet can be made, by a program of its own, and then a
--- plan of so many bytes can run; data that states begin as is held until the first step is over.
+-- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
+-- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
+-- first step is over.
 local function with_first(first, reserved)
     return math.max(reserved + first.beside, first.reserved)
 end
@@ -107,11 +110,12 @@ local function infeasible(self, limit, least, first)
     return frontier.refusal(limit, least, holders_of(smallest(copy)), '')
 end
 
---- Makes the error of a budget that no plan keeps.
--- @param limit the budget in bytes
--- @param least bytes that would do
+--- Makes the error of a budget that no plan fits.
+-- @param limit budget in bytes
+-- @param least bytes of the least budget that a plan fits
 -- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
--- @param note words after the least bytes, or ''
+-- @param note text after the least bytes, or ''
+-- @return error object with the code 'budget', min_budget, holders, budget and explain
 function frontier.refusal(limit, least, holders, note)
     local words = {}
     for i, h in ipairs(holders) do
@@ -123,8 +127,10 @@ function frontier.refusal(limit, least, holders, note)
         explain = require('wane.plan.explain').budget })
 end
 
---- Lists what an open program holds at the peak of its plan of the least bytes: see frontier.refusal. Spends the
--- program: it can only be closed.
+--- Lists what the plan of the least bytes holds at its peak: `holders` of frontier.refusal. Afterwards the program can
+-- only be closed.
+-- @param p open program
+-- @return list of { what =, bytes =, value = }
 function frontier.holders(p)
     check(C.wn_keep_apart(p.handle))
     local list = points_of(p)
@@ -133,21 +139,21 @@ function frontier.holders(p)
     return holders_of(plan.of(p))
 end
 
---- Makes an open program the fastest that reserves at most `limit` bytes. Errors: 'budget', with min_budget and
--- holders (list of { what =, bytes = }), when none does.
--- @param self a Program whose words are given
+--- Chooses for an open program the fastest plan that reserves at most `limit` bytes.
+-- @param self open program whose policies have decided
 -- @param limit bytes
+-- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
 function frontier.choose(self, limit)
     local list, beside = points_of(self), 0
     local first, least
-    if self.part then -- one of several programs of a step
+    if self.part then -- self is one of several programs of a step
         first, beside = self.part.first, self.part.beside.reserved
         least = parts.needed(self.part, list[#list].reserved)
     else
         first = plan.first_of(self)
         least = with_first(first, list[#list].reserved)
     end
-    beside = beside + first.beside -- data that states begin as is there until the first step is over
+    beside = beside + first.beside -- the data that states begin as is held until the first step is over
     for i, p in ipairs(least <= limit and list or {}) do
         if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end
@@ -155,42 +161,48 @@ function frontier.choose(self, limit)
     error(infeasible(self, limit, least, first), 0)
 end
 
---- Returns the least bytes that any plan of an open program reserves, without what is held beside it.
+--- Returns the least bytes that any plan of an open program reserves, without what other programs of the step hold.
+-- @param p open program
 function frontier.least_of(p)
     if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
     local list = points_of(p)
     return list[#list].reserved
 end
 
---- Makes an open program the one that reserves least.
+--- Chooses for an open program the plan that reserves the fewest bytes.
+-- @param self open program
 function frontier.choose_least(self)
     local list = points_of(self)
     check(C.wn_choose(self.handle, #list - 1))
 end
 
 -- ---- looking -----------------------------------------------------------------------------------------------
---- The list. Entries fr[i], fastest first: reserved, peak (bytes), seconds, overhead (ratio to the first), recomputed
--- (nodes), name (where it came from), policy (gives that plan). Fields: here (what the script's own policies come to:
--- reserved, peak, seconds), heuristics (policies by hand: name, reserved, peak, seconds, and best: the seconds of the
--- fastest plan within their bytes), all (every plan worth having; the entries are `points` of them), tried (how many
--- were looked at).
+--- Class of frontiers: a printable list of points, fastest first.
+--
+-- A point has `reserved` and `peak` (bytes), `seconds`, `overhead` (seconds over those of the first point, minus 1),
+-- `recomputed` (count of nodes), `name` (which proposal it comes from) and `policy` (gives that plan).
+--
+-- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
+-- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
+-- bytes), `all` (every point, of which the list holds `points`), `tried` (number of plans simulated).
 local Frontier = {}
 Frontier.__index = Frontier
 
 local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'segments(3)', 'segments(4)',
     'segments(8)' }
 
-local LARGE = 10000 -- nodes
+local LARGE = 10000 -- nodes of a program above which its plans are not all open at a time
 
--- Closes a program. The collector does not see the bytes of the library, so after a large one it is called.
+-- Closes a program. The collector does not see the library's bytes, so a collection runs after a program above LARGE.
 local function let_go(p)
     local is_large = C.wn_node_count(p.handle) > LARGE
     p:close()
     if is_large then collectgarbage() end
 end
 
--- Returns the bytes and seconds of a program's plan, or nil, and closes it. The plan is only looked at, so the cache
--- does not keep it: ten plans of 50,000 nodes would take 600 MiB.
+-- Returns { name =, reserved =, peak = (bytes), seconds = } of a program's plan, or nil when it has none, and closes
+-- the program. The plan is dropped from the cache, because nothing runs it.
+-- Measured: ten plans of 50,000 nodes in the cache take 600 MiB.
 local function summary_of(p, name)
     local ok, found = pcall(function() return plan.of(p:plan()) end)
     local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
@@ -199,7 +211,7 @@ local function summary_of(p, name)
     return out
 end
 
--- Every k-th point, so that at most `count` stay, the first and the last among them.
+-- Returns at most `count` points, evenly spaced in the list; the first and the last one are among them.
 local function thinned(list, count)
     if #list <= count then return list end
     local out = {}
@@ -207,16 +219,16 @@ local function thinned(list, count)
     return out
 end
 
--- Seconds of the fastest plan that needs no more than so many bytes, or nil.
+-- Returns the seconds of the fastest point that reserves at most `reserved` bytes, or nil.
 local function best_within(self, reserved)
     for _, q in ipairs(self.all) do
         if q.reserved <= reserved then return q.seconds end
     end
 end
 
--- Opens what fn runs; with each program `also`: the same under policies by hand, the first of them under none but its
--- own. Those of a large program are not open all at once: also.later(i) opens the i-th, unless it depends on gradients
--- that the function clears or makes before.
+-- Opens the programs that fn runs. With `names`, each part has `also`: the same request under the script's own policies
+-- (also[1]) and under each named policy. In a large program they are opened one at a time by also.later(i), unless the
+-- request depends on gradients that fn clears or makes before it.
 local function open(fn, opts, what, names)
     local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
     local target = require('wane.plan.costs').target(opts.target, what)
@@ -238,7 +250,7 @@ local function close(list)
     end
 end
 
--- Returns the one program of a step about which something can be chosen.
+-- Returns the program of a step whose plan can be chosen. Raises 'unsupported' when there are several.
 local function chosen_of(list)
     local found
     for _, part in ipairs(list) do
@@ -254,8 +266,8 @@ local function chosen_of(list)
     return found or list[1]
 end
 
--- Turns what a plan of one program takes into what its step takes: bytes held beside it and seconds of the other
--- programs are added, and no step needs less than they do. Nothing to do for a step of one program.
+-- Returns function(q) that turns the bytes and seconds of one program's plan q into those of the whole step. It adds
+-- the bytes held beside the program and the seconds of the other programs, and raises the bytes to what those need.
 local function step_of(list, part)
     if #list == 1 then return function(q) return q end end
     local floor, peak, seconds = parts.floor(list), 0, 0
@@ -274,8 +286,7 @@ local function step_of(list, part)
     end
 end
 
--- Turns points of a program into those of its step; of those that the other programs' bytes make equal the fastest
--- stays.
+-- Turns points of a program into points of its step. Of points that reserve equal bytes then, the fastest one stays.
 local function points_of_step(points, of_step)
     local out = {}
     for _, q in ipairs(points) do
@@ -293,7 +304,7 @@ local function fill(self, list, count)
     local of_step = step_of(list, part)
     local points, tried = points_of(part.program)
     self.all, self.tried = points_of_step(points, of_step), tried
-    if #list == 1 then let_go(part.program) end -- its points are read, and others need the memory
+    if #list == 1 then let_go(part.program) end -- its points are read, and the plans that follow need the memory
     self.here = of_step(summary_of(part.also[1] or part.also.later(1)))
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
@@ -309,12 +320,20 @@ local function fill(self, list, count)
     end
 end
 
---- Every plan worth having of what fn records.
+--- Returns the plans of what fn records that no other plan beats in both bytes and seconds.
 -- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
 -- nothing runs
--- @param opts { points = 50, policy = words that constrain every plan, target = }
--- @return Frontier; of a step of several programs the bytes are those of the whole step, and `policy` is for the
--- backward
+-- @param opts { points = 50 (most entries of the list), policy = (words of it bind every plan), target = (name of a
+-- machine) }
+-- @return Frontier. The bytes of a step of several programs are those of the whole step, and `policy` of a point is for
+-- its backward.
+-- @raise 'unsupported' when plans of several programs of a step can be chosen; 'value' for wrong options
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- local function loss() return model(x):sum() end
+-- local frontier = wane.frontier(loss, { points = 5 })
+-- print(frontier)
+-- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) -- true
 function frontier.frontier(fn, opts)
     opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
@@ -326,9 +345,16 @@ function frontier.frontier(fn, opts)
     return self
 end
 
---- The least bytes any plan of what fn records reserves; before its first run, no less than making its states takes, so
--- that every step holds within it, the first one too. Of a step of several programs: what the largest needs, with all
--- that the others hold beside it.
+--- Returns the least bytes in which a step runs, the first time too: the bytes that the smallest plan reserves, and at
+-- least those of making its states before the first run. For a step of several programs it is the maximum over them,
+-- each with the bytes that the others hold beside it.
+-- @param fn as for wane.frontier
+-- @param opts { policy = (words of it bind every plan), target = (name of a machine) }
+-- @return bytes
+-- @raise 'value' for wrong options
+-- @usage
+-- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
+-- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
     local list = open(fn, opts, 'wane.min_budget')
@@ -363,8 +389,8 @@ function Frontier.__tostring(self)
         .. '\n' .. table_.text({ 'by hand', 'reserved', 'seconds', 'best within that', 'slower by' }, hand)
 end
 
--- Every plan worth having as a staircase; the ends of it, what the script does, and policies by hand as named points
--- (one where several are the same plan).
+-- Returns the data of a scatter plot of seconds over MiB: all points as a staircase, and as named points its two ends,
+-- the script's own plan and those of hand-written policies. Points with equal bytes and seconds share one name.
 local function chart_of(self)
     local points, stairs = {}, {}
     for i = #self.all, 1, -1 do
@@ -391,9 +417,13 @@ local function chart_of(self)
         y = 's a step', points = points, fronts = { stairs } }
 end
 
---- Writes a picture (SVG): bytes against seconds, every plan worth having as a staircase, policies by hand as points.
--- Without a name, returns one made of characters.
--- @param path file (optional)
+--- Plots seconds over bytes: all points as a staircase, hand-written policies as named points.
+-- @param path SVG file to write (optional)
+-- @return the name of the file; without a path, the plot as text of characters
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
+-- print(wane.frontier(function() return model(x):sum() end):plot())
 function Frontier:plot(path)
     local chart = chart_of(self)
     if path ~= nil then
