@@ -1,12 +1,14 @@
---- wane.plan(fn, opts): what a step would take, before it runs; and the object that says so.
+--- wane.plan(fn, opts): the bytes and seconds of a step before it runs, as an object of class Plan.
 --
--- The function is called once with run points captured, so it records and nothing executes; the random counter is
--- put back. Numbers are the simulator's for the schedule that would run, in bytes and seconds; where they come
--- from is in `costs`. A plan is a policy: model:checkpoint(plan) decides what it decided.
+-- wane.plan calls the function once while run points are captured: the function records, nothing executes, and the
+-- random counter is restored. The numbers are the simulator's for the schedule that a run would execute, in bytes and
+-- seconds; the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats
+-- its decisions.
 -- @module wane.plan
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local display = require 'wane.plan.display'
 local errors = require 'wane.errors'
 local parts = require 'wane.program.parts'
 local plot = require 'wane.report.plot'
@@ -14,6 +16,7 @@ local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
+local torch_graph = require 'wane.plan.torch_graph'
 local upper = require 'wane.upper'
 local scoped = require 'wane.scoped'
 
@@ -24,10 +27,19 @@ local plan = {}
 
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
---- The class of plans. Fields: peak, reserved, arena, state (bytes), seconds, base_seconds, overhead (ratio),
--- recomputed, nodes, instructions (counts), costs (text), kinds and at (bytes by name), device; packed, lossy (counts);
--- host, disk (bytes of depots), moved (bytes out and back), move_seconds, stall_seconds, hidden (ratio); first (what
--- making the states takes before the first step, as of when it is first read: see plan.first_of).
+--- Class of plans. Fields, in bytes where nothing else is said:
+--
+-- * `peak`, `reserved`, `arena`, `state`: the largest live bytes, the bytes reserved, those of the arena, and those of
+-- parameters, gradients and states;
+-- * `kinds`: bytes by kind at the peak; `ends`: by kind after the step; `at`: bytes before, after_forward,
+-- peak_forward, peak_backward and after the step;
+-- * `seconds`, `base_seconds`: of the step, and of the step that saves everything; `overhead`: seconds / base_seconds -
+-- 1; `costs`: text that says where seconds come from;
+-- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts; `device`: name;
+-- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
+-- * `host`, `disk`: bytes of the offload buffers; `moved`: bytes offloaded and fetched; `move_seconds`,
+-- `stall_seconds`: of transfers, and waited for; `hidden`: share of move_seconds that no instruction waits for;
+-- * `first`: bytes of making the states before the first step, as of the first read of this field (plan.first_of).
 local Plan = {}
 plan.Plan = Plan
 
@@ -45,7 +57,7 @@ local function by_instant(array)
 end
 plan.by_kind, plan.by_instant = by_kind, by_instant
 
--- What the seconds are made of.
+-- Returns the text that says where the seconds of a plan come from.
 local function costs_text(s, target)
     if target and target ~= 0 then
         local name = binding.text(C.wn_target_name(target))
@@ -58,7 +70,7 @@ end
 
 plan.first_of = rehearse.first_of
 
--- `first` is found when it is asked for: it plans another program.
+-- Computes `first` when it is read for the first time, because it plans another program; all else is found in Plan.
 function Plan.__index(self, key)
     if key ~= 'first' then return Plan[key] end
     local found = plan.first_of(self.program)
@@ -66,7 +78,9 @@ function Plan.__index(self, key)
     return found
 end
 
---- The Plan of a planned Program.
+--- Makes the Plan of a planned program.
+-- @param p planned Program
+-- @return Plan
 function plan.of(p)
     local s = binding.new('struct wn_summary')
     check(C.wn_summary(p.handle, s))
@@ -91,7 +105,8 @@ local function graph_of(self)
     return self._graph
 end
 
--- Which nodes the policies that cut made regions of (found again: a plan met before was not asked for).
+-- Returns the regions that policies made, by the index of a node, and the policies. They are computed again, because a
+-- plan that comes from the cache was made without asking the policies.
 local function covers_of(self, graph)
     local layers, covers
     scoped('policy_query', true, function()
@@ -100,7 +115,7 @@ local function covers_of(self, graph)
     return covers, layers
 end
 
-local List = {} -- rows that print as a table
+local List = {} -- class of lists whose rows print as a table
 List.__index = List
 function List.__tostring(list)
     local rows = {}
@@ -113,7 +128,7 @@ local function listed(head, row, items)
     return setmetatable(items, List)
 end
 
--- Who decided about a forward node: a policy, the script's region, or nobody.
+-- Returns who decided about a forward node: the text of a policy, 'the script' for a marked region, or ''.
 local function decider_of(node, covers, layers)
     local cover, asked = covers[node.index], {}
     if cover then return tostring(layers[cover.layer].policy) end
@@ -125,10 +140,14 @@ local function decider_of(node, covers, layers)
     return node.region > 0 and 'the script' or ''
 end
 
---- What the backward reads of the forward: a printable list of { index, op, path, bytes, shape, block, word,
--- said, by, module, line }. `word` is what the plan does: 'save', 'recompute', or an action such as 'compress:bf16';
--- `said` what was asked for, where that is an action and cannot be done; `by` who decided it ('' is nobody: saved);
--- `module` the type of the module; `line` where it is recorded, with wane.lines(true).
+--- Lists the residuals: the forward values that the backward reads.
+-- @return printable list of { index =, op =, path =, name =, bytes =, shape =, dtype =, block =, copies = (count of its
+-- computations), word = (what the plan does: 'save', 'recompute', or an action such as 'compress:bf16'), said = (the
+-- action that a policy gave and that cannot be done, or nil), by = (who decided; '' where nobody did and it is saved),
+-- module = (type of the module), line = (where it was recorded, with wane.lines(true)) }
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(wane.plan(function() return x:exp():sum() end):residuals())
 function Plan:residuals()
     local items, graph = {}, graph_of(self)
     local covers, layers = covers_of(self, graph)
@@ -150,9 +169,14 @@ end
 
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
---- The instructions in order: a printable list of { what, op, path, phase, kind, bytes, offset, workspace, live,
--- seconds, store (number of the stretch of bytes that is made or freed) }; a move also has link ('to disk', 'from host'
--- and so on) and takes, the seconds it is on that way beside the kernels.
+--- Lists the instructions in order.
+-- @return printable list of { what =, op =, path =, node =, phase =, kind =, bytes =, offset =, workspace = (bytes),
+-- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
+-- the value), is_free =, counts = (whether its bytes are live bytes), inplace = (input that it overwrites) }. A
+-- transfer also has link = ('to disk', 'from disk', 'to host' or 'from host') and takes = (its seconds on that link).
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(wane.plan(function() return x:exp():sum() end):schedule())
 function Plan:schedule()
     local items, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
@@ -171,9 +195,14 @@ function Plan:schedule()
     end, items)
 end
 
---- Bytes by kind over the step: row 1 before the first instruction, row i + 1 while instruction i runs, its workspace
--- among them (what frees: after it).
--- @return list of { live = bytes, name of a kind = bytes, ... }
+--- Lists the live bytes by kind over the step.
+--
+-- Row 1 is before the first instruction. Row i + 1 is while instruction i runs, its workspace included; for an
+-- instruction that frees, it is after it.
+-- @return list of { live = bytes, [name of a kind] = bytes }
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- for i, row in ipairs(wane.plan(function() return x:exp():sum() end):kinds_over_time()) do print(i, row.live) end
 function Plan:kinds_over_time()
     local n, count = C.wn_step_count(self.program.handle), #program.kinds + 1
     local rows, out = binding.list('int64_t', (n + 1) * count), {}
@@ -190,8 +219,13 @@ function Plan:kinds_over_time()
     return out
 end
 
---- Why the plan is what it is, and mistakes: a printable list of findings (see plan/explain.lua).
--- @param path file the text is written to (optional)
+--- Explains the plan: what holds its peak, what its regions save and cost, and lines of the script without effect.
+-- @param path file that the text is written to (optional)
+-- @return printable list of findings (the head of plan/explain.lua says more)
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):explain())
 function Plan:explain(path)
     local graph = graph_of(self)
     local report = require('wane.plan.explain').of(self, graph, covers_of(self, graph))
@@ -201,11 +235,17 @@ end
 
 local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
 
---- Runs the verifier once more - or on the schedule with an edit, which is taken back: the plan stays what it is.
--- Returns true; raises 'illegal' with the rule and the instruction.
--- @param edit nil, or { step = number in plan:schedule(), and one of swap = another step, ['repeat'] = the step to do
--- in its place, inplace = number of the input to overwrite (from 0; -1: none), input = the copy to read first,
--- offset = bytes, cell = number of the store to write }
+--- Runs the verifier again on the schedule, or on the schedule with one edit, which is reverted afterwards.
+-- @param edit nil, or { step = index in plan:schedule(), and one of: swap = index of another step; ['repeat'] = index
+-- of the step to do in its place; inplace = number of the input to overwrite, from 0, or -1 for none; input = number of
+-- the value to read first; offset = bytes; cell = number of the allocation to write }
+-- @return true
+-- @raise 'illegal', with the rule and the instruction; 'value' for a malformed edit
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- local plan = wane.plan(function() return x:exp():sum() end)
+-- print(plan:verify())
+-- print(pcall(plan.verify, plan, { step = 1, swap = #plan:schedule() }))
 function Plan:verify(edit)
     if edit == nil then
         check(C.wn_verify(self.program.handle))
@@ -226,21 +266,34 @@ function Plan:verify(edit)
     return true
 end
 
---- The recipe: the block operations the plan was lowered from, values by their place in the forward. It prints, may be
--- edited, and is a policy: policy.recipe(plan:recipe()), or of its text (see policy/recipe.lua).
+--- Returns the recipe that the plan was lowered from: block operations, with values named by their place in the
+-- forward.
+--
+-- A recipe prints, may be edited, and is a policy by policy.recipe, as an object or as its text (policy/recipe.lua).
 -- @return Recipe { blocks =, steps = }
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):recipe())
 function Plan:recipe()
     return require('wane.policy.recipe').from(self.program, graph_of(self))
 end
 
---- The plan's decisions as Lua source of a policy, to be pasted into a script that records the same graph.
--- @return text of an expression; it needs `wane` in scope
+--- Returns the plan's decisions as the Lua source of a policy, for a script that records the same graph.
+-- @return text of an expression that reads the variable `wane`
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(wane.plan(function() return x:exp():sum() end):lua())
 function Plan:lua()
     return ('wane.policy.recipe [[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]]\n'):format(
         self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), tostring(self:recipe()))
 end
 
---- The plan as a policy object: the same recipe for every recording of the same forward.
+--- Returns the plan as a policy object: the same recipe for every recording of the same forward.
+-- @return policy
+-- @usage
+-- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
+-- local plan = wane.plan(function() return model(x):sum() end, { policy = 'recompute_all' })
+-- model(x):sum():backward { policy = plan:as_policy() }
 function Plan:as_policy()
     if not rawget(self, '_policy_object') then
         rawset(self, '_policy_object', require('wane.policy').recipe(self:recipe()))
@@ -248,7 +301,15 @@ function Plan:as_policy()
     return self._policy_object
 end
 
---- What differs from another plan: a printable list of { what, ours, theirs, difference } (bytes, seconds, counts).
+--- Lists how the plan differs from another one in bytes, seconds and counts.
+-- @param other Plan
+-- @return printable list of { what =, ours =, theirs =, difference = ours - theirs }; its field `changed` counts the
+-- residuals that the two plans treat differently
+-- @raise 'value' for what is no plan
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- local function loss() return model(x):sum() end
+-- print(wane.plan(loss, { policy = 'every(1)' }):diff(wane.plan(loss)))
 function Plan:diff(other)
     if getmetatable(other) ~= Plan then
         raise(nil, 'value', 'plan:diff: expected another plan, got %s', errors.describe(other))
@@ -277,153 +338,73 @@ function Plan:diff(other)
     end, items)
 end
 
---- Live bytes by kind over the step, and the lifetimes of what is alive at the peak, as an SVG file.
--- @param path file (optional)
--- @return the file's name, or the SVG without a name
+--- Draws live bytes by kind over the instructions, and the lifetimes of the values alive at the peak, as SVG.
+-- @param path file to write (optional)
+-- @return the name of the file; without a path, the SVG
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(#wane.plan(function() return x:exp():sum() end):timeline())
 function Plan:timeline(path)
     local svg = require('wane.plan.timeline').svg(self)
     return path and plot.write(path, svg) or svg
 end
 
---- The same for a terminal: an object that prints as lines of characters.
--- @param opts { columns = 72, rows = 16, braille = finer dots: by itself at a terminal that takes UTF-8 }
+--- Draws live bytes over the instructions for a terminal.
+-- @param opts { columns = 72, rows = 16, braille = (finer dots; without it, at a terminal that takes UTF-8) }
+-- @return an object that prints as lines of characters
+-- @raise 'value' for wrong options
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(wane.plan(function() return x:exp():sum() end):plot { columns = 40, rows = 6 })
 function Plan:plot(opts)
     return require('wane.plan.timeline').terminal(self, opts)
 end
 
---- The step as a Chrome trace (opens in Perfetto and chrome://tracing): instructions on tracks by phase, in predicted
--- seconds - measured ones where the plan's program ran with timing - and bytes by kind over time.
--- @param path file (optional)
--- @return the file's name, or the JSON without a name
+--- Writes the step as a Chrome trace, for Perfetto and chrome://tracing: instructions on one track a phase, transfers
+-- on one track a link, and bytes by kind over time. Seconds are predicted, or measured where the program ran with
+-- timing.
+-- @param path file to write (optional)
+-- @return the name of the file; without a path, the JSON
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- local x = wane.ones(4, 4, { requires_grad = true })
+-- print(wane.plan(function() return x:exp():sum() end):trace():sub(1, 40))
 function Plan:trace(path)
     local text = require('wane.plan.timeline').trace(self)
     return path and plot.write(path, text) or text
 end
 
 -- ---- PyTorch ----------------------------------------------------------------------------------------------
--- Adds the bytes of the optimizer's states that a request updates.
-local function add_states(list, request)
-    for _, update in ipairs(request.updates or {}) do
-        for k = 2, 3 do
-            local cell = update.cells[k]
-            if cell then
-                local info = binding.new('struct wn_info')
-                check(C.wn_info(type(cell) == 'number' and cell or cell.id, info))
-                table.insert(list, tonumber(info.bytes))
-            end
-        end
-    end
-end
-
--- The graph with the regions PyTorch would be told of: marks of the script, or those a policy of units made.
-local function torch_graph(self)
-    local p = self.program
-    if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then
-        raise(nil, 'value', 'plan:pytorch: the plan has no backward; plan a function that returns a loss')
-    end
-    if #p.request.roots ~= 1 then
-        raise(nil, 'unsupported', 'plan:pytorch: %d losses; the accounting of several is not in this version',
-            #p.request.roots)
-    end
-    local graph = p:graph()
-    graph.since = p.request.since
-    local covers, layers = covers_of(self, graph)
-    for _, layer in ipairs(layers) do
-        if layer.policy.budget or layer.policy.recipe then
-            raise(nil, 'unsupported', 'plan:pytorch: %s chose value by value, torch.utils.checkpoint knows regions '
-                .. 'only', tostring(layer.policy))
-        end
-        if layer.policy.ask then
-            raise(nil, 'unsupported', 'plan:pytorch: %s decides value by value, torch.utils.checkpoint knows '
-                .. 'regions only; use '
-                .. 'every, segments, sqrt, recompute_all or wane.checkpoint', tostring(layer.policy))
-        end
-    end
-    for _, node in ipairs(graph) do
-        local cover = covers[node.index]
-        if cover then node.region = cover.unit and -cover.unit or 0 end
-        if node.phase == 'forward' and #node.inputs > 0 then graph.loss = node end
-    end
-    if next(covers.parents) then
-        raise(nil, 'unsupported', 'plan:pytorch: regions inside regions are not in this version')
-    end
-    graph.extra = {}
-    add_states(graph.extra, p.request)
-    for _, part in ipairs(rawget(self, 'others') or {}) do add_states(graph.extra, part.request) end
-    return graph
-end
-
---- What PyTorch would have allocated for the same step: { before, after_forward, peak_forward, peak_backward,
--- after_backward } in bytes. See pytorch/init.lua for the rules and the options.
+--- Returns the bytes that PyTorch would allocate for the same step. The head of pytorch/init.lua states the rules and
+-- the options.
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',
 -- reentrant = false }
+-- @return { before =, after_forward =, peak_forward =, peak_backward =, after_backward = } in bytes
+-- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, policies that decide
+-- value by value, and regions inside regions
+-- @usage
+-- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
+-- print(wane.plan(function() return model(x):sum() end):pytorch().peak_backward)
 function Plan:pytorch(opts)
-    return require('wane.pytorch').account(torch_graph(self), opts)
+    return require('wane.pytorch').account(torch_graph.of(self, covers_of), opts)
 end
 
 -- ---- printing ---------------------------------------------------------------------------------------------
-local function block_rows(self)
-    local rows, order = {}, {}
-    for _, node in ipairs(graph_of(self)) do
-        if node.phase == 'forward' and #node.inputs > 0 and node.block > 0 then
-            local row = rows[node.block]
-            if not row then
-                row = { path = node.path or '', nodes = 0, saved = 0, dropped = 0, again = 0 }
-                rows[node.block] = row
-                order[#order + 1] = row
-            end
-            row.nodes, row.again = row.nodes + 1, row.again + math.max(0, node.copies - 1)
-            if node.is_residual then
-                local key = node.copies > 1 and 'dropped' or 'saved'
-                row[key] = row[key] + node.bytes
-            end
-        end
-    end
-    return order
-end
-
-local function block_table(self)
-    local all, rows = block_rows(self), {}
-    for i, row in ipairs(all) do
-        if i <= 12 or i > #all - 4 or #all <= 20 then
-            rows[#rows + 1] = { i, row.path, row.nodes, bytes.text(row.saved), bytes.text(row.dropped), row.again }
-        elseif i == 13 then
-            rows[#rows + 1] = { '...' }
-        end
-    end
-    return table_.text({ 'block', 'path', 'nodes', 'saved', 'dropped', 'recomputed' }, rows)
-end
-
 function Plan.__tostring(self)
-    local kinds = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
-        if self.kinds[name] > 0 then kinds[#kinds + 1] = { name, bytes.exact(self.kinds[name]),
-            bytes.text(self.kinds[name]) } end
-    end
-    local lines = {
-        ('plan on %s: peak %s, reserved %s, arena %s, state %s'):format(self.device, bytes.text(self.peak),
-            bytes.text(self.reserved), bytes.text(self.arena), bytes.text(self.state)),
-        ('%d nodes, %d instructions, %d recomputed; %.3g s (%s), %+.1f %% over saving everything'):format(self.nodes,
-            self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
-        table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
-        block_table(self),
-        moves.text(self, graph_of(self)),
-    }
-    if rawget(self, 'parts') then table.insert(lines, 4, tostring(self.parts)) end
-    local fine, torch = pcall(self.pytorch, self)
-    if fine then
-        lines[#lines + 1] = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(math.max(torch.peak_forward,
-            torch.peak_backward)))
-    end
-    return table.concat(lines, '\n')
+    return display.text(self, graph_of(self))
 end
 
 -- ---- making one -------------------------------------------------------------------------------------------
 local options = { 'policy', 'budget', 'target' }
 local later = { allow = true }
 
---- Refuses options that belong to later versions, by name.
+--- Checks options as errors.check_options does, and refuses options of later versions by name.
+-- @param opts table of options, or nil
+-- @param allowed list of names
+-- @param what opens the message of an error
+-- @return opts, or an empty table for nil
+-- @raise 'unsupported' for an option of a later version, 'value' for an unknown one
 function plan.check_options(opts, allowed, what)
     for name in pairs(type(opts) == 'table' and opts or {}) do
         if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
@@ -433,13 +414,20 @@ end
 
 plan.request_of = rehearse.only
 
---- Plans what fn records.
--- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() in
--- several run points; nothing runs, and gradients stay as they are
--- @param opts { policy =, budget = bytes or text, target = 'h200' (see wane.targets()) }
--- @return Plan; of several run points that of the largest program, with the peak, bytes and seconds of the whole step,
--- and `parts`, a printable list of { mode, peak, reserved, beside, live_beside, seconds }; or nil and why (an error
--- object: min_budget, holders) when no plan keeps the budget
+--- Plans the step that fn records. Nothing runs, and gradients stay as they are.
+-- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() as
+-- several run points
+-- @param opts { policy =, budget = (bytes or text), target = (name of a machine, see wane.targets) }
+-- @return Plan. For several run points it is the plan of the largest program, with the peak, bytes and seconds of the
+-- whole step, and its field `parts` is a printable list of { mode =, peak =, reserved =, beside =, live_beside =,
+-- seconds = }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
+-- @raise 'value' for wrong options, and what fn raises
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- local function loss() return model(x):sum() end
+-- print(wane.plan(loss, { policy = 'every(1)' }))
+-- local none, why = wane.plan(loss, { budget = '1 KiB' })
+-- print(none, why.code, why.min_budget)
 function plan.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
     local chosen = require('wane.program.grad').policy { policy = require('wane.policy').anew(opts.policy),

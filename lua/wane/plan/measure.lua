@@ -1,8 +1,8 @@
---- wane.measure(fn, opts): runs a step several times and puts what was measured beside what was predicted.
+--- wane.measure(fn, opts): runs a step several times and puts measured bytes and seconds beside predicted ones.
 --
--- Without `optimizer` nothing changes: gradients go into cells of the program's own that are gone after it, and the
--- random counter is put back. With `optimizer` it trains, steps + warmup steps long. Measured bytes are the
--- executor's ledger, predicted ones the simulator's; `exact` says whether they were equal in every run.
+-- Without `optimizer` nothing changes: the gradients go into cells that belong to the program and end with it, and the
+-- random counter is restored. With `optimizer` it trains for warmup + steps steps. Measured bytes are those of the
+-- executor's ledger, predicted bytes those of the simulator; `exact` says whether they were equal in every run.
 -- @module wane.plan.measure
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -18,10 +18,15 @@ local tonumber = tonumber
 
 local measure = {}
 
---- What was measured. Fields: peak, predicted_peak, reserved, predicted_reserved (bytes, the largest of all
--- programs of a step), seconds (median of the steps' run time), wall (median with recording), times, loss, at and kinds
--- (bytes by name, of the program with the backward), predicted_at, predicted_kinds, exact, steps, warmup, trained;
--- disk, moved (bytes of a step), move_seconds, stall_seconds (of all measured steps), hidden (the part not waited for).
+--- Class of measurements. Fields:
+--
+-- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes, the largest over the programs of a step;
+-- * `at`, `kinds`, `predicted_at`, `predicted_kinds`: bytes by name, of the program with the backward;
+-- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
+-- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
+-- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
+-- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
+-- measured steps; `hidden`: share of move_seconds that no instruction waited for.
 local Result = {}
 Result.__index = Result
 
@@ -60,7 +65,7 @@ end
 local measured = binding.new('struct wn_measured')
 local summary = binding.new('struct wn_summary')
 
--- Takes the numbers of one program that ran into the step's row.
+-- Adds the numbers of one program that ran to the row of its step.
 local function take(row, p)
     check(C.wn_measured(p.handle, measured))
     check(C.wn_summary(p.handle, summary))
@@ -97,9 +102,10 @@ local function number_of(loss)
     return loss:item()
 end
 
---- A copy of a request whose gradients go into cells of the program's own, gone with it.
+--- Copies a request so that its gradients go into cells that belong to the program and end with it.
 -- @param request of plan.request_of
--- @param policy what decides instead of the request's (optional)
+-- @param policy replaces the policy of the request (optional)
+-- @return request
 local function quietly(request, policy)
     local copy = { transient = request.mode == 'backward' }
     for key, value in pairs(request) do copy[key] = value end
@@ -109,7 +115,7 @@ end
 
 measure.quietly = quietly
 
--- One step that leaves nothing behind.
+-- Runs one step that leaves nothing behind, and returns its row.
 local function quiet(fn, opts, what)
     local request = plan.request_of(fn, 'wane.measure')
     if request.mode ~= 'backward' and request.mode ~= 'eval' then
@@ -126,11 +132,11 @@ local function quiet(fn, opts, what)
     end
     take(row, p)
     row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
-    p:close() -- its gradients must not live until the collector comes by
+    p:close() -- frees the gradients now, not when the collector runs
     return row
 end
 
--- One step that trains.
+-- Runs one step that trains, and returns its row.
 local function train(fn, opts)
     local row, programs = new_row(opts), {}
     local loss
@@ -139,7 +145,7 @@ local function train(fn, opts)
         programs[#programs + 1] = p
     end, function()
         loss = fn()
-        if row.peak >= 0 then return end -- it stepped by itself
+        if row.peak >= 0 then return end -- fn ran the step itself
         if not tensor.is(loss) then
             raise(nil, 'value', 'wane.measure: the function must return the loss, it returned %s',
                 errors.describe(loss))
@@ -180,25 +186,31 @@ local function add(result, row, times)
     end
 end
 
--- The last step once more with the seconds of each instruction noted: its time is not of the measured ones.
+-- Runs one more step in which the seconds of each instruction are noted; it is not one of the measured steps.
 local function trace(step, fn, opts)
     scoped('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
 end
 
 local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
 
--- Returns whether x has the two methods of an optimizer; an x that raises for unknown names has none.
+-- Tells whether x has the two methods of an optimizer. An x that raises for unknown names has none.
 local function is_optimizer(x)
     local ok, found = pcall(function() return type(x.step) == 'function' and type(x.zero_grad) == 'function' end)
     return ok and found
 end
 
 --- Measures a step.
--- @param fn function() that records and returns the loss (or, with optimizer=, steps itself)
--- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false, trace = 'x.json' }: fused uses
--- opt:step(loss); trace runs one step more and writes it as plan:trace does, with measured seconds
+-- @param fn function() that records and returns the loss; with `optimizer` it may run the step itself
+-- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false (true: opt:step(loss)), trace =
+-- (name of a file: one more step runs, and plan:trace writes it with measured seconds) }
 -- @return Result, printable
--- Errors: 'value' for a function that trains without optimizer=; whatever running raises.
+-- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'unsupported' for a step of
+-- several run points without `optimizer`; what running raises
+-- @usage
+-- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
+-- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
+-- print(m.exact, m.peak) -- true and bytes
+-- print(m)
 function measure.measure(fn, opts)
     if type(opts) == 'table' and opts.restore then
         raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
@@ -224,12 +236,12 @@ function measure.measure(fn, opts)
     return result
 end
 
---- Threads the kernels use.
+--- Returns the number of threads that the kernels use.
 function measure.threads()
     return C.wn_threads()
 end
 
--- FNV-1a of 64 bits over bytes, one piece after the other.
+-- Returns the first value of an FNV-1a digest of 64 bits; wn_digest continues it over bytes.
 local function new_digest()
     return binding.new('uint64_t[1]', 0xcbf29ce484222325ULL)
 end
@@ -238,7 +250,7 @@ local function text_of(digest)
     return bit.tohex(digest[0], 16)
 end
 
---- A fingerprint of the bits of tensors: equal bits, equal text. Reads one tensor at a time.
+--- Returns a fingerprint of the bits of tensors: equal bits give equal text. Reads one tensor at a time.
 -- @param list tensors that hold values (parameters, gradients, results), or strings
 -- @return 16 hexadecimal digits: FNV-1a of 64 bits
 function measure.fingerprint(list)
@@ -256,7 +268,7 @@ function measure.fingerprint(list)
     return text_of(digest)
 end
 
--- Goes on with what a state cell holds.
+-- Continues a digest over the bytes of a state cell.
 local function digest_cell(digest, cell)
     local info = binding.new('struct wn_info')
     check(C.wn_info(cell, info))
@@ -267,7 +279,7 @@ local function digest_cell(digest, cell)
     C.wn_digest(digest, buffer, n)
 end
 
--- The cells of a program that ran, those of one kind: the order is that of the graph, whatever the policy.
+-- Returns the digest of the cells of one kind that a program wrote, in the order of the graph, which no policy changes.
 local function digest_of_kind(p, kind)
     local digest, info = new_digest(), binding.new('struct wn_info')
     for i = 0, C.wn_program_cells(p.handle) - 1 do
@@ -278,10 +290,10 @@ local function digest_of_kind(p, kind)
     return text_of(digest)
 end
 
---- A fingerprint of all gradients of a step, which leaves none behind: the bits that no lossless policy may change.
+--- Returns a fingerprint of all gradients of a step, the bits that no lossless policy may change. Leaves none behind.
 -- @param fn function() that records and returns the loss
--- @param policy what decides (optional)
--- @return 16 hexadecimal digits; nil when the function returns no loss that needs a gradient
+-- @param policy policy of the step (optional)
+-- @return 16 hexadecimal digits; nil when fn returns no loss that needs a gradient
 function measure.gradients(fn, policy)
     local request = plan.request_of(fn, 'measure.gradients')
     if request.mode ~= 'backward' then return nil end
@@ -292,7 +304,7 @@ function measure.gradients(fn, policy)
     return text
 end
 
---- What wane.check found: prints. Fields: compared (values computed again), bytes, loss.
+--- Class of what wane.check found; prints. Fields: `compared` (count of values), `bytes` (of these values), `loss`.
 local Checked = {}
 Checked.__index = Checked
 
@@ -301,13 +313,18 @@ function Checked.__tostring(c)
         bytes.exact(c.bytes))
 end
 
---- The replay check: runs a step once under a policy and compares, bit for bit, every value that is computed again for
--- the backward with the value that was dropped. What is computed from a value that a lossy action gave back is not
--- compared: other bits are what that action was asked for. Leaves nothing behind.
+--- Checks recomputation: runs a step once under a policy and compares, bit for bit, each value that is recomputed for
+-- the backward with the value that was dropped. Leaves nothing behind.
+--
+-- Values computed from what a lossy action gave back are not compared, because that action changes bits on purpose.
 -- @param fn function() that records and returns the loss
 -- @param opts { policy =, budget = }
--- @return { compared =, bytes =, loss = }, printable
--- Errors: 'illegal' with the op, its path and the copy, at the first value that differs.
+-- @return printable { compared = (count of values), bytes =, loss = }
+-- @raise 'illegal', with the op, its path and the value, at the first value that differs; 'value' for a function that
+-- trains
+-- @usage
+-- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
+-- print(wane.check(function() return model(x):sum() end, { policy = 'every(1)' }))
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
     local chosen = { policy = require('wane.program.grad').policy(opts) }
