@@ -45,7 +45,10 @@ WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is non
 WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
 
 /* ---- the op table ------------------------------------------------------------------------------------ */
-struct wn_op_info { const char *name; int32_t least, most, flags, differentiable; const char *autocast, *positions; };
+/* least, most: number of inputs; the words are those of op.def's columns. */
+struct wn_op_info {
+    const char *name; int32_t least, most, flags, differentiable; const char *autocast, *positions, *saves;
+};
 WN_API int32_t wn_op_count(void); WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
 WN_API int32_t wn_op_id(const char *name); /* -1: none */
 

@@ -2,7 +2,6 @@
 -- print, and against closed formulas for sizes no text has.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local rows = require 'wane.pytorch.ops'
 local script = require('wane.pytorch').script
 
 local nn, policy = wane.nn, wane.policy
@@ -28,83 +27,6 @@ local function on_meta(fn)
     wane.set_device(before)
     if not fine then error(why, 0) end
 end
-
-describe('what an op saves (R3)', function()
-    local fixture = dofile(helper.root .. '/spec/fixtures/torch_saved.lua')
-    local b, i, o = fixture.b, fixture.i, fixture.o
-    local function value(...)
-        local n = 1
-        for _, d in ipairs { ... } do n = n * d end
-        return { numel = n, bytes = 4 * n, needs = true }
-    end
-    local function parameter(...)
-        local v = value(...)
-        v.parameter = true
-        return v
-    end
-    local function ids(n) return { numel = n, bytes = 8 * n, needs = false } end
-    local x = value(b, i)
-    -- op of the fixture -> what Wane records for it: { op, result, inputs }
-    local records = {
-        linear = { { 'linear', value(b, o), { x, parameter(o, i), parameter(o) } } },
-        dropout = { { 'dropout', x, { x } } },
-        div = { { 'div', x, { x, value(b, i) } } },
-        pow = { { 'pow', x, { x, value(b, i) } } },
-        maximum = { { 'maximum', x, { x, value(b, i) } } },
-        minimum = { { 'minimum', x, { x, value(b, i) } } },
-        where = { { 'where', x, { { numel = b * i, bytes = b * i, needs = false }, x, x } } },
-        max = { { 'max', value(b), { x } } },
-        min = { { 'min', value(b), { x } } },
-        narrow = { { 'narrow', value(b, 8), { x } } },
-        expand = { { 'expand', x, { value(i) } } },
-        cat = { { 'cat', value(2 * b, i), { x, x } } },
-        gather = { { 'gather', value(b, 4), { x, ids(b * 4) } } },
-        nll = { { 'nll', value(1), { x, ids(b) } } },
-        embedding = { { 'embedding', value(b, 4, i), { parameter(50, i), ids(b * 4) } } },
-        matmul = { { 'matmul', value(3, b, o), { value(3, b, i), value(3, i, o) } } },
-        mul = { { 'mul', x, { x, value(b, i) } } },
-        add = { { 'add', x, { x, value(b, i) } } },
-        sub = { { 'sub', x, { x, value(b, i) } } },
-        layernorm = { { 'layernorm', x, { x, { bytes = 4 * b, needs = false }, { bytes = 4 * b, needs = false },
-            parameter(i), parameter(i) } } },
-        -- the result of log_softmax is nll's input: one tensor, counted at log_softmax
-        cross_entropy = { { 'log_softmax', x, { x } }, { 'nll', value(1), { { bytes = 0, needs = true }, ids(b) } } },
-    }
-    for name, saved in pairs(fixture.saved) do
-        it(name .. ' saves the bytes PyTorch ' .. fixture.torch .. ' does', function()
-            local total = 0
-            for _, r in ipairs(records[name] or { { name, x, { x } } }) do
-                total = total + rows.saved_bytes(r[1], { numel = r[2].numel, bytes = r[2].bytes, inputs = r[3] })
-            end
-            assert.equal(saved.bytes, total)
-        end)
-        if not records[name] and saved.bytes > 0 then
-            it(name .. ' saves its ' .. (saved.what == 'o' and 'result' or 'input'), function()
-                assert.equal(saved.what, tostring(rows[name].saves[1][1]))
-                assert.equal(1, #rows[name].saves)
-            end)
-        end
-    end
-    it('is known for every op that a script can record', function()
-        local count = 0
-        for name, more in helper.read('runtime/op.def'):gmatch '\nOP%([%u_%d]+, +([%l_%d]+),([^%)]+%))' do
-            local family = more:match '%d+, +%d+, +(%l+)'
-            local is_forward = not name:match '_grad$' and not name:match '^layernorm_d' and family ~= 'leaf'
-                and family ~= 'fused' and family ~= 'update' and family ~= 'pack'
-            if is_forward then
-                count = count + 1
-                assert.is_table(rows.of(name))
-            end
-        end
-        assert.is_true(count > 50)
-    end)
-    it('saves only what the wanted gradients need', function()
-        local frozen = { numel = 4, bytes = 16, needs = false }
-        assert.equal(16, rows.saved_bytes('mul', { numel = 4, bytes = 16, inputs = { { numel = 4, bytes = 16,
-            needs = true },
-            frozen } }))
-    end)
-end)
 
 describe('whole steps of live PyTorch', function()
     local fixture = dofile(helper.root .. '/spec/fixtures/torch_saved.lua')

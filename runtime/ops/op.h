@@ -9,7 +9,7 @@
 #include "../base/type.h"
 
 enum wn_op {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) WN_OP_##NAME,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) WN_OP_##NAME,
 #include "../op.def"
 #undef OP
     WN_OP_COUNT
@@ -83,9 +83,10 @@ static inline int32_t wn__op_has_offset(int32_t op)
 {
     return (wn__op_flags(op) & WN_OFFSET) != 0;
 }
-/* Return the words of op.def's columns; "" where op is none. */
+/* Return the words of three columns of op.def; "" where op is no op. */
 const char *wn__op_autocast(int32_t op);
 const char *wn__op_positions(int32_t op);
+const char *wn__op_saves(int32_t op);
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "op.h"
 
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
     extern const struct wn__rules wn__rules_##name;
 #include "../op.def"
 #undef OP
@@ -26,17 +26,17 @@ static const struct {
     const char *name;
     const struct wn__rules *rules;
     int32_t least, most, flags, operands;
-    const char *autocast, *positions;
+    const char *autocast, *positions, *saves;
 } rows[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
-    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, operands, #autocast, #positions},
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
+    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, operands, #autocast, #positions, #saves},
 #include "../op.def"
 #undef OP
 };
 _Static_assert(sizeof rows / sizeof rows[0] == WN_OP_COUNT, "one row an op");
 
 /* A gradient rule of fixed arity has room for its inputs. */
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
     _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
 #include "../op.def"
 #undef OP
@@ -79,6 +79,11 @@ const char *wn__op_autocast(int32_t op)
 const char *wn__op_positions(int32_t op)
 {
     return known(op) ? rows[op].positions : "";
+}
+
+const char *wn__op_saves(int32_t op)
+{
+    return known(op) ? rows[op].saves : "";
 }
 
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)

@@ -144,10 +144,10 @@ end
 -- mode.save(g, tensor or storage): what the autograd node g keeps; mode.grad: whether nodes are made at all
 function Machine:save(g, node, inputs, out, mode)
     local row = rows[node.op]
-    for _, save in ipairs(row.saves or {}) do
+    for _, save in ipairs(row.saves) do
         local what = save[1]
         if rows.is_saved(save, node.inputs, 'needs_grad') then
-            if what == 'o' then
+            if what == 'y' then
                 mode.save(g, out.storage)
             elseif node.inputs[what].op ~= 'const' then
                 mode.save(g, inputs[what].storage)
@@ -331,10 +331,10 @@ local function last_saver(region)
         local row = rows.of(node.op)
         if node.needs_grad then
             local saves, made = false, row.extra ~= nil or row.makes or false
-            for _, save in ipairs(row.saves or {}) do
+            for _, save in ipairs(row.saves) do
                 if rows.is_saved(save, node.inputs, 'needs_grad') then
-                    saves = saves or save[1] == 'o' or node.inputs[save[1]].op ~= 'const'
-                    made = made or save[1] == 'o'
+                    saves = saves or save[1] == 'y' or node.inputs[save[1]].op ~= 'const'
+                    made = made or save[1] == 'y'
                 end
             end
             if saves or made then return i, made end

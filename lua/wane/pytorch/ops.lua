@@ -1,26 +1,25 @@
 --- What PyTorch's eager CUDA ops keep and allocate, one row an op of Wane: the table behind `pytorch/init.lua`.
 --
--- A row says, in PyTorch's terms (not in Wane's, which saves less):
+-- What an op keeps for its backward stands in the column `saves` of runtime/op.def, which explains its words. The rows
+-- here say the rest, in PyTorch's terms:
 --   view    function(n, t) -> is_view, layout: whether the result is a view of input 1 (no bytes), and its strides
 --   like    the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
 --   flat    the kernel wants row-major inputs, forward and backward: others are copied first
 --   operands  function(machine, n, inputs) -> tensors the kernel reads instead (pytorch/product.lua)
 --   flat_back  its backward wants a row-major gradient
 --   reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
---   saves   what the autograd node keeps: 'o' the result; a number k, input k, when any input that its gradient
---           serves needs one (`{k, when = j}`: only when input j needs a gradient; `unless = j`: not
---           when input j is a number)
---   extra   function(n) -> bytes of a tensor made only to be saved (dropout's mask, nll's total weight)
+--   saves   what a function that is one op in PyTorch and several in Wane keeps, in the words of runtime/op.def
 --   result  function(n) -> bytes of the result's storage where it has more than the result needs
 --   scratch function(n) -> bytes of a temporary of the forward
 --   makes   what it saves comes out of its kernel, although Wane records it elsewhere (layer norm's statistics)
 --   back    function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --   gemm    runs on cuBLAS;  bias: its forward runs on cuBLASLt, with a workspace of its own
--- Checked against live PyTorch: spec/torchmem_spec.lua with spec/fixtures/torch_saved.lua, what one op saves;
+-- Checked against live PyTorch: spec/torchsaves_spec.lua with spec/fixtures/torch_saved.lua, what one op saves;
 -- spec/torchoperands_spec.lua with torch_operands.lua, a step of one op for every kind of operand;
 -- spec/torchlayers_spec.lua with torch_layers.lua, layers in a Sequential.
 -- It never looks at a schedule, a policy or a device.
 -- @internal wane.pytorch.ops
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local layout = require 'wane.pytorch.layout'
 local products = require 'wane.pytorch.product'
@@ -57,8 +56,6 @@ local function product_of(count, masks, number)
     end
 end
 
-local product2 = product_of(2)
-
 local function fresh(c, _, k) return c:new(k) end
 local function fresh_like(c, _, k) return c:new(k, c:like()) end
 local function part(c, n, k) return c:part(layout.normal(n.inputs[k].shape, c:strides())) end
@@ -93,34 +90,72 @@ end
 
 local function expanded(n, t) return true, layout.expanded(t.node.shape, t.layout, n.shape) end
 
--- ---- saved inputs ----------------------------------------------------------------------------------------
-local other = { { 1, when = 2 }, { 2, when = 1 } } -- a product needs each side for the other's gradient
-local first, result = { { 1 } }, { { 'o' } }
+-- ---- what is saved -----------------------------------------------------------------------------------------
+local INPUTS = { a = 1, b = 2, c = 3, d = 4 }
 
+-- Word of the column `saves` -> function(n): bytes of a tensor that is made only to be kept.
+local EXTRAS = {
+    mask = function(n) return n.numel end, -- dropout's, a byte an element
+    weight = function() return 4 end, -- total weight of nll
+    logsumexp = products.logsumexp,
+}
+
+local info = binding.new('struct wn_op_info')
+
+-- Returns what the column `saves` of runtime/op.def says of an op.
+local function column(name)
+    binding.check(binding.C.wn_op_get(binding.C.wn_op_id(name), info))
+    return binding.string(info.saves)
+end
+
+-- Returns the words of the column `saves` as a list of `{ k or 'y', when = j, unless = j }` (input k or the result,
+-- only when input j needs a gradient, or unless input j is a number), and the function of an extra tensor's bytes.
+local function read_saves(name, text)
+    local list, extra = {}, nil
+    if text == 'nothing' then return list end
+    for word in text:gmatch('[^+]+') do
+        local what, relation, j = word:match('^([abcdy])_?(%l*)_?([abcd]?)$')
+        what = INPUTS[what] or what
+        local is_plain = relation == '' and j == ''
+        if EXTRAS[word] then
+            extra = EXTRAS[word]
+        elseif what and (is_plain or (relation == 'for' or relation == 'unless') and j ~= '') then
+            list[#list + 1] = { what, when = relation == 'for' and INPUTS[j] or nil,
+                unless = relation == 'unless' and INPUTS[j] or nil }
+        else
+            errors.raise(nil, 'internal', "pytorch: '%s' in the column `saves` of op '%s' is no word; see "
+                .. 'runtime/op.def', word, name)
+        end
+    end
+    return list, extra
+end
+
+-- Adds the row of each of these ops, with what it saves.
 local function op(names, row)
-    for name in names:gmatch('%S+') do rows[name] = row end
+    for name in names:gmatch('%S+') do
+        local own = {}
+        for key, value in pairs(row) do own[key] = value end
+        own.saves, own.extra = read_saves(name, row.saves or column(name))
+        rows[name] = own
+    end
 end
 
 op('add', { like = true, back = pass })
 op('sub', { like = true, back = function(c, n, k) return k == 1 and pass(c, n, 1) or product(c, n, 2) end })
-op('mul', { like = true, saves = other, back = product })
+op('mul', { like = true, back = product })
 -- dy / b; -dy * ((a / b) / b)
 local quotient = { product, product_of(4) }
-op('div', { like = true, reversed = true, saves = { { 1, when = 2 }, { 2 } }, back = function(c, n, k)
-    return quotient[k](c, n, k)
-end })
+op('div', { like = true, reversed = true, back = function(c, n, k) return quotient[k](c, n, k) end })
 -- where(b == 0, 0, dy * (b * a ^ (b - 1))); dy * where(a == 0 and b >= 0, 0, y * log a); of a number, what is left
 local power = { product_of(5, 1, true), product_of(4, 1, true) }
 local power_of_number = { product_of(3), product_of(2) }
-op('pow', { like = true, reversed = true, saves = { { 1 }, { 2 }, { 'o', unless = 2 } }, back = function(c, n, k)
+op('pow', { like = true, reversed = true, back = function(c, n, k)
     return (n.inputs[3 - k].op == 'const' and power_of_number or power)[k](c, n, k)
 end })
 -- where(a == b, dy / 2, dy), then zeros where a < b
-op('maximum minimum', { like = true, saves = { { 1 }, { 2 } }, back = product_of(2, 2) })
+op('maximum minimum', { like = true, back = product_of(2, 2) })
 local chosen = product_of(1, 0, true)
-op('where', { like = true, reversed = true, saves = { { 1 } }, back = function(c, n, k)
-    return k > 1 and chosen(c, n, k) or nil
-end })
+op('where', { like = true, reversed = true, back = function(c, n, k) return k > 1 and chosen(c, n, k) or nil end })
 op('eq ne lt gt le ge isnan', { like = true })
 -- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product is there
 op('isfinite', { like = true, scratch = function(n) return 2 * n.numel + n.inputs[1].bytes end })
@@ -128,25 +163,21 @@ op('argmax', {})
 op('full arange eye uniform normal randint', {})
 
 op('neg cast', { like = true, back = fresh_like })
-op('abs', { like = true, saves = first, back = product2 })
-op('log', { like = true, saves = first, back = fresh_like })
-op('sqrt', { like = true, saves = result, back = product2 })
-op('rsqrt', { like = true, saves = result, back = product_of(3) }) -- -0.5 * dy * y ^ 3
-op('exp relu tanh sigmoid', { like = true, saves = result, back = fresh_like })
-op('gelu silu', { like = true, saves = first, back = fresh_like })
-op('clamp', { like = true, saves = first, back = product_of(1, 2, true) })
+op('abs sqrt', { like = true, back = product_of(2) })
+op('rsqrt', { like = true, back = product_of(3) }) -- -0.5 * dy * y ^ 3
+op('exp log relu tanh sigmoid gelu silu', { like = true, back = fresh_like })
+op('clamp', { like = true, back = product_of(1, 2, true) })
 
-op('matmul', { gemm = true, saves = other, operands = products.matmul_operands, back = products.matmul_back })
-op('linear', { gemm = true, bias = true, saves = other, operands = products.linear_operands,
-    back = products.linear_back })
+op('matmul', { gemm = true, operands = products.matmul_operands, back = products.matmul_back })
+op('linear', { gemm = true, bias = true, operands = products.linear_operands, back = products.linear_back })
 -- scaled_dot_product_attention by the flash kernel: q, k, v (views of one projection), out and logsumexp (f32, a
 -- query row and head). Its random state, two numbers, is not counted.
-op('attention', { saves = { { 1 }, { 'o' } }, extra = products.logsumexp, back = products.flash_back })
+op('attention', { back = products.flash_back })
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
 -- (dy * mask) / how many elements of the mask there are in a row, which is int64
-op('max min', { saves = { { 1 }, { 'o' } }, back = function(c, n, k)
+op('max min', { back = function(c, n, k)
     local input = n.inputs[k]
     local temporaries = { c:temp(input.numel), c:temp(input.bytes), c:temp(8 * n.numel) }
     local out = c:new(k)
@@ -156,7 +187,7 @@ end })
 -- A number whose storage has the bytes of an operand: PyTorch allocates it with that shape first and resizes it. The
 -- squared differences are a temporary of the forward.
 local function bytes_of_operand(n) return n.inputs[1].bytes end
-op('mse_loss', { saves = { { 1 }, { 2 } }, back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
+op('mse_loss', { saves = 'a+b', back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
 op('expand', { view = expanded, back = fresh })
 op('reshape', { view = reshaped, back = reshape_back })
 op('relayout', { view = reshaped, back = reshape_back }) -- of one shape: nothing in PyTorch
@@ -164,18 +195,17 @@ op('permute', { view = permuted, back = permute_back })
 op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, with dy copied in
 op('cat', { back = part })
 
-op('embedding', { flat_back = true, saves = { { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
-op('gather', { saves = { { 1 }, { 2 } }, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('embedding', { flat_back = true, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('gather', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
-op('softmax log_softmax', { flat = true, saves = result, back = fresh })
-op('nll', { saves = { { 1 }, { 2 } }, extra = function() return 4 end,
-    back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('softmax log_softmax', { flat = true, back = fresh })
+op('nll', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 -- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own
 op('row_mean row_rstd', {})
-op('layernorm', { flat = true, makes = true, saves = { { 1 }, { 2 }, { 3 }, { 4, when = 1 } }, back = function(c, _, k)
+op('layernorm', { flat = true, makes = true, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
-op('dropout', { like = true, extra = function(n) return n.numel end, back = fresh_like })
+op('dropout', { like = true, back = fresh_like })
 
 --- The row of a recorded op; an error that says what to do where there is none.
 function rows.of(name)
@@ -195,10 +225,10 @@ end
 -- @return bytes, not rounded
 function rows.saved_bytes(name, n)
     local row, total = rows[name], 0
-    for _, save in ipairs(row.saves or {}) do
+    for _, save in ipairs(row.saves) do
         local what = save[1]
         if rows.is_saved(save, n.inputs, 'needs') then
-            if what == 'o' then
+            if what == 'y' then
                 total = total + n.bytes
             elseif not n.inputs[what].parameter then
                 total = total + n.inputs[what].bytes

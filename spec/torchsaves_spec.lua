@@ -1,0 +1,146 @@
+-- What PyTorch keeps of an op for its backward, the column `saves` of runtime/op.def: against what live PyTorch saves
+-- (a committed fixture), against Wane's own gradients, and against the rows of lua/wane/pytorch/ops.lua.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local binding = require 'wane.ffi'
+local cases = require 'spec.cases'
+local rows = require 'wane.pytorch.ops'
+
+describe('what an op saves (R3)', function()
+    local fixture = dofile(helper.root .. '/spec/fixtures/torch_saved.lua')
+    local b, i, o = fixture.b, fixture.i, fixture.o
+    local function value(...)
+        local n = 1
+        for _, d in ipairs { ... } do n = n * d end
+        return { numel = n, bytes = 4 * n, needs = true }
+    end
+    local function parameter(...)
+        local v = value(...)
+        v.parameter = true
+        return v
+    end
+    local function ids(n) return { numel = n, bytes = 8 * n, needs = false } end
+    local x = value(b, i)
+    -- op of the fixture -> what Wane records for it: { op, result, inputs }
+    local records = {
+        linear = { { 'linear', value(b, o), { x, parameter(o, i), parameter(o) } } },
+        dropout = { { 'dropout', x, { x } } },
+        div = { { 'div', x, { x, value(b, i) } } },
+        pow = { { 'pow', x, { x, value(b, i) } } },
+        maximum = { { 'maximum', x, { x, value(b, i) } } },
+        minimum = { { 'minimum', x, { x, value(b, i) } } },
+        where = { { 'where', x, { { numel = b * i, bytes = b * i, needs = false }, x, x } } },
+        max = { { 'max', value(b), { x } } },
+        min = { { 'min', value(b), { x } } },
+        narrow = { { 'narrow', value(b, 8), { x } } },
+        expand = { { 'expand', x, { value(i) } } },
+        cat = { { 'cat', value(2 * b, i), { x, x } } },
+        gather = { { 'gather', value(b, 4), { x, ids(b * 4) } } },
+        nll = { { 'nll', value(1), { x, ids(b) } } },
+        embedding = { { 'embedding', value(b, 4, i), { parameter(50, i), ids(b * 4) } } },
+        matmul = { { 'matmul', value(3, b, o), { value(3, b, i), value(3, i, o) } } },
+        mul = { { 'mul', x, { x, value(b, i) } } },
+        add = { { 'add', x, { x, value(b, i) } } },
+        sub = { { 'sub', x, { x, value(b, i) } } },
+        layernorm = { { 'layernorm', x, { x, { bytes = 4 * b, needs = false }, { bytes = 4 * b, needs = false },
+            parameter(i), parameter(i) } } },
+        -- the result of log_softmax is nll's input: one tensor, counted at log_softmax
+        cross_entropy = { { 'log_softmax', x, { x } }, { 'nll', value(1), { { bytes = 0, needs = true }, ids(b) } } },
+    }
+    -- What an op saves of these inputs as the fixture writes it: inputs, 'o' for the result, 'n' for a tensor that is
+    -- neither. Wane has the statistics of layer norm as inputs; in PyTorch they are made to be saved.
+    local function words(name, inputs)
+        local out, row = {}, rows[name]
+        for _, save in ipairs(row.saves) do
+            local what = save[1]
+            if rows.is_saved(save, inputs, 'needs') and not (inputs[what] or {}).parameter then
+                local is_made = name == 'layernorm' and (what == 2 or what == 3)
+                out[#out + 1] = is_made and 'n' or what == 'y' and 'o' or tostring(what)
+            end
+        end
+        if row.extra then out[#out + 1] = 'n' end
+        return table.concat(out, ' ')
+    end
+    for name, saved in pairs(fixture.saved) do
+        it(name .. ' saves the bytes PyTorch ' .. fixture.torch .. ' does', function()
+            local total = 0
+            for _, r in ipairs(records[name] or { { name, x, { x } } }) do
+                total = total + rows.saved_bytes(r[1], { numel = r[2].numel, bytes = r[2].bytes, inputs = r[3] })
+            end
+            assert.equal(saved.bytes, total)
+        end)
+        if name ~= 'cross_entropy' then
+            it(name .. ' saves the tensors PyTorch does', function()
+                assert.equal(saved.what, words(name, records[name] and records[name][1][3] or { x }))
+            end)
+        end
+    end
+
+    -- family and column `saves` of every op
+    local ops, families, info = {}, {}, binding.new 'struct wn_op_info'
+    for name, more in helper.read('runtime/op.def'):gmatch '\nOP%([%u_%d]+, +([%l_%d]+),([^%)]+%))' do
+        families[name] = more:match '%d+, +%d+, +(%l+)'
+    end
+    for id = 0, binding.C.wn_op_count() - 1 do
+        binding.check(binding.C.wn_op_get(id, info))
+        ops[#ops + 1] = { name = binding.string(info.name), saves = binding.string(info.saves), most = info.most }
+    end
+    local made_by_c = { leaf = true, fused = true, update = true, pack = true }
+    local function is_recorded(name)
+        return not name:match '_grad$' and not name:match '^layernorm_d' and not made_by_c[families[name]]
+    end
+    it('is known for every op that a script can record, and for no other', function()
+        local bad, count = {}, 0
+        for _, op in ipairs(ops) do
+            local has_word, has_row = op.saves ~= 'none', rows[op.name] ~= nil
+            if is_recorded(op.name) then count = count + 1 end
+            if has_word ~= is_recorded(op.name) then
+                bad[#bad + 1] = ("%s has '%s' in the column `saves` of runtime/op.def"):format(op.name, op.saves)
+            elseif has_row ~= has_word then
+                local what = has_row and 'a row' or 'no row'
+                bad[#bad + 1] = ('%s has %s in lua/wane/pytorch/ops.lua'):format(op.name, what)
+            end
+        end
+        assert(#bad == 0, '\n' .. table.concat(bad, '\n'))
+        assert.is_true(count > 50)
+    end)
+    it('names no input that an op does not have', function()
+        for _, op in ipairs(ops) do
+            for _, save in ipairs(rows[op.name] and rows[op.name].saves or {}) do
+                for _, k in ipairs { save[1] ~= 'y' and save[1] or 1, save.when or 1, save.unless or 1 } do
+                    assert(k <= math.max(op.most, 1), ('%s has %d inputs; saves %s'):format(op.name, op.most, op.saves))
+                end
+            end
+        end
+    end)
+    -- Tells a wrong word of an op that the fixture does not have.
+    it('is what the gradient reads, for an elementwise op of one input', function()
+        local bad, count = {}, 0
+        for _, op in ipairs(ops) do
+            if families[op.name] == 'unary' and op.most == 1 and is_recorded(op.name) then
+                local case, read = cases.records[op.name].cases[1], {}
+                local p = wane.plan(function()
+                    local v = wane.randn(3, 4, { requires_grad = true })
+                    return (case.call(wane, v + 1):to 'f32' + 1):sum()
+                end)
+                for _, r in ipairs(p:residuals()) do
+                    read[#read + 1] = r.op == op.name and 'y' or r.op == 'add' and 'a' or nil
+                end
+                local want = #read > 0 and table.concat(read, '+') or 'nothing'
+                if op.saves ~= want then
+                    bad[#bad + 1] = ('%s: its gradient reads %s, the column `saves` says %s'):format(op.name, want,
+                        op.saves)
+                end
+                count = count + 1
+            end
+        end
+        assert(#bad == 0, '\n' .. table.concat(bad, '\n'))
+        assert.is_true(count > 10)
+    end)
+    it('saves only what the wanted gradients need', function()
+        local frozen = { numel = 4, bytes = 16, needs = false }
+        assert.equal(16, rows.saved_bytes('mul', { numel = 4, bytes = 16, inputs = { { numel = 4, bytes = 16,
+            needs = true },
+            frozen } }))
+    end)
+end)
