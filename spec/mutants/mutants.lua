@@ -345,7 +345,7 @@ return {
     {
         name = 'a rewrite keeps two operands waiting for one value',
         file = 'runtime/plan/ir/rewrite.c',
-        old = '    return made <= f->node[p].bytes / LITTLE || kept <= f->node[p].bytes;',
+        old = '    return made <= f->node[p].bytes / NEGLIGIBLE_PART || kept <= f->node[p].bytes;',
         new = '    return made >= 0 || kept <= f->node[p].bytes;',
         spec = 'spec/rewrite_spec.lua',
     },

@@ -1,10 +1,17 @@
-/* Blocks and residuals, found in the graph and nowhere declared.
+/* Finds residuals, blocks and boundaries in the nodes of an IR; no script declares them.
  *
- * A residual is a forward value that a backward node reads - but for a state in another type or layout, which is as near as
- * the state itself: it is issued again wherever a stretch reads it, so no policy is asked about it. A cut is a place in
- * record order that at most one computed value crosses. A block starts at a cut where a stretch with a state of its own
- * begins, and at every edge of a checkpoint region; so Linear + ReLU is one block and a residual branch is never cut
- * open. */
+ * A residual is a forward value that a backward node reads. A state in another dtype or layout is none: it can always
+ * be made from the state, so it is issued again wherever it is read, and no policy is asked about it.
+ *
+ * A cut is a place in the order of recording that at most one computed value crosses. A block starts at every edge of a
+ * region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear and the
+ * ReLU behind it are one block, and the branch of a residual connection is never cut.
+ *
+ *   nodes     linear   relu   | linear   relu   | linear   add       | linear       |: a block starts
+ *   values    h1       a1       h2       a2       h3       h3 + a2     y
+ *   block     0        0        1        1        2        2           3            h3 and a2 cross before `add`: no
+ * cut
+ */
 #include "ir.h"
 
 int32_t wn__ir_is_alias(const struct wn__ir *f, int32_t node)
@@ -19,7 +26,7 @@ int32_t wn__ir_storage(const struct wn__ir *f, int32_t node)
     return node;
 }
 
-/* A cast or a relayout that was asked for, or is there already, is a value like any other. */
+/* Marks casts and relayouts of states as reissued, but for results and bound nodes, which are values like any other. */
 static void find_reissued(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
@@ -44,6 +51,7 @@ int32_t wn__ir_reads_sign(const struct wn__ir *f, int32_t node, int32_t k)
     return 1;
 }
 
+/* Marks and lists the forward values that backward nodes read. */
 static int32_t find_residuals(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
@@ -83,18 +91,19 @@ static int32_t reads_state(const struct wn__ir *f, int32_t node)
     return 0;
 }
 
-/* Whether the stretch from `at` to the next cut (or region edge) reads a state. */
-static int32_t stretch_reads_state(const struct wn__ir *f, int32_t at, const uint8_t *is_cut)
+/* Returns whether a forward node from `first` up to the next cut reads a state. */
+static int32_t reads_state_before_cut(const struct wn__ir *f, int32_t first, const uint8_t *is_cut)
 {
-    for (int32_t i = at; i < f->n; i++) {
+    for (int32_t i = first; i < f->n; i++) {
         if (!wn__ir_node_is_forward(&f->node[i])) continue;
-        if (i > at && is_cut[i]) return 0;
+        if (i > first && is_cut[i]) return 0;
         if (reads_state(f, i)) return 1;
     }
     return 0;
 }
 
-/* is_cut[i]: at most one computed value made before forward node i is read at or after it. */
+/* Fills is_cut, (n): 1 where at most one value computed before node i is read by a forward node from i on. last: as
+ * wn__ir_last_readers fills it; ends: (n) scratch, the values whose last reader a node is. */
 static void find_cuts(const struct wn__ir *f, const int32_t *last, int32_t *ends, uint8_t *is_cut)
 {
     int32_t crossing = 0;
@@ -109,6 +118,7 @@ static void find_cuts(const struct wn__ir *f, const int32_t *last, int32_t *ends
     }
 }
 
+/* Numbers the blocks of the forward nodes in record order. */
 static void number_blocks(struct wn__ir *f, const uint8_t *is_cut)
 {
     int32_t before = -1, has_state = 0;
@@ -117,7 +127,7 @@ static void number_blocks(struct wn__ir *f, const uint8_t *is_cut)
         if (!wn__ir_node_is_forward(p)) continue;
         const struct wn__ir_node *q = before >= 0 ? &f->node[before] : NULL;
         int32_t edge = q == NULL || q->root != p->root || q->region != p->region;
-        int32_t starts = is_cut[i] && p->region == 0 && has_state && stretch_reads_state(f, i, is_cut);
+        int32_t starts = is_cut[i] && p->region == 0 && has_state && reads_state_before_cut(f, i, is_cut);
         if (edge || starts) {
             f->n_blocks++;
             has_state = 0;
@@ -128,6 +138,7 @@ static void number_blocks(struct wn__ir *f, const uint8_t *is_cut)
     }
 }
 
+/* Marks values that the forward of another block reads, and gives backward nodes the blocks of their forward nodes. */
 static void find_boundaries(struct wn__ir *f)
 {
     for (int32_t i = 0; i < f->n; i++) {

@@ -1,5 +1,6 @@
-/* See costs.h. The table is open addressing over hashes of keys, doubled when half full. A key is text, so that the file
- * it is kept in can be read and mended by hand. */
+/* Keeps targets and measured seconds, and says what nodes cost: see costs.h. Measured seconds are in a hash table with
+ * open addressing and linear probing, which doubles when it is half full. A key is a text, so that a person can read
+ * and correct the file that the seconds are saved in. */
 #include "costs.h"
 #include <stdio.h>
 #include <math.h>
@@ -7,25 +8,26 @@
 #include "../../graph/encode.h"
 #include "rewrite.h"
 
-#define MOST_TARGETS 16
+#define MAX_TARGETS 16
 
 static struct {
     char name[32];
-    struct wn_profile profile;
-} targets[MOST_TARGETS] = {
-    /* A generic core, until `wane profile` measured this machine. */
+    struct wn_profile profile; /* rates a second */
+} targets[MAX_TARGETS] = {
+    /* The numbers of a generic core, which `wane profile` replaces by measured ones. */
     {"this machine",
      {.cuda = 0, .f64 = 25e9, .f32 = 50e9, .bf16 = 50e9, .bytes = 20e9, .launch = 1e-6, {8e9, 1.5e9}, {8e9, 1.5e9}}},
 };
 static int32_t n_targets = 1;
 
 struct row {
-    uint64_t hash;
-    char *key;
-    double seconds;
+    uint64_t hash;  /* of the key */
+    char *key;      /* allocated; NULL: the row is free */
+    double seconds; /* of one application */
 };
-static struct row *table;
-static int64_t n_rows, room, id = 1;
+static struct row *table;    /* (room) a power of two, or NULL while room is 0 */
+static int64_t n_rows, room; /* rows in use; rows. Invariant: 2 * n_rows <= room */
+static int64_t id = 1;       /* changes with every change of targets and seconds */
 
 static int32_t check_profile(const char *name, const struct wn_profile *p)
 {
@@ -43,8 +45,8 @@ int32_t wn__machine_put(const char *name, const struct wn_profile *p)
     int32_t code = check_profile(name, p), at = 0;
     if (code != WN_OK) return -code;
     while (at < n_targets && strcmp(targets[at].name, name) != 0) at++;
-    if (at == MOST_TARGETS || strlen(name) >= sizeof targets[0].name)
-        return -wn__fail(WN_VALUE, "target %s: at most %d targets, of names below %d letters", name, MOST_TARGETS,
+    if (at == MAX_TARGETS || strlen(name) >= sizeof targets[0].name)
+        return -wn__fail(WN_VALUE, "target %s: at most %d targets, of names below %d letters", name, MAX_TARGETS,
                          (int)sizeof targets[0].name);
     if (at == n_targets) n_targets++;
     snprintf(targets[at].name, sizeof targets[at].name, "%s", name);
@@ -77,6 +79,7 @@ const struct wn__target *wn__workspace_target(const struct wn__ir *f)
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
+/* Returns the row of a key, or the free row where the key belongs; NULL while there is no table. */
 static struct row *find(const char *key, uint64_t hash)
 {
     int64_t i = room > 0 ? (int64_t)(hash & (uint64_t)(room - 1)) : 0;
@@ -128,9 +131,10 @@ void wn__costs_clear(void)
 
 /* ---- keys ------------------------------------------------------------------------------------------------------- */
 
+/* A text that grows and is cut at its end. Invariant: at < sizeof s. */
 struct text {
     char s[512];
-    int32_t at;
+    int32_t at; /* bytes in use, the final 0 excluded */
 };
 
 static void put(struct text *t, const char *s)
@@ -157,7 +161,7 @@ const char *wn__cost_key(const struct wn_desc *d)
     char number[24];
     t.at = 0;
     put(&t, wn__op_name(d->op));
-    struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* where a slice begins costs nothing */
+    struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* the offset of a slice costs nothing */
     for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
         snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)attrs.i[i]);
         put(&t, number);
@@ -180,8 +184,10 @@ const char *wn__cost_key_again(const struct wn_desc *d)
     return t.s;
 }
 
-/* ---- seconds ------------------------------------------------------------------------------------------------------ */
+/* ---- seconds
+ * ------------------------------------------------------------------------------------------------------ */
 
+/* Returns the FLOP a second of the dtype that the op reads. */
 static double rate(const struct wn_profile *p, const struct wn_desc *d)
 {
     int32_t dtype = d->n_in > 0 ? d->in[0].dtype : d->out.dtype;
@@ -197,7 +203,7 @@ double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
     return p->launch + (flops > bytes ? flops : bytes);
 }
 
-#define MOVE_STARTS 50e-6 /* waking the thread and the first request; assumed */
+#define MOVE_STARTS 50e-6 /* seconds to wake the thread and start the first request; assumed, not measured */
 
 double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes)
 {
@@ -210,6 +216,7 @@ double wn__move_share(const struct wn__ir *f, int64_t bytes)
     return (double)bytes / wn__machine(f->target)->bytes;
 }
 
+/* Returns the row of measured seconds of a key; NULL: none were measured. */
 static const struct row *find_key(const char *key)
 {
     const struct row *r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));

@@ -1,32 +1,48 @@
-/* What a node costs in seconds: measured where this machine has measured it, else a roofline of the target's numbers.
- * A table of measured seconds by what an application looks like (op, shapes, dtypes), and a few targets; both are
- * filled through the API, from files that Lua reads. Planning only looks: it never measures, never runs a kernel. */
+/* Costs: seconds of a node on the target that a program is planned for.
+ *
+ * On this machine the seconds of an application that was measured are taken from a table, by op, shapes, dtypes and
+ * attributes. All others follow the roofline model (Williams, Waterman, Patterson, CACM 2009) from the rates of the
+ * target's profile:
+ *
+ *   seconds = launch + max(FLOP / rate of the dtype, bytes / rate of memory)
+ *
+ * The API fills the table and the targets from files that Lua reads. Planning only reads them: it measures nothing and
+ * runs no kernel. */
 #ifndef WN_PLAN_IR_COSTS_H
 #define WN_PLAN_IR_COSTS_H
 #include "ir.h"
 
-/* Target 0 is this machine: measured seconds hold for it alone. */
-int32_t wn__machine_put(const char *name, const struct wn_profile *p); /* its number, or -(status) */
-const struct wn_profile *wn__machine(int32_t target);                  /* NULL: there is none */
+/* Adds a target, or replaces the profile of the target of that name. Returns its number, or -(status): WN_VALUE for
+ * rates that are not above 0 or for too many targets. Target 0 is this machine; measured seconds hold for it alone. */
+int32_t wn__machine_put(const char *name, const struct wn_profile *p);
+/* Returns the profile of a target; NULL: there is no such target. */
+const struct wn_profile *wn__machine(int32_t target);
+/* Returns the name of a target; NULL: there is no such target. */
 const char *wn__machine_name(int32_t target);
 
-int32_t wn__cost_put(const char *key, double seconds); /* replaces what was there */
+/* Puts the measured seconds of one application under its key, in place of earlier ones. WN_VALUE, WN_OOM. */
+int32_t wn__cost_put(const char *key, double seconds);
+/* Forgets all measured seconds. */
 void wn__costs_clear(void);
-int64_t wn__costs_id(void); /* another number after each change: part of a plan's key */
+/* Returns a number that is another one after each change of targets or seconds. It is part of a plan's key. */
+int64_t wn__costs_id(void);
 
-/* "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10": what decides a node's time. Text of its own until the next call. */
+/* Returns the text of everything that decides the time of an application, such as
+ * "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10". The text is valid until the next call. */
 const char *wn__cost_key(const struct wn_desc *d);
-/* The same of an application that reads a value which was computed again: such a value is still near. */
+/* Returns the key of an application that reads a recomputed value, which is still in a cache: wn__cost_key and "
+ * again". The text is valid until the next call. */
 const char *wn__cost_key_again(const struct wn_desc *d);
-/* Whose workspace rules hold for the IR. */
+/* Returns the target whose workspace rules hold for the IR. */
 const struct wn__target *wn__workspace_target(const struct wn__ir *f);
-/* Seconds of moving bytes to a place or back (kernel.h), with nothing else under way there. */
+/* Returns the seconds of moving `bytes` out to a place or in (WN_WAY_), while nothing else moves there. */
 double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes);
-/* What a move takes from the kernels beside it, hidden or not: the memory they share. */
+/* Returns the seconds that a move adds to the kernels that run beside it, as both use the same memory. */
 double wn__move_share(const struct wn__ir *f, int64_t bytes);
-/* Seconds of one application on the IR's machine. */
-double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d); /* by the rates of its target alone */
+/* Returns the seconds of one application by the roofline of the IR's target alone. */
+double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d);
+/* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */
 double wn__desc_seconds(const struct wn__ir *f, const struct wn_desc *d, int32_t *is_measured);
-/* Fills ir->seconds, ->seconds_again and ->is_measured. */
+/* Fills seconds, seconds_again and is_measured of the IR. WN_OOM. */
 int32_t wn__ir_costs(struct wn__ir *f);
 #endif

@@ -1,28 +1,33 @@
-/* Rewrites: patterns of nodes that one kernel does better, found in an IR before anything is decided about it.
+/* Rewrites an IR: replaces patterns of nodes by one node whose op a single kernel computes (operator fusion), before a
+ * policy decides anything about the graph.
  *
- * A rewrite depends on the graph alone - never on a policy, a budget or a thread count - so every plan of a graph
- * runs the same kernels and gives the same bits; and a fused kernel gives the bits of the nodes it replaces
- * (scalar.h holds each formula once). The node that ends a pattern takes over the others' inputs and computes their
- * values inside; they are absorbed: nobody reads them, so they are never issued. It keeps its place, name, scope and
- * the op its user recorded (ir->recorded), which is what policies and reports see.
+ *   recorded    4: linear(x, w, b)    5: relu(4)    6: linear(5, v, c)
+ *   rewritten   4: absorbed by 5      5: linear+relu(x, w, b)    6: linear(5, v, c)
  *
- * Nothing is replaced unless the kernel of the new op reads every operand in the layout and dtype it has (wn__op_reads):
- * `replace` is the one door through which a node becomes another op.
+ * A rewrite depends on the graph alone, never on a policy, a budget or a number of threads. So every plan of a graph
+ * runs the same kernels and gives the same bits; and a fused kernel gives the bits of the nodes that it replaces,
+ * because kernels/scalar.h holds each formula once. The last node of a pattern takes over the inputs of the others,
+ * which are absorbed: no node reads them, so they are never issued. It keeps its number, name, scope and recorded op
+ * (ir->recorded), which policies and reports see.
  *
- * A value is absorbed only where that does not cost memory: it has one reader, and computing it there instead of where
- * it stood keeps no more bytes alive in between than it had itself, or hardly anything is made in between.
+ * A node is replaced only if a kernel of the new op reads every operand in the layout and dtype that it has
+ * (wn__op_reads). `replace` is the only function that makes a node another op.
  *
- * To add a pattern: a function that looks at the node which ends it, a row in `patterns`, a record in
+ * A value is absorbed only where that costs no memory: it has one reader, and computing it later keeps no more bytes
+ * alive until then than the value itself would take, or next to nothing is computed in between.
+ *
+ * A new pattern is a function that looks at the last node of the pattern, a row in `patterns`, and a record in
  * spec/rewrite_spec.lua that shows equal bits and fewer bytes. */
 #include "rewrite.h"
 #include <stdio.h>
 #include <string.h>
 #include "ir.h"
 
-enum { MOST_INPUTS = 8, LITTLE = 16 /* of a value's bytes: a part that does not count */ };
+enum { MAX_INPUTS = 8, NEGLIGIBLE_PART = 16 }; /* of a rewritten node; up to 1/16 of a value's bytes count as none */
 
+/* The inputs of a rewritten node. */
 struct window {
-    int32_t n, node[MOST_INPUTS];
+    int32_t n, node[MAX_INPUTS];
 };
 /* What a node becomes. Invariant: the node's own type is what `op` makes of these inputs. */
 struct fusion {
@@ -30,21 +35,21 @@ struct fusion {
     const struct wn_attrs *attrs;
     const struct window *in;
 };
+/* A rewrite under way. Invariant: readers and last hold for the nodes as rewritten so far; those of an absorbed node
+ * are not read any more. */
 struct rewriting {
     struct wn__ir *f;
     struct wn__pool scratch;
-    int32_t *readers;      /* (n) how many inputs name this value */
-    int32_t *last;         /* (n) the last node that reads its bytes, through aliases too */
-    int32_t *at;           /* (n) its window, or -1: the recorded inputs stand */
-    int32_t *cell_last;    /* (n_cells) the last backward node that reads it; NULL until an effect is looked at */
-    int32_t *cell_forward; /* (n_cells) how many forward nodes do */
-    uint8_t *cell_written; /* (n_cells) an effect of this program writes it */
+    int32_t *readers;   /* (n) inputs of all nodes that are this value */
+    int32_t *last;      /* (n) the last node that reads the value's bytes, through aliases too; itself if none does */
+    int32_t *at;        /* (n) index of the node's window; -1: it has its recorded inputs */
+    int32_t *cell_last; /* (n_cells) the last backward node that reads the state; NULL until the first update */
+    int32_t *cell_forward; /* (n_cells) inputs of forward nodes that are the state */
+    uint8_t *cell_written; /* (n_cells) 1: an effect of this program writes the state */
     struct window *window; /* (n_windows) */
     int64_t n_windows, capacity;
-    int32_t code;
+    int32_t code; /* WN_OK, or the first failure */
 };
-
-/* ---- looking ------------------------------------------------------------------------------------------ */
 
 static int32_t n_inputs(const struct rewriting *w, int32_t i)
 {
@@ -62,8 +67,8 @@ static int32_t is_computed(const struct wn__ir *f, int32_t i)
     return p->leaf == WN_LEAF_NONE && !p->bound;
 }
 
-/* The computed value that input k of node i is, when nothing else reads it and nobody asked for it; else -1.
- * Reshapes in between must be read once too; `through`: they may be there at all. */
+/* Returns the computed node whose value is input k of node i, if it has no other reader, is no result, and is of the
+ * same phase, root and region as i; else -1. With `through`, aliases may lie between the two if each has one reader. */
 static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t through)
 {
     const struct wn__ir *f = w->f;
@@ -75,8 +80,8 @@ static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t thr
     return p->phase == by->phase && p->root == by->root ? v : -1;
 }
 
-/* Whether p may be computed where c stands: next to nothing is made between the two, or what p reads and nobody else
- * needs by then takes no more bytes than p's own value would. */
+/* Returns whether computing p at the place of c costs no memory: the values computed between them are negligible, or
+ * the inputs that only p needs until then take no more bytes than p's own value. */
 static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
 {
     const struct wn__ir *f = w->f;
@@ -87,12 +92,10 @@ static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
         int32_t v = wn__ir_storage(f, input(w, p, k));
         if (is_computed(f, v) && w->last[v] < c) kept += f->node[v].bytes;
     }
-    return made <= f->node[p].bytes / LITTLE || kept <= f->node[p].bytes;
+    return made <= f->node[p].bytes / NEGLIGIBLE_PART || kept <= f->node[p].bytes;
 }
 
-/* ---- changing ------------------------------------------------------------------------------------------ */
-
-/* Node p, and the reshapes from input k of node i down to it, are computed inside i from now on. */
+/* Marks p, and the aliases between p and input k of node i, as absorbed by i. */
 static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
 {
     struct wn__ir *f = w->f;
@@ -127,17 +130,17 @@ static void become(struct rewriting *w, int32_t i, const struct fusion *to)
     f->node[i].attrs = *to->attrs;
 }
 
-/* Whether node i may become what `to` says: a kernel of the op reads the inputs in the layouts that they have. */
+/* Returns whether a kernel of the op reads the inputs of `to` in the layouts and dtypes that they have. */
 static int32_t fits(const struct rewriting *w, int32_t i, const struct fusion *to)
 {
-    struct wn_type type[MOST_INPUTS];
+    struct wn_type type[MAX_INPUTS];
     for (int32_t k = 0; k < to->in->n; k++) type[k] = w->f->node[to->in->node[k]].type;
     struct wn_desc d = {.op = to->op, .n_in = to->in->n, .out = w->f->node[i].type, .in = type, .attrs = *to->attrs};
     return wn__op_reads(&d);
 }
 
-/* Makes node i what `to` says; it then computes p, its input k, inside. Returns 0 when no kernel reads the inputs, and
- * changes nothing then. */
+/* Makes node i what `to` says and marks p, the value of its input k, as absorbed. Returns 0, and changes nothing, if no
+ * kernel reads the inputs. */
 static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, const struct fusion *to)
 {
     if (!fits(w, i, to)) return 0;
@@ -146,8 +149,10 @@ static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, con
     return 1;
 }
 
-/* ---- a product, then one elementwise op over it (bias + activation; a gradient through one) --------------- */
+/* ---- patterns: each returns 1 if it replaced node i ------------------------------------------------------ */
 
+/* Fuses a product with the elementwise op that reads it: a linear layer and its activation, or a gradient through
+ * one. */
 static int32_t map_product(struct rewriting *w, int32_t i)
 {
     const struct wn__ir_node *c = &w->f->node[i];
@@ -169,8 +174,7 @@ static int32_t map_product(struct rewriting *w, int32_t i)
     return replace(w, i, 0, p, &(struct fusion){op, &attrs, &in});
 }
 
-/* ---- a layer norm's gradient, and the residual's beside it (residual + norm) -------------------------------- */
-
+/* Fuses a layer norm's gradient with the gradient of the residual connection that is added to it. */
 static int32_t add_to_norm(struct rewriting *w, int32_t i)
 {
     const struct wn__ir *f = w->f;
@@ -188,9 +192,7 @@ static int32_t add_to_norm(struct rewriting *w, int32_t i)
     return 0;
 }
 
-/* ---- softmax + cross-entropy --------------------------------------------------------------------------------- */
-
-/* The loss over log_softmax v, along the last dim, which nothing reads but it and node i; else -1. */
+/* Returns the nll node that reads v, if v is a log_softmax along the last dim that only it and node i read; else -1. */
 static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
 {
     const struct wn__ir *f = w->f;
@@ -203,7 +205,8 @@ static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
     return p->region == f->node[loss].region && p->root == f->node[loss].root ? loss : -1;
 }
 
-/* log_softmax_grad over nll_grad, and with it the loss: both compute a row's probabilities from the logits. */
+/* Fuses nll with log_softmax, and log_softmax_grad (node i) with nll_grad. Both fused ops compute the probabilities of
+ * a row from its logits, so the log_softmax is no residual any more. */
 static int32_t cross_entropy(struct rewriting *w, int32_t i)
 {
     const struct wn__ir *f = w->f;
@@ -220,14 +223,12 @@ static int32_t cross_entropy(struct rewriting *w, int32_t i)
     return replace(w, i, 0, g, &backward);
 }
 
-/* ---- a product that only an update reads (optimizer into gradient; a second backward's sum) --------------- */
-
 static int32_t is_update(int32_t op)
 {
     return op == WN_OP_SGD || op == WN_OP_MOMENTUM || op == WN_OP_ADAM || op == WN_OP_ACCUMULATE;
 }
 
-/* The gradient an effect reads, whatever its region and root. */
+/* Returns the gradient that effect i reads, of any region and root, if it has no other reader; else -1. */
 static int32_t sole_gradient(const struct rewriting *w, int32_t i)
 {
     const struct wn__ir *f = w->f;
@@ -237,6 +238,7 @@ static int32_t sole_gradient(const struct rewriting *w, int32_t i)
     return is_computed(f, v) && w->readers[v] == 1 && f->node[v].phase == WN_PHASE_BACKWARD ? v : -1;
 }
 
+/* Fills cell_last, cell_forward and cell_written, once. */
 static int32_t find_cell_readers(struct rewriting *w)
 {
     const struct wn__ir *f = w->f;
@@ -260,9 +262,9 @@ static int32_t find_cell_readers(struct rewriting *w)
     return WN_OK;
 }
 
-/* Whether product p reads a state that this program writes. Merged into an update, it would read that state while its own
- * cell is written, or after another update wrote it; and the updates of A and B that read each other's state have no
- * order at all. */
+/* Returns whether product p reads a state that this program writes. Fused into an update, p would read that state while
+ * the update writes it, or after another update wrote it; two updates that read each other's states have no legal
+ * order. */
 static int32_t reads_written(struct rewriting *w, int32_t p)
 {
     const struct wn__ir *f = w->f;
@@ -274,8 +276,9 @@ static int32_t reads_written(struct rewriting *w, int32_t p)
     return w->code != WN_OK;
 }
 
-/* An update waits for the last reader of its cell. Whether gradient p's operands may wait with it: they take no more
- * bytes than the gradient, but for those that are there at that time anyway. Tied cells have readers elsewhere. */
+/* Returns whether gradient p may be computed by the update of cell `slot`, which waits for the last reader of the cell:
+ * the operands that only p needs until then take no more bytes than the gradient. Forbids cells that several forward
+ * nodes read (tied weights). */
 static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
 {
     const struct wn__ir *f = w->f;
@@ -289,6 +292,7 @@ static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
     return kept <= f->node[p].bytes;
 }
 
+/* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
 static int32_t update_by_product(struct rewriting *w, int32_t i)
 {
     const struct wn__ir *f = w->f;
@@ -308,9 +312,8 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
     return replace(w, i, 0, p, &(struct fusion){WN_OP_PRODUCT_UPDATE, &attrs, &in});
 }
 
-/* ---- elementwise ops in a row -------------------------------------------------------------------------- */
-
-/* Node i as a chain: what it is already, or the one step of an elementwise op. 0: it is neither. */
+/* Fills `out` with the steps of node i: those of a fused op, or the one step of an elementwise op. Returns 0 if node i
+ * is neither. */
 static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__fused *out)
 {
     const struct wn__ir_node *p = &f->node[i];
@@ -321,6 +324,7 @@ static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__fused *out
     return p->op == WN_OP_CHAIN || n > 0;
 }
 
+/* Returns how many steps have numbers in their attributes. */
 static int32_t numbers_of(const struct wn__fused *c)
 {
     int32_t n = 0;
@@ -328,7 +332,8 @@ static int32_t numbers_of(const struct wn__fused *c)
     return n;
 }
 
-/* The number of value v among the inputs, put there if it is new; WN_CHAIN_INPUTS and above: no room. */
+/* Returns the index of value v among the inputs, and adds v if it is new. An index of WN_CHAIN_INPUTS or above: the
+ * inputs are full. */
 static int32_t operand_of(struct window *in, int32_t v)
 {
     for (int32_t k = 0; k < in->n; k++)
@@ -337,7 +342,8 @@ static int32_t operand_of(struct window *in, int32_t v)
     return in->n++;
 }
 
-/* Appends c's steps, whose inputs are node i's; what reads `inside` reads the last step there is now. */
+/* Appends the steps c of node i to `to`, and the values that they read to `in`. A step that reads the value of node
+ * `inside` reads the last step that `to` has on entry. */
 static void append(const struct rewriting *w, int32_t i, const struct wn__fused *c, int32_t inside, struct window *in,
                    struct wn__fused *to)
 {
@@ -354,6 +360,8 @@ static void append(const struct rewriting *w, int32_t i, const struct wn__fused 
     }
 }
 
+/* Fuses elementwise node i with the elementwise node that is its input k. One set of numbers in attributes is
+ * allowed. */
 static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
 {
     struct wn__ir *f = w->f;
@@ -372,6 +380,7 @@ static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
     return replace(w, i, k, p, &(struct fusion){WN_OP_CHAIN, &attrs, &in});
 }
 
+/* Fuses elementwise node i with one of its inputs. */
 static int32_t chain(struct rewriting *w, int32_t i)
 {
     for (int32_t k = 0; k < n_inputs(w, i) && k < WN_CHAIN_INPUTS; k++)
@@ -379,7 +388,9 @@ static int32_t chain(struct rewriting *w, int32_t i)
     return 0;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------ */
+/* ---- the pass ------------------------------------------------------------------------------------------- */
+
+/* The patterns, in the order in which each node tries them. */
 
 static int32_t (*const patterns[])(struct rewriting *w, int32_t i) = {
     map_product,       /* product + elementwise op   -> matmul_map, linear_map */
@@ -391,6 +402,7 @@ static int32_t (*const patterns[])(struct rewriting *w, int32_t i) = {
 
 int32_t wn__rewrite_on = 1;
 
+/* Fills readers, last and at for the recorded nodes. */
 static void find_readers(struct rewriting *w)
 {
     const struct wn__ir *f = w->f;
@@ -405,7 +417,8 @@ static void find_readers(struct rewriting *w)
     }
 }
 
-/* The recorded table stays as it is; the rewritten one gets windows of its own behind the recorded inputs. */
+/* Gives the rewritten nodes their inputs: in and in_type of the IR become copies with the windows behind the recorded
+ * inputs, which the recorded nodes go on naming. */
 static int32_t write_back(struct rewriting *w, const struct wn__ir_node *recorded)
 {
     struct wn__ir *f = w->f;
@@ -434,6 +447,7 @@ static int32_t write_back(struct rewriting *w, const struct wn__ir_node *recorde
     return WN_OK;
 }
 
+/* Applies every pattern to every computed node, until none fits, in the order of nodes. */
 static int32_t rewrite(struct rewriting *w)
 {
     struct wn__ir *f = w->f;
