@@ -278,7 +278,7 @@ WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
 WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
 struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
-                      forward_of, cell_kind, decision, away, is_residual, needs_grad, alias_of, root, issues, leaf; int64_t bytes; double flops;
+                      forward_of, cell_kind, decision, action, is_residual, needs_grad, alias_of, root, issues, leaf; int64_t bytes; double flops;
                       struct wn_attrs attrs; int32_t is_held, is_result; double serial; }; /* computed by an earlier program; stays when this
                       one has run; place in record order (0: made by Wane, or the program has run) */
 WN_API int32_t wn_node_count(int32_t program);

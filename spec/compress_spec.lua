@@ -1,5 +1,5 @@
 -- Values kept in fewer bytes: compress:int8, compress:bits, what a budget may choose of them, and wane.gradient_error.
--- What holds of every action is in away_spec; here is what is particular to these.
+-- What holds of every action is in action_spec; here is what is particular to these.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -195,7 +195,7 @@ describe('compress:bits', function()
         binding.check(C.wn_test_mutate(p.handle, other, 'input', unpacked))
         local code = C.wn_verify(p.handle)
         assert.equal('illegal', binding.text(C.wn_status_word(code)))
-        assert.is_truthy(binding.text(C.wn_message()):find("rule 'away'", 1, true), binding.text(C.wn_message()))
+        assert.is_truthy(binding.text(C.wn_message()):find("rule 'action'", 1, true), binding.text(C.wn_message()))
         C.wn_debug('forget_plans', 1)
     end)
 end)

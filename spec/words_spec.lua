@@ -65,8 +65,8 @@ local function check_words(plan, by_hand, what)
                 -- A result, or an integer, stays.
                 assert(theirs[i].copies == 1 or life.made >= 2 and not life.waited, where)
             else
-                assert(node.away == theirs[i].away, where)
-                assert(life.made == 1 or node.away == C.WN_DECISION_BITS, where)
+                assert(node.action == theirs[i].action, where)
+                assert(life.made == 1 or node.action == C.WN_DECISION_BITS, where)
             end
             n = n + 1
         end

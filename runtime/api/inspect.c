@@ -110,7 +110,7 @@ static void tell_move(const struct wn_program *p, const struct wn__instr *n, str
     int32_t way = wn__instr_way(n);
     if (way < 0) return;
     const struct wn__value *far = &p->schedule->value[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
-    int32_t place = wn__action_place(far->away);
+    int32_t place = wn__action_place(far->action);
     out->link = links[place][way];
     out->takes = wn__move_seconds(p->ir, place, way, p->schedule->allocation[far->allocation].bytes);
 }
@@ -214,7 +214,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .alias_of = wn__ir_is_alias(f, i) ? f->in[said->in_at] : -1,
                                  .root = q->root,
                                  .issues = p->schedule ? p->schedule->node_issues[i] : 0,
-                                 .away = p->schedule ? p->schedule->node_away[i] : 0,
+                                 .action = p->schedule ? p->schedule->node_action[i] : 0,
                                  .decision = q->decision,
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,

@@ -8,8 +8,8 @@
 /* Where an instruction moves to or from. */
 static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
 {
-    int32_t away = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];
-    return wn__action_place(s->value[away].away);
+    int32_t kept = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];
+    return wn__action_place(s->value[kept].action);
 }
 
 static void note(const struct wn_depot *depot)

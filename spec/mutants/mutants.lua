@@ -458,8 +458,8 @@ return {
     {
         name = 'a value is computed again from its signs',
         file = 'runtime/plan/lower/offload.c',
-        old = '    return away_by(l, node) != 0 && !wn__action_is_partial(away_by(l, node));',
-        new = '    return away_by(l, node) != 0;',
+        old = '    return action_by(l, node) != 0 && !wn__action_is_partial(action_by(l, node));',
+        new = '    return action_by(l, node) != 0;',
         spec = 'spec/compress_spec.lua',
     },
     {

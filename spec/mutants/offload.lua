@@ -1,6 +1,6 @@
 -- What waits elsewhere between forward and backward, broken on purpose: rows as in mutants.lua.
 local function row(name, file, old, new, filter, spec)
-    return { name = 'away: ' .. name, file = 'runtime/' .. file, old = old, new = new,
+    return { name = 'offload: ' .. name, file = 'runtime/' .. file, old = old, new = new,
         spec = spec or 'spec/offload_spec.lua', filter = filter }
 end
 
@@ -34,5 +34,5 @@ return {
         'return t->space != WN_SPACE_DISK &&', 'return t->space >= 0 &&',
         'is predicted'),
     row('a packed value is not brought back', 'plan/lower/offload.c', '? &l->cur[node] : &l->part[node]) = value;',
-        '? &l->cur[node] : &l->part[node]) = away;', 'compress', 'spec/away_spec.lua'),
+        '? &l->cur[node] : &l->part[node]) = kept;', 'compress', 'spec/action_spec.lua'),
 }

@@ -13,7 +13,7 @@ local moves = {}
 --- Returns what is done with a residual: 'save', 'recompute', or an action such as 'compress:bf16'.
 -- @param node of plan:graph()
 function moves.word(node)
-    if node.away > 0 then return policy.word(node.away) end
+    if node.action > 0 then return policy.word(node.action) end
     return node.copies > 1 and 'recompute' or 'save'
 end
 
@@ -21,7 +21,7 @@ end
 -- read it; nil when there is none.
 -- @param node of plan:graph()
 function moves.said(node)
-    local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.away == 0
+    local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.action == 0
     return is_action and policy.word(node.decision) or nil
 end
 
@@ -46,11 +46,11 @@ end
 function moves.text(plan, graph)
     local counts, order = {}, {}
     for _, node in ipairs(graph) do
-        if node.away > 0 then
-            local c = counts[node.away]
+        if node.action > 0 then
+            local c = counts[node.action]
             if not c then
-                c = { word = policy.word(node.away), n = 0, bytes = 0, lossy = C.wn_action_lossy(node.away) ~= 0 }
-                counts[node.away], order[#order + 1] = c, c
+                c = { word = policy.word(node.action), n = 0, bytes = 0, lossy = C.wn_action_lossy(node.action) ~= 0 }
+                counts[node.action], order[#order + 1] = c, c
             end
             c.n, c.bytes = c.n + 1, c.bytes + node.bytes
         end

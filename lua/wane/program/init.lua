@@ -332,7 +332,7 @@ local function read_node(handle, i)
         op = binding.text(info.op), path = binding.text(info.path), module = binding.text(info.module),
         name = binding.text(info.name), shape = shape_of(info.type), dtype = tensor.dtype_name[info.type.dtype],
         index = info.node, phase = phases[info.phase], scope = info.scope, region = info.region, line = info.line,
-        block = info.block, forward_of = info.forward_of, decision = info.decision, away = info.away,
+        block = info.block, forward_of = info.forward_of, decision = info.decision, action = info.action,
         is_residual = info.is_residual ~= 0,
         needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.issues,
         bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,

@@ -4,14 +4,14 @@
 
 void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out)
 {
-    wn__action_type(f, c->node, c->away, out);
+    wn__action_type(f, c->node, c->action, out);
 }
 
 int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c)
 {
     struct wn_type type;
     wn__value_form(f, c, &type);
-    return wn__action_place(c->away) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
+    return wn__action_place(c->action) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
 }
 
 const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n,
@@ -19,8 +19,8 @@ const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__sc
 {
     struct wn_desc *d = &room->desc;
     if (n->what == WN_DO_RUN) *d = wn__ir_desc(f, n->node);
-    else if (n->what == WN_DO_PACK) wn__action_pack(f, n->node, s->value[n->out].away, d);
-    else wn__action_unpack(f, n->node, s->value[s->in[n->in_at]].away, &room->in, d);
+    else if (n->what == WN_DO_PACK) wn__action_pack(f, n->node, s->value[n->out].action, d);
+    else wn__action_unpack(f, n->node, s->value[s->in[n->in_at]].action, &room->in, d);
     return d;
 }
 

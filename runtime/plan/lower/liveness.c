@@ -122,7 +122,7 @@ static void put_allocations(struct finish *x)
             value->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
             x->s->result_allocation[p->result] = value->allocation;
         } else if (it->what == WN_DO_OFFLOAD) {
-            int32_t space = wn__action_place(value->away) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+            int32_t space = wn__action_place(value->action) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
             value->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__value_bytes(x->f, value), 0);
             x->s->allocation[x->s->value[x->l->in[it->in_at]].allocation].is_paged = 1;
         } else {
@@ -188,7 +188,7 @@ static void put_run(struct finish *x, int32_t i)
     }
     if (it->out < 0) return;
     touch(&x->s->allocation[x->s->value[it->out].allocation], at);
-    if (x->s->value[it->out].away != 0) x->s->node_away[it->node] = x->s->value[it->out].away;
+    if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
     if (it->what != WN_DO_RUN) return;
     if (x->s->node_issues[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
@@ -203,7 +203,7 @@ static void put_move(struct finish *x, int32_t i)
         touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], x->s->n - 1);
     if (it->out < 0) return;
     touch(&x->s->allocation[x->s->value[it->out].allocation], x->s->n - 1);
-    if (x->s->value[it->out].away != 0) x->s->node_away[it->node] = x->s->value[it->out].away;
+    if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
 }
 
 static void put_list(struct finish *x)
@@ -236,7 +236,7 @@ static int32_t prepare(struct finish *x)
     s->instr = pool(x, 2 * l->n_items + fresh + f->n_results, sizeof *s->instr);
     s->result_allocation = pool(x, f->n_results, sizeof *s->result_allocation);
     s->node_issues = pool(x, f->n, sizeof *s->node_issues);
-    s->node_away = pool(x, f->n, sizeof *s->node_away);
+    s->node_action = pool(x, f->n, sizeof *s->node_action);
     x->last = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->last);
     x->pin = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->pin);
     x->allocation_last = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->allocation_last);
@@ -246,7 +246,7 @@ static int32_t prepare(struct finish *x)
     x->inplace = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     x->frees = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->frees);
     if (!s->value || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_issues ||
-        !s->node_away || !x->last || !x->pin || !x->allocation_last || !x->free_next || !x->cell_allocation ||
+        !s->node_action || !x->last || !x->pin || !x->allocation_last || !x->free_next || !x->cell_allocation ||
         !x->given_allocation || !x->inplace || !x->frees)
         return WN_OOM;
     if (l->n_values > 0) memcpy(s->value, l->value, (size_t)l->n_values * sizeof *s->value);

@@ -31,12 +31,12 @@ struct wn__item *wn__lower_item(struct wn__lowering *l, int32_t what, int32_t no
     return it;
 }
 
-int32_t wn__lower_value(struct wn__lowering *l, int32_t node, int32_t away)
+int32_t wn__lower_value(struct wn__lowering *l, int32_t node, int32_t action)
 {
     if (l->code == WN_OK) l->code = wn__grow(&l->value, &l->value_capacity, l->n_values + 1, sizeof *l->value);
     if (l->code == WN_OK) l->code = wn__grow(&l->used, &l->used_capacity, l->n_values + 1, sizeof *l->used);
     if (l->code != WN_OK) return -1;
-    l->value[l->n_values] = (struct wn__value){.node = node, .allocation = -1, .away = away};
+    l->value[l->n_values] = (struct wn__value){.node = node, .allocation = -1, .action = action};
     l->used[l->n_values] = -1;
     return (int32_t)l->n_values++;
 }
@@ -71,7 +71,7 @@ static int32_t need_of(const struct wn__lowering *l, int32_t node, int32_t k)
     return l->cur[v] >= 0 || wn__lower_has_part(l, node, k) ? -1 : v;
 }
 
-/* Issues `node` and whatever it needs that is not there, in record order; what is away is brought back instead. The
+/* Issues `node` and whatever it needs that is not there, in record order; a kept form is brought back instead. The
  * list of needs is its own queue. */
 static void demand(struct wn__lowering *l, int32_t node)
 {
@@ -194,7 +194,7 @@ static void put_leaves(struct wn__lowering *l)
     for (int32_t i = 0; i < l->f->n; i++) {
         const struct wn__ir_node *p = &l->f->node[i];
         l->cur[i] = p->leaf != WN_LEAF_NONE || p->bound ? wn__lower_value(l, i, 0) : -1;
-        l->away[i] = l->part[i] = -1;
+        l->kept[i] = l->part[i] = -1;
     }
 }
 
@@ -225,7 +225,7 @@ static void prepare(struct wn__lowering *l)
 {
     int64_t n = l->f->n;
     l->cur = get(l, n, sizeof *l->cur);
-    l->away = get(l, n, sizeof *l->away);
+    l->kept = get(l, n, sizeof *l->kept);
     l->part = get(l, n, sizeof *l->part);
     l->leaving = get(l, n, sizeof *l->leaving);
     l->action = get(l, n, sizeof *l->action);

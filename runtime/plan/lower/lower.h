@@ -19,7 +19,7 @@ struct wn__item {
  * brings it back. */
 struct wn__departure {
     int64_t after;          /* item that it leaves after */
-    int32_t value, away;    /* the value that leaves, and the value that it becomes */
+    int32_t value, kept;    /* the value that leaves, and the value that it becomes */
     int32_t phase, is_used; /* is_used: something brings it back */
 };
 
@@ -35,7 +35,7 @@ struct wn__lowering {
     struct wn__value *value;
     int64_t n_values, value_capacity;
     int32_t *cur;                /* (f->n) the node's value that readers take now; -1: none */
-    int32_t *away;               /* (f->n) the value that its value became by an action; -1: none */
+    int32_t *kept;               /* (f->n) the value that its value became by an action; -1: none */
     int32_t *part;               /* (f->n) the value that a partial action gave back of it (action.h); -1: none */
     int32_t *leaving, n_leaving; /* (f->n) nodes kept with an action that forward readers still need */
     int32_t *action;             /* (f->n) the action that a node is kept with; 0: none */
@@ -51,8 +51,8 @@ struct wn__lowering {
     int32_t *effect_in; /* (n_effects) index in `in` of the inputs of an effect that computes its gradient; -1: none */
 };
 
-/* Adds a value of a node, or of what action `away` makes of it, and returns its number. */
-int32_t wn__lower_value(struct wn__lowering *l, int32_t node, int32_t away);
+/* Adds a value of a node, or of what `action` makes of it, and returns its number. */
+int32_t wn__lower_value(struct wn__lowering *l, int32_t node, int32_t action);
 /* Appends an item with room for n_in inputs, which the caller writes at l->in + in_at. NULL once something failed. */
 struct wn__item *wn__lower_item(struct wn__lowering *l, int32_t what, int32_t node, int32_t out, int32_t n_in);
 /* Sorts n numbers. */

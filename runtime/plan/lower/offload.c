@@ -7,21 +7,21 @@
 #include "../recipe/action.h"
 #include "lower.h"
 
-/* The action a value is away by; 0: it is not away. */
-static int32_t away_by(const struct wn__lowering *l, int32_t node)
+/* Returns the action that a node's value is kept with now; 0: none. */
+static int32_t action_by(const struct wn__lowering *l, int32_t node)
 {
-    return l->away[node] < 0 ? 0 : l->value[l->away[node]].away;
+    return l->kept[node] < 0 ? 0 : l->value[l->kept[node]].action;
 }
 
 int32_t wn__lower_comes_back(const struct wn__lowering *l, int32_t node)
 {
-    return away_by(l, node) != 0 && !wn__action_is_partial(away_by(l, node));
+    return action_by(l, node) != 0 && !wn__action_is_partial(action_by(l, node));
 }
 
 int32_t wn__lower_has_part(const struct wn__lowering *l, int32_t node, int32_t k)
 {
     int32_t v = wn__ir_storage(l->f, wn__ir_in(l->f, node, k));
-    return wn__action_is_partial(away_by(l, v)) && wn__ir_reads_sign(l->f, node, k);
+    return wn__action_is_partial(action_by(l, v)) && wn__ir_reads_sign(l->f, node, k);
 }
 
 void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action)
@@ -32,22 +32,22 @@ void wn__lower_kept(struct wn__lowering *l, int32_t node, int32_t action)
 
 void wn__lower_forgotten(struct wn__lowering *l, int32_t node)
 {
-    l->cur[node] = l->away[node] = l->part[node] = -1;
+    l->cur[node] = l->kept[node] = l->part[node] = -1;
 }
 
-/* The value in use becomes the value that is away; what came back and is let go once more is there still. */
+/* Makes the value in use its kept form. What came back and is let go once more has its kept form still. */
 static void leave(struct wn__lowering *l, int32_t node, int32_t action)
 {
     int32_t value = l->cur[node];
     if (value < 0) return;
     l->cur[node] = -1;
-    if (l->away[node] >= 0) return;
-    l->away[node] = wn__lower_value(l, node, action);
+    if (l->kept[node] >= 0) return;
+    l->kept[node] = wn__lower_value(l, node, action);
     if (l->code == WN_OK)
         l->code = wn__grow(&l->departure, &l->departure_capacity, l->n_departures + 1, sizeof *l->departure);
     if (l->code != WN_OK) return;
     l->departure[l->n_departures++] =
-        (struct wn__departure){.after = l->used[value], .value = value, .away = l->away[node]};
+        (struct wn__departure){.after = l->used[value], .value = value, .kept = l->kept[node]};
 }
 
 void wn__lower_leave(struct wn__lowering *l, int32_t limit)
@@ -67,24 +67,24 @@ void wn__lower_leave(struct wn__lowering *l, int32_t limit)
 
 void wn__lower_return(struct wn__lowering *l, int32_t node)
 {
-    int32_t away = l->away[node], value = wn__lower_value(l, node, 0);
-    int32_t moves = l->code == WN_OK && wn__action_place(l->value[away].away) >= 0;
+    int32_t kept = l->kept[node], value = wn__lower_value(l, node, 0);
+    int32_t moves = l->code == WN_OK && wn__action_place(l->value[kept].action) >= 0;
     struct wn__item *it = wn__lower_item(l, moves ? WN_DO_FETCH : WN_DO_UNPACK, node, value, 1);
     if (it == NULL) return;
-    l->in[it->in_at] = away;
+    l->in[it->in_at] = kept;
     if (moves) {
         it->move = l->n_moves++;
         it = wn__lower_item(l, WN_DO_WAIT, node, -1, 2);
         if (it == NULL) return;
         it->move = l->n_moves - 1;
-        l->in[it->in_at] = away;
+        l->in[it->in_at] = kept;
         l->in[it->in_at + 1] = value;
     }
-    l->used[away] = l->used[value] = l->n_items - 1;
-    l->value[value].back = l->value[away].away;
+    l->used[kept] = l->used[value] = l->n_items - 1;
+    l->value[value].back = l->value[kept].action;
     *(wn__lower_comes_back(l, node) ? &l->cur[node] : &l->part[node]) = value;
     for (int64_t d = l->n_departures - 1; d >= 0; d--)
-        if (l->departure[d].away == away) {
+        if (l->departure[d].kept == kept) {
             l->departure[d].is_used = 1;
             return;
         }
@@ -95,20 +95,20 @@ void wn__lower_return(struct wn__lowering *l, int32_t node)
 static int32_t put_departure(struct wn__lowering *l, const struct wn__departure *d, struct wn__item *out, int64_t *n)
 {
     const struct wn__item *before = &l->item[d->after];
-    int32_t node = l->value[d->value].node, moves = wn__action_place(l->value[d->away].away) >= 0;
+    int32_t node = l->value[d->value].node, moves = wn__action_place(l->value[d->kept].action) >= 0;
     WN_TRY(wn__grow(&l->in, &l->in_capacity, l->n_in + 2, sizeof *l->in));
     out += *n;
     *out = (struct wn__item){.what = moves ? WN_DO_OFFLOAD : WN_DO_PACK,
                              .node = node,
                              .phase = before->phase == WN_PHASE_FORWARD ? WN_PHASE_FORWARD : WN_PHASE_RECOMPUTE,
                              .block = l->r->block_of[node],
-                             .out = d->away,
+                             .out = d->kept,
                              .in_at = (int32_t)l->n_in,
                              .n_in = 1};
     l->in[l->n_in++] = d->value;
     *n += 1 + moves;
     if (!moves) return WN_OK;
-    l->in[l->n_in++] = d->away;
+    l->in[l->n_in++] = d->kept;
     out[0].move = l->n_moves++;
     out[1] = out[0];
     out[1].what = WN_DO_WAIT;

@@ -16,7 +16,7 @@ struct move {
     int64_t bytes;
     double takes, ends;
     int32_t start, wait; /* base items it stands before: start of what comes in, wait of what goes out; else its own */
-    int32_t away;        /* value in the depot */
+    int32_t kept;        /* value in the depot */
     int32_t needs;       /* IN: the move that made it; else -1 */
 };
 struct slide {
@@ -58,13 +58,13 @@ static void find_moves(struct slide *s)
         if (it->what != WN_DO_OFFLOAD && it->what != WN_DO_FETCH) continue;
         struct move *m = &s->move[it->move];
         m->way = it->what == WN_DO_FETCH ? WN_WAY_IN : WN_WAY_OUT;
-        m->away = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
-        m->place = wn__action_place(l->value[m->away].away);
-        m->bytes = wn__value_bytes(l->f, &l->value[m->away]);
+        m->kept = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
+        m->place = wn__action_place(l->value[m->kept].action);
+        m->bytes = wn__value_bytes(l->f, &l->value[m->kept]);
         m->takes = wn__move_seconds(l->f, m->place, m->way, m->bytes);
         m->needs = -1;
         for (int32_t k = 0; m->way == WN_WAY_IN && k < l->n_moves; k++)
-            if (s->move[k].bytes > 0 && s->move[k].way == WN_WAY_OUT && s->move[k].away == m->away) m->needs = k;
+            if (s->move[k].bytes > 0 && s->move[k].way == WN_WAY_OUT && s->move[k].kept == m->kept) m->needs = k;
     }
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
@@ -103,7 +103,7 @@ static int64_t sum_up(int64_t *v, int32_t n)
 static int32_t is_counted(const struct wn__lowering *l, int32_t value)
 {
     const struct wn__ir_node *p = &l->f->node[l->value[value].node];
-    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->value[value].away) < 0;
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->value[value].action) < 0;
 }
 
 /* live: with every move waited for at once. cap from it, and from what would be alive if nothing moved. */

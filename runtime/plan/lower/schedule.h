@@ -44,9 +44,9 @@ struct wn__allocation {
 /* A value: what one issue of a node makes, or what an action makes of it. A node issued twice has two values. */
 struct wn__value {
     int32_t node, allocation;
-    int32_t away; /* the action that made it of the value (action.h); 0: it is the value */
-    int32_t back; /* the action that it came back from; 0: it was computed, or is no value */
-    int64_t at;   /* bytes from the start of the allocation: scalars share one */
+    int32_t action; /* the action that made it of the value (action.h); 0: it is the value */
+    int32_t back;   /* the action that it came back from; 0: it was computed, or is no value */
+    int64_t at;     /* bytes from the start of the allocation: scalars share one */
 };
 struct wn__instr {
     int32_t what, node, phase, block; /* enum wn__what; node of the IR; WN_PHASE_; block of the recipe */
@@ -83,7 +83,7 @@ struct wn__schedule {
     uint8_t *key2;                     /* (key2_bytes) the IR that it was made of */
     int64_t key2_bytes;
     int32_t *node_issues; /* (n of the IR) how often each node was issued */
-    int32_t *node_away;   /* (n of the IR) action that its value was kept with; 0: none */
+    int32_t *node_action; /* (n of the IR) action that its value was kept with; 0: none */
     int32_t n_blocks;     /* of the recipe */
 };
 

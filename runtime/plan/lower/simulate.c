@@ -119,7 +119,7 @@ static void run_instr(struct sim *m, int32_t i)
     }
     m->sum->recomputed += n->recompute;
     m->sum->packed += n->what == WN_DO_PACK;
-    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->value[n->out].away);
+    m->sum->lossy += n->what == WN_DO_PACK && wn__action_is_lossy(m->s->value[n->out].action);
     if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
@@ -141,9 +141,9 @@ static void start_move(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
     int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
-    const struct wn__value *away = &m->s->value[way == WN_WAY_OUT ? n->out : from];
-    int32_t place = wn__action_place(away->away);
-    int64_t bytes = m->s->allocation[away->allocation].bytes;
+    const struct wn__value *kept = &m->s->value[way == WN_WAY_OUT ? n->out : from];
+    int32_t place = wn__action_place(kept->action);
+    int64_t bytes = m->s->allocation[kept->allocation].bytes;
     double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
     *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
     m->ends[n->move] = *lane;

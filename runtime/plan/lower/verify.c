@@ -11,7 +11,7 @@
  *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
  *  7 every result asked for is there at the end                                       (result)
  *  8 what is kept in another form is made of the value, and only it becomes the value
- *    again; nothing else reads it                                                     (away)
+ *    again; nothing else reads it                                                     (action)
  *  9 until a move is waited for, what moves out is neither written nor freed and what
  *    moves in not touched at all; each move is waited for once, and only once          (wait)
  * 10 the kernel of an op reads its inputs, and writes its result, in the layouts and
@@ -129,9 +129,9 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
         if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no copy is named for input", k + 1);
         const struct wn__value *value = &m->s->value[c];
         const struct wn__ir_node *v = &m->f->node[value->node];
-        if (value->away != 0) return illegal(m, "away", "a packed form is read as a value, input", k + 1);
+        if (value->action != 0) return illegal(m, "action", "a packed form is read as a value, input", k + 1);
         if (wn__action_is_partial(value->back) && !wn__ir_reads_sign(m->f, n->node, k))
-            return illegal(m, "away", "a part of a value is read as all of it, input", k + 1);
+            return illegal(m, "action", "a part of a value is read as all of it, input", k + 1);
         if (value->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (m->arriving[value->allocation])
@@ -153,8 +153,8 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     const struct wn__value *value = &m->s->value[n->out];
     const struct wn__allocation *t = &m->s->allocation[value->allocation];
     if (value->node != n->node) return illegal(m, "read", "the output belongs to node", value->node);
-    if ((value->away != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
-        return illegal(m, "away", "the output is of another form than this makes, copy", n->out);
+    if ((value->action != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
+        return illegal(m, "action", "the output is of another form than this makes, copy", n->out);
     if (t->bytes < wn__value_bytes(m->f, value) || value->at != 0)
         return illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
@@ -199,18 +199,18 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 {
     int32_t c = m->s->in[n->in_at];
-    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "away", "no copy is named", c);
+    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "action", "no copy is named", c);
     const struct wn__value *from = &m->s->value[c];
-    if (from->node != n->node) return illegal(m, "away", "the copy belongs to another node", from->node);
-    if ((from->away != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
-        return illegal(m, "away", "the copy is of another form than this reads, copy", c);
+    if (from->node != n->node) return illegal(m, "action", "the copy belongs to another node", from->node);
+    if ((from->action != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
+        return illegal(m, "action", "the copy is of another form than this reads, copy", c);
     int32_t back = n->what == WN_DO_UNPACK ? m->s->value[n->out].back : from->back;
-    if (n->what == WN_DO_UNPACK ? back != from->away : wn__action_is_partial(back))
-        return illegal(m, "away", "what comes back is not what left, copy", n->out);
+    if (n->what == WN_DO_UNPACK ? back != from->action : wn__action_is_partial(back))
+        return illegal(m, "action", "what comes back is not what left, copy", n->out);
     const struct wn__ir_node *v = &m->f->node[from->node];
     if (m->arriving[from->allocation]) return illegal(m, "wait", "a copy is read before it has arrived", c);
     if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->bound && m->content[from->allocation] != c))
-        return illegal(m, "away", "a copy is read that is not there", c);
+        return illegal(m, "action", "a copy is read that is not there", c);
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
@@ -220,13 +220,13 @@ static int32_t step_move(struct machine *m, const struct wn__instr *n)
     WN_TRY(check_moved(m, n));
     int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->value[m->s->in[n->in_at]].allocation,
             to = m->s->value[n->out].allocation;
-    int32_t place = wn__action_place(m->s->value[out ? n->out : m->s->in[n->in_at]].away);
+    int32_t place = wn__action_place(m->s->value[out ? n->out : m->s->in[n->in_at]].action);
     int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
     const struct wn__allocation *near = &m->s->allocation[out ? from : to], *far = &m->s->allocation[out ? to : from];
     int32_t is_near =
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
     if (place < 0 || far->space != depot || !is_near)
-        return illegal(m, "away", "a move between other places than its action names, allocation", to);
+        return illegal(m, "action", "a move between other places than its action names, allocation", to);
     if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
         return illegal(m, "wait", "a move that was started before", n->move);
     WN_TRY(check_output(m, n));
@@ -297,7 +297,7 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
     const struct wn__value *c = &m->s->value[n->out];
     if (m->arriving[c->allocation])
         return illegal(m, "wait", "a result is taken before it has arrived, allocation", c->allocation);
-    if (!m->alive[c->allocation] || m->content[c->allocation] != n->out || c->node != n->node || c->away != 0 ||
+    if (!m->alive[c->allocation] || m->content[c->allocation] != n->out || c->node != n->node || c->action != 0 ||
         wn__action_is_partial(c->back))
         return illegal(m, "result", "a result is taken from an allocation that does not hold it", c->allocation);
     m->read_out[n->node]++;
@@ -319,7 +319,7 @@ static int32_t check_end(struct machine *m)
         int32_t there = f->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
                             : t >= 0 && m->content[t] >= 0 && m->s->value[m->content[t]].node == node &&
-                                  m->s->value[m->content[t]].away == 0 &&
+                                  m->s->value[m->content[t]].action == 0 &&
                                   !wn__action_is_partial(m->s->value[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }

@@ -4,7 +4,7 @@
  *   packed      an op of the table makes a smaller form, another op makes the value of it again (compress)
  *   offloaded   its bytes are moved to a depot and back
  *
- * What a value has become is a copy of its own, with its own bytes: `away` of wn__copy. To add a way of packing: its
+ * What a value has become is a copy of its own, with its own bytes: `action` of wn__value. To add a way of packing: its
  * ops (runtime/op.def), a decision, and a row in action.c. */
 #ifndef WN_PLAN_RECIPE_ACTION_H
 #define WN_PLAN_RECIPE_ACTION_H

@@ -6,7 +6,7 @@
  *   B b        issue the backward of block b; a value let go is computed again right before its first reader
  *
  * Each step carries its keep set in full: after F, Fe and Free exactly these values of the block stay. A value kept with
- * an action (action.h) is away from its last forward reader on, until it is read again. */
+ * an action (action.h) is in its kept form from its last forward reader on, until it is read again. */
 #ifndef WN_PLAN_RECIPE_H
 #define WN_PLAN_RECIPE_H
 #include "../ir/ir.h"

@@ -6,12 +6,12 @@
  *
  *   block 1: h1-h4     a block's values; blocks follow one another and end where a root ends
  *   Fe 1: h2 h3        what stays besides what every step keeps, and after F and Fe besides what later blocks read
- *   Fe 1: h2 offload   it is away, by an action (action.h), until it is read again
+ *   Fe 1: h2 offload   it is in the form that an action makes (action.h) until it is read again
  *   Shrink 1           Free with just that: what later blocks read
  *   B 1/2              the backward of a block for another root than its own
  *   ahead 4            eighths of what offloading gives that moves may take to be under way in time (recipe.h)
  *
- * What every step keeps is not written unless it is away: results, what was there before, integers. A view is its
+ * What every step keeps is not written unless an action keeps it: results, what was there before, integers. A view is its
  * source's bytes, so it is never named. What is written reads back to the same steps; a recipe from a script must obey the
  * rules below, and an error names the step and the rule. Whatever obeys them can be lowered: what is missing is computed
  * again. */
