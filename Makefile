@@ -14,6 +14,7 @@ CFLAGS_EXTRA ?=
 O := build/$(MODE)
 SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
+HEADERS := $(wildcard runtime/wane*.h)
 LIBRARY_release := build/libwane.so
 LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
 
@@ -37,6 +38,7 @@ LDLIBS := -lm -ldl
 # LuaRocks hands these over; without it they follow from PREFIX.
 LUADIR ?= $(PREFIX)/share/lua/5.1
 BINDIR ?= $(PREFIX)/bin
+INCDIR ?= $(PREFIX)/include
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -82,11 +84,11 @@ $(O)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 
-# The header as LuaJIT's ffi.cdef wants it, carried inside the library so that the two cannot drift.
-$(O)/cdef.c: runtime/wane.h Makefile
-	$(call say,CDEF,$<)
+# The headers as LuaJIT's ffi.cdef wants them, carried inside the library so that the two cannot drift.
+$(O)/cdef.c: $(HEADERS) Makefile
+	$(call say,CDEF,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -E -P -DWANE_CDEF -x c $< > $(O)/wane.cdef
+	$(Q)printf '#include "%s"\n' $(HEADERS) | $(CC) -E -P -DWANE_CDEF -I. -x c - > $(O)/wane.cdef
 	$(Q){ echo '__attribute__((visibility("default"))) const char *wn_cdef(void);'; \
 	  echo 'const char *wn_cdef(void)'; echo '{'; echo '    return'; \
 	  sed -e 's/[\\"]/\\&/g' -e 's/.*/        "&\\n"/' $(O)/wane.cdef; echo '    ;'; echo '}'; } > $@
@@ -156,9 +158,9 @@ lint:
 	@sh spec/support/deps.sh check
 	@sh spec/support/lint.sh
 
-# Brings the C files into the form that lint asks for (scalar.h and wane.h are tables: one row a line).
+# Brings the C files into the form that lint asks for (scalar.h is a table: one row a line).
 format:
-	find runtime kernels -name '*.[ch]' ! -name scalar.h ! -name wane.h -exec clang-format -i {} +
+	find runtime kernels -name '*.[ch]' ! -name scalar.h -exec clang-format -i {} +
 
 check:
 	@sh spec/support/deps.sh check
@@ -178,9 +180,12 @@ install: all
 	cd lua && find wane -name '*.lua' -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(LUADIR))/{}' ';'
 	install -m 755 $(LIBRARY) '$(DESTDIR)$(LUADIR)/wane/libwane.so'
 	install -m 755 build/wane '$(DESTDIR)$(BINDIR)/wane'
+	install -d '$(DESTDIR)$(INCDIR)/wane/base'
+	install -m 644 $(HEADERS) '$(DESTDIR)$(INCDIR)/wane'
+	install -m 644 runtime/base/type.h runtime/base/layout.h '$(DESTDIR)$(INCDIR)/wane/base'
 
 uninstall:
-	rm -rf '$(DESTDIR)$(LUADIR)/wane'
+	rm -rf '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(INCDIR)/wane'
 	rm -f '$(DESTDIR)$(BINDIR)/wane'
 
 clean:

@@ -1,10 +1,24 @@
-/* Wane's whole public C API. LuaJIT reads this very file (through the preprocessor, with WANE_CDEF set), so
- * the library and its binding cannot drift.
+/* The public C API of Wane: what a script uses. Beside it are wane_chain.h (schedules of chains of stages),
+ * wane_inspect.h (what values, programs and plans look like), wane_process.h (other processes and locks of files)
+ * and wane_test.h (switches for debugging, edits of schedules). LuaJIT reads these very files, through the
+ * preprocessor with WANE_CDEF set, from the library itself, so that the library and its binding cannot drift.
  *
- * Handles are int32_t ids of what the caller holds: a value, a state cell, a hyper block or a program.
- * Functions that make one return its id (>= 0) or -(status); the others return a status (0 is success). The
- * words of the last failure: wn_message(). Any number, NULL or word is taken or refused, only arrays must be as long as the
- * counts beside them. Nothing here prints, exits or calls back. Only the thread that called wn_start is served. */
+ * Handle   an id >= 0 of something that the caller holds: a value, a cell, a hyper block, a program, a file, a
+ * chain, a
+ *          lock or a rehearsal. The holder gives it up with wn_release.
+ * Status   0 (success) or a code of runtime/status.def; wn_status_word names it and wn_message has its words. Id
+ * what a function that makes something returns: a handle or another number >= 0, or -(status).
+ *
+ * Every function checks its arguments, so that any number, NULL or text either works or fails. Unless its comment
+ * says otherwise, a function fails with WN_VALUE when a handle is not of the kind that it asks for, when a number is
+ * outside what its comment allows, when a pointer is NULL, and when another thread than that of wn_start calls it;
+ * and with WN_OOM when memory is short. What cannot be checked is the length of an array: it must be that of the
+ * count beside it. No function prints, exits or calls back.
+ *
+ * A call in Lua, where binding.check raises with the words of wn_message:
+ *   local binding = require 'wane.ffi'
+ *   local memory = binding.new 'struct wn_memory'
+ *   binding.check(binding.C.wn_memory_get(0, memory)) */
 #ifndef WANE_H
 #define WANE_H
 #ifndef WANE_CDEF
@@ -13,299 +27,416 @@
 #define WN_API __attribute__((visibility("default")))
 #else
 #define WN_API
-struct wn_type { int32_t dtype; int16_t ndim, layout; int64_t dim[8]; };
-struct wn_attrs { int32_t n; int16_t dtype, layout; int64_t i[8]; double f[2]; };
+/* The element type and the shape of a value: see base/type.h. */
+struct wn_type {
+    int32_t dtype;
+    int16_t ndim, layout;
+    int64_t dim[8];
+};
+/* The attributes of one application of an op: see base/type.h, and op.def for what i and f mean. */
+struct wn_attrs {
+    int32_t n;
+    int16_t dtype, layout;
+    int64_t i[8];
+    double f[2];
+};
 #endif
 
-/* ---- the library ------------------------------------------------------------------------------------ */
-WN_API int32_t wn_start(void); /* idempotent; reads the environment; WN_VALUE when a switch makes no sense */
-WN_API const char *wn_message(void); WN_API const char *wn_status_word(int32_t code); WN_API const char *wn_version(void);
-WN_API const char *wn_notice(void); /* what a start had to work around, one line, or "" */
-WN_API const char *wn_warning(void); /* takes the oldest pending warning, or "" */
-WN_API const char *wn_kernels(void); /* which CPU kernels this processor gets, in words */
-WN_API const char *wn_onednn(void); /* what of oneDNN is here and what it computes, in words */
-WN_API int32_t wn_threads(void); WN_API void wn_interrupt(int32_t on); /* asks the running program to stop before its first effect */
-WN_API int32_t wn_interrupted(void);     /* what wn_interrupt or a signal set last */
-WN_API int32_t wn_signal_on(int32_t on); /* 1: SIGINT sets that flag from now on; 0: as it was before */
-WN_API double wn_now(void); /* monotonic seconds */
+/* ---- the library ---------------------------------------------------------------------------------------------- */
 
-struct wn_oom { int64_t bytes, live, peak, reserved, limit, least; };
-WN_API void wn_oom_last(struct wn_oom *out); /* of the last WN_OOM */
+/* Starts the library: finds devices, reads the environment (WANE_DEVICE, WANE_THREADS, WANE_ONEDNN, WANE_OFFLOAD_DIR
+ * and switches for debugging), and makes the calling thread the one that is served. Later calls only check the
+ * thread. Status: WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no device. */
+WN_API int32_t wn_start(void);
+/* Returns the words of the last failure. Valid until the next one. */
+WN_API const char *wn_message(void);
+/* Returns the word of a status, "shape", which is `code` of the error in Lua. */
+WN_API const char *wn_status_word(int32_t code);
+/* Returns the version of the library, "0.1.0". */
+WN_API const char *wn_version(void);
+/* Returns one line about settings that wn_start could not use and what it used instead; "" when there are none. */
+WN_API const char *wn_notice(void);
+/* Takes the oldest pending warning and returns it; "" when there is none. */
+WN_API const char *wn_warning(void);
+/* Returns a description of the CPU kernels that this processor gets. */
+WN_API const char *wn_kernels(void);
+/* Returns a description of the oneDNN that was found and of what it computes. */
+WN_API const char *wn_onednn(void);
+/* Returns the number of threads of the CPU's kernels. */
+WN_API int32_t wn_threads(void);
+/* Asks the running program to stop before its first effect (on = 1), or takes that back (0). */
+WN_API void wn_interrupt(int32_t on);
+/* Returns what wn_interrupt, or a signal, set last. */
+WN_API int32_t wn_interrupted(void);
+/* on = 1: SIGINT asks as wn_interrupt(1) does; 0: SIGINT does what it did before. Status: WN_IO when it cannot. */
+WN_API int32_t wn_signal_on(int32_t on);
+/* Returns seconds of a clock that never goes back. */
+WN_API double wn_now(void);
 
-/* ---- other processes: what a sweep runs its points in -------------------------------------------------- */
-struct wn_ended { int32_t ended, code, signal; };
-/* argv, set ("NAME=value" beside the environment): up to a NULL. Its output is added to a file. Id, or -(status). */
-WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output);
-WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out); /* ended 0: not yet, or interrupted */
-WN_API int32_t wn_kill(int32_t pid);      /* it and what it started; WN_IO: this process did not start it, or it ended */
-WN_API int32_t wn_exit_with_parent(int32_t parent); /* from now on this process ends with that one; WN_IO: it is gone */
-WN_API int32_t wn_process(void);
-WN_API const char *wn_signal_name(int32_t number); /* "KILL"; NULL: there is none */
-/* FNV-1a of 64 bits over the bytes, going on from *state; it starts as 0xcbf29ce484222325. */
-WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
-
-/* ---- the op table ------------------------------------------------------------------------------------ */
-/* least, most: number of inputs; the words are those of op.def's columns. */
-struct wn_op_info {
-    const char *name; int32_t least, most, flags, differentiable; const char *autocast, *positions, *saves;
+/* The bytes behind a WN_OOM of a device. */
+struct wn_oom {
+    int64_t bytes;           /* asked for */
+    int64_t live, peak;      /* of values at that moment, and at most so far */
+    int64_t reserved, limit; /* taken from the device, and the most that wn_memory_limit allows; 0: no limit */
+    int64_t least;           /* the smallest limit with which it would work; 0: not known */
 };
-WN_API int32_t wn_op_count(void); WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
-WN_API int32_t wn_op_id(const char *name); /* -1: none */
+/* Fills *out with the bytes of the last WN_OOM. */
+WN_API void wn_oom_last(struct wn_oom *out);
 
-/* ---- devices and memory ------------------------------------------------------------------------------ */
-enum { WN_KIND_PARAMETER, WN_KIND_GRADIENT, WN_KIND_OPTIMIZER, WN_KIND_BUFFER, WN_KIND_INPUT, WN_KIND_RESULT,
-       WN_KIND_ACTIVATION, WN_KIND_WORKSPACE, WN_KIND_HOST, WN_KIND_COUNT };
-WN_API int32_t wn_device_count(void); WN_API const char *wn_device_name(int32_t device); /* "cpu", "meta", ...; NULL past the last */
+/* ---- the op table --------------------------------------------------------------------------------------------- */
+
+/* A row of op.def. */
+struct wn_op_info {
+    const char *name;       /* "matmul" */
+    int32_t least, most;    /* number of inputs */
+    int32_t flags;          /* enum wn_op_flag of ops/op.h */
+    int32_t differentiable; /* 1: it has a gradient rule */
+    const char *autocast;   /* "low", "high", "promote" or "same" */
+    const char *positions;  /* the rule by which wane.chunked follows the positions of one dim */
+};
+/* Returns the number of ops; ids of ops are below it. */
+WN_API int32_t wn_op_count(void);
+/* Fills *out with the row of an op. */
+WN_API int32_t wn_op_get(int32_t op, struct wn_op_info *out);
+/* Returns the id of the op with this name; -1: there is none. */
+WN_API int32_t wn_op_id(const char *name);
+
+/* ---- devices and memory --------------------------------------------------------------------------------------- */
+
+/* What bytes are for: every byte of a device counts under one kind. */
+enum {
+    WN_KIND_PARAMETER,
+    WN_KIND_GRADIENT,
+    WN_KIND_OPTIMIZER,
+    WN_KIND_BUFFER,
+    WN_KIND_INPUT,
+    WN_KIND_RESULT,
+    WN_KIND_ACTIVATION,
+    WN_KIND_WORKSPACE,
+    WN_KIND_HOST,
+    WN_KIND_COUNT
+};
+/* Returns the number of devices; their ids are below it. */
+WN_API int32_t wn_device_count(void);
+/* Returns the name of a device, "cpu" or "meta"; NULL: there is no such device. */
+WN_API const char *wn_device_name(int32_t device);
+/* Returns the name of a kind, "parameter"; NULL: there is no such kind. */
 WN_API const char *wn_kind_name(int32_t kind);
-struct wn_memory { int64_t live, reserved, peak, peak_reserved, limit, host, kinds[9], peak_kinds[9], disk, disk_limit,
-                   away; /* of offloaded values: file space; host memory beside a device's own */ };
-WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
-WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes); /* reserved bytes; 0: none */
-WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes); /* bytes of file space a program may take, 0: no limit; WN_VALUE: below 0, or no such device */
-WN_API int32_t wn_memory_reset_peak(int32_t device);
-/* Seconds to move bytes (1 MiB at least) to host memory (place 0) or disk (1) and back, cold: what plans of this machine
- * assume. WN_VALUE: no such place, too few bytes; WN_IO, WN_OOM: no room there. */
-WN_API int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in);
-WN_API int32_t wn_memory_trim(int32_t device); /* gives idle arenas and slabs back */
-/* Debugging: "poison" (freed bytes become NaN), "check" (shadow every run: WN_ILLEGAL when a kernel wrote
- * outside its buffers), "trace" (keep the executed instruction numbers), "fail_alloc" (fail the nth from now),
- * "fail_write" (the same for calls of the system that write a file), "unnamed_files" (0: as on file systems
- * without), "replay" (every value that is computed again is compared with what it was: WN_ILLEGAL when a bit differs),
- * "replay_fault" (flips a bit of the nth value computed again in the next run: specs), "fail_offload", "fail_fetch" (fail
- * the nth move from now), "disk_full" (1: no space to offload to), "move_delay" (microseconds each move takes longer). */
-WN_API int32_t wn_debug(const char *option, int64_t value);
-WN_API int64_t wn_debug_get(const char *option);
 
-/* 1: runs stop at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: a NaN; 0: none; below 0: as it is.
- * Returns what was before. A STEP may have changed some states by then. anomaly_last: of the last one. */
+/* The ledger of a device, in bytes. */
+struct wn_memory {
+    int64_t live;                    /* of values that exist now */
+    int64_t reserved;                /* taken from the device: live, idle arenas and slabs */
+    int64_t peak, peak_reserved;     /* the most of both since wn_memory_reset_peak */
+    int64_t limit;                   /* of reserved; 0: none */
+    int64_t host;                    /* that the library itself takes: graphs, plans */
+    int64_t kinds[9], peak_kinds[9]; /* by WN_KIND: live, and at the moment of the peak */
+    int64_t disk, disk_limit;        /* file space that offloaded values take, and its limit; 0: none */
+    int64_t away;                    /* host memory that offloaded values take, where the device has its own memory */
+};
+/* Fills *out with the ledger of a device. Status: WN_DEVICE when there is no such device, as of all that take one. */
+WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
+/* Limits the bytes that a device's memory may take (0: no limit). A program that needs more fails with WN_OOM before it
+ * runs. */
+WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes);
+/* Limits the bytes of file space that a program may offload to (0: no limit). */
+WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes);
+/* Starts peaks again from what is alive now. */
+WN_API int32_t wn_memory_reset_peak(int32_t device);
+/* Gives idle arenas, slabs and offload buffers back to the system. */
+WN_API int32_t wn_memory_trim(int32_t device);
+/* Measures the seconds to move `bytes` (1 MiB or more) to host memory (place 0) or disk (1), into *out, and back,
+ * into *in, outside the caches. Status: WN_IO or WN_OOM when there is no room. */
+WN_API int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in);
+
+/* 1: programs stop at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: a NaN; 0: they do
+ * not look; below 0: changes nothing. A step may have changed some states when it stops. Returns what was before. */
 WN_API int32_t wn_anomaly(int32_t what);
-struct wn_anomaly { const char *op, *path, *module; int32_t phase, line, node; int64_t count, elements, first; double value; };
+/* The application behind a WN_ANOMALY. */
+struct wn_anomaly {
+    const char *op, *path, *module; /* its op, and the path and type of the module that recorded it */
+    int32_t phase;                  /* WN_PHASE */
+    int32_t line;                   /* id for wn_line_text */
+    int32_t node;                   /* its number in the program */
+    int64_t count, elements;        /* how many elements are not finite, of how many */
+    int64_t first;                  /* row-major index of the first of them, from 0 */
+    double value;                   /* that element */
+};
+/* Fills *out with the application behind the last WN_ANOMALY. */
 WN_API void wn_anomaly_last(struct wn_anomaly *out);
-/* ---- values and state ---------------------------------------------------------------------------------- */
-WN_API int32_t wn_release(int32_t handle); /* finalizer: enqueues, cannot fail */
-WN_API int32_t wn_seed(uint64_t seed); /* restarts the counter too */
-WN_API uint64_t wn_counter(void); /* next number of a random node */
-WN_API uint64_t wn_seed_get(void); WN_API void wn_counter_set(uint64_t next);
-/* Records one application; `line`: wn_line() id of the user's line, or 0. */
+
+/* ---- values and cells ----------------------------------------------------------------------------------------- */
+
+/* Gives up a handle: it is invalid at once, and what it held is released by the next call of the API. For
+ * finalizers: cannot fail, returns 0. */
+WN_API int32_t wn_release(int32_t handle);
+/* Records one application of an op to n values or cells and returns a handle of its value. attrs: NULL for none;
+ * line: id of wn_line, or 0. Nothing is computed. Id: WN_SHAPE, WN_DTYPE, WN_DEVICE or WN_VALUE when the inputs do
+ * not fit the op, WN_STALE or WN_SPENT when an input cannot be used any more.
+ *   local id = C.wn_record(C.wn_op_id 'add', 2, binding.handles(2, { a.id, b.id }), nil, 0) */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
-/* y with a gradient recorded ahead of time: r[i] (-1: none) is that of x[i], made from `placeholder` in the place of dy. */
+/* Returns a handle of y with a gradient of the caller's own: r[i] (-1: none) is the gradient of x[i], both (n),
+ * recorded as a function of `placeholder`, a value of y's type that stands for dy. */
 WN_API int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line);
-WN_API int32_t wn_line(const char *text); /* interns "file:line" */
-WN_API const char *wn_line_text(int32_t line); /* "" for 0 */
-/* n = 0: a 0-d number of that dtype; n = 1..8: a vector. Bound at run, never part of a key. */
+/* Returns the id of a text "file:line", the same for equal texts; 0 for NULL. */
+WN_API int32_t wn_line(const char *text);
+/* Returns the text of wn_line's id; "" for 0. */
+WN_API const char *wn_line_text(int32_t line);
+/* Returns a handle of numbers of the host: n = 0 one number of shape (), n = 1 to 8 a vector (n). They are bound when a
+ * program runs and are no part of a plan's key. Id: WN_VALUE when a number does not fit the dtype. */
 WN_API int32_t wn_const(const double *v, int32_t n, int32_t dtype);
-/* A held value (kind INPUT) holding a copy of `bytes`; on meta the bytes are not read. */
+/* Returns a handle of a value that holds a copy of `bytes`, row-major; NULL: its bytes are not set. The meta device
+ * does not read them. Counts as WN_KIND_INPUT. Id: WN_OOM when a limit would be passed. */
 WN_API int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes);
-/* A state cell of a kind, with the value it starts as (materialised when first needed). */
+/* Returns a handle of a new cell of a kind (PARAMETER, OPTIMIZER, BUFFER or INPUT) with the type and device of the
+ * value `init`, which is computed into it when it is first needed. name: NULL for none. */
 WN_API int32_t wn_cell(int32_t kind, int32_t init, const char *name);
-WN_API int32_t wn_cell_grad(int32_t cell); /* handle of the gradient cell when born, else -1; no message */
-WN_API double wn_cell_version(int32_t cell); /* -1: not a cell; no message */
-WN_API int32_t wn_cell_state(int32_t cell);  /* 1: needs a gradient, 2: has one, 3: both; -1: not a cell */
+/* Returns a handle of the cell of a cell's gradient, when that has a value; else -1, and wn_message does not change. */
+WN_API int32_t wn_cell_grad(int32_t cell);
+/* Returns the version of a cell, which each write raises; -1 for what is no cell, and wn_message does not change. */
+WN_API double wn_cell_version(int32_t cell);
+/* Returns 1 when a cell needs a gradient, 2 when it has one, 3 for both, 0 for neither; -1 for what is no cell. */
+WN_API int32_t wn_cell_state(int32_t cell);
+/* on = 1: what is recorded from now on differentiates with respect to the cell. Status: WN_DTYPE unless it holds
+ * floats. */
 WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
-WN_API int32_t wn_cell_drop_grad(int32_t cell); /* gives the gradient's bytes back at once */
+/* Ends the value of a cell's gradient, if it has one. Its bytes may be used by activations at once. */
+WN_API int32_t wn_cell_drop_grad(int32_t cell);
+/* Names a cell. */
 WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
-WN_API int32_t wn_retain(int32_t value); /* becomes a result of the next program that reaches it */
-WN_API int32_t wn_rename(int32_t value, const char *name); /* checkpoint_name */
-WN_API int32_t wn_free(int32_t handle); /* gives a held value's bytes back now */
-struct wn_info { struct wn_type type; int32_t op, device, is_cell, cell_kind, needs_grad, held, scope, line, is_const;
-                 int64_t version, bytes; double number; };
-WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
-/* How a value was recorded. serial: its place in record order, so what it is made of has lower ones. Inputs are values too:
- * wn_value_input makes a new handle to one of the n_in. */
-struct wn_value_info { struct wn_type type; struct wn_attrs attrs; int32_t op, n_in, line; int64_t serial; double number; };
-WN_API double wn_serial(void); /* the place in record order of what was recorded last */
-WN_API int32_t wn_value_info(int32_t handle, struct wn_value_info *out);
-WN_API int32_t wn_value_input(int32_t handle, int32_t i); /* i from 0 */
-/* Copies a held value or a cell out, or in, as plain row-major bytes. WN_VALUE when it holds nothing yet (run it first). */
+/* Makes a value a result of the next program that reaches it, so that it can be read afterwards. */
+WN_API int32_t wn_retain(int32_t value);
+/* Names a value, for policies; or a cell. */
+WN_API int32_t wn_rename(int32_t value, const char *name);
+/* Gives a held value's bytes back and the handle up, both at once. */
+WN_API int32_t wn_free(int32_t handle);
+/* Copies the value of a held value or a cell out, as n plain row-major bytes, which must be all of them. Status:
+ * WN_VALUE when it was not computed yet, was freed, or has other than n bytes. */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
-WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n); /* cells: a new version */
-/* The same for n bytes from byte `at`. What was never written of a cell is not the cell's value: write all parts. */
+/* Copies n plain row-major bytes, all of them, into a cell: a new version. */
+WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n);
+/* Copies n bytes from byte `at` of a held value or a cell out. */
 WN_API int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n);
+/* Copies n bytes into a cell from its byte `at` on. Of a cell without a value all parts must be written. */
 WN_API int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n);
-/* Pieces of a held value, one after the other, become a cell's value: `length` elements from each of start[0..n), counted
- * row-major over all of it. The dtypes are equal, or bytes (u8) become i32. */
+/* Makes a cell's value of n pieces of a held value: `length` elements from each of start[0..n), which count
+ * row-major over all of it. Status: WN_DTYPE unless the dtypes are equal, or u8 becomes i32; WN_SHAPE unless n *
+ * length are the cell's elements. */
 WN_API int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, int64_t length);
-/* Numbers of an optimizer, read when a program runs. As an input: a CONST of 8. */
+/* Returns a handle of a hyper block: 8 numbers of an optimizer that are read when a program runs. */
 WN_API int32_t wn_hyper(void);
+/* Sets number i, from 0, of a hyper block. */
 WN_API int32_t wn_hyper_set(int32_t hyper, int32_t i, double v);
 
-/* ---- files: tensors go through a small block, never as a whole ------------------------------------------------ */
-WN_API int32_t wn_file_create(const char *path); /* a handle; nothing is seen in the folder until the commit */
-WN_API int32_t wn_file_write(int32_t file, const void *bytes, int64_t n);
-WN_API int32_t wn_file_save(int32_t file, int32_t handle); /* the bytes of a held value or a cell */
-WN_API int32_t wn_file_commit(int32_t file); /* on disk, in the place of the old file, by one rename */
-WN_API int32_t wn_file_open(const char *path); /* a handle; to read */
-WN_API double wn_file_size(int32_t file);      /* -1: not a file */
-WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
-/* Kinds of elements, "F16" (io/convert.h). */
-WN_API int32_t wn_element_bytes(const char *kind); /* of one; 0: there is no such kind */
-WN_API int32_t wn_element_dtype(const char *kind); /* what they become, or -1 */
-/* A tensor in a file, from byte `at`; swap: the bytes of elements in the other order; cell: what takes it; name: for messages. */
-struct wn_file_piece { int64_t at; const char *kind, *name; int32_t cell, swap; };
-/* A held value of the type. Floats become floats and integers integers; WN_VALUE names the first that does not fit. */
-WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device);
-/* Values of cells, in their own dtypes. All is looked at and all storage taken before the first cell is written; until
- * then a failure changes nothing. If reading fails later, cells that had a value are invalid until they are written, the
- * others as they were. */
-WN_API int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces);
-WN_API int32_t wn_file_check(const char *path, int32_t is_written); /* WN_IO: a pipe, socket, device or folder has this name */
-WN_API double wn_json_cost(const char *text, int64_t n); /* bytes that its value may take in Lua (io/json.h) */
-WN_API int32_t wn_file_close(int32_t file); /* now; what was not committed is given up */
-/* The right to write a file, by PATH.lock beside it: until wn_lock_close, or until this process ends, however it ends. A
- * handle, or -(status): WN_IO says which process has it and since when. is_kept 0: that file system has no locks. */
-WN_API int32_t wn_lock(const char *path, int32_t *is_kept);
-WN_API int32_t wn_lock_close(int32_t lock);
+/* ---- where recording stands ----------------------------------------------------------------------------------- */
 
-/* ---- where recording stands ------------------------------------------------------------------------------ */
-/* Interned; 0 is the root. Scopes of one path that differ in `variant` are different scopes: by it a caller keeps apart
- * modules of the same path for which policies decide differently. */
+/* Seeds random numbers and starts their counter again at 0. */
+WN_API int32_t wn_seed(uint64_t seed);
+/* Returns the seed. */
+WN_API uint64_t wn_seed_get(void);
+/* Returns the counter that the next random node takes. */
+WN_API uint64_t wn_counter(void);
+/* Sets that counter. */
+WN_API void wn_counter_set(uint64_t next);
+/* Returns the id of the scope `name` of a type inside another (0: the root); the same for equal arguments. Scopes of
+ * one path and different `variant` differ, so that policies may decide differently for modules of one path. */
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);
-WN_API int32_t wn_scope_set(int32_t scope); /* returns the one before; one that is none changes nothing */
-WN_API int32_t wn_region_new(int32_t parent, const char *name); /* 0 is no region */
-WN_API int32_t wn_region_set(int32_t region); /* returns the one before; one that is none changes nothing */
-WN_API int32_t wn_grad_set(int32_t on); /* returns the one before */
-/* The layout (base/layout.h) of an nn.Linear weight (outputs, inputs) on this device; WN_PLAIN where it has none for that
- * shape, or there is no such device. */
+/* Sets the scope of nodes recorded from now on and returns the one before; an id that is none changes nothing. */
+WN_API int32_t wn_scope_set(int32_t scope);
+/* Returns the id of a new region inside another (0: none): its values are recomputed for the backward. */
+WN_API int32_t wn_region_new(int32_t parent, const char *name);
+/* Sets the region of nodes recorded from now on (0: none) and returns the one before; an id that is none changes
+ * nothing. */
+WN_API int32_t wn_region_set(int32_t region);
+/* on = 0: nodes recorded from now on need no gradient. Returns what was before. */
+WN_API int32_t wn_grad_set(int32_t on);
+/* Sets the device of created values from now on and returns the one before; an id that is none changes nothing. */
+WN_API int32_t wn_device_set(int32_t device);
+/* Returns the layout (base/layout.h) that a device wants of the weight of nn.Linear, (outputs, inputs); WN_PLAIN
+ * where it has none for that shape, or there is no such device. */
 WN_API int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs);
-WN_API int32_t wn_device_set(int32_t device); /* of creation nodes; returns the one before */
+/* Records the gradients of a value of one element with respect to wrt[0..n) and fills out[0..n) with handles of
+ * them; -1 where it does not depend on one. Status: WN_SHAPE when root has more elements, WN_SPENT when its graph is
+ * used up. */
+WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out);
 
-/* ---- programs: what one run point executes ----------------------------------------------------------------- */
-/* Of a residual. Those after RECOMPUTE are actions (plan/recipe/action.h): what a kept value is until the backward reads it. */
-enum { WN_DECISION_NONE, WN_DECISION_SAVE, WN_DECISION_RECOMPUTE, WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_DISK, WN_DECISION_OFFLOAD_HOST,
-       WN_DECISION_BF16, WN_DECISION_INT8, WN_DECISION_BITS, WN_DECISION_COUNT };
-enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
-enum { WN_RUN_EVAL,      /* roots become results */
-       WN_RUN_BACKWARD,  /* gradients of the roots into their cells */
-       WN_RUN_STEP,      /* gradients straight into the updates, then gone */
-       WN_RUN_UPDATE,    /* updates from the gradient cells */
-       WN_RUN_ASSIGN };  /* cells[i] = roots[i] */
-struct wn_update { int32_t op, cell[3], hyper; };
-struct wn_request {
-    int32_t mode, n_roots, n_updates, n_cells;
-    const int32_t *roots;
-    const int32_t *cells;              /* ASSIGN: one a root */
-    const struct wn_update *updates;
-    int32_t joint;                     /* one backward pass over all roots; else root after root */
-    int32_t again;                     /* keep the graph for another backward */
-    int32_t transient;                 /* BACKWARD: gradients into cells of the program's own, gone after it */
-    double scale, clip;                /* d(root)/d(root); STEP: the most that the joint 2-norm of all gradients may be, 0: any */
-    int32_t target;                    /* of wn_target_set: the machine it is planned for; 0: this one */
-    int64_t policy;                    /* serial number of what will decide; 0: marks and save */
+/* ---- programs: opened ----------------------------------------------------------------------------------------- */
+
+/* Decisions about a residual. Those after RECOMPUTE are actions (plan/recipe/action.h): what a kept value is until the
+ * backward reads it. */
+enum {
+    WN_DECISION_NONE,
+    WN_DECISION_SAVE,
+    WN_DECISION_RECOMPUTE,
+    WN_DECISION_OFFLOAD,
+    WN_DECISION_OFFLOAD_DISK,
+    WN_DECISION_OFFLOAD_HOST,
+    WN_DECISION_BF16,
+    WN_DECISION_INT8,
+    WN_DECISION_BITS,
+    WN_DECISION_COUNT
 };
-WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out); /* records; out -1: no dependence */
-WN_API int32_t wn_open(const struct wn_request *r); /* program: planned when this was met before, else open to words */
-WN_API int32_t wn_is_planned(int32_t program); /* 1, 0 or -(status) */
-struct wn_residual { const char *op, *path, *module, *name; int32_t node, index, block, boundary, random, readers, ndim, dtype,
-                     scope, line, region; int64_t bytes, dim[8]; double flops, seconds; };
-WN_API int32_t wn_residual_count(int32_t program); WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out); /* i from 0 */
+/* Why an instruction runs. */
+enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
+/* What a program does. */
+enum {
+    WN_RUN_EVAL,     /* roots become results */
+    WN_RUN_BACKWARD, /* gradients of the roots are added to the cells of gradients */
+    WN_RUN_STEP,     /* gradients go straight into the updates and end there */
+    WN_RUN_UPDATE,   /* updates read the cells of gradients */
+    WN_RUN_ASSIGN    /* root i becomes the value of cell i */
+};
+/* One update of a parameter by an optimizer. */
+struct wn_update {
+    int32_t op;      /* "sgd", "momentum" or "adam" */
+    int32_t cell[3]; /* the parameter, then the states of the optimizer; -1: none */
+    int32_t hyper;   /* the hyper block with its numbers */
+};
+/* What a program is opened with. */
+struct wn_request {
+    int32_t mode; /* WN_RUN */
+    int32_t n_roots, n_updates, n_cells;
+    const int32_t *roots;            /* (n_roots) values; none for UPDATE */
+    const int32_t *cells;            /* (n_cells) of ASSIGN: one for each root; else none */
+    const struct wn_update *updates; /* (n_updates) of STEP and UPDATE; else none */
+    int32_t joint;                   /* 1: one backward over all roots; 0: root after root */
+    int32_t again;                   /* 1: the graph stays for another backward */
+    int32_t transient;               /* 1: BACKWARD with gradients in cells of the program's own, which end with it */
+    double scale;                    /* d(root)/d(root) */
+    double clip;                     /* of STEP: the most that the joint 2-norm of all gradients may be; 0: any */
+    int32_t target;                  /* of wn_target_set: the machine that it is planned for; 0: this one */
+    int64_t policy;                  /* a number of what will decide, part of the key; 0: marks and save */
+};
+/* Opens a program for what the roots reach, and returns its handle. A program that was met before is planned
+ * already; else it takes decisions, marks or a recipe until wn_plan. Id: WN_STALE or WN_SPENT name a value that
+ * cannot be computed any more. */
+WN_API int32_t wn_open(const struct wn_request *r);
+/* Returns 1 when a program is planned, 0 when it is not, or -(status). */
+WN_API int32_t wn_is_planned(int32_t program);
+
+/* ---- programs: decided. All but counts and names fail with WN_VALUE once the program is planned. ---------------- */
+
+/* A residual: a forward value that the backward reads. */
+struct wn_residual {
+    const char *op, *path, *module, *name; /* its op; path and type of its module; the name of wn_rename, or "" */
+    int32_t node;                          /* its number in the program */
+    int32_t index;                         /* its number among residuals, from 1 */
+    int32_t block;                         /* that it is in, from 1 */
+    int32_t boundary;                      /* 1: the forward of a later block reads it */
+    int32_t random;                        /* 1: its op draws random numbers */
+    int32_t readers;                       /* nodes that read it */
+    int32_t ndim, dtype, scope, line, region;
+    int64_t bytes, dim[8];
+    double flops, seconds; /* to compute it from its inputs */
+};
+/* Returns the number of a program's residuals, or -(status). */
+WN_API int32_t wn_residual_count(int32_t program);
+/* Fills *out with residual i, from 0. May be asked of a planned program. */
+WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out);
+/* Decides about residual i, from 0. Status: WN_UNSUPPORTED when there is no such decision. */
 WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t decision);
-WN_API int32_t wn_allow(int32_t program, int32_t decision); /* a budget may choose this action by itself; WN_UNSUPPORTED: the decision is none; WN_VALUE: planned already */
-/* Why an action cannot be done with a residual, in words that follow "it"; "": it can. */
+/* Lets a budget choose an action by itself. Status: WN_UNSUPPORTED when the decision is no action. */
+WN_API int32_t wn_allow(int32_t program, int32_t decision);
+/* Returns why an action cannot be done with residual i, in words that follow "it"; "" when it can. */
 WN_API const char *wn_action_reason(int32_t program, int32_t i, int32_t decision);
-WN_API const char *wn_action_name(int32_t decision); /* "compress:bf16"; "": the decision is no action of this version */
-WN_API int32_t wn_action_lossy(int32_t decision); /* 1: what comes back may differ from what left; 0: the same bits, or no action */
-/* Marks a stretch of forward nodes as a region, as if recorded inside one (policies made of units). */
+/* Returns the name of an action, "compress:bf16"; "" when the decision is no action. */
+WN_API const char *wn_action_name(int32_t decision);
+/* Returns 1 when what an action gives back may differ from what it took; 0 for the same bits, or no action. */
+WN_API int32_t wn_action_lossy(int32_t decision);
+/* Puts a forward node into region `unit`, from 1 (0: none), as if it had been recorded inside one. */
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
-WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent); /* a unit inside another of a smaller number, from 1; else WN_VALUE */
-/* A policy by hand that a budget may pick, before wn_frontier; n = wn_node_count numbers each: a region from 1, 0 or -1 (none: kept); the one it lies in, or 0; a decision, or 0. NULL: none. */
-WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent, const int32_t *decision); WN_API int32_t wn_candidates(int32_t program); /* how many were given */
-/* Every plan worth having, fastest first: how many, or -(status). Nothing runs. 0: not yet after about so many seconds; the next call goes on, to the same list however it was cut. progress: plans looked at, and about how many will be. */
-WN_API int32_t wn_frontier(int32_t program, double seconds, int32_t *progress /* (2) */);
-struct wn_point { int64_t reserved, peak; double seconds; int32_t recomputed, instructions, tried; const char *name; }; /* bytes, predicted seconds, nodes;
-                  tried: plans looked at for the whole list; name: where it came from, "solved", "sqrt", ... */
-WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out); /* i from 0; WN_VALUE before wn_frontier */
-WN_API int32_t wn_choose(int32_t program, int32_t i); /* an open program will be planned as point i */
-/* A recipe from outside (plan/recipe/text.c). Blocks end at limit[b], a place: the forward's values count from 1. */
+/* Nests region `unit` in region `parent`. Requires 1 <= parent < unit. */
+WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent);
+/* Offers a plan that a budget may pick, before wn_frontier. Arrays have n = wn_node_count entries. unit: region of
+ * each node, from 1; 0: none, -1: none and kept. parent: the region that region i + 1 is in; 0: none. decision: of
+ * each node; 0: none. parent and decision may be NULL. */
+WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
+                            const int32_t *decision);
+/* Returns how many candidates were offered, or -(status). */
+WN_API int32_t wn_candidates(int32_t program);
+/* Makes the frontier of a program: every plan that no other beats in both bytes and seconds, the fastest first.
+ * Returns how many there are; 0 when it is not finished after about `seconds`, and the next call goes on; or
+ * -(status). The list does not depend on how the work was cut. progress: (2) plans judged so far and about how many
+ * will be; or NULL. Runs nothing. */
+WN_API int32_t wn_frontier(int32_t program, double seconds, int32_t *progress);
+/* A plan of the frontier. */
+struct wn_point {
+    int64_t reserved, peak; /* bytes */
+    double seconds;         /* predicted */
+    int32_t recomputed;     /* nodes issued again */
+    int32_t instructions;
+    int32_t tried;    /* plans judged for the whole frontier */
+    const char *name; /* what proposed it: "solved", "sqrt" */
+};
+/* Fills *out with point i, from 0, of the frontier. Status: WN_VALUE before wn_frontier has finished. */
+WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out);
+/* Makes wn_plan plan point i, from 0, of the frontier. */
+WN_API int32_t wn_choose(int32_t program, int32_t i);
+
+/* The operations of a recipe (plan/recipe/text.c). */
 enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
-struct wn_recipe_step { int32_t what, block, root, keep_at, n_keep; }; /* block from 1; root from 1, 0: the block's own */
-struct wn_recipe_given { const struct wn_recipe_step *step; const int32_t *keep, *action /* words, 0: none */, *limit; int32_t n_steps, n_blocks,
-                         n_keep /* of keep and action */, ahead; /* eighths, 0 to 8: room for moves to be under way (plan/lower/prefetch.c); -1: as if nothing is said */ };
-WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r); /* an open program will be planned by it; WN_ILLEGAL names step and rule */
-WN_API int32_t wn_plan(int32_t program); /* recipe, lowering, placement, verifier, simulator; cached */
-WN_API int32_t wn_plan_forget(int32_t program); /* takes a plan that wn_plan made for this program out of the cache: it was to be looked at only */
-WN_API int32_t wn_run(int32_t program); /* WN_OOM before anything ran when the limit would be passed */
-/* A compiled step: the same program again with other inputs. */
-WN_API int32_t wn_same_encoding(int32_t a, int32_t b); /* 1 when equal, else 0 */
-WN_API int32_t wn_leaf_count(int32_t program); struct wn_leaf { int32_t op, is_cell, is_hyper, line; int64_t handle; double number; };
+/* One operation on a block. */
+struct wn_recipe_step {
+    int32_t what;            /* WN_STEP */
+    int32_t block;           /* from 1 */
+    int32_t root;            /* of B: from 1; 0: the block's own */
+    int32_t keep_at, n_keep; /* keep[keep_at .. keep_at + n_keep) stay after it */
+};
+/* A recipe. A place is the number of a value of the forward, from 1 in record order. */
+struct wn_recipe_given {
+    const struct wn_recipe_step *step; /* (n_steps) */
+    const int32_t *keep;               /* (n_keep) places */
+    const int32_t *action;             /* (n_keep) WN_DECISION with which each is kept; 0: as it is */
+    const int32_t *limit;              /* (n_blocks) the last place of each block */
+    int32_t n_steps, n_blocks, n_keep;
+    int32_t ahead; /* transfers may hold ahead / 8 of the bytes that offloading saves, 0 to 8; -1: not said */
+};
+/* Makes wn_plan plan this recipe. Status: WN_ILLEGAL names the operation and the rule that it breaks. */
+WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r);
+
+/* ---- programs: planned and run -------------------------------------------------------------------------------- */
+
+/* Plans a program by its recipe, its point of the frontier, or its decisions and marks: lowers, places, simulates
+ * and verifies, and keeps the plan for programs with an equal key. */
+WN_API int32_t wn_plan(int32_t program);
+/* Drops a plan that wn_plan made of this program from what is kept for later programs: it was made to be inspected. */
+WN_API int32_t wn_plan_forget(int32_t program);
+/* Runs a planned program. Status: WN_OOM before anything ran when a limit would be passed; WN_INTERRUPT before its
+ * first effect; WN_ANOMALY, see wn_anomaly. */
+WN_API int32_t wn_run(int32_t program);
+/* Returns the number of results of a program, or -(status). */
+WN_API int32_t wn_results(int32_t program);
+/* Returns a new handle of the result of root i, from 0. */
+WN_API int32_t wn_result(int32_t program, int32_t i);
+/* Returns 1 when two programs have equal keys, so that one plan serves both, else 0. */
+WN_API int32_t wn_same_encoding(int32_t a, int32_t b);
+/* A value that a program reads and does not compute. */
+struct wn_leaf {
+    int32_t op;
+    int32_t is_cell; /* always 0: cells are no leaves here */
+    int32_t is_hyper;
+    int32_t line;
+    int64_t handle; /* a number that two programs share when they read the same value */
+    double number;  /* of a value without dims */
+};
+/* Returns the number of a program's leaves: held values, then numbers; or -(status). */
+WN_API int32_t wn_leaf_count(int32_t program);
+/* Fills *out with leaf i, from 0. */
 WN_API int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out);
-WN_API int32_t wn_leaf_find(int32_t program, int32_t value); /* leaf number of a DATA or CONST value, or -1 */
-WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value); /* another value of the same type; WN_VALUE: its gradient goes on to what it was computed from */
-WN_API int32_t wn_rerun(int32_t program); /* random nodes take new numbers, but for values that were held before; effects run again */
-WN_API int32_t wn_keep_numbers(int32_t program, double serial); /* reruns keep the numbers of all recorded up to this place (wn_serial) */
-WN_API int32_t wn_result(int32_t program, int32_t i); /* a new handle to root i's result */
-WN_API int32_t wn_results(int32_t program); /* how many */ WN_API int32_t wn_program_cells(int32_t program);
-WN_API int32_t wn_program_cell(int32_t program, int32_t i); /* a new handle to a cell it reads or writes */
-WN_API const char *wn_program_cell_name(int32_t program, int32_t i); /* of a gradient: that of its cell */
-
-/* ---- a plan, looked at ---------------------------------------------------------------------------------------- */
-struct wn_summary { int64_t peak, reserved, arena, state, kinds[9], peak_kinds[9], at[5]; double seconds, base_seconds,
-                    measured_seconds; /* of seconds: what the table of costs knew */ int32_t nodes, instructions, recomputed, residuals, blocks, device; int64_t activation_bytes, lent,
-                    moved; /* bytes read + written by all instructions, by the cost rules */ int32_t packed, lossy; /* values kept in
-                    another form; of those, how many do not come back to the bit */
-                    int64_t host, disk, out, in; /* bytes of the depots; bytes moved out and in */
-                    double move_seconds, stall_seconds; /* of all moves; of those, what is waited for */ };
-WN_API int32_t wn_summary(int32_t program, struct wn_summary *out); /* predicted. at: before, after_forward, peak_forward, peak_backward, after */
-/* Predicted: making the states that a program reads and nobody has made, before its first run. beside: bytes they begin as. */
-struct wn_first { int64_t peak, reserved, beside; int32_t cells; };
-WN_API int32_t wn_first(int32_t program, struct wn_first *out); /* zeros: none is missing */
-/* A step of several run points (program/rehearse.h): in a rehearsal programs are opened as they are after those before them.
- * before: the one under way, -1: none. beside: bytes n programs hold beside each: alive, reserved, the same the first time. */
-WN_API int32_t wn_rehearsal(void); WN_API int32_t wn_rehearse(int32_t rehearsal, int32_t *before); /* enters it; -1: none */
-WN_API int32_t wn_rehearse_run(int32_t program); /* gradients and states are from now on as if it had run */
-struct wn_beside { int64_t live, reserved, first_live, first_reserved, kinds[9]; };
-WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
-WN_API int32_t wn_keep_apart(int32_t program); /* takes its plan back; no other program finds the next one */
-/* Costs (plan/ir/costs.h). Rates a second; launch: seconds added to every application. */
-struct wn_profile { int32_t cuda; double f64, f32, bf16, bytes, launch, out[2], in[2]; }; /* out, in: moved to and from host memory, disk */
-WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p); /* its number: new, or changed; 'this machine' is 0 */
-WN_API const char *wn_target_name(int32_t target);
-WN_API int32_t wn_cost(const char *key, double seconds); /* measured; NULL: forget all */
-WN_API const char *wn_cost_key(int32_t program, int32_t node); /* what a node's measured seconds are kept under */
-WN_API double wn_roofline(int32_t program); /* seconds that the rates allow for all its applications */
-WN_API const char *wn_cost_key_step(int32_t program, int32_t i); /* the same of what instruction i applies; "": nothing */
-WN_API int32_t wn_timing(int32_t on); /* runs note the seconds of each instruction; returns what was before */
-WN_API double wn_step_seconds(int32_t program, int32_t i); /* of the last run; -1: not noted */
-struct wn_measured { int64_t peak, reserved, peak_kinds[9], at[5], high_water,
-                     replayed, replayed_bytes; /* values compared, with debug "replay" */ double seconds;
-                     int64_t host, disk, out, in; double move_seconds, stall_seconds; /* as in wn_summary */ };
-WN_API int32_t wn_measured(int32_t program, struct wn_measured *out); /* of its last run */
-/* link, takes: of a move, NULL and 0 of others: the way it goes ("to disk", "from host") and its seconds there. */
-struct wn_step { const char *what, *op, *path, *link; int32_t node, value, phase, inplace, kind, space, block, is_free, store, move, counts; /* counts: among the live bytes */ int64_t offset, bytes, workspace,
-                 live; double seconds, takes; };
-WN_API int32_t wn_step_count(int32_t program);
-WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
-/* Bytes by kind, (steps + 1) x 9: row 0 before the first step, row i + 1 while step i runs (what frees: after it). */
-WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
-WN_API int32_t wn_trace(int32_t program, int32_t i); /* i-th executed instruction number, -1 past the last */
-struct wn_node_info { const char *op, *path, *module, *name; struct wn_type type; int32_t node, n_in, phase, scope, region, line, block,
-                      forward_of, cell_kind, decision, action, is_residual, needs_grad, alias_of, root, issues, leaf; int64_t bytes; double flops;
-                      struct wn_attrs attrs; int32_t is_held, is_result; double serial; }; /* computed by an earlier program; stays when this
-                      one has run; place in record order (0: made by Wane, or the program has run) */
-WN_API int32_t wn_node_count(int32_t program);
-WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
-WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i); /* node number */
-WN_API const char *wn_recipe(int32_t program); /* as lines of text: plan/recipe/text.c */
-WN_API int32_t wn_verify(int32_t program); /* the verifier once more; WN_ILLEGAL names rule and instruction */
-WN_API int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value); /* with one edit (wn_test_mutate), taken back */
-WN_API int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value); /* edits a schedule: for specs of the verifier */
-
-/* ---- chains: a table of stages in, the fastest schedule within a byte budget out ---------------------------------- */
-/* Stage i = 1..n makes a_i (out_bytes) of a_{i-1}, a_0 being the input; its option o saves a set that holds a_i
- * (saved_bytes); grad_bytes are those of d_i, wgrad_bytes stay after B i. The memory model: plan/chain/replay.c. */
-struct wn_chain_option { int64_t fwd_time, bwd_time, saved_bytes, fwd_tmp_bytes, bwd_tmp_bytes; };
-struct wn_chain_stage { int64_t fwd_time, out_bytes, fwd_tmp_bytes, grad_bytes, wgrad_bytes;
-                        int32_t first, n_options; }; /* option[first .. first + n_options) */
-struct wn_chain { int64_t input_bytes, input_grad_bytes; const struct wn_chain_stage *stage;
-                  const struct wn_chain_option *option; int32_t n_stages, n_options; };
-enum { WN_CHAIN_F, WN_CHAIN_FE, WN_CHAIN_B, WN_CHAIN_FREE, WN_CHAIN_SHRINK };
-struct wn_chain_op { int32_t what, stage, option; }; /* stages from 1, options from 0 */
-struct wn_chain_cost { int64_t bytes, time; };
-WN_API int32_t wn_chain_open(const struct wn_chain *c); /* a handle; knows the least budget, solves when more is asked */
-WN_API int32_t wn_chain_least(int32_t chain, int64_t *bytes);
-/* These write at most `room` and return how many there are, or -(status). */
-WN_API int32_t wn_chain_frontier(int32_t chain, int32_t room, struct wn_chain_cost *out, int64_t *slack);
-WN_API int32_t wn_chain_schedule(int32_t chain, int64_t budget, int32_t room, struct wn_chain_op *out);
-WN_API int32_t wn_chain_split(int32_t n_stages, int32_t slots); /* of 2 stages or more: those before the next checkpoint; or -(status) */
-WN_API int32_t wn_chain_binomial(int32_t n_stages, int32_t slots, int32_t room, struct wn_chain_op *out);
-WN_API int32_t wn_chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out);
+/* Returns the number of the leaf that a value is; -1: none. */
+WN_API int32_t wn_leaf_find(int32_t program, int32_t value);
+/* Binds another value to a leaf. Status: WN_SHAPE unless it has the leaf's type, is on its device and is computed;
+ * WN_VALUE when the gradient of the leaf goes on to what it was computed from. */
+WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value);
+/* Runs a program again, with what is bound to its leaves now: effects run again, and random nodes take new numbers, but
+ * for values that were held before the first run. Status: as wn_run; WN_VALUE before wn_run. */
+WN_API int32_t wn_rerun(int32_t program);
+/* Makes reruns use the random numbers again that nodes up to this place in record order (wn_serial) took. */
+WN_API int32_t wn_keep_numbers(int32_t program, double serial);
+/* Returns the number of cells that a program reads or writes, or -(status). */
+WN_API int32_t wn_program_cells(int32_t program);
+/* Returns a new handle of cell i, from 0; the gradients of a transient program are among them. */
+WN_API int32_t wn_program_cell(int32_t program, int32_t i);
+/* Returns the name of cell i, of a gradient that of its parameter; "" when there is none. */
+WN_API const char *wn_program_cell_name(int32_t program, int32_t i);
 #endif

@@ -13,6 +13,10 @@
 #include "../program/program.h"
 #include "../run/run.h"
 #include "../wane.h"
+#include "../wane_chain.h"
+#include "../wane_inspect.h"
+#include "../wane_process.h"
+#include "../wane_test.h"
 
 int32_t wn__enter(void); /* drains the queue of finalizers; refuses other threads, and after a fork */
 /* A handle for a node just made (takes the reference over): id or -(status). */

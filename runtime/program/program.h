@@ -10,6 +10,7 @@
 #include "../graph/encode.h"
 #include "../plan/search/frontier.h"
 #include "../plan/lower/schedule.h"
+#include "../wane_inspect.h"
 
 /* The random numbers of a node: those that Philox makes of a seed from a counter on. */
 struct wn__numbers {

@@ -6,6 +6,10 @@
 #include <unistd.h>
 #include "bytes.h"
 #include "wane.h"
+#include "wane_chain.h"
+#include "wane_inspect.h"
+#include "wane_process.h"
+#include "wane_test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * A schedule that the solver gives is legal, and fits the budget it was asked for. */
 #include <stdlib.h>
 #include "bytes.h"
-#include "wane.h"
+#include "wane_chain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "bytes.h"
-#include "wane.h"
+#include "wane_process.h"
+#include "wane_test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -66,7 +66,7 @@ static void say(int32_t p)
         fprintf(stderr, " unit %d%s\n", node.region, node.is_residual ? " residual" : "");
     }
     for (int32_t i = 0; wn_step(p, i, &step) == 0; i++)
-        fprintf(stderr, "%d %s %s node %d copy %d phase %d inplace %d\n", i, step.what, step.op, step.node, step.copy,
+        fprintf(stderr, "%d %s %s node %d value %d phase %d inplace %d\n", i, step.what, step.op, step.node, step.value,
                 step.phase, step.inplace);
 }
 

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include "bytes.h"
-#include "wane.h"
+#include "wane_inspect.h"
+#include "wane_test.h"
 
 enum { NET_CELLS = 8, NET_VALUES = 32, NET_LOOSE = 8, NET_OPEN = 512 };
 struct net {

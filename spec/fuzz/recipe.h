@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "bytes.h"
-#include "wane.h"
+#include "wane_inspect.h"
 
 enum { RECIPE_STEPS = 4096, RECIPE_KEEPS = 1 << 16 };
 struct recipe {

@@ -17,7 +17,7 @@
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
-#include "../../wane.h"
+#include "../../wane_chain.h"
 
 struct wn__block_option {
     int64_t forward, backward, saved, peak_forward, peak_backward;

@@ -10,6 +10,7 @@
  * runs no kernel. */
 #ifndef WN_PLAN_IR_COSTS_H
 #define WN_PLAN_IR_COSTS_H
+#include "../../wane_inspect.h"
 #include "ir.h"
 
 /* Adds a target, or replaces the profile of the target of that name. Returns its number, or -(status): WN_VALUE for

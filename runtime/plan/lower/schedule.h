@@ -9,6 +9,7 @@
 #ifndef WN_PLAN_LOWER_SCHEDULE_H
 #define WN_PLAN_LOWER_SCHEDULE_H
 #include "../../../kernels/kernel.h"
+#include "../../wane_inspect.h"
 #include "../recipe/recipe.h"
 
 enum wn__what {

@@ -1,0 +1,206 @@
+/* What values, programs and plans look like: how a value was recorded, what a plan predicts, what a run measured,
+ * every instruction and every node; and what the predictions rest on, costs and targets. Nothing here computes a
+ * value, and nothing changes a plan that exists. Handles, statuses and ids are those of wane.h. */
+#ifndef WANE_INSPECT_H
+#define WANE_INSPECT_H
+#include "wane.h"
+
+/* ---- values --------------------------------------------------------------------------------------------------- */
+
+/* A value or a cell. */
+struct wn_info {
+    struct wn_type type;
+    int32_t op, device;
+    int32_t is_cell, cell_kind; /* 1 for the handle of a cell; WN_KIND of a cell, or of the cell that a value reads */
+    int32_t needs_grad;
+    int32_t held;        /* 1: it has its value now */
+    int32_t scope, line; /* where it was recorded */
+    int32_t is_const;    /* 1: its value may be `number` */
+    int64_t version;     /* of a cell, or of the cell that a value reads */
+    int64_t bytes;       /* padded to WN_GRANULE */
+    double number;       /* of a constant, or a value without dims that is held */
+};
+/* Fills *out for a value or a cell. */
+WN_API int32_t wn_info(int32_t handle, struct wn_info *out);
+/* How a value was recorded. */
+struct wn_value_info {
+    struct wn_type type;
+    struct wn_attrs attrs;
+    int32_t op, n_in, line;
+    int64_t serial; /* place in record order: above those of its inputs */
+    double number;
+};
+/* Fills *out for a value; for a cell, of the value that reads it. */
+WN_API int32_t wn_value_info(int32_t handle, struct wn_value_info *out);
+/* Returns a new handle of input i, from 0, of a value. */
+WN_API int32_t wn_value_input(int32_t handle, int32_t i);
+/* Returns the place in record order of what was recorded last. */
+WN_API double wn_serial(void);
+
+/* ---- what a plan predicts ------------------------------------------------------------------------------------- */
+
+/* Predictions of a plan. Bytes are those of the device unless a field says otherwise. */
+struct wn_summary {
+    int64_t peak, reserved;          /* the most alive at once; the most taken from the device */
+    int64_t arena, state;            /* height of the arena; states before the run */
+    int64_t kinds[9], peak_kinds[9]; /* by WN_KIND: before the run; at the peak */
+    int64_t at[5];                   /* alive before, after_forward, peak_forward, peak_backward, after */
+    double seconds, base_seconds;    /* of all; without what is computed again */
+    double measured_seconds;         /* the part of `seconds` that the table of costs knew */
+    int32_t nodes, instructions, recomputed, residuals, blocks, device;
+    int64_t activation_bytes;           /* of all residuals */
+    int64_t lent;                       /* of slabs that activations use before the gradients are born there */
+    int64_t moved;                      /* read and written by all instructions, by the cost rules */
+    int32_t packed, lossy;              /* values kept in another form; those of them that lose bits */
+    int64_t host, disk, out, in;        /* of the offload buffers in host memory and on disk; transferred out and in */
+    double move_seconds, stall_seconds; /* of all transfers; the part that the kernels wait for */
+};
+/* Fills *out for a planned program. */
+WN_API int32_t wn_summary(int32_t program, struct wn_summary *out);
+/* What it takes to make the states that a program reads and that have no value yet, before its first run. */
+struct wn_first {
+    int64_t peak, reserved; /* bytes */
+    int64_t beside;         /* bytes that are held for them already */
+    int32_t cells;          /* how many there are */
+};
+/* Fills *out; zeros when every state has a value. */
+WN_API int32_t wn_first(int32_t program, struct wn_first *out);
+/* Returns a plan's recipe as lines of text (plan/recipe/text.c); "" when the program is not planned. */
+WN_API const char *wn_recipe(int32_t program);
+/* Verifies a plan once more. Status: WN_ILLEGAL names the rule and the instruction. */
+WN_API int32_t wn_verify(int32_t program);
+
+/* ---- steps of several run points: program/rehearse.h ------------------------------------------------------------- */
+
+/* Returns a handle of a rehearsal: programs opened in it are opened as if those before them had run. */
+WN_API int32_t wn_rehearsal(void);
+/* Leaves the rehearsal under way and enters another (-1: none). Fills *before with the one left; -1: none. */
+WN_API int32_t wn_rehearse(int32_t rehearsal, int32_t *before);
+/* Takes it that a program has run: its gradients exist and its states have values. Status: WN_UNSUPPORTED when it
+ * reads what an earlier program of the rehearsal computes. */
+WN_API int32_t wn_rehearse_run(int32_t program);
+/* Bytes that exist beside one program of a step while it runs, because the others own them. */
+struct wn_beside {
+    int64_t live, reserved;
+    int64_t first_live, first_reserved; /* the same when the step runs the first time */
+    int64_t kinds[9];                   /* of live, by WN_KIND */
+};
+/* Fills out[0..n) for the n programs of one step. */
+WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
+/* Takes a program's plan back: it is open again, and its next plan is found by no other program. Status: WN_VALUE
+ * when it ran. */
+WN_API int32_t wn_keep_apart(int32_t program);
+
+/* ---- costs and targets: plan/ir/costs.h
+ * ---------------------------------------------------------------------------- */
+
+/* The rates of a target, each above 0. */
+struct wn_profile {
+    int32_t cuda;          /* 1: workspaces are those of CUDA's kernels */
+    double f64, f32, bf16; /* FLOP/s */
+    double bytes;          /* bytes/s of memory */
+    double launch;         /* seconds added to every application, 0 or more */
+    double out[2], in[2];  /* bytes/s of transfers to and from host memory (0) and disk (1) */
+};
+/* Makes or changes a target and returns its number, or -(status). 'this machine' is 0, the only one whose plans can
+ * run.
+ *   profile.f32, profile.bytes = 60e12, 3e12
+ *   local target = binding.id(C.wn_target_set('h200', profile)) */
+WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
+/* Returns the name of a target; NULL: there is none. */
+WN_API const char *wn_target_name(int32_t target);
+/* Puts measured seconds into the table of costs, under a key of wn_cost_key. key NULL: forgets all. */
+WN_API int32_t wn_cost(const char *key, double seconds);
+/* Returns the key of a node, "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10"; NULL: there is no such node. */
+WN_API const char *wn_cost_key(int32_t program, int32_t node);
+/* Returns the key of what instruction i applies; "" when it applies nothing. */
+WN_API const char *wn_cost_key_step(int32_t program, int32_t i);
+/* Returns the seconds that the rates of the target allow for all applications of a plan. */
+WN_API double wn_roofline(int32_t program);
+
+/* ---- what a run measured ----------------------------------------------------------------------------------------- */
+
+/* on = 1: runs note the seconds of every instruction. Returns what was before. */
+WN_API int32_t wn_timing(int32_t on);
+/* Returns the seconds of instruction i in the last run; -1: not noted. */
+WN_API double wn_step_seconds(int32_t program, int32_t i);
+/* What the last run of a program measured, each as the field of wn_summary with its name. */
+struct wn_measured {
+    int64_t peak, reserved, peak_kinds[9], at[5];
+    int64_t high_water;               /* the highest byte of the arena that was used */
+    int64_t replayed, replayed_bytes; /* values compared, with debug "replay" */
+    double seconds;
+    int64_t host, disk, out, in;
+    double move_seconds, stall_seconds;
+};
+/* Fills *out. Status: WN_VALUE when the program did not run. */
+WN_API int32_t wn_measured(int32_t program, struct wn_measured *out);
+
+/* ---- the instructions of a plan
+ * ------------------------------------------------------------------------------------ */
+
+/* One instruction of a schedule. */
+struct wn_step {
+    const char *what; /* "run", "free", "read", "pack", "unpack", "offload", "fetch" or "wait" */
+    const char *op, *path;
+    const char *link;  /* of a transfer: "to host", "from host", "to disk" or "from disk"; else NULL */
+    int32_t node;      /* number of the node in the program */
+    int32_t value;     /* number of the value that it makes; -1: none */
+    int32_t phase;     /* WN_PHASE */
+    int32_t inplace;   /* input that it overwrites; -1: none */
+    int32_t kind;      /* WN_KIND of its bytes */
+    int32_t space;     /* that holds its bytes: WN_SPACE of plan/lower/schedule.h */
+    int32_t block;     /* from 1; 0: none */
+    int32_t is_free;   /* 1: what is "free" */
+    int32_t store;     /* number of the allocation that it makes or frees; -1: none */
+    int32_t move;      /* number of the transfer that it starts or waits for; -1: none */
+    int32_t counts;    /* 1: its bytes are the device's */
+    int64_t offset;    /* of the allocation in its space */
+    int64_t bytes;     /* of the allocation */
+    int64_t workspace; /* bytes */
+    int64_t live;      /* bytes alive after it */
+    double seconds;    /* predicted; of a wait, what is not hidden */
+    double takes;      /* seconds of a transfer on its link */
+};
+/* Returns the number of instructions of a plan, or -(status). */
+WN_API int32_t wn_step_count(int32_t program);
+/* Fills *out with instruction i, from 0. */
+WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
+/* Fills rows, (instructions + 1, 9), with bytes alive by WN_KIND: row 0 before the first instruction, row i + 1 while
+ * instruction i runs; what frees, after it. */
+WN_API int32_t wn_step_kinds(int32_t program, int64_t *rows);
+
+/* ---- the nodes of a program
+ * ------------------------------------------------------------------------------------------ */
+
+/* One node of a program's graph. */
+struct wn_node_info {
+    const char *op, *path, *module, *name; /* as in wn_residual */
+    struct wn_type type;
+    int32_t node, n_in;
+    int32_t phase; /* WN_PHASE */
+    int32_t scope, region, line;
+    int32_t block;      /* from 1; 0: none */
+    int32_t forward_of; /* of a node of the backward: the forward node that it serves; else -1 */
+    int32_t cell_kind;  /* WN_KIND of the cell that it reads or writes; -1: none */
+    int32_t decision;   /* WN_DECISION */
+    int32_t action;     /* action that its value was kept with; 0: none */
+    int32_t is_residual, needs_grad;
+    int32_t alias_of; /* node whose bytes its value is; -1: its own */
+    int32_t root;     /* number of the root whose backward it is of */
+    int32_t issues;   /* how often the plan issues it */
+    int32_t leaf;     /* WN_LEAF of plan/ir/ir.h; 0: it is computed */
+    int64_t bytes;
+    double flops;
+    struct wn_attrs attrs;
+    int32_t is_held;   /* 1: an earlier program computed it */
+    int32_t is_result; /* 1: its value stays when the program has run */
+    double serial;     /* place in record order; 0: Wane made the node, or the program has run */
+};
+/* Returns the number of nodes of a program, or -(status). */
+WN_API int32_t wn_node_count(int32_t program);
+/* Fills *out with node i, from 0. */
+WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
+/* Returns the node that is input i of a node, both from 0; -1: there is none. */
+WN_API int32_t wn_node_input(int32_t program, int32_t node, int32_t i);
+#endif

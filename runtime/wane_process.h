@@ -1,0 +1,91 @@
+/* What the API reaches outside of this process: files, locks of files, and other processes. Handles, statuses and
+ * ids are those of wane.h. */
+#ifndef WANE_PROCESS_H
+#define WANE_PROCESS_H
+#include "wane.h"
+
+/* ---- files: tensors pass through a small block, never as a whole ------------------------------------------------ */
+
+/* Returns a handle of a file to write. Nothing is seen in the folder until wn_file_commit. Id: WN_IO when the folder
+ * cannot be written, or the path is something else than a regular file.
+ *   local id = binding.id(C.wn_file_create 'model.safetensors')
+ *   binding.check(C.wn_file_save(id, weight.id))
+ *   binding.check(C.wn_file_commit(id)) */
+WN_API int32_t wn_file_create(const char *path);
+/* Appends n bytes. Status: WN_IO when the disk is full. */
+WN_API int32_t wn_file_write(int32_t file, const void *bytes, int64_t n);
+/* Appends the plain row-major bytes of a held value or a cell. */
+WN_API int32_t wn_file_save(int32_t file, int32_t handle);
+/* Puts the file on disk and in the place of the old one, by one rename, and closes it. */
+WN_API int32_t wn_file_commit(int32_t file);
+/* Returns a handle of a file to read. Id: WN_IO when there is none, or it is no regular file. */
+WN_API int32_t wn_file_open(const char *path);
+/* Returns the bytes of a file; -1 for what is no file. */
+WN_API double wn_file_size(int32_t file);
+/* Reads n bytes from byte `at`. Status: WN_IO when the file has fewer. */
+WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
+/* Returns the bytes of one element of a kind (io/convert.h), "F16"; 0: there is no such kind. */
+WN_API int32_t wn_element_bytes(const char *kind);
+/* Returns the dtype that elements of a kind become; -1: there is no such kind. */
+WN_API int32_t wn_element_dtype(const char *kind);
+/* A tensor in a file. */
+struct wn_file_piece {
+    int64_t at;              /* byte where it begins */
+    const char *kind, *name; /* of its elements; its name, for messages */
+    int32_t cell;            /* handle of the cell that takes it, of wn_file_load */
+    int32_t swap;            /* 1: the bytes of an element are in the other order than this machine's */
+};
+/* Returns a handle of a value of that type and device with the elements of a piece. Floats become floats and
+ * integers become integers. Id: WN_VALUE names the first element that the dtype does not hold, WN_DTYPE when the
+ * kind cannot become it. */
+WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type,
+                            int32_t device);
+/* Writes n pieces into their cells, in the dtypes of the cells. All pieces are checked and all storage is taken
+ * before the first cell is written, so a failure before changes nothing; when reading fails later, cells that had a
+ * value are invalid until they are written, and others are as they were. Status: as of wn_file_data; WN_DEVICE for a
+ * cell of meta. */
+WN_API int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces);
+/* Checks a path before work is spent on it. Status: WN_IO when a pipe, socket, device or folder has this name. */
+WN_API int32_t wn_file_check(const char *path, int32_t is_written);
+/* Closes a file and gives the handle up; what was not committed is dropped. */
+WN_API int32_t wn_file_close(int32_t file);
+/* Returns an upper bound of the bytes that the value of a JSON text of n bytes takes in Lua (io/json.h). */
+WN_API double wn_json_cost(const char *text, int64_t n);
+
+/* ---- locks ------------------------------------------------------------------------------------------------------ */
+
+/* Returns a handle of the right to write a file, kept by PATH.lock beside it until wn_lock_close, or until this
+ * process ends, however it ends. *is_kept 0: the file system has no locks, so nothing is kept. Id: WN_IO names the
+ * process that has it and since when. */
+WN_API int32_t wn_lock(const char *path, int32_t *is_kept);
+/* Gives a lock and its handle up. */
+WN_API int32_t wn_lock_close(int32_t lock);
+
+/* ---- processes: a sweep runs each of its points in one
+ * --------------------------------------------------------------- */
+
+/* How a process ended. */
+struct wn_ended {
+    int32_t ended;  /* 0: not yet */
+    int32_t code;   /* of its exit */
+    int32_t signal; /* that ended it; 0: none */
+};
+/* Starts a process and returns its number, or -(status): WN_IO when it cannot be started. argv, and set
+ * ("NAME=value", in place of variables of these names in this process's environment), end with NULL. Appends what it
+ * prints to the file `output`; it reads nothing and is in a process group of its own. */
+WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *const *set, const char *output);
+/* Waits at most `seconds` for a process that this one started and fills *out; ended is 0 when time is up or an
+ * interrupt came (wn_interrupted). Status: WN_IO when there is no such child. */
+WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out);
+/* Kills a process that this one started, and what that started. Status: WN_IO when it is none, or has ended. */
+WN_API int32_t wn_kill(int32_t pid);
+/* From now on this process is killed when its parent ends. parent: the parent's number. Status: WN_IO when it has
+ * ended. */
+WN_API int32_t wn_exit_with_parent(int32_t parent);
+/* Returns the number of this process. */
+WN_API int32_t wn_process(void);
+/* Returns the name of a signal, "KILL"; NULL: there is no such signal. */
+WN_API const char *wn_signal_name(int32_t number);
+/* Folds n bytes into *state: FNV-1a of 64 bits, whose first state is 0xcbf29ce484222325. */
+WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
+#endif
