@@ -10,12 +10,11 @@ local OPEN = {
     'cli/init', 'data/batches', 'data/idx', 'data/npy', 'data/tokens', 'init', 'io/init', 'module/init',
     'module/state', 'nn/attention', 'nn/dropout', 'nn/embedding', 'nn/flatten', 'nn/identity', 'nn/layernorm',
     'nn/linear', 'nn/losses', 'nn/mlp', 'nn/residual', 'nn/rmsnorm', 'nn/sequential', 'nn/start', 'optim/adam',
-    'optim/clip', 'optim/optimizer', 'optim/schedule', 'optim/sgd', 'plan/costs', 'plan/explain',
-    'plan/frontier', 'plan/init', 'plan/measure', 'plan/memory', 'plan/profile', 'policy/init',
-    'policy/recipe', 'policy/words', 'program/accumulate', 'program/anomaly', 'program/checkpoint', 'program/chunked',
-    'program/compile', 'program/grad', 'program/gradient_error', 'pytorch/init', 'report/bytes', 'report/line_plot',
-    'sweep/init', 'sweep/report', 'tensor/arith', 'tensor/autocast', 'tensor/create', 'tensor/custom', 'tensor/init',
-    'tensor/op', 'tensor/read', 'tensor/shape',
+    'optim/clip', 'optim/optimizer', 'optim/schedule', 'optim/sgd', 'policy/init', 'policy/recipe', 'policy/words',
+    'program/accumulate', 'program/anomaly', 'program/checkpoint', 'program/chunked', 'program/compile',
+    'program/grad', 'program/gradient_error', 'pytorch/init', 'report/bytes', 'report/line_plot', 'sweep/init',
+    'sweep/report', 'tensor/arith', 'tensor/autocast', 'tensor/create', 'tensor/custom', 'tensor/init', 'tensor/op',
+    'tensor/read', 'tensor/shape',
 }
 
 -- Functions that every layer or class has, described where the class is.

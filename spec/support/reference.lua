@@ -12,10 +12,12 @@ local reference = {}
 
 local FOLDER = 'lua/wane/'
 
+local config = helper.read 'config.ld' -- read before examples run, which do so in a folder of their own
+
 -- Returns the local table `titles` of config.ld, which is Lua: pages show the titles, and specs look them up.
 local function titles_of_config()
     local env = { new_type = function() end }
-    setfenv(assert(loadstring(helper.read 'config.ld', '@config.ld')), env)()
+    setfenv(assert(loadstring(config, '@config.ld')), env)()
     for i = 1, 20 do
         local name, value = debug.getupvalue(env.custom_display_name_handler, i)
         if name == 'titles' then return value end

@@ -211,8 +211,9 @@ end
 -- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
 --     grad_bytes = 4 }
 -- local chain = { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage, stage, stage } }
--- print(wane.plan_chain(chain, 40)) -- time 15, peak 40 bytes, 3 forward runs repeated
--- print(wane.plan_chain(chain, 10)) -- nil and the least budget
+-- local plan = wane.plan_chain(chain, 40)
+-- print(plan.time, #plan.schedule, plan.schedule[4][1]) --> 15	11	Fe
+-- print(wane.plan_chain(chain, 10)) --> nil	32
 function chain.plan_chain(t, budget)
     local encoded = encode(t, 'wane.plan_chain')
     local limit = whole(budget, 'wane.plan_chain', 'budget')
@@ -250,7 +251,7 @@ end
 -- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
 --     grad_bytes = 4 }
 -- local frontier = wane.chain_frontier { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage, stage } }
--- for _, point in ipairs(frontier) do print(point.bytes, point.time) end
+-- print(#frontier, frontier[1].bytes, frontier[1].time) --> 4	32	12
 function chain.chain_frontier(t)
     local encoded = encode(t, 'wane.chain_frontier')
     local slack = binding.new('int64_t[1]')
@@ -274,7 +275,7 @@ end
 -- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
 --     grad_bytes = 4 }
 -- local chain = { input_bytes = 4, input_grad_bytes = 4, stages = { stage, stage } }
--- print(wane.replay_chain(chain, { { 'F', 1 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'Fe', 1, 0 }, { 'B', 1 } }).peak)
+-- print(wane.replay_chain(chain, { { 'F', 1 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'Fe', 1, 0 }, { 'B', 1 } }).peak) --> 32
 function chain.replay_chain(t, schedule)
     local encoded = encode(t, 'wane.replay_chain')
     local op, n = encode_schedule(schedule, 'wane.replay_chain')
@@ -289,7 +290,7 @@ end
 -- @return list of operations
 -- @raise 'value' for a number of stages or slots that is out of range
 -- @usage
--- for _, operation in ipairs(wane.chain_binomial(6, 2)) do print(operation[1], operation[2]) end
+-- print(#wane.chain_binomial(6, 2), wane.chain_binomial(6, 2)[1][1]) --> 23	F
 function chain.chain_binomial(n, slots)
     local what = 'wane.chain_binomial'
     n = math.min(whole(n, what, 'the number of stages'), 2 ^ 31 - 1)

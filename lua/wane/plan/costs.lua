@@ -34,6 +34,7 @@ local function home()
 end
 
 --- Returns the name of the file of costs, or nil when WANE_COSTS is off or no folder for it is known.
+-- @within Internal
 function costs.file()
     local given = variable 'WANE_COSTS'
     if given == 'off' then return nil end
@@ -150,6 +151,7 @@ local ids = { cpu = 0 }
 -- @param what opens the message of an error
 -- @return number, 0 for this machine
 -- @raise 'value' for an unknown name, with names like it
+-- @within Internal
 function costs.target(name, what)
     if name == nil then return 0 end
     if ids[name] then return ids[name] end
@@ -210,6 +212,7 @@ end
 
 --- Reads the file of costs, once in a process. A plan calls this before its costs are asked for.
 -- A file that cannot be read gives one warning on the error stream, and plans take assumed rates.
+-- @within Internal
 function costs.load()
     if loaded then return end
     loaded = true
@@ -222,6 +225,7 @@ function costs.load()
 end
 
 --- Forgets the costs that this process read or measured; the file stays, and the next plan reads it again.
+-- @within Internal
 function costs.forget()
     check(C.wn_cost(nil, 0))
     loaded = false
@@ -285,7 +289,6 @@ end
 -- applications known afterwards), and `unrest`, `stretch`, `sum`, `whole` of profile.fit.
 -- @raise 'value' for what is no function and for options of a wrong type; 'io' where the file cannot be written
 -- @usage
--- local model, x = wane.nn.Linear(4, 4), wane.ones(2, 4)
 -- print(wane.profile(function() return model(x):sum() end, { steps = 1, keep = false }))
 function costs.profile(fn, opts)
     opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
@@ -328,6 +331,7 @@ end
 --- Measures the links to host memory and disk, for the plans of this process; writes no file.
 -- @param size bytes moved in each direction, default 256 MiB
 -- @return rates of this machine; to_host, to_disk, from_host and from_disk, in bytes/s, are measured anew
+-- @within Internal
 function costs.links(size)
     costs.load()
     local machine = {}
@@ -345,6 +349,7 @@ end
 -- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
 -- from_disk = (bytes/s) }
 -- @raise 'io' where the file cannot be written
+-- @within Internal
 function costs.machine()
     local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
     costs.load()

@@ -1,5 +1,5 @@
 --- The text that print(plan) shows: bytes, counts, seconds, kinds at the peak, blocks, and PyTorch's bytes beside them.
--- @module wane.plan.display
+-- @internal wane.plan.display
 local bytes = require 'wane.report.bytes'
 local moves = require 'wane.plan.moves'
 local program = require 'wane.program'

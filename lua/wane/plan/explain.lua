@@ -33,6 +33,7 @@ Report.__index = Report
 -- @return { bytes =, step = index of the instruction, 0 before the first one, op =, path =, phase =, kinds = { name =
 -- bytes }, values = list of { what =, op =, path =, kind =, bytes = } }; `values` are those that the step makes,
 -- largest first
+-- @within Internal
 function explain.peak(p)
     local steps, alive, at, kinds = p:schedule(), {}, 0, nil
     local most = -1
@@ -345,6 +346,7 @@ end
 -- @param covers index of a node -> the region that a policy made around it
 -- @param layers policies that decide about the graph
 -- @return Report
+-- @within Internal
 function explain.of(p, graph, covers, layers)
     local groups = groups_of(p, graph, covers)
     local useless = weigh(p, groups, layers)
@@ -360,6 +362,7 @@ end
 --- Makes the report of a budget that no plan fits: one finding, with what holds the bytes of the smallest plan.
 -- @param why error object of wane.plan, with min_budget, budget and holders
 -- @return Report
+-- @within Internal
 function explain.budget(why)
     local places = {}
     for i, h in ipairs(why.holders) do places[i] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end

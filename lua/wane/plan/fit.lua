@@ -18,12 +18,11 @@ local fit = {}
 -- @return n and its Plan; or nil and the error object of wane.plan when `from` does not fit
 -- @raise 'value' for a missing budget, what is no function, or bounds out of [1, 2^52]
 -- @usage
--- local model = wane.nn.Linear(8, 8)
 -- local n, plan = wane.fit(function(batch)
---     local x = wane.zeros(batch, 8)
---     return function() return model(x):sum() end
+--     local rows = wane.zeros(batch, 8)
+--     return function() return model(rows):sum() end
 -- end, { budget = '16 KiB', most = 1024 })
--- print(n, plan.reserved)
+-- print(n, plan.reserved <= 16 * wane.KiB)
 function fit.fit(fn_of, opts)
     opts = errors.check_options(opts, { 'budget', 'from', 'most', 'policy', 'target' }, 'wane.fit')
     if type(fn_of) ~= 'function' then

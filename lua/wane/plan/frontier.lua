@@ -116,6 +116,7 @@ end
 -- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
 -- @param note text after the least bytes, or ''
 -- @return error object with the code 'budget', min_budget, holders, budget and explain
+-- @within Internal
 function frontier.refusal(limit, least, holders, note)
     local words = {}
     for i, h in ipairs(holders) do
@@ -131,6 +132,7 @@ end
 -- only be closed.
 -- @param p open program
 -- @return list of { what =, bytes =, value = }
+-- @within Internal
 function frontier.holders(p)
     check(C.wn_keep_apart(p.handle))
     local list = points_of(p)
@@ -143,6 +145,7 @@ end
 -- @param self open program whose policies have decided
 -- @param limit bytes
 -- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
+-- @within Internal
 function frontier.choose(self, limit)
     local list, beside = points_of(self), 0
     local first, least
@@ -163,6 +166,7 @@ end
 
 --- Returns the least bytes that any plan of an open program reserves, without what other programs of the step hold.
 -- @param p open program
+-- @within Internal
 function frontier.least_of(p)
     if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
     local list = points_of(p)
@@ -171,6 +175,7 @@ end
 
 --- Chooses for an open program the plan that reserves the fewest bytes.
 -- @param self open program
+-- @within Internal
 function frontier.choose_least(self)
     local list = points_of(self)
     check(C.wn_choose(self.handle, #list - 1))
@@ -329,11 +334,9 @@ end
 -- its backward.
 -- @raise 'unsupported' when plans of several programs of a step can be chosen; 'value' for wrong options
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- local function loss() return model(x):sum() end
 -- local frontier = wane.frontier(loss, { points = 5 })
--- print(frontier)
--- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) -- true
+-- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) --> true
 function frontier.frontier(fn, opts)
     opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
@@ -353,7 +356,6 @@ end
 -- @return bytes
 -- @raise 'value' for wrong options
 -- @usage
--- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
 -- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
@@ -422,7 +424,6 @@ end
 -- @return the name of the file; without a path, the plot as text of characters
 -- @raise 'io' where the file cannot be written
 -- @usage
--- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
 -- print(wane.frontier(function() return model(x):sum() end):plot())
 function Frontier:plot(path)
     local chart = chart_of(self)

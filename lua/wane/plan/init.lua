@@ -81,6 +81,7 @@ end
 --- Makes the Plan of a planned program.
 -- @param p planned Program
 -- @return Plan
+-- @within Internal
 function plan.of(p)
     local s = binding.new('struct wn_summary')
     check(C.wn_summary(p.handle, s))
@@ -146,8 +147,7 @@ end
 -- action that a policy gave and that cannot be done, or nil), by = (who decided; '' where nobody did and it is saved),
 -- module = (type of the module), line = (where it was recorded, with wane.lines(true)) }
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(wane.plan(function() return x:exp():sum() end):residuals())
+-- print(wane.plan(function() return model(x):sum() end):residuals())
 function Plan:residuals()
     local items, graph = {}, graph_of(self)
     local covers, layers = covers_of(self, graph)
@@ -175,8 +175,7 @@ local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 -- the value), is_free =, counts = (whether its bytes are live bytes), inplace = (input that it overwrites) }. A
 -- transfer also has link = ('to disk', 'from disk', 'to host' or 'from host') and takes = (its seconds on that link).
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(wane.plan(function() return x:exp():sum() end):schedule())
+-- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
     local items, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
@@ -201,8 +200,7 @@ end
 -- instruction that frees, it is after it.
 -- @return list of { live = bytes, [name of a kind] = bytes }
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- for i, row in ipairs(wane.plan(function() return x:exp():sum() end):kinds_over_time()) do print(i, row.live) end
+-- for i, row in ipairs(wane.plan(function() return model(x):sum() end):kinds_over_time()) do print(i, row.live) end
 function Plan:kinds_over_time()
     local n, count = C.wn_step_count(self.program.handle), #program.kinds + 1
     local rows, out = binding.list('int64_t', (n + 1) * count), {}
@@ -224,7 +222,6 @@ end
 -- @return printable list of findings (the head of plan/explain.lua says more)
 -- @raise 'io' where the file cannot be written
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):explain())
 function Plan:explain(path)
     local graph = graph_of(self)
@@ -242,8 +239,7 @@ local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
 -- @return true
 -- @raise 'illegal', with the rule and the instruction; 'value' for a malformed edit
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- local plan = wane.plan(function() return x:exp():sum() end)
+-- local plan = wane.plan(function() return model(x):sum() end)
 -- print(plan:verify())
 -- print(pcall(plan.verify, plan, { step = 1, swap = #plan:schedule() }))
 function Plan:verify(edit)
@@ -272,7 +268,6 @@ end
 -- A recipe prints, may be edited, and is a policy by policy.recipe, as an object or as its text (policy/recipe.lua).
 -- @return Recipe { blocks =, steps = }
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):recipe())
 function Plan:recipe()
     return require('wane.policy.recipe').from(self.program, graph_of(self))
@@ -281,8 +276,7 @@ end
 --- Returns the plan's decisions as the Lua source of a policy, for a script that records the same graph.
 -- @return text of an expression that reads the variable `wane`
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(wane.plan(function() return x:exp():sum() end):lua())
+-- print(wane.plan(function() return model(x):sum() end):lua())
 function Plan:lua()
     return ('wane.policy.recipe [[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]]\n'):format(
         self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), tostring(self:recipe()))
@@ -291,7 +285,6 @@ end
 --- Returns the plan as a policy object: the same recipe for every recording of the same forward.
 -- @return policy
 -- @usage
--- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
 -- local plan = wane.plan(function() return model(x):sum() end, { policy = 'recompute_all' })
 -- model(x):sum():backward { policy = plan:as_policy() }
 function Plan:as_policy()
@@ -307,7 +300,6 @@ end
 -- residuals that the two plans treat differently
 -- @raise 'value' for what is no plan
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- local function loss() return model(x):sum() end
 -- print(wane.plan(loss, { policy = 'every(1)' }):diff(wane.plan(loss)))
 function Plan:diff(other)
@@ -343,8 +335,7 @@ end
 -- @return the name of the file; without a path, the SVG
 -- @raise 'io' where the file cannot be written
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(#wane.plan(function() return x:exp():sum() end):timeline())
+-- print(#wane.plan(function() return model(x):sum() end):timeline())
 function Plan:timeline(path)
     local svg = require('wane.plan.timeline').svg(self)
     return path and plot.write(path, svg) or svg
@@ -355,8 +346,7 @@ end
 -- @return an object that prints as lines of characters
 -- @raise 'value' for wrong options
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(wane.plan(function() return x:exp():sum() end):plot { columns = 40, rows = 6 })
+-- print(wane.plan(function() return model(x):sum() end):plot { columns = 40, rows = 6 })
 function Plan:plot(opts)
     return require('wane.plan.timeline').terminal(self, opts)
 end
@@ -368,8 +358,7 @@ end
 -- @return the name of the file; without a path, the JSON
 -- @raise 'io' where the file cannot be written
 -- @usage
--- local x = wane.ones(4, 4, { requires_grad = true })
--- print(wane.plan(function() return x:exp():sum() end):trace():sub(1, 40))
+-- print(wane.plan(function() return model(x):sum() end):trace():sub(1, 40))
 function Plan:trace(path)
     local text = require('wane.plan.timeline').trace(self)
     return path and plot.write(path, text) or text
@@ -384,7 +373,6 @@ end
 -- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, policies that decide
 -- value by value, and regions inside regions
 -- @usage
--- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
 -- print(wane.plan(function() return model(x):sum() end):pytorch().peak_backward)
 function Plan:pytorch(opts)
     return require('wane.pytorch').account(torch_graph.of(self, covers_of), opts)
@@ -405,6 +393,7 @@ local later = { allow = true }
 -- @param what opens the message of an error
 -- @return opts, or an empty table for nil
 -- @raise 'unsupported' for an option of a later version, 'value' for an unknown one
+-- @within Internal
 function plan.check_options(opts, allowed, what)
     for name in pairs(type(opts) == 'table' and opts or {}) do
         if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
@@ -423,7 +412,6 @@ plan.request_of = rehearse.only
 -- seconds = }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
 -- @raise 'value' for wrong options, and what fn raises
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- local function loss() return model(x):sum() end
 -- print(wane.plan(loss, { policy = 'every(1)' }))
 -- local none, why = wane.plan(loss, { budget = '1 KiB' })

@@ -207,10 +207,8 @@ end
 -- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'unsupported' for a step of
 -- several run points without `optimizer`; what running raises
 -- @usage
--- local model, x = wane.nn.MLP(8, 32), wane.zeros(16, 8)
 -- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
--- print(m.exact, m.peak) -- true and bytes
--- print(m)
+-- print(m.exact, m.peak == m.predicted_peak) --> true	true
 function measure.measure(fn, opts)
     if type(opts) == 'table' and opts.restore then
         raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
@@ -237,6 +235,7 @@ function measure.measure(fn, opts)
 end
 
 --- Returns the number of threads that the kernels use.
+-- @within Internal
 function measure.threads()
     return C.wn_threads()
 end
@@ -253,6 +252,7 @@ end
 --- Returns a fingerprint of the bits of tensors: equal bits give equal text. Reads one tensor at a time.
 -- @param list tensors that hold values (parameters, gradients, results), or strings
 -- @return 16 hexadecimal digits: FNV-1a of 64 bits
+-- @within Internal
 function measure.fingerprint(list)
     local digest = new_digest()
     for _, t in ipairs(list) do
@@ -294,6 +294,7 @@ end
 -- @param fn function() that records and returns the loss
 -- @param policy policy of the step (optional)
 -- @return 16 hexadecimal digits; nil when fn returns no loss that needs a gradient
+-- @within Internal
 function measure.gradients(fn, policy)
     local request = plan.request_of(fn, 'measure.gradients')
     if request.mode ~= 'backward' then return nil end
@@ -323,7 +324,6 @@ end
 -- @raise 'illegal', with the op, its path and the value, at the first value that differs; 'value' for a function that
 -- trains
 -- @usage
--- local model, x = wane.nn.Sequential { wane.nn.MLP(8, 32), wane.nn.MLP(8, 32) }, wane.zeros(16, 8)
 -- print(wane.check(function() return model(x):sum() end, { policy = 'every(1)' }))
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')

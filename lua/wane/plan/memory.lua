@@ -1,8 +1,13 @@
---- wane.memory(): what the ledger says, and the cap on it.
+--- wane.memory(): the bytes that the ledger of a device counts, and limits on them.
 --
--- `allocated` counts live buffers rounded to 256 bytes, `reserved` adds what idle arenas and slabs hold. Both are
--- the ledger's, never an estimate. `peak` runs since the start or the last reset.
+-- `allocated` counts live buffers, each rounded up to 256 bytes; `reserved` adds the idle bytes of arenas and slabs.
+-- Both are counted, never estimated. `peak` is the largest `allocated` since the start or the last reset.
+--
+-- `wane.memory(device)` returns the report of a device, by default of the current one.
 -- @module wane.plan.memory
+-- @usage
+-- local big = wane.eval(wane.ones(1024))
+-- print(wane.memory().kinds.result >= 4 * big:numel()) --> true
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local op = require 'wane.tensor.op'
@@ -26,8 +31,9 @@ local function device_of(name, what)
     return name == nil and current_device() or op.device(name, what)
 end
 
---- A report: device, allocated, reserved, peak, peak_reserved, limit (bytes or nil), host, kinds, peak_kinds; of
--- offloaded values disk, disk_limit, away (host memory beside a device's own).
+--- Class of reports; prints. Fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
+-- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
+-- nil) and `away` (host memory beside a device's own); `device` is its name.
 local Report = {}
 Report.__index = Report
 
@@ -62,36 +68,56 @@ local function get(device)
     return setmetatable(report, Report)
 end
 
---- Caps reserved bytes of a device; nil or 0 takes the cap off.
--- @param size number of bytes, or text such as '8 GiB'
--- @param device name, default the current one
+--- Limits the reserved bytes of a device.
+-- @param size bytes, as a number or text such as '8 GiB'; nil or 0 removes the limit
+-- @param device name, by default the current one
+-- @raise 'value' for what is no size or no device
+-- @usage
+-- wane.memory.limit '8 GiB'
+-- print(wane.memory().limit) --> 8589934592
+-- wane.memory.limit(nil)
 function memory.limit(size, device)
     local n = size == nil and 0 or bytes.parse(size, 'memory.limit')
     check(C.wn_memory_limit(device_of(device, 'memory.limit'), n))
 end
 
---- Caps the file space that offloaded values of one program may take; nil or 0 takes the cap off.
--- @param size number of bytes, or text such as '8 GiB'
--- @param device name, default the current one
+--- Limits the bytes of disk that the offloaded values of one program may take.
+-- @param size bytes, as a number or text such as '8 GiB'; nil or 0 removes the limit
+-- @param device name, by default the current one
+-- @raise 'value' for what is no size or no device
+-- @usage
+-- wane.memory.limit_disk '8 GiB'
+-- print(wane.memory().disk_limit) --> 8589934592
+-- wane.memory.limit_disk(nil)
 function memory.limit_disk(size, device)
     local n = size == nil and 0 or bytes.parse(size, 'memory.limit_disk')
     check(C.wn_memory_limit_disk(device_of(device, 'memory.limit_disk'), n))
 end
 
---- Starts the peak anew from what is allocated now.
+--- Resets the peaks of a device to the bytes allocated and reserved now.
+-- @param device name, by default the current one
+-- @usage
+-- wane.memory.reset_peak()
+-- local before = wane.memory().peak
+-- local big = wane.eval(wane.ones(1024))
+-- print(wane.memory().peak >= before + big:numel() * 4) --> true
 function memory.reset_peak(device)
     check(C.wn_memory_reset_peak(device_of(device, 'memory.reset_peak')))
 end
 
---- Collects what the script no longer names, then gives idle arenas and slabs back to the system.
--- Compiled traces go too: one may hold a model it was recorded with as a constant.
--- @param device name, default the current one
+--- Collects tensors that the script no longer refers to, then returns idle arenas and slabs to the system.
+--
+-- Compiled traces are flushed first, because a trace may hold a model as a constant.
+-- @param device name, by default the current one
+-- @usage
+-- wane.memory.trim()
+-- print(wane.memory().allocated)
 function memory.trim(device)
     if jit then jit.flush() end
     collectgarbage()
-    collectgarbage() -- the first turn ran finalizers, the second frees what they let go
+    collectgarbage() -- the first collection ran finalizers, the second one frees what they released
     check(C.wn_memory_trim(device_of(device, 'memory.trim')))
 end
 
--- Called as wane.memory(device): a report of a device, default the current one.
+-- wane.memory(device) returns the report of a device, by default of the current one.
 return setmetatable(memory, { __call = function(_, device) return get(device_of(device, 'wane.memory')) end })

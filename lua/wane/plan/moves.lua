@@ -1,5 +1,5 @@
---- Says in words what a plan does with the values it keeps: saves them, computes them again, or moves them away until
--- they are read.
+--- Describes what a plan does with each residual - saves, recomputes, offloads or compresses it - and the transfers of
+-- the whole step.
 -- @internal wane.plan.moves
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -10,37 +10,40 @@ local tonumber = tonumber
 
 local moves = {}
 
---- Returns what is done with a residual: 'save', 'recompute', or an action such as 'compress:bf16'.
+--- Returns what a plan does with a residual.
 -- @param node of plan:graph()
+-- @return 'save', 'recompute', or an action such as 'compress:bf16'
 function moves.word(node)
     if node.action > 0 then return policy.word(node.action) end
     return node.copies > 1 and 'recompute' or 'save'
 end
 
---- An action that was asked for and did not come about: it cannot be done with this value, or its backward does not
--- read it; nil when there is none.
+--- Returns the action that a policy gave for a residual and that the plan does not take, because the value does not
+-- allow it or the backward does not read the value.
 -- @param node of plan:graph()
+-- @return name of the action, or nil when there is none
 function moves.said(node)
     local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.action == 0
     return is_action and policy.word(node.decision) or nil
 end
 
---- Puts what offloading takes into a plan or a measurement: moved (bytes, out and back), move_seconds, stall_seconds
--- (waited for), hidden (the part of move_seconds that is not).
+--- Puts the transfers of a step into a table: moved (bytes, out and back), move_seconds, stall_seconds (of them waited
+-- for), hidden = 1 - stall_seconds / move_seconds.
 -- @param out table
--- @param s wn_summary or wn_measured
+-- @param s struct wn_summary or wn_measured
 function moves.fields(out, s)
     out.moved = tonumber(s.out) + tonumber(s['in'])
     out.move_seconds, out.stall_seconds = s.move_seconds, s.stall_seconds
     out.hidden = s.move_seconds > 0 and math.max(0, 1 - s.stall_seconds / s.move_seconds) or 0
 end
 
---- The word of a row of plan:residuals(), with what could not be done.
+--- Returns the text of a row's decision in plan:residuals(), with the action that could not be taken.
+-- @param row of plan:residuals()
 function moves.cell(row)
     return row.said and ('%s (no %s)'):format(row.word, row.said) or row.word
 end
 
---- A line about what is kept in other forms, or nil.
+--- Returns a line about the values that are kept in other forms, or nil when there are none.
 -- @param plan Plan
 -- @param graph its graph
 function moves.text(plan, graph)

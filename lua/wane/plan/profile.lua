@@ -1,17 +1,17 @@
---- wane.profile(fn): what each application of a step's ops takes on this machine.
+--- wane.profile(fn): the seconds that each application of a step's ops takes on this machine.
 --
--- A step runs under several plans in turns: the one asked for, and those that recompute all and by sqrt where they
--- reserve no more. In each turn the first step is passed over, one is timed as a whole and one application by
--- application. An application's seconds are the lower quartile of the turns, then the mean of all places of all plans
--- that apply the same; one that reads a value which was computed again is another application (' again'), for such a
--- value is still near. All are stretched alike so that they add up to whole steps, for what lies between applications
--- takes time too. What ran beside other work is noticed (judge), tried again, and not kept.
+-- A step runs under several plans in turns: the plan asked for, and those of recompute_all and sqrt where they reserve
+-- no more. A turn of a plan is three steps: the first is not timed, the second is timed as a whole, the third
+-- application by application. The seconds of an application are the lower quartile over the turns, then the mean over
+-- all places in all plans with the same key. An application that reads a recomputed value has a key of its own ('
+-- again'), because that value is still in a cache. All seconds are multiplied by one factor so that they add up to
+-- whole steps, which also contain the time between applications. A profile taken beside other work is noticed
+-- (profile.judge), taken again, and not kept.
 --
--- Measured, two threads of a shared machine, stacks of GPT blocks and MLPs: applications add up to 92 to 96 % of a
--- step.
--- The gradient of a GELU that a product computes with it takes 1,033 us where the GELU's input was kept and 728 where
--- it was just computed again (512 x 768).
--- @module wane.plan.profile
+-- Measured: applications add up to 92 to 96 % of a step (stacks of GPT blocks and MLPs, 2 threads of a shared machine).
+-- Measured: the gradient of a GELU that a product computes with it takes 1,033 us where the GELU's input was saved, 728
+-- us where it was just recomputed (512 x 768, same machine).
+-- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
@@ -21,15 +21,15 @@ local C, check = binding.C, binding.check
 
 local profile = {}
 
-local TRIES = 3          -- of a profile, until one is undisturbed
-local RESTLESS = 1.5     -- of unrest: a quiet machine shows 1.02 to 1.2
-local LONGEST = 1.35     -- a whole step over the sum of its applications: 1.04 to 1.1 on a quiet machine
+local TRIES = 3          -- profiles taken until one is undisturbed, at most
+local RESTLESS = 1.5     -- most `unrest` of an undisturbed profile; a quiet machine shows 1.02 to 1.2
+local LONGEST = 1.35     -- most ratio of a whole step to the sum of its applications; 1.04 to 1.1 on a quiet machine
 local BETWEEN = 20e-6    -- seconds between two applications that are no sign of other work
-local FURTHEST = 10      -- the sum over what the machine's measured rates allow
-local FEWEST, MOST, SPREAD = 5, 100, 1 -- turns, turns, seconds; where nobody says how many turns
+local FURTHEST = 10      -- most ratio of the sum of applications to the machine's roofline
+local FEWEST, MOST, SPREAD = 5, 100, 1 -- turns, turns, seconds, where nobody gives the number of turns
 local others = { 'recompute_all', 'sqrt' }
 
--- The value below which a share of a list lies; sorts it.
+-- Sorts a list and returns the value below which the given share of it lies.
 local function quantile(list, share)
     table.sort(list)
     return list[math.max(1, math.ceil(share * #list))]
@@ -38,7 +38,7 @@ end
 -- ---- running ------------------------------------------------------------------------------------------------------
 local measured = binding.new('struct wn_measured')
 
--- One step under a policy. Returns a list of its programs' numbers as `look` gives them.
+-- Runs one step under a policy. Returns the list of look(p) for each of its programs p.
 local function step(fn, mode, policy, look)
     local seen = {}
     local function listen(p) seen[#seen + 1] = look(p) end
@@ -50,7 +50,7 @@ local function step(fn, mode, policy, look)
         local ok, why = pcall(p.run, p)
         require('wane.module').new_epoch()
         if ok then listen(p) end
-        p:close() -- a gradient that lives on makes the next step's lie in memory that nothing has touched
+        p:close() -- a gradient that lives on would put the next step's gradient into memory that nothing has touched
         if not ok then error(why, 0) end
     elseif policy ~= nil then
         scoped('listen', listen, scoped, 'call policy', policy, fn)
@@ -75,7 +75,8 @@ local function applications_of(p)
     return list
 end
 
--- A turn of one plan; record: { whole = list of seconds, places = list of { key =, times = list of seconds } }.
+-- Runs a turn of one plan and adds it to record: { whole = list of seconds, places = list of { key =, times = list of
+-- seconds } }.
 local function turn(fn, mode, policy, record)
     step(fn, mode, policy, function() end)
     local whole = 0
@@ -92,7 +93,7 @@ local function turn(fn, mode, policy, record)
     end
 end
 
--- The policies whose plans are measured: no more is reserved than by the plan that was asked for.
+-- Returns the policies whose plans are measured: none of them reserves more than the plan that was asked for.
 local function policies_of(fn, mode, policy)
     if policy ~= nil or mode == 'eval' then return { { policy = policy } } end
     local list, seen = { {} }, {}
@@ -109,13 +110,16 @@ local function policies_of(fn, mode, policy)
     return list
 end
 
---- Runs the turns: as many as are asked for, or else FEWEST and, where a turn leaves nothing behind, as many more as
--- take SPREAD seconds, so that a burst of other work reaches few of a short step's turns.
+--- Runs the turns of a profile.
+--
+-- Without a number of turns it runs FEWEST, and where a turn leaves nothing behind, more until SPREAD seconds are over
+-- (at most MOST), so that a burst of other work reaches few turns of a short step.
 -- @param fn as for wane.profile
--- @param mode of its request: 'backward', 'eval', 'step', 'update'
--- @param steps turns, or nil
--- @param policy the only one, or nil for several
--- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = } }
+-- @param mode of its request: 'backward', 'eval', 'step', 'update', or 'several' for several run points
+-- @param steps number of turns, or nil
+-- @param policy the only policy, or nil for several
+-- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = list of seconds },
+-- policy = }
 function profile.run(fn, mode, steps, policy)
     local records, from, turns = {}, C.wn_now(), 0
     local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
@@ -130,11 +134,11 @@ function profile.run(fn, mode, steps, policy)
 end
 
 -- ---- what the times come to -----------------------------------------------------------------------------------------
---- Seconds by key, and how far the machine was from quiet.
+--- Returns the seconds of each key, and the signs of other work.
 -- @param records of profile.run
--- @return { key = seconds }, { unrest = medians over least seconds of all applications, stretch = the median over plans
--- of a whole step over the sum of its applications, sum = seconds of applications, whole = of the step, count = of
--- applications; these three of the first plan }
+-- @return { key = seconds }, { unrest = sum of medians over sum of least seconds, over all applications; stretch =
+-- median over plans of a whole step over the sum of its applications; sum = seconds of applications, whole = seconds of
+-- the step, count = number of applications, all three of the first plan }
 function profile.fit(records)
     local sums, counts, medians, least, stretches, seconds, signs = {}, {}, 0, 0, {}, {}, nil
     for i, record in ipairs(records) do
@@ -155,10 +159,10 @@ function profile.fit(records)
     return seconds, signs
 end
 
---- Whether a profile was taken beside other work.
--- @param signs of profile.fit, and `roofline`: seconds that the machine's measured rates allow for the applications
--- (nil: nothing measured them)
--- @return a sentence that says by what it shows; nil when it was undisturbed
+--- Tells whether a profile was taken beside other work.
+-- @param signs of profile.fit; `roofline` may be added: seconds that the machine's measured rates allow for the
+-- applications
+-- @return a sentence that says what shows it, or nil for an undisturbed profile
 function profile.judge(signs)
     if signs.unrest > RESTLESS then
         return ('medians are %.1f times the least seconds'):format(signs.unrest)
@@ -173,13 +177,13 @@ function profile.judge(signs)
     end
 end
 
---- Profiles until one is undisturbed, a few times at most.
+--- Takes profiles until one is undisturbed, at most TRIES of them.
 -- @param fn as for profile.run
 -- @param mode as for profile.run
 -- @param steps as for profile.run
 -- @param policy as for profile.run
--- @param roofline function() -> seconds for the first plan, or nil
--- @return { key = seconds }, signs (of profile.fit), why (of profile.judge)
+-- @param roofline function() that returns the roofline of the first plan in seconds, or nil
+-- @return { key = seconds }, signs of profile.fit, and the sentence of profile.judge
 function profile.take(fn, mode, steps, policy, roofline)
     local seconds, signs, why
     for _ = 1, TRIES do
@@ -191,7 +195,10 @@ function profile.take(fn, mode, steps, policy, roofline)
     return seconds, signs, why
 end
 
---- Best seconds of one application that fn runs and whose key holds a pattern.
+--- Returns the least seconds of an application that fn runs, each being the lower quartile of 7 turns.
+-- @param fn function() that runs
+-- @param pattern Lua pattern that the key of the application contains
+-- @return seconds, math.huge when no key matches
 function profile.best(fn, pattern)
     local least = math.huge
     local record = { whole = {}, places = {} }

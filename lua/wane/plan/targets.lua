@@ -1,9 +1,12 @@
---- Machines that a plan can be made for: rates of their data sheets, in FLOP and bytes a second.
+--- Targets: machines that a plan can be made for, with rates from their data sheets in FLOP/s and bytes/s.
 --
--- Nothing here was measured by Wane; `wane.plan(fn, {target = 'h200'})` says so in plan.costs. f32 is the rate outside
--- tensor cores, bf16 that of dense tensor products summed in f32. launch: seconds every application is charged beside
--- its roofline - an assumption, not from a data sheet. to_host, from_host: PCIe, each way of x16 - generation 5 on the
--- H200, 4 on the others. to_disk, from_disk: a fast NVMe drive, an assumption.
+-- Wane measured none of these numbers; `wane.plan(fn, {target = 'h200'})` says so in plan.costs.
+--
+-- * f64, f32: rates outside tensor cores; bf16: rate of dense tensor products summed in f32.
+-- * bytes: bandwidth of device memory; memory: its size.
+-- * launch: seconds that each application costs beside its roofline; an assumption, not from a data sheet.
+-- * to_host, from_host: PCIe x16 in each direction, generation 5 on the H200, generation 4 on the others.
+-- * to_disk, from_disk: a fast NVMe drive, an assumption.
 --
 -- Sources: NVIDIA H200 Tensor Core GPU data sheet (2024, SXM); NVIDIA A100 Tensor Core GPU data sheet (2021, 80 GB
 -- SXM); NVIDIA Ada GPU Architecture white paper (2022, appendix A: GeForce RTX 4090).

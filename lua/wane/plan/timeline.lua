@@ -1,7 +1,7 @@
 --- A plan over time: plan:timeline (SVG), plan:plot (characters) and plan:trace (Chrome trace JSON).
 --
--- All three show the simulator's bytes by kind, instruction by instruction, in the order of the schedule. Time in a
--- trace is predicted seconds, or what a run with timing noted. Nothing runs.
+-- All three show the simulator's bytes by kind, instruction by instruction, in the order of the schedule. The seconds
+-- of a trace are predicted, or those that a run with timing noted. Nothing runs.
 -- @internal wane.plan.timeline
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -29,7 +29,7 @@ local function chart_of(p)
             number[name] = #series
         end
     end
-    local seen = { recompute = true } -- it begins with the backward
+    local seen = { recompute = true } -- the backward begins with it, so it has no mark of its own
     for i, step in ipairs(p:schedule()) do
         if not seen[step.phase] then
             seen[step.phase] = true
@@ -40,14 +40,15 @@ local function chart_of(p)
         marks = marks, series = series, number = number }
 end
 
--- From which instruction to which the values live that are alive at the peak, largest first: { from =, to =, value = }.
+-- Returns the lifetimes of the values alive at the peak, largest first: list of { from =, to = (instructions), bytes =,
+-- kind =, name = }.
 local function lives_at_peak(p)
     local steps, made, last, lives = p:schedule(), {}, {}, {}
     local peak = require('wane.plan.explain').peak(p)
     local function finish(store, to)
         local from = made[store]
         if from and from <= peak.step and to >= peak.step then
-            local s = steps[last[store]] -- successive values may live in one store
+            local s = steps[last[store]] -- successive values may have one allocation
             lives[#lives + 1] = { from = from, to = to, bytes = s.bytes, kind = s.kind,
                 name = ('%s%s, %s'):format(s.op, s.path ~= '' and ' ' .. s.path or '', bytes.text(s.bytes)) }
         end
@@ -69,10 +70,11 @@ local function lives_at_peak(p)
     return lives
 end
 
-local MOST = 24 -- bars below the areas
+local MOST = 24 -- lifetimes drawn below the areas, at most
 
---- SVG of a plan: bytes by kind as areas, phases as marks, lifetimes at the peak as bars.
+--- Draws a plan as SVG: bytes by kind as areas, phases as marks, the lifetimes at the peak as bars.
 -- @param p Plan
+-- @return text
 function timeline.svg(p)
     local chart, lives = chart_of(p), lives_at_peak(p)
     chart.bars = {}
@@ -89,9 +91,11 @@ local Text = {}
 Text.__index = Text
 function Text.__tostring(t) return t.text end
 
---- The areas' sum as characters, in an object that prints.
+--- Draws the live bytes of a plan with characters.
 -- @param p Plan
--- @param opts { columns =, rows =, braille = }, see plot.terminal_areas; braille is the terminal's choice unless given
+-- @param opts { columns = 72, rows = 16, braille = }, see plot.terminal_areas; braille is on at a terminal that takes
+-- UTF-8 unless it is given
+-- @return an object that prints
 function timeline.terminal(p, opts)
     opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
     opts = { columns = errors.count(opts.columns or 72, 'plan:plot: columns', 2, 1000), braille = opts.braille,
@@ -104,7 +108,7 @@ end
 local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
 local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8 }
 
--- Seconds of instruction i: of the last run if it was timed, else predicted.
+-- Returns the seconds of instruction i: measured in the last run if that was timed, else predicted.
 local function seconds_of(p, i, step, is_timed)
     if step.what == 'free' or step.what == 'read' then return 0 end
     return is_timed and math.max(0, C.wn_step_seconds(p.program.handle, i - 1)) or step.seconds
@@ -137,8 +141,8 @@ local function counters(row)
     return args
 end
 
--- What a move does beside the kernels: it begins when its link is free, at `at` microseconds or later. Predicted, also
--- in a trace of a measured step: a run does not look at the clock when a move is done.
+-- Returns the trace event of a transfer beside the kernels. It begins at `at` microseconds, or when its link is free.
+-- Its seconds are predicted in a measured trace too, because a run does not read the clock when a transfer ends.
 local function move(step, at, free)
     local begins = math.max(at, free[step.link] or 0)
     free[step.link] = begins + 1e6 * step.takes
@@ -147,8 +151,8 @@ local function move(step, at, free)
             bytes = step.bytes } }
 end
 
---- Chrome trace JSON of a plan: slices 'X' in microseconds, counters 'C' in bytes. Kernels have a track a phase, moves
--- to disk or host memory and back a track a link.
+--- Returns the Chrome trace JSON of a plan: slices 'X' in microseconds, counters 'C' in bytes. Kernels have one track a
+-- phase, transfers one track a link.
 -- @param p Plan
 -- @return text
 function timeline.trace(p)

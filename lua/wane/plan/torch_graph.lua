@@ -2,7 +2,7 @@
 --
 -- PyTorch knows regions (torch.utils.checkpoint) and no decision about one value, so plans that a policy of words, a
 -- budget or a recipe made are refused.
--- @module wane.plan.torch_graph
+-- @internal wane.plan.torch_graph
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
