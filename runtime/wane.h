@@ -93,6 +93,7 @@ struct wn_op_info {
     int32_t differentiable; /* 1: it has a gradient rule */
     const char *autocast;   /* "low", "high", "promote" or "same" */
     const char *positions;  /* the rule by which wane.chunked follows the positions of one dim */
+    const char *saves;      /* what PyTorch's autograd keeps of it for the backward: op.def's column */
 };
 /* Returns the number of ops; ids of ops are below it. */
 WN_API int32_t wn_op_count(void);
