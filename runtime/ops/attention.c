@@ -1,13 +1,28 @@
 /* Scaled dot-product attention as one op, and its gradient.
  *
- * qkv (B, T, (H + 2 K) hd) holds for each position H query heads, then K key heads, then K value heads, as one
- * projection leaves them; the result is (B, T, H hd). Query head h reads key and value head h / (H / K).
- * attrs.i: H, K, causal; attrs.f: dropout p of the weights, scale of the scores.
- * The (T, T) weights are no value: the gradient makes them again from qkv, and draws the same dropout again. */
+ *     attention       qkv: (B, T, (H + 2 K) hd) -> out: (B, T, H hd)
+ *     attention_grad  dout: (B, T, H hd), qkv, out -> dqkv: (B, T, (H + 2 K) hd)
+ *
+ * B sequences of T positions, H query heads, K key heads and K value heads of hd numbers each. A row of qkv, as one
+ * projection writes it:
+ *
+ *     | q 0 | q 1 | ... | q H-1 | k 0 | ... | k K-1 | v 0 | ... | v K-1 |      hd numbers each
+ *
+ * Query head h reads key head and value head h / (H / K) (grouped queries: Ainslie and others, "GQA", 2023). For one
+ * head, with c the scale, D dropout of probability p, and Q, K, V: (T, hd):
+ *
+ *     S = c Q K'    P = softmax(S) by rows    W = D(P)    O = W V                     S, P, W: (T, T)
+ *     dW = dO V'    dP = D(dW)    dS = P (dP - sum(P dP) by rows)
+ *     dQ = c dS K   dK = c dS' Q  dV = W' dO                                          sum(P dP) = sum(dO O) by rows
+ *
+ * Where causal, row t of S ends at column t. attrs.i = {H, K, causal}, attrs.f = {p, c}. S, P and W are no values of
+ * the graph: attention_grad computes them again from qkv, tile by tile, and draws the same dropout again (Dao and
+ * others, "FlashAttention", 2022). */
 #include "helper.h"
 #include <math.h>
 
-enum { WEIGHT_FLOPS = 18, DRAW_FLOPS = 12, WEIGHT_GRAD_FLOPS = 6 }; /* a weight, beside the products */
+/* FLOPs of one weight beside the products: its softmax, its random number, its gradient. */
+enum { WEIGHT_FLOPS = 18, DRAW_FLOPS = 12, WEIGHT_GRAD_FLOPS = 6 };
 
 static int32_t check_attrs(const struct wn_desc *d)
 {
@@ -26,7 +41,7 @@ static int32_t check_attrs(const struct wn_desc *d)
     return WN_OK;
 }
 
-/* The size of a head, from input i. */
+/* Writes hd, the size of a head, from the width of input i, which is qkv. */
 static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
 {
     const struct wn_type *qkv = &d->in[i];
@@ -41,7 +56,8 @@ static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
     return WN_OK;
 }
 
-/* FLOPs of every weight that is computed: a causal mask leaves those up to the diagonal. */
+/* Writes the cost of `products` products of depth hd and of `rest` FLOPs for every weight that is computed: T (T + 1) /
+ * 2 of them a head where causal, else T T. */
 static void cost_weights(const struct wn_desc *d, const struct wn_type *qkv, double products, double rest,
                          struct wn_cost *cost)
 {
@@ -77,7 +93,7 @@ static void grad_attention(struct wn__grad *g)
 
 const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, grad_attention, NULL};
 
-/* ---- attention_grad: dy (B, T, H hd), qkv, out of the forward -> the gradient of qkv --------------------- */
+/* ---- attention_grad -------------------------------------------------------------------------------- */
 static int32_t shape_attention_grad(struct wn_desc *d)
 {
     int64_t size;
@@ -92,13 +108,13 @@ static int32_t shape_attention_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* The scores are made twice: once for each row's greatest and sum, once for the weights. */
+/* The scores are computed twice: once for the maximum and the sum of each row, once for the weights. */
 static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS, cost);
 }
 
-/* bf16: the gradients of keys and values are summed in f32, and rounded when they are whole. */
+/* bf16: the gradients of keys and values are summed in f32, (B, T, 2 K hd), and rounded once at the end. */
 static int64_t workspace_attention_grad(const struct wn_desc *d, const struct wn__target *t)
 {
     (void)t;

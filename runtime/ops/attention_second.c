@@ -1,30 +1,34 @@
 /* The gradient of attention's gradient, composed of matrix products, softmax and dropout.
  *
- * No kernel makes it tile by tile: the (T, T) matrices of scores and weights are values here, some ten of them for each
- * query head, which a plan counts like any others. Heads lie as (B, K, H / K, T, hd), those of keys and values as
- * (B, K, 1, T, hd), so that the query heads of a group share theirs by broadcasting. bf16 is computed in f32.
+ * No kernel computes it tile by tile: the (T, T) matrices of scores and weights are values of the graph, some ten for
+ * each query head, which a plan counts like any others. Query heads are (B, K, H / K, T, hd), key and value heads (B,
+ * K, 1, T, hd), so that the query heads of a group share theirs by broadcasting. bf16 is computed in f32.
  *
  * For one head, with c the scale, D dropout under the forward's numbers, and r(v) the sum of v over a row:
  *     S = c Q K',  P = softmax(S),  W = D(P),  O = W V;      dP = D(dO V'),  dS = P (dP - r(P dP)),
  *     dQ = c dS K,  dK = c dS' Q,  dV = W' dO.
- * With uQ, uK, uV arriving for dQ, dK, dV, and E = c (uQ K' + Q uK'), F = P (E - r(P E)):
- *     dO gets D(F) V + W uV,
- *     P gets G = E (dP - r(P dP)) - dP r(P E) + D(dO uV'), S gets A = P (G - r(P G)),
- *     Q gets c (A K + dS uK), K gets c (A' Q + dS' uQ), V gets D(F)' dO. */
+ * With uQ, uK, uV the gradients of dQ, dK, dV, and E = c (uQ K' + Q uK'), F = P (E - r(P E)), the gradients are
+ *     of dO: D(F) V + W uV,
+ *     of P: G = E (dP - r(P dP)) - dP r(P E) + D(dO uV'),      of S: A = P (G - r(P G)),
+ *     of Q: c (A K + dS uK),      of K: c (A' Q + dS' uQ),      of V: D(F)' dO.
+ * The head of attention.c derives dQ, dK and dV. */
 #include <math.h>
 #include "helper.h"
 
 struct heads {
-    struct wn_node *q, *k, *v;
+    struct wn_node *q;     /* (B, K, H / K, T, hd) */
+    struct wn_node *k, *v; /* (B, K, 1, T, hd) */
 };
 
+/* One attention_grad that is being differentiated, and the matrices of the head comment. */
 struct second {
     struct wn__grad *g;
-    int64_t batch, time, heads, kv, size;
-    int32_t dtype; /* computed in */
-    struct heads x, u;
-    struct wn_node *dout;                /* dO */
-    struct wn_node *p, *dp, *e, *ds, *f; /* (B, K, H / K, T, T) */
+    int64_t batch, time, heads, kv, size; /* B, T, H, K, hd */
+    int32_t dtype;                        /* of all nodes between the casts of inputs and results: f32 or f64 */
+    struct heads x;                       /* Q, K, V */
+    struct heads u;                       /* uQ, uK, uV */
+    struct wn_node *dout;                 /* dO: (B, K, H / K, T, hd) */
+    struct wn_node *p, *dp, *e, *ds, *f;  /* P, dP, E, dS, D(F): (B, K, H / K, T, T) */
 };
 
 static struct wn_node *as_dtype(struct second *s, struct wn_node *v, int32_t dtype)
@@ -33,6 +37,7 @@ static struct wn_node *as_dtype(struct second *s, struct wn_node *v, int32_t dty
     return v == NULL || wn__value_type(v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
 }
 
+/* Records op(a) op(b), where op transposes the last two dims of a where ta is 1, of b where tb is 1. */
 static struct wn_node *product(struct second *s, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb)
 {
     struct wn_node *in[2] = {a, b};
@@ -45,19 +50,20 @@ static struct wn_node *add(struct second *s, struct wn_node *a, struct wn_node *
     return wn__emit2(s->g->e, WN_OP_ADD, a, b);
 }
 
+/* Records c v. */
 static struct wn_node *scaled(struct second *s, struct wn_node *v)
 {
     return wn__emit_mul(s->g, v, wn__emit_scalar(s->g->e, s->g->d->attrs.f[1], s->dtype));
 }
 
-/* Swaps dims 2 and 3 of four. */
+/* Records v: (a, b, c, d) as (a, c, b, d). */
 static struct wn_node *swapped(struct second *s, struct wn_node *v)
 {
     struct wn_attrs order = {.n = 4, .i = {0, 2, 1, 3}};
     return wn__emit_op(s->g, WN_OP_PERMUTE, v, &order);
 }
 
-/* Heads first .. first + n of v (B, T, all, hd), as (B, K, n / K, T, hd). */
+/* Records heads first to first + n - 1 of v: (B, T, all, hd) as (B, K, n / K, T, hd). */
 static struct wn_node *take(struct second *s, struct wn_node *v, int64_t first, int64_t n)
 {
     struct wn_attrs part = {.n = 3, .i = {2, first, n}};
@@ -65,20 +71,21 @@ static struct wn_node *take(struct second *s, struct wn_node *v, int64_t first, 
     return wn__emit_reshape(s->g, swapped(s, wn__emit_op(s->g, WN_OP_NARROW, v, &part)), &t);
 }
 
-/* v (B, T, all hd) with its heads as a dim, in the type computed in. */
+/* Records v: (B, T, all hd) as (B, T, all, hd), in s->dtype. */
 static struct wn_node *open_heads(struct second *s, struct wn_node *v, int64_t all)
 {
     struct wn_type t = {.ndim = 4, .dim = {s->batch, s->time, all, s->size}};
     return wn__emit_reshape(s->g, as_dtype(s, v, s->dtype), &t);
 }
 
+/* Records the heads of qkv: (B, T, (H + 2 K) hd). */
 static struct heads split(struct second *s, struct wn_node *qkv)
 {
     struct wn_node *v = open_heads(s, qkv, s->heads + 2 * s->kv);
     return (struct heads){take(s, v, 0, s->heads), take(s, v, s->heads, s->kv), take(s, v, s->heads + s->kv, s->kv)};
 }
 
-/* The way back of `take`: v (B, K, H / K, T, hd) summed to n heads, as (B, T, n, hd). */
+/* Inverts `take`: records v: (B, K, H / K, T, hd), summed to n heads, as (B, T, n, hd). */
 static struct wn_node *give_back(struct second *s, struct wn_node *v, int64_t n)
 {
     struct wn_type own = {.dtype = s->dtype, .ndim = 5, .dim = {s->batch, s->kv, n / s->kv, s->time, s->size}};
@@ -86,7 +93,7 @@ static struct wn_node *give_back(struct second *s, struct wn_node *v, int64_t n)
     return swapped(s, wn__emit_reshape(s->g, wn__emit_sum_to(s->g->e, v, &own), &t));
 }
 
-/* v under the numbers that the forward dropped its weights with. */
+/* Records D(v): dropout under the numbers that the forward drew. */
 static struct wn_node *dropped(struct second *s, struct wn_node *v)
 {
     struct wn_attrs attrs = {.f = {s->g->d->attrs.f[0]}};
@@ -94,6 +101,7 @@ static struct wn_node *dropped(struct second *s, struct wn_node *v)
     return wn__emit_replay(s->g->e, WN_OP_DROPOUT, 1, &v, &attrs, s->g->out);
 }
 
+/* Records y (dy - r(y dy)). */
 static struct wn_node *softmax_grad(struct second *s, struct wn_node *dy, struct wn_node *y)
 {
     struct wn_node *in[2] = {dy, y};
@@ -101,7 +109,7 @@ static struct wn_node *softmax_grad(struct second *s, struct wn_node *dy, struct
     return wn__emit(s->g->e, WN_OP_SOFTMAX_GRAD, 2, in, &attrs);
 }
 
-/* Scores with minus infinity where a key comes after its query. */
+/* Records the scores with minus infinity where the key comes after the query; without a causal mask, as they are. */
 static struct wn_node *masked(struct second *s, struct wn_node *scores)
 {
     if (s->g->d->attrs.i[2] == 0) return scores;
@@ -131,7 +139,7 @@ static struct wn_node *grad_dy(struct second *s)
     return as_dtype(s, dy, s->g->d->out.dtype);
 }
 
-/* A of the head comment. */
+/* Records A, the gradient of S. */
 static struct wn_node *grad_scores(struct second *s)
 {
     struct wn__grad *g = s->g;
@@ -154,11 +162,12 @@ static struct wn_node *grad_qkv(struct second *s)
     return as_dtype(s, wn__emit_reshape(s->g, all, &s->g->d->in[1]), s->g->d->out.dtype);
 }
 
-/* Inputs dy, qkv and the forward's result, which is a function of qkv: its part is in qkv's gradient. */
+/* The inputs are dO, qkv and O. O is a function of qkv, so what flows through O is part of the gradient of qkv, and O
+ * itself gets zero. Another O is refused: dx stays NULL. */
 void wn__grad_attention_grad(struct wn__grad *g)
 {
     const struct wn_type *qkv = &g->d->in[1];
-    if (!wn__is_made_by(g->in[2], WN_OP_ATTENTION, g->in[1])) return; /* refused */
+    if (!wn__is_made_by(g->in[2], WN_OP_ATTENTION, g->in[1])) return;
     struct second s = {.g = g, .batch = qkv->dim[0], .time = qkv->dim[1], .heads = g->d->attrs.i[0]};
     s.kv = g->d->attrs.i[1];
     s.size = qkv->dim[2] / (s.heads + 2 * s.kv);

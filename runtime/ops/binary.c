@@ -1,13 +1,24 @@
 /* Elementwise ops of two inputs, and where.
  *
- * Shapes broadcast, dtypes never do: two inputs of different dtypes are an error. Every gradient is summed
- * back to its input's shape (wn__emit_sum_to), and an expression an input did not ask for is not emitted, so
- * a residual is kept only for who wants it. Subgradients at ties are PyTorch's. */
+ *     op                      y                    da                            db
+ *     add                     a + b                dy                            dy
+ *     sub                     a - b                dy                            -dy
+ *     mul                     a b                  dy b                          dy a
+ *     div                     a / b                dy / b                        -dy y / b
+ *     pow                     a^b                  dy b a^(b-1)                  dy y log a
+ *     maximum                 max(a, b)            dy where a > b, dy/2 at a tie, 0 where a < b; db alike
+ *     minimum                 min(a, b)            dy where a < b, dy/2 at a tie, 0 where a > b; db alike
+ *     eq ne lt gt le ge       1 or 0 in u8         none
+ *     where                   c ? a : b, c in u8   c ? dy : 0                    c ? 0 : dy
+ *
+ * a, b, c broadcast to the shape of y; wn__emit_sum_to sums each gradient back to the shape of its input. Dtypes never
+ * broadcast: inputs of different dtypes are an error. A gradient that is not asked for is not recorded, so its
+ * residuals are not kept. The subgradients at ties are PyTorch's: where a or b is NaN, both take dy. */
 #include "helper.h"
 
 enum { DIV_FLOPS = 4, POW_FLOPS = 30 };
 
-/* ---- shapes and costs shared here ------------------------------------------------------------------ */
+/* ---- shared ---------------------------------------------------------------------------------------- */
 static int32_t shape_arith(struct wn_desc *d)
 {
     WN_TRY(wn__need_arith(d));
@@ -24,11 +35,13 @@ static int32_t shape_float(struct wn_desc *d)
     return wn__broadcast(d);
 }
 
+/* Writes the gradient of input i: v, summed to the shape of input i. */
 static void give(struct wn__grad *g, int32_t i, struct wn_node *v)
 {
     g->dx[i] = wn__emit_sum_to(g->e, v, &g->d->in[i]);
 }
 
+/* Records cond ? yes : no. */
 static struct wn_node *choose(struct wn__grad *g, struct wn_node *cond, struct wn_node *yes, struct wn_node *no)
 {
     struct wn_node *in[3] = {cond, yes, no};
@@ -49,7 +62,7 @@ static void grad_sub(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) give(g, 0, g->dy);
     if (!wn__wants(g, 1)) return;
-    give(g, 1, g->dy); /* negated after the sum: the smaller value, the same bits */
+    give(g, 1, g->dy); /* -sum(dy) has the bits of sum(-dy), and negates fewer elements */
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
@@ -64,7 +77,7 @@ static void grad_mul(struct wn__grad *g)
 
 const struct wn__rules wn__rules_mul = {shape_arith, wn__cost_elementwise, grad_mul, NULL};
 
-/* ---- div: d(a/b) = dy/b, -dy y/b ------------------------------------------------------------------- */
+/* ---- div ------------------------------------------------------------------------------------------- */
 static void cost_div(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, DIV_FLOPS, cost);
@@ -75,20 +88,20 @@ static void grad_div(struct wn__grad *g)
     struct wn_node *b = g->in[1];
     if (wn__wants(g, 0)) give(g, 0, wn__emit2(g->e, WN_OP_DIV, g->dy, b));
     if (!wn__wants(g, 1)) return;
-    /* y stands for a/b: a itself need not be kept */
+    /* db = -dy y / b reads y instead of a, so a need not be kept. */
     give(g, 1, wn__emit2(g->e, WN_OP_DIV, wn__emit2(g->e, WN_OP_MUL, g->dy, g->out), b));
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
 const struct wn__rules wn__rules_div = {shape_float, cost_div, grad_div, NULL};
 
-/* ---- pow: d(a^b) = dy b a^(b-1), dy y log a -------------------------------------------------------- */
+/* ---- pow ------------------------------------------------------------------------------------------- */
 static void cost_pow(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, POW_FLOPS, cost);
 }
 
-/* Where b is 0 the exponent stays 0, so that a = 0 gives 0 and not 0 x infinity. */
+/* Records da = dy b a^e with e = b - 1, and e = 0 where b = 0, so that a = b = 0 gives 0 and not 0 x infinity. */
 static struct wn_node *pow_base_grad(struct wn__grad *g)
 {
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
@@ -98,7 +111,7 @@ static struct wn_node *pow_base_grad(struct wn__grad *g)
     return wn__emit2(g->e, WN_OP_MUL, g->dy, slope);
 }
 
-/* Where a is 0 and b is not negative the slope is 0: the logarithm is taken of 1 there. */
+/* Records db = dy y log(s) with s = a, and s = 1 where a = 0 and b >= 0, so that the slope is 0 there. */
 static struct wn_node *pow_exponent_grad(struct wn__grad *g)
 {
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
@@ -116,7 +129,9 @@ static void grad_pow(struct wn__grad *g)
 
 const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow, NULL};
 
-/* ---- maximum, minimum: the winner takes dy, a tie half each, and where one is NaN both take it ------- */
+/* ---- maximum, minimum ------------------------------------------------------------------------------ */
+/* first_loses: the comparison of (a, b) that is true where a gets no gradient; second_loses: where b gets none. Both
+ * are false where a or b is NaN, so both get dy. */
 static void grad_extreme(struct wn__grad *g, int32_t first_loses, int32_t second_loses)
 {
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
@@ -139,7 +154,7 @@ static void grad_minimum(struct wn__grad *g)
 const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_maximum, NULL};
 const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_minimum, NULL};
 
-/* ---- eq, ne, lt, gt, le, ge: 1 or 0 in u8 ---------------------------------------------------------- */
+/* ---- eq, ne, lt, gt, le, ge ------------------------------------------------------------------------ */
 static int32_t shape_compare(struct wn_desc *d)
 {
     WN_TRY(wn__same_dtype(d));

@@ -1,10 +1,20 @@
-/* Values made from attributes alone: the shape is attrs.i[0..n), the element type attrs.dtype. Random ones are
- * addressed by their own counter (base/random.h), so the shape rule fixes all that a replay needs. None has an
- * input, so none has a gradient. */
+/* Values that are computed from attributes alone: no inputs, so no gradients.
+ *
+ *     full     y[k] = f[0]
+ *     arange   y[k] = f[0] + k f[1]                          y: (n)
+ *     eye      y[i, j] = i == j                              y: (rows, columns)
+ *     uniform  y[k] uniform in [f[0], f[1])                  floats
+ *     normal   y[k] normal of mean f[0], deviation f[1]      floats
+ *     randint  y[k] uniform whole number in [f[0], f[1])     i32
+ *
+ * The shape of y is attrs.i[0 .. attrs.n), its dtype attrs.dtype, f is attrs.f. Element k of a random value is a
+ * function of the seed, the counter of the node and k (base/random.h), so computing the node again draws the same
+ * numbers. */
 #include <math.h>
 #include "helper.h"
 
-enum { NORMAL_FLOPS = 20, UNIFORM_FLOPS = 10 }; /* an element: a quarter of a Philox block, and its transform */
+/* FLOPs of an element: a quarter of a Philox block, and its transform. */
+enum { NORMAL_FLOPS = 20, UNIFORM_FLOPS = 10 };
 
 static int32_t shape_created(struct wn_desc *d)
 {
@@ -38,7 +48,7 @@ static int32_t shape_full(struct wn_desc *d)
 
 const struct wn__rules wn__rules_full = {shape_full, wn__cost_move, NULL, NULL};
 
-/* ---- arange: f[0] + k f[1] ------------------------------------------------------------------------- */
+/* ---- arange ---------------------------------------------------------------------------------------- */
 static int32_t shape_arange(struct wn_desc *d)
 {
     WN_TRY(shape_created(d));
@@ -71,7 +81,7 @@ static int32_t shape_eye(struct wn_desc *d)
 
 const struct wn__rules wn__rules_eye = {shape_eye, wn__cost_move, NULL, NULL};
 
-/* ---- uniform: [f[0], f[1]) ------------------------------------------------------------------------- */
+/* ---- uniform --------------------------------------------------------------------------------------- */
 static int32_t shape_uniform(struct wn_desc *d)
 {
     double low = d->attrs.f[0], high = d->attrs.f[1];
@@ -88,7 +98,7 @@ static void cost_uniform(const struct wn_desc *d, struct wn_cost *cost)
 
 const struct wn__rules wn__rules_uniform = {shape_uniform, cost_uniform, NULL, NULL};
 
-/* ---- normal: mean f[0], standard deviation f[1] ---------------------------------------------------- */
+/* ---- normal ---------------------------------------------------------------------------------------- */
 static int32_t shape_normal(struct wn_desc *d)
 {
     double mean = d->attrs.f[0], std = d->attrs.f[1];
@@ -105,7 +115,7 @@ static void cost_normal(const struct wn_desc *d, struct wn_cost *cost)
 
 const struct wn__rules wn__rules_normal = {shape_normal, cost_normal, NULL, NULL};
 
-/* ---- randint: whole numbers of [f[0], f[1]) -------------------------------------------------------- */
+/* ---- randint --------------------------------------------------------------------------------------- */
 static int32_t shape_randint(struct wn_desc *d)
 {
     double low = d->attrs.f[0], high = d->attrs.f[1];

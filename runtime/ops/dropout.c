@@ -1,12 +1,13 @@
-/* Dropout: each element is 0 with probability p, else x / (1 - p).
+/* Dropout (Srivastava and others, 2014): each element is zeroed with probability p, independently.
  *
- * No mask is ever kept. The numbers are addressed by the node's counter, so the gradient is dropout again, of dy
- * under the very same numbers, and reads nothing of the forward. */
+ *     y[k] = u[k] < p ? 0 : x[k] / (1 - p)        dx[k] = u[k] < p ? 0 : dy[k] / (1 - p)        x, y: any shape
+ *
+ * u[k] is a function of the seed, the counter of the node and k, so no mask is kept: the gradient is dropout of dy with
+ * the numbers drawn again, and reads no value of the forward. p = attrs.f[0]. */
 #include "helper.h"
 
-enum { DROPOUT_FLOPS = 12 }; /* a quarter of a Philox block, a comparison, a product */
+enum { DROPOUT_FLOPS = 12 }; /* of an element: a quarter of a Philox block, a comparison, a product */
 
-/* ---- dropout --------------------------------------------------------------------------------------- */
 static int32_t shape_dropout(struct wn_desc *d)
 {
     double p = d->attrs.f[0];

@@ -1,10 +1,20 @@
-/* Ops that rewrites make of several recorded ones (plan/ir/rewrite.c). Each is the composition of the rules of what it
- * replaces, has no gradient (graphs are differentiated before they are rewritten), and an element of its result has
- * the bits the separate ops give. */
+/* Ops that rewrites make of several recorded ops (plan/ir/rewrite.c). The rules of a fused op are composed of the rules
+ * of the ops it replaces, and every element of its result has the bits that those ops give. A fused op has no gradient:
+ * graphs are differentiated before they are rewritten.
+ *
+ *     chain               x0 .. x3, broadcast -> y: 1 to 6 elementwise steps (struct wn__fused in op.h)
+ *     matmul_map          a, b, z -> f(op(a) op(b), z), f the elementwise op attrs.i[2]; z: the shape of y
+ *     linear_map          x: (..., K), W: (N, K), b: (N), z: (..., N) -> f(x W' + b, z)
+ *     layernorm_dx_add    dy, x, mean, rstd, w, z -> layernorm_dx(dy, x, mean, rstd, w) + z       (norm.c)
+ *     cross_entropy       logits: (..., C), labels: (...) -> nll(log_softmax(logits), labels): ()
+ *     cross_entropy_grad  dy: (), labels: (...), logits: (..., C) -> dlogits: (..., C)
+ *     product_update      a, b, numbers -> the update attrs.i[2] of its cells with the gradient op(a) op(b)
+ *
+ * z is there only where f has two operands; numbers, (8) f64, only where the update takes some. */
 #include "../base/layout.h"
 #include "helper.h"
 
-/* FLOPs and nothing else of one elementwise op over the result. */
+/* Returns the FLOPs of one elementwise op over the elements of the result. */
 static double step_flops(const struct wn_desc *d, int32_t op)
 {
     struct wn_type in[2] = {d->out, d->out};
@@ -15,6 +25,7 @@ static double step_flops(const struct wn_desc *d, int32_t op)
 }
 
 /* ---- chain ------------------------------------------------------------------------------------------ */
+/* Fails unless step k is an elementwise op whose operands are inputs of the node or earlier steps. */
 static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
 {
     int32_t n = wn__elementwise_operands(c->step[k].op);
@@ -59,6 +70,7 @@ static void cost_chain(const struct wn_desc *d, struct wn_cost *cost)
 const struct wn__rules wn__rules_chain = {shape_chain, cost_chain, NULL, NULL};
 
 /* ---- a product and one elementwise op over it -------------------------------------------------------- */
+/* Returns the MATMUL or LINEAR inside. */
 static struct wn_desc product_of(const struct wn_desc *d)
 {
     struct wn_desc p = *d;
@@ -94,7 +106,7 @@ static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
 const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, wn__workspace_product};
 const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, wn__workspace_product};
 
-/* ---- the gradient of a layer norm, and the residual's beside it --------------------------------------- */
+/* ---- layernorm_dx_add: the gradient of a layer norm plus that of the residual connection --------------- */
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
 {
     struct wn_desc dx = *d;
@@ -114,8 +126,8 @@ static void cost_layernorm_dx_add(const struct wn_desc *d, struct wn_cost *cost)
 
 const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL, NULL};
 
-/* ---- softmax and cross-entropy: the probabilities of a row are never written --------------------------- */
-enum { ROW_FLOPS = 16, GRAD_FLOPS = 30 }; /* an element of the logits */
+/* ---- cross_entropy, cross_entropy_grad: the probabilities of a row are never written ------------------- */
+enum { ROW_FLOPS = 16, GRAD_FLOPS = 30 }; /* of an element of the logits */
 
 static int32_t shape_cross_entropy(struct wn_desc *d)
 {
@@ -127,7 +139,7 @@ static void cost_cross_entropy(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, ROW_FLOPS, cost);
 }
 
-/* The logarithm of each row's label's probability waits here to be summed in order. */
+/* The workspace holds one f64 a row, the log-probability of its label, until all are summed in order. */
 static int64_t workspace_cross_entropy(const struct wn_desc *d, const struct wn__target *t)
 {
     (void)t;
@@ -170,7 +182,7 @@ static int32_t shape_product_update(struct wn_desc *d)
     return WN_OK;
 }
 
-/* The cells and what the update does to them, as its own rule has it, less the gradient that is never written. */
+/* The costs of the product and of the update, less the bytes of the gradient, which is neither written nor read. */
 static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
 {
     struct wn_desc p = *d;
@@ -185,8 +197,9 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
 }
 
-/* Room for b, packed once for all threads. Plain: (strips, k, columns of a strip) f32; in panels the columns of the result
- * go in groups of what a tile takes, with nothing between them. */
+/* The workspace holds op(b): (k, n), packed once for all threads. Cells that are plain: (strips, k,
+ * WN_PRODUCT_UPDATE_STRIP) f32, the last strip padded. Cells in panels: groups of columns as wide as a micro-tile, with
+ * nothing between them. */
 static int64_t workspace_product_update(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];

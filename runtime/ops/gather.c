@@ -1,10 +1,16 @@
-/* Reading rows and elements by index, and adding gradients back at those places.
+/* Reading rows and elements by index, and adding gradients at those indices.
  *
- * Indices are data: 0-based, i32, checked by the kernel and not here. The result's type never depends on their
- * values. A gradient adds in the order of the indices, so the same ones give the same bits. */
+ *     embedding       table: (V, D), ids: (...) -> y: (..., D)        y[t, :] = table[ids[t], :]
+ *     embedding_grad  dy: (..., D), ids: (...) -> dtable: (V, D)      dtable[v, :] = sum of dy[t, :] where ids[t] = v
+ *     gather          x, ids -> y, the shape of ids                   y[.., k, ..] = x[.., ids[.., k, ..], ..]
+ *     gather_grad     dy, ids -> dx, the shape of x                   dx[.., ids[.., k, ..], ..] += dy[.., k, ..]
+ *
+ * gather runs along one dim; the shapes of x and ids are equal in all others. ids are 0-based i32 data, which the
+ * kernel checks; no type depends on their values. Gradients are added in the order of ids, so the same ids give the
+ * same bits. Each gradient op is linear in dy, and its own gradient is the op itself: embedding or gather. */
 #include "helper.h"
 
-/* ---- embedding: table (V, D), ids (...) -> (..., D) ------------------------------------------------ */
+/* ---- embedding ------------------------------------------------------------------------------------- */
 static int32_t shape_embedding(struct wn_desc *d)
 {
     const struct wn_type *table = &d->in[0], *ids = &d->in[1];
@@ -21,7 +27,7 @@ static int32_t shape_embedding(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* The rows read, the ids, the result; not the whole table. */
+/* Of the table, only the rows that are read count. */
 static void cost_embedding(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = 0;
@@ -37,7 +43,7 @@ static void grad_embedding(struct wn__grad *g)
 
 const struct wn__rules wn__rules_embedding = {shape_embedding, cost_embedding, grad_embedding, NULL};
 
-/* ---- embedding_grad: dy (..., D), ids (...) -> (V, D) ---------------------------------------------- */
+/* ---- embedding_grad: attrs.i[0] = V ---------------------------------------------------------------- */
 static int32_t shape_embedding_grad(struct wn_desc *d)
 {
     const struct wn_type *dy = &d->in[0], *ids = &d->in[1];
@@ -55,16 +61,18 @@ static int32_t shape_embedding_grad(struct wn_desc *d)
 static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = (double)wn__numel(&d->in[0]);
-    cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* zeroed first, then read and written */
+    cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* dx is zeroed, then read and written */
 }
 
-/* Each row of the table is written once: on the CPU the places of every row's indices are listed first. */
+/* Each row of dtable is written once, because the CPU first lists, for each row, where ids name it. */
 static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = (double)wn__numel(&d->in[0]);
     cost->bytes = wn__all_bytes(d);
 }
 
+/* The workspace holds those lists, i32: where the list of each row starts (V + 1), then positions in ids
+ * (numel(ids)). */
 static int64_t workspace_embedding_grad(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t lists = (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
@@ -79,7 +87,8 @@ static void grad_embedding_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, grad_embedding_grad,
                                                    workspace_embedding_grad};
 
-/* ---- gather: out[.., k, ..] = x[.., ids[.., k, ..], ..] along one dim ------------------------------ */
+/* ---- gather: attrs.i[0] = dim ---------------------------------------------------------------------- */
+/* Returns whether two shapes are equal in all dims but `dim`. */
 static int32_t same_but(const struct wn_type *a, const struct wn_type *b, int64_t dim)
 {
     int32_t same = a->ndim == b->ndim;
@@ -113,7 +122,7 @@ static void grad_gather(struct wn__grad *g)
 
 const struct wn__rules wn__rules_gather = {shape_gather, cost_embedding, grad_gather, NULL};
 
-/* ---- gather_grad: dy and ids of one shape; i[1] the full length of the dim ------------------------- */
+/* ---- gather_grad: attrs.i = {dim, length of x along dim} ------------------------------------------- */
 static int32_t shape_gather_grad(struct wn_desc *d)
 {
     int64_t dim = d->attrs.i[0];

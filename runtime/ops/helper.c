@@ -1,12 +1,13 @@
-/* What many rules do the same way: dtype and shape checks in the house's wording, broadcasting, the costs of
- * ops that touch each byte once, and the nodes gradient rules emit most.
+/* What many rules do the same way: checks of dtypes and shapes, broadcasting, costs of ops that touch each byte once,
+ * and the nodes that gradient rules record most. helper.h and op.h say what each function returns.
  *
- * Every message opens with the op's name and numbers inputs and dims from 1, as scripts do. Nothing here
- * knows a particular op. */
+ * Every message opens with the op's name and counts inputs and dims from 1, as scripts do. No function here knows a
+ * particular op. */
 #include "helper.h"
 #include "stretch.h"
 
 /* ---- dtypes ---------------------------------------------------------------------------------------- */
+/* Returns whether a later version takes the dtype, and this one does not. */
 static int32_t later(int32_t dtype)
 {
     return dtype == WN_F16 || dtype == WN_I8;
@@ -85,7 +86,7 @@ int64_t wn__from_one(int64_t i)
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim)
 {
     if (dim >= 0 && dim < ndim) return WN_OK;
-    /* Lua added ndim to a negative dim before it came here: say the number the user wrote. */
+    /* Lua has added ndim to a negative dim; dim - ndim is the number that the user wrote. */
     int64_t said = dim >= 0 ? wn__from_one(dim) : dim < INT64_MIN + ndim ? dim : dim - ndim;
     if (ndim == 0)
         return wn__fail(WN_SHAPE, "%s: dim %" PRId64 " given, but the input has no dims; reshape it to 1 dim first",
@@ -111,12 +112,11 @@ int32_t wn__shape_from_attrs(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Shapes are aligned at their last dims; a dim of 1, or one that is not there, stretches. */
 int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out)
 {
     int32_t n = a->ndim > b->ndim ? a->ndim : b->ndim;
     struct wn_type r = {.dtype = out->dtype, .ndim = n};
-    for (int32_t k = 1; k <= n; k++) { /* k-th dim from the end */
+    for (int32_t k = 1; k <= n; k++) { /* dim k from the end */
         int64_t x = k <= a->ndim ? a->dim[a->ndim - k] : 1;
         int64_t y = k <= b->ndim ? b->dim[b->ndim - k] : 1;
         if (x != y && x != 1 && y != 1)

@@ -1,52 +1,66 @@
-/* What the family files share among themselves, beyond the contract of op.h: dtype checks by name, types
- * built from attributes, and costs of a given weight. Nothing outside ops/ includes this. */
+/* Functions that the family files of runtime/ops/ share, beyond the contract of op.h: checks of dtypes and shapes, cost
+ * rules, workspace rules, and the nodes that gradient rules record most. Only runtime/ops/ includes this header. */
 #ifndef WN_OPS_HELPER_H
 #define WN_OPS_HELPER_H
 #include <inttypes.h>
 #include <stddef.h>
 #include "op.h"
 
-/* ---- dtypes: each fails with the op's name, the input's number and what would be accepted ---------- */
-int32_t wn__need_arith(const struct wn_desc *d);               /* all inputs f32, bf16, f64 or i32 */
-int32_t wn__need_ids(const struct wn_desc *d, int32_t i);      /* input i is i32 */
-int32_t wn__need_float_at(const struct wn_desc *d, int32_t i); /* input i is f32, bf16 or f64 */
-int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j);
-/* The dtype may be an element type of this version: f32, bf16, f64, i32 or u8. */
+/* ---- dtypes ---------------------------------------------------------------------------------------- */
+/* Each fails with WN_DTYPE unless its comment holds; the message names the op, the input and what is accepted. */
+int32_t wn__need_arith(const struct wn_desc *d);                          /* every input is f32, bf16, f64 or i32 */
+int32_t wn__need_ids(const struct wn_desc *d, int32_t i);                 /* input i is i32 */
+int32_t wn__need_float_at(const struct wn_desc *d, int32_t i);            /* input i is f32, bf16 or f64 */
+int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j); /* inputs i and j have one dtype */
+/* dtype is an element type of this version: f32, bf16, f64, i32 or u8 */
 int32_t wn__need_element(const struct wn_desc *d, int32_t dtype);
 
 /* ---- shapes ---------------------------------------------------------------------------------------- */
+/* Fails with WN_SHAPE unless input i has the shape of `want`. who: what the message calls the input. */
 int32_t wn__need_shape(const struct wn_desc *d, int32_t i, const struct wn_type *want, const char *who);
-int32_t wn__shape_from_attrs(struct wn_desc *d); /* out.dim = attrs.i[0..n), checked; the dtype is left alone */
+/* Writes the shape attrs.i[0 .. attrs.n) to d->out; keeps its dtype. WN_VALUE where attrs.n is no number of dims. The
+ * lengths are not checked: wn__check_out does that. */
+int32_t wn__shape_from_attrs(struct wn_desc *d);
+/* Writes the shape to which a and b broadcast to *out; keeps its dtype. Shapes are aligned at their last dims; a dim
+ * that is 1 or missing takes the length of the other. WN_SHAPE where two lengths differ and neither is 1. */
 int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out);
-int32_t wn__like_first_any(struct wn_desc *d);   /* out = in[0], whatever its dtype */
-int32_t wn__shape_derivative(struct wn_desc *d); /* (dy, x or y): the same float type; out = it */
-int32_t wn__check_out(const struct wn_desc *d);  /* the bytes of out fit */
+/* Shape rule: d->out = d->in[0] of any dtype. */
+int32_t wn__like_first_any(struct wn_desc *d);
+/* Shape rule of a derivative op (dy, x) or (dy, y): both inputs have one floating-point type, and so has d->out. */
+int32_t wn__shape_derivative(struct wn_desc *d);
+/* Fails with WN_VALUE where a dim of d->out is negative or its bytes do not fit int64_t. */
+int32_t wn__check_out(const struct wn_desc *d);
 
 /* ---- costs ----------------------------------------------------------------------------------------- */
-double wn__all_bytes(const struct wn_desc *d); /* each input read once, the output written once */
+double wn__all_bytes(const struct wn_desc *d); /* bytes of all inputs plus bytes of the result */
+/* Write a cost of `flops` FLOPs an element of the result, or of input 0, and of wn__all_bytes. */
 void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *cost);
-void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost); /* an element of in[0] */
-void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost); /* no arithmetic, all bytes once */
+void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost);
+/* Cost rule: no FLOPs, wn__all_bytes. */
+void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost);
 
 /* ---- scratch --------------------------------------------------------------------------------------- */
-/* Of ops whose kernels on the CPU go by whole rows: an f32 copy of each bf16 input and of a bf16 result, each padded,
- * in that order, of a stretch of rows where the op has stretches (stretch.h). Nothing for other types. */
+/* Workspace rule of ops whose CPU kernels compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each
+ * bf16 input, then of a copy of a bf16 result. A copy holds one stretch of rows where the op has stretches (stretch.h),
+ * else the whole value. 0 where nothing is bf16. */
 int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t);
-/* Of products, whether an op stands over them or not. */
+/* Workspace rule of MATMUL, LINEAR, MATMUL_MAP and LINEAR_MAP (matmul.c). */
 int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */
-struct wn_attrs wn__attrs_shape(const struct wn_type *t); /* attributes that say t's shape */
+/* Returns attributes with n = t->ndim and i[k] = t->dim[k]. */
+struct wn_attrs wn__attrs_shape(const struct wn_type *t);
+/* Record one node each, and return it. */
 struct wn_node *wn__emit_op(struct wn__grad *g, int32_t op, struct wn_node *a, const struct wn_attrs *attrs);
 struct wn_node *wn__emit_reshape(struct wn__grad *g, struct wn_node *a, const struct wn_type *to);
-struct wn_node *wn__emit_number(struct wn__grad *g, double v); /* 0-d, of the result's dtype */
+struct wn_node *wn__emit_number(struct wn__grad *g, double v); /* (), of the dtype of g->out */
 struct wn_node *wn__emit_full(struct wn__grad *g, const struct wn_type *like, double v);
 struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b);
-/* Sums over one dim, 0-based, which stays as a dim of 1. */
+/* Records the sum of a over `dim`, which stays as a dim of length 1. */
 struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t dim);
-/* Of a derivative op, which is linear in its input 0 and symmetric: dx[0] is the op itself, with the gradient that
- * arrives in the place of input 0. */
+/* Writes dx[0] of an op y = M(v) dy that is linear in its input dy, where M is a symmetric matrix that depends on the
+ * other inputs alone: dx[0] = M(v) u, the op itself, applied to the gradient u of y. */
 void wn__grad_linear_in_first(struct wn__grad *g);
-/* Of attention_grad (ops/attention_second.c). */
+/* Gradient rule of ATTENTION_GRAD (attention_second.c). */
 void wn__grad_attention_grad(struct wn__grad *g);
 #endif

@@ -1,18 +1,24 @@
-/* Layouts (base/layout.h): who reads and who makes a value that is not plain, and the op that changes one into another.
+/* Layouts (base/layout.h): which ops read and write a value that is not plain, and RELAYOUT, which changes a layout.
  *
- * A layout is an order of the same elements. So ops that go over elements of equal operands one by one take any, and
- * their result has it; products read a weight in panels and make its gradient in panels; whoever sums all elements sums
- * them as they lie. Every other op gets a plain copy, made by a node like any other: counted, planned, shown. */
+ * A layout is an order of the same elements. Therefore:
+ * - an elementwise op of operands of one type reads any layout, and its result has that layout;
+ * - SUM and MEAN of all elements read any layout, in the order of memory;
+ * - a product reads a weight in panels, and writes the gradient of a weight in panels;
+ * - every other op reads plain values. Whoever records such an op puts a RELAYOUT before it, a node like any other:
+ *   counted, planned and shown.
+ *
+ *     relayout: x (any shape) -> y, the same elements in attrs.layout;    dx = dy */
 #include "helper.h"
 
-/* ---- who takes what ------------------------------------------------------------------------------------ */
+/* ---- which layouts an op reads -------------------------------------------------------------------------- */
 
 static int32_t reduces_all(const struct wn_attrs *attrs, const struct wn_type *x)
 {
     return attrs->n == 0 || attrs->n == x->ndim;
 }
 
-/* A number goes with any layout; all that has more elements must lie alike. */
+/* Returns whether every input of more than one element has the shape and layout of `like`. One element has any
+ * layout. */
 static int32_t lie_alike(int32_t n, const struct wn_type *const *in, const struct wn_type *like)
 {
     for (int32_t i = 0; i < n; i++)
@@ -41,8 +47,9 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
     return WN_PLAIN;
 }
 
-/* ---- whether an application reads and writes what it is given --------------------------------------------- */
+/* ---- whether kernels read and write the operands as they are ------------------------------------------------ */
 
+/* t: (n) */
 static int32_t is_plain(const struct wn_type *t, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
@@ -55,7 +62,7 @@ static int32_t is_update(int32_t op)
     return (wn__op_flags(op) & WN_EFFECT) != 0 && op != WN_OP_PRODUCT_UPDATE;
 }
 
-/* A recorded op: what wn__op_takes and wn__op_layout say. */
+/* Answers for an op that scripts record, by wn__op_takes and wn__op_layout. */
 static int32_t reads_recorded(const struct wn_desc *d)
 {
     const struct wn_type *in[WN_GRAD_MAX];
@@ -67,7 +74,8 @@ static int32_t reads_recorded(const struct wn_desc *d)
     return d->out.layout == wn__op_layout(d->op, d->n_in, in, &d->attrs);
 }
 
-/* The product inside: its own operands, then what the map reads, which has the type of the result. */
+/* Answers for MATMUL_MAP and LINEAR_MAP: the product reads its own operands, and the epilogue's second operand, which
+ * comes last, has the type of the result. */
 static int32_t reads_map(const struct wn_desc *d)
 {
     struct wn_desc p = *d;
@@ -77,13 +85,14 @@ static int32_t reads_map(const struct wn_desc *d)
     return d->n_in == p.n_in || wn__type_equal(&d->in[p.n_in], &d->out);
 }
 
-/* Its kernels pack plain operands of f32, and write cells of either layout. */
+/* Answers for PRODUCT_UPDATE: the kernels pack plain operands of f32, and write cells of either layout. */
 static int32_t reads_product_update(const struct wn_desc *d)
 {
     if (d->in[0].dtype != WN_F32 || d->in[1].dtype != WN_F32 || d->out.dtype != WN_F32) return 0;
     return is_plain(d->in, d->n_in);
 }
 
+/* Answers for CHAIN: operands that are not plain are single elements, or have the type of the result. */
 static int32_t reads_chain(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++)
@@ -107,7 +116,7 @@ int32_t wn__op_reads(const struct wn_desc *d)
     }
 }
 
-/* ---- relayout: the same value, as attrs.layout has it ---------------------------------------------------- */
+/* ---- relayout ------------------------------------------------------------------------------------------- */
 static int32_t shape_relayout(struct wn_desc *d)
 {
     WN_TRY(wn__need_element(d, d->in[0].dtype));
@@ -116,7 +125,7 @@ static int32_t shape_relayout(struct wn_desc *d)
 
 static void grad_relayout(struct wn__grad *g)
 {
-    if (wn__wants(g, 0)) g->dx[0] = g->dy; /* comes as its input lies: graph/grad.c */
+    if (wn__wants(g, 0)) g->dx[0] = g->dy; /* the pass gives dx the layout of x: wn__emit_gradient in graph/grad.c */
 }
 
 const struct wn__rules wn__rules_relayout = {shape_relayout, wn__cost_move, grad_relayout, NULL};

@@ -1,5 +1,11 @@
-/* Leaves: cells, held values and host numbers. The runtime sets their type when it makes them; the rule only
- * says whether such a type may exist. They are never computed, cost nothing and end every backward pass. */
+/* Leaves: nodes without inputs that hold a value instead of computing one. A backward pass ends at them.
+ *
+ *     cell   any shape            reads one version of a cell: a parameter, a gradient, a state
+ *     data   any shape            a value that the program holds: an input, or a result of an earlier run
+ *     const  () or (k), k <= 8    numbers of the host, bound at each run
+ *
+ * The runtime writes the type of a leaf when it makes the leaf; the shape rule says whether such a type may exist. A
+ * leaf costs nothing. */
 #include "helper.h"
 
 static void cost_nothing(const struct wn_desc *d, struct wn_cost *cost)
@@ -8,7 +14,7 @@ static void cost_nothing(const struct wn_desc *d, struct wn_cost *cost)
     cost->flops = cost->bytes = 0;
 }
 
-/* ---- cell, data: a type of this version ------------------------------------------------------------ */
+/* ---- cell, data ------------------------------------------------------------------------------------ */
 static int32_t shape_stored(struct wn_desc *d)
 {
     WN_TRY(wn__need_element(d, d->out.dtype));
@@ -18,7 +24,7 @@ static int32_t shape_stored(struct wn_desc *d)
 const struct wn__rules wn__rules_cell = {shape_stored, cost_nothing, NULL, NULL};
 const struct wn__rules wn__rules_data = {shape_stored, cost_nothing, NULL, NULL};
 
-/* ---- const: a number, or a vector of up to 8 ------------------------------------------------------- */
+/* ---- const ----------------------------------------------------------------------------------------- */
 enum { CONST_MOST = 8 };
 
 static int32_t shape_const(struct wn_desc *d)

@@ -1,14 +1,19 @@
-/* Products.
+/* Matrix products.
  *
- * A transpose is a flag (attrs.i[0] for a, i[1] for b), never a node: all four gradients of each flag case are
- * products again. When b has no leading dims, its gradient is one flat product over all rows of a - a reshape
- * is an alias - and never a batch of products summed afterwards, whose partial products would be the largest
- * values of the step. Linear is one node, rounded once; its weight is (N, K). */
+ *     matmul  A = op(a): (..., M, K), B = op(b): (..., K, N) -> y = A B: (..., M, N), leading dims broadcast
+ *             dA = dy B'     dB = A' dy
+ *     linear  x: (..., K), W: (N, K), b: (N) -> y = x W' + b: (..., N), rounded once
+ *             dx = dy W: (..., K)     dW = dy' x: (N, K)     db = sum of the rows of dy: (N)
+ *
+ * op transposes the last two dims of a where attrs.i[0] is 1, of b where attrs.i[1] is 1. A transpose is always such a
+ * flag, never a node: the gradients of all four cases are products again. Where b has no leading dims, dB is one
+ * product over all rows of a, (M... K)' (M... N). A batch of products that are summed afterwards would make partial
+ * products that are the largest values of the step. The reshape to rows is an alias. */
 #include "helper.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------------- */
 struct product {
-    int64_t m, k, n, kb; /* op(a) is (m, k), op(b) is (kb, n) */
+    int64_t m, k, n, kb; /* op(a): (m, k), op(b): (kb, n); legal where k == kb */
 };
 
 static struct product sizes(const struct wn_desc *d)
@@ -63,7 +68,8 @@ static void cost_matmul(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-/* layout: of the result, a weight's gradient. */
+/* Records op(a) op(b); ta, tb: whether a, b are transposed; layout: of the result, where it is the gradient of a
+ * weight. */
 static struct wn_node *product(struct wn__grad *g, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb,
                                int32_t layout)
 {
@@ -72,7 +78,7 @@ static struct wn_node *product(struct wn__grad *g, struct wn_node *a, struct wn_
     return wn__emit(g->e, WN_OP_MATMUL, 2, in, &attrs);
 }
 
-/* v, of type t (..., c), as (rows, c): v itself when it has two dims. */
+/* Records v: (..., c), of the type t, as (rows, c); returns v itself where it has two dims. */
 static struct wn_node *flat(struct wn__grad *g, struct wn_node *v, const struct wn_type *t)
 {
     if (t->ndim == 2) return v;
@@ -81,7 +87,7 @@ static struct wn_node *flat(struct wn__grad *g, struct wn_node *v, const struct 
     return wn__emit_reshape(g, v, &rows);
 }
 
-/* With A = op(a), B = op(b): dA = dy B', dB = A' dy; a transposed input gets the transpose of that product. */
+/* da = dA and db = dB, or their transposes B dy' and dy' A where a or b is transposed. */
 static void grad_matmul(struct wn__grad *g)
 {
     const struct wn_type *ta_type = &g->d->in[0], *tb_type = &g->d->in[1];
@@ -96,14 +102,14 @@ static void grad_matmul(struct wn__grad *g)
         a = flat(g, a, ta_type);
         dy = flat(g, dy, &g->d->out);
     }
-    int32_t layout = ta_type->ndim > 2 && ta ? WN_PLAIN : tb_type->layout; /* a matrix of b's shape */
+    int32_t layout = ta_type->ndim > 2 && ta ? WN_PLAIN : tb_type->layout; /* panels only where db is a matrix */
     struct wn_node *db = tb ? product(g, dy, a, 1, ta, layout) : product(g, a, dy, !ta, 0, layout);
     g->dx[1] = wn__emit_sum_to(g->e, db, tb_type);
 }
 
 const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul, wn__workspace_product};
 
-/* ---- linear: x (..., K), W (N, K), b (N) ----------------------------------------------------------- */
+/* ---- linear ---------------------------------------------------------------------------------------- */
 static int32_t shape_linear(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
@@ -131,7 +137,7 @@ static void cost_linear(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-/* dx = dy W, dW = dy' x, db = the sum of dy's rows; each over all rows at once. */
+/* Each of the three gradients is one node over all rows of dy at once. */
 static void grad_linear(struct wn__grad *g)
 {
     const struct wn_type *x = &g->d->in[0];
@@ -149,13 +155,15 @@ static void grad_linear(struct wn__grad *g)
 
 const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear, wn__workspace_product};
 
-/* ---- products a library makes, where there is one ---------------------------------------------------- */
-/* The least it is asked for, in multiply-adds, and the least rows, columns and steps. A call shows below 64 x 64 x 64
- * (oneDNN 2.6 over own kernels, AVX-512, one thread: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192
- * on; spec/bench/onednn.lua), and scratch is to be small beside what a product reads. */
+/* ---- products that a library computes, where there is one --------------------------------------------- */
+/* A library computes products of at least LIBRARY_LEAST multiply-adds whose M, N and K are each at least
+ * LIBRARY_LEAST_DIM: smaller ones pay for the call, and scratch is to be small beside the operands. Measured: own
+ * kernels / oneDNN 2.6: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192 on (AVX-512, one thread,
+ * spec/bench/onednn.lua). */
 #define LIBRARY_LEAST 4194304.0
 #define LIBRARY_LEAST_DIM 16
 
+/* Returns the product of all dims but the last two. */
 static int64_t leading(const struct wn_type *t)
 {
     int64_t n = 1;
@@ -163,9 +171,10 @@ static int64_t leading(const struct wn_type *t)
     return n;
 }
 
-/* Products in a row, each of its own a and b; or of one b, which are one product of more rows. Not those that read a
- * matrix again and again, nor what an update may take in whole (plan/ir/rewrite.c): with the update or without, its bits
- * are the same. */
+/* Returns whether a MATMUL is a batch that a library takes: every product has its own a and b, or all share b, which
+ * makes them one product of more rows. Other broadcasts read one matrix many times. A product of f32 matrices with k <=
+ * WN_PRODUCT_UPDATE_ROWS stays with the own kernels, because a rewrite may put it into an update (plan/ir/rewrite.c),
+ * and its bits must be the same with the update and without. */
 static int32_t library_batch(const struct wn_desc *d, const struct product *p)
 {
     const struct wn_type *a = &d->in[0], *b = &d->in[1];
@@ -183,7 +192,7 @@ int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t)
     struct product p;
     double batch = 1;
     if ((t->library >> d->out.dtype & 1) == 0 || d->in[0].dtype != d->out.dtype) return 0;
-    if (d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return 0; /* panels are our own */
+    if (d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return 0; /* a library knows no panels */
     switch (d->op) {
     case WN_OP_LINEAR:
     case WN_OP_LINEAR_MAP:
@@ -202,7 +211,8 @@ int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t)
     return batch * (double)p.m * (double)p.n * (double)p.k >= LIBRARY_LEAST;
 }
 
-/* The CPU's own kernels pack into fixed buffers on the thread's stack (gemm.h): a product of any size asks for nothing. */
+/* Own kernels need no workspace: they pack into buffers of fixed size on the stack of each thread
+ * (kernels/cpu/gemm/gemm.h). */
 int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t)
 {
     return wn__library_product(d, t) ? t->library_scratch : 0;

@@ -1,18 +1,24 @@
-/* Layer norm over the last dim, D wide.
+/* Layer norm over the last dim, of length D (Ba, Kiros, Hinton, "Layer Normalization", 2016).
  *
- * The rows' mean and rstd are values of their own, so a policy may keep or drop them. layernorm and its derivatives are
- * differentiated as functions of x alone: what flows through mean and rstd is part of x's gradient, and the two inputs
- * get nothing. That is right where they are row_mean and row_rstd of the same x; a gradient through any other mean or
- * rstd is refused. layernorm_dx needs no eps: rstd holds it.
+ *     row_mean      x: (..., D) -> mean: (...)                        mean = m(x)
+ *     row_rstd      x, mean -> rstd: (...)                            rstd = 1 / sqrt(m((x - mean)^2) + eps)
+ *     layernorm     x, mean, rstd, w: (D), b: (D) -> y: (..., D)      y = h w + b
+ *     layernorm_dx  dy: (..., D), x, mean, rstd, w -> dx: (..., D)    dx = rstd (g - m(g) - h m(g h))
+ *     layernorm_dw  dy, x, mean, rstd -> dw: (D)                      dw = sum of dy h over all rows
  *
- * With h = (x - mean) rstd and m(v) the mean of v over D, layernorm_dx is rstd (g - m(g) - h m(g h)) of g = dy w: linear
- * in g, by a symmetric matrix. */
+ * with eps = attrs.f[0], m(v) the mean of v over D, h = (x - mean) rstd, g = dy w; db is the sum of dy over all rows.
+ * dx is linear in g, by a symmetric matrix. layernorm_dx needs no eps, because rstd contains it.
+ *
+ * mean and rstd are values of their own, so a policy may save or recompute them. layernorm and its derivatives are
+ * differentiated as functions of x alone: what flows through mean and rstd is part of dx, and the inputs mean and rstd
+ * get zero. That is right only where they are row_mean and row_rstd of the same x; a gradient through another mean or
+ * rstd is refused. */
 #include "helper.h"
 
-/* FLOPs an element of x */
+/* FLOPs of an element of x. */
 enum { MEAN_FLOPS = 1, RSTD_FLOPS = 3, NORM_FLOPS = 4, DX_FLOPS = 12, DW_FLOPS = 4 };
 
-/* x is (..., D) with D > 0; *rows becomes (...), *width (D). */
+/* Splits the type of input i, (..., D) with D > 0: *rows becomes (...), *width becomes (D). */
 static int32_t split(const struct wn_desc *d, int32_t i, struct wn_type *rows, struct wn_type *width)
 {
     const struct wn_type *x = &d->in[i];
@@ -26,6 +32,7 @@ static int32_t split(const struct wn_desc *d, int32_t i, struct wn_type *rows, s
     return WN_OK;
 }
 
+/* Checks that all inputs have one floating-point dtype, and splits the type of input x. */
 static int32_t open_rows(const struct wn_desc *d, int32_t x, struct wn_type *rows, struct wn_type *width)
 {
     WN_TRY(wn__need_float(d));
@@ -33,9 +40,9 @@ static int32_t open_rows(const struct wn_desc *d, int32_t x, struct wn_type *row
     return split(d, x, rows, width);
 }
 
-/* ---- what gradients are made of ---------------------------------------------------------------------- */
+/* ---- nodes that several gradients record -------------------------------------------------------------- */
 
-/* v (...) as (..., 1). */
+/* Records v: (...) as (..., 1). rows: the type (...). */
 static struct wn_node *column(struct wn__grad *g, struct wn_node *v, const struct wn_type *rows)
 {
     struct wn_type t = *rows;
@@ -43,19 +50,20 @@ static struct wn_node *column(struct wn__grad *g, struct wn_node *v, const struc
     return wn__emit_reshape(g, v, &t);
 }
 
+/* Records m(v): (..., 1) of v: (..., D). */
 static struct wn_node *row_mean(struct wn__grad *g, struct wn_node *v, const struct wn_type *rows)
 {
     return column(g, wn__emit1(g->e, WN_OP_ROW_MEAN, v), rows);
 }
 
-/* Whether inputs x, x + 1 and x + 2 are a value, its row_mean and its row_rstd. */
+/* Returns whether inputs x + 1 and x + 2 are row_mean and row_rstd of input x. */
 static int32_t is_of_rows(const struct wn__grad *g, int32_t x)
 {
     return wn__is_made_by(g->in[x + 1], WN_OP_ROW_MEAN, g->in[x]) &&
            wn__is_made_by(g->in[x + 2], WN_OP_ROW_RSTD, g->in[x]);
 }
 
-/* h = (x - mean) rstd of the inputs x, x + 1, x + 2. */
+/* Records h = (x - mean) rstd, of inputs x, x + 1 and x + 2. */
 static struct wn_node *normalised(struct wn__grad *g, int32_t x)
 {
     const struct wn_type *rows = &g->d->in[x + 1];
@@ -63,7 +71,7 @@ static struct wn_node *normalised(struct wn__grad *g, int32_t x)
     return wn__emit_mul(g, apart, column(g, g->in[x + 2], rows));
 }
 
-/* layernorm_dx of dy and w over the inputs x, x + 1, x + 2. */
+/* Records layernorm_dx(dy, inputs x, x + 1 and x + 2, w). */
 static struct wn_node *through(struct wn__grad *g, struct wn_node *dy, int32_t x, struct wn_node *w)
 {
     struct wn_node *in[5] = {dy, g->in[x], g->in[x + 1], g->in[x + 2], w};
@@ -82,7 +90,7 @@ static void cost_row_mean(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, MEAN_FLOPS, cost);
 }
 
-/* v (...), over D, to each of the D elements of its row. */
+/* Records v / D, v: (...), as (..., D): each element of a row is the same. */
 static struct wn_node *spread(struct wn__grad *g, struct wn_node *v)
 {
     const struct wn_type *x = &g->d->in[0];
@@ -98,7 +106,7 @@ static void grad_row_mean(struct wn__grad *g)
 
 const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, grad_row_mean, wn__workspace_f32_copies};
 
-/* ---- row_rstd: 1 / sqrt(variance + eps), the variance over D --------------------------------------- */
+/* ---- row_rstd -------------------------------------------------------------------------------------- */
 static int32_t shape_row_rstd(struct wn_desc *d)
 {
     struct wn_type rows, width;
@@ -114,7 +122,7 @@ static void cost_row_rstd(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, RSTD_FLOPS, cost);
 }
 
-/* x gets -dy rstd^3 (x - mean) / D, the mean what is left of it over the row, with the sign changed. */
+/* dx = -dy rstd^3 (x - mean) / D, dmean = -(sum of dx over the row). */
 static void grad_row_rstd(struct wn__grad *g)
 {
     struct wn_node *r = g->out, *cube = wn__emit_mul(g, wn__emit_mul(g, r, r), r);
@@ -128,7 +136,7 @@ static void grad_row_rstd(struct wn__grad *g)
 
 const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, grad_row_rstd, wn__workspace_f32_copies};
 
-/* ---- layernorm: (x - mean) rstd w + b -------------------------------------------------------------- */
+/* ---- layernorm ------------------------------------------------------------------------------------- */
 static int32_t shape_layernorm(struct wn_desc *d)
 {
     struct wn_type rows, width;
@@ -149,7 +157,7 @@ static void grad_layernorm(struct wn__grad *g)
 {
     struct wn_node *dx_in[5] = {g->dy, g->in[0], g->in[1], g->in[2], g->in[3]};
     if (wn__wants(g, 0) && is_of_rows(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_LAYERNORM_DX, 5, dx_in, NULL);
-    for (int32_t i = 1; i < 3 && wn__wants(g, 0); i++) wn__give_zero(g, i); /* in dx[0] */
+    for (int32_t i = 1; i < 3 && wn__wants(g, 0); i++) wn__give_zero(g, i); /* dx[0] contains it */
     if (wn__wants(g, 3)) g->dx[3] = wn__emit(g->e, WN_OP_LAYERNORM_DW, 4, dx_in, NULL);
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }
@@ -157,7 +165,7 @@ static void grad_layernorm(struct wn__grad *g)
 const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm,
                                               wn__workspace_f32_copies};
 
-/* ---- layernorm_dx: dy, x, mean, rstd, w ------------------------------------------------------------ */
+/* ---- layernorm_dx ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dx(struct wn_desc *d)
 {
     struct wn_type rows, width;
@@ -174,8 +182,9 @@ static void cost_layernorm_dx(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, DX_FLOPS, cost);
 }
 
-/* With u what arrives and v = layernorm_dx(u, w = 1): dy gets v w, w the sum over rows of v dy. x gets what comes through
- * h, that is layernorm_dx of -rstd (u m(g h) + g m(u h)), and through rstd, that is -rstd h m(u dx). */
+/* With u the gradient of dx and v = layernorm_dx(u, w = 1): the gradient of dy is v w, that of w the sum of v dy over
+ * rows. Records the gradient of x: through h, layernorm_dx of -rstd (u m(g h) + g m(u h)) with w = 1; through rstd,
+ * -rstd h m(u dx). */
 static struct wn_node *dx_by_x(struct wn__grad *g, struct wn_node *ones)
 {
     const struct wn_type *rows = &g->d->in[2];
@@ -195,13 +204,13 @@ static void grad_layernorm_dx(struct wn__grad *g)
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, wn__emit_mul(g, v, g->in[0]), &g->d->in[4]);
     if (!wn__wants(g, 1) || !is_of_rows(g, 1)) return;
     g->dx[1] = dx_by_x(g, ones);
-    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* in dx[1] */
+    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
 const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, grad_layernorm_dx,
                                                  wn__workspace_f32_copies};
 
-/* ---- layernorm_dw: dy, x, mean, rstd -> (D) -------------------------------------------------------- */
+/* ---- layernorm_dw ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dw(struct wn_desc *d)
 {
     struct wn_type rows, width;
@@ -218,20 +227,20 @@ static void cost_layernorm_dw(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, DW_FLOPS, cost);
 }
 
-/* Beside the copies, what parts of the rows add up to. */
+/* The workspace holds the f32 copies, then (parts, D) partial sums of WN_PART_BYTES each where the rows have parts. */
 static int64_t workspace_layernorm_dw(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = wn__workspace_f32_copies(d, t);
     return t->kind == WN_TARGET_CPU && parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
 }
 
-/* The sum over rows of dy h, with u (D) arriving: dy gets u h, x gets layernorm_dx of dy with u for its weight. */
+/* With u: (D) the gradient of dw: the gradient of dy is u h, that of x is layernorm_dx of dy with w = u. */
 static void grad_layernorm_dw(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_mul(g, normalised(g, 1), g->dy);
     if (!wn__wants(g, 1) || !is_of_rows(g, 1)) return;
     g->dx[1] = through(g, g->in[0], 1, g->dy);
-    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* in dx[1] */
+    for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
 const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, grad_layernorm_dw,

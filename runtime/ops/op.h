@@ -1,7 +1,14 @@
-/* The contract of an operation: what a family file in this folder provides for each of its ops, and what
- * it may ask for. Rules see types and attributes, never bytes, devices or the graph; a gradient rule
- * speaks to the graph through `wn__emit`, which is declared here and implemented by graph/.
- * Residuals are not declared anywhere: they are what backward nodes turn out to read. */
+/* The contract of an operation: what each family file of runtime/ops/ provides for its ops, and which functions its
+ * rules may call.
+ *
+ * An op has four rules: shape, cost, gradient and workspace. Each is a function of one application of the op, that is,
+ * of the types of its inputs and of its attributes (`struct wn_desc`). No rule sees bytes, devices or the graph. A
+ * gradient rule records nodes through `wn__emit`, which this header declares and runtime/graph/emit.c defines.
+ *
+ * No op declares its residuals: the residuals of a program are the forward values that its backward nodes read.
+ *
+ * Shapes are written as `x: (B, T, C)`, outermost dim first; `(..., C)` has any number of dims before C, `()` is one
+ * number. Dims and indices count from 0 in C, from 1 in messages. dy is the gradient of a result y, dx that of x. */
 #ifndef WN_OPS_OP_H
 #define WN_OPS_OP_H
 #include <stdint.h>
@@ -15,6 +22,7 @@ enum wn_op {
     WN_OP_COUNT
 };
 
+/* The bits of wn__op_flags; the head of op.def says what each means. */
 enum wn_op_flag {
     WN_LEAF = 1,
     WN_RANDOM = 2,
@@ -25,60 +33,71 @@ enum wn_op_flag {
     WN_OFFSET = 64,
     WN_NUMBERS = 128
 };
-#define WN_OFFSET_AT 1 /* which of attrs.i is the offset of an op with the flag OFFSET */
+#define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
 /* ---- rules --------------------------------------------------------------------------------------- */
 
-/* The type of the result, into d->out; d->in, d->n_in and d->attrs are given. Input counts were checked.
- * Errors: WN_SHAPE, WN_DTYPE, WN_VALUE; the message starts with the op's name, says what was given, what
- * was expected, and what to do. */
+/* Writes the type of the result to d->out, from d->in, d->n_in and d->attrs. The caller has checked n_in. Returns
+ * WN_OK, WN_SHAPE, WN_DTYPE or WN_VALUE; the message starts with the op's name and says what was given, what was
+ * expected, and what to do. */
 typedef int32_t (*wn__shape_rule)(struct wn_desc *d);
 
+/* What one application costs a device that reads each input once. */
 struct wn_cost {
-    double flops;
-    double bytes; /* read + written */
+    double flops; /* floating-point operations */
+    double bytes; /* bytes read plus bytes written */
 };
+/* Writes the cost of one application, whose d->out is known, to *cost. */
 typedef void (*wn__cost_rule)(const struct wn_desc *d, struct wn_cost *cost);
 
-/* What a plan is made for. Which algorithm computes a node follows from its description and this, and nothing else. */
+/* The machine that a plan is made for. Which algorithm computes a node follows from the node's description and from its
+ * target, and from nothing else. */
 enum wn_target_kind { WN_TARGET_CPU, WN_TARGET_CUDA };
 struct wn__target {
-    int32_t kind;
-    int32_t library;         /* bit 1 << dtype: large products of that type are a library's (ops/matmul.c) */
-    int64_t library_scratch; /* bytes one of them may take at most */
+    int32_t kind;            /* one of enum wn_target_kind */
+    int32_t library;         /* bit 1 << dtype is set: a library computes large products of dtype (ops/matmul.c) */
+    int64_t library_scratch; /* bytes of scratch that a library's product takes at most */
 };
 
-/* Scratch a kernel needs on the target, in bytes: pure. A library may turn out to need less (wn_device's prepare). */
+/* Returns the bytes of scratch that the kernel of an application needs on the target, 0 for none. A library may need
+ * less once the plan is loaded: the device's function `prepare` then says how much. */
 typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
 
-/* One application being differentiated. The rule fills dx[i] for every i that wn__wants(g, i), or calls wn__give_zero;
- * one left NULL is refused. dx[i] must have the type of in[i], but for the layout, which it is given afterwards. */
-struct wn_node; /* a value of the graph: opaque here */
-struct wn__emit;
-#define WN_GRAD_MAX 8 /* inputs of a differentiable op with a fixed arity; CAT writes dx one by one */
+struct wn_node;       /* a value of the graph; rules do not see inside */
+struct wn__emit;      /* records the nodes of one backward pass; keeps its first failure */
+#define WN_GRAD_MAX 8 /* the most inputs of a differentiable op with a fixed number of inputs; only CAT takes more */
+
+/* One application that is being differentiated: out = op(in[0], ..., in[n_in - 1]). For every i with wn__wants(g, i)
+ * the rule sets dx[i], or calls wn__give_zero(g, i). The pass refuses an application that leaves such a dx[i] NULL.
+ * dx[i] has the dtype and shape of in[i]; the pass gives it the layout of in[i]. */
 struct wn__grad {
     struct wn__emit *e;
-    const struct wn_desc *d;
-    struct wn_node *const *in; /* (n_in) */
-    struct wn_node *out;
-    struct wn_node *dy;  /* gradient of out, same type as out */
-    struct wn_node **dx; /* (n_in) */
+    const struct wn_desc *d;   /* the application: op, types, attributes */
+    struct wn_node *const *in; /* (n_in) the inputs */
+    struct wn_node *out;       /* the result */
+    struct wn_node *dy;        /* the gradient of out, of the type of out */
+    struct wn_node **dx;       /* (n_in) the gradients of the inputs, NULL at first; the rule writes them */
 };
+/* Records the nodes that compute the gradients of the inputs from g->dy, g->in and g->out. */
 typedef void (*wn__grad_rule)(struct wn__grad *g);
 
+/* The rules of one op. A family file defines `const struct wn__rules wn__rules_<name>` for each of its ops. */
 struct wn__rules {
     wn__shape_rule shape;
     wn__cost_rule cost;
-    wn__grad_rule grad;           /* NULL: a float result of it cannot be differentiated, and a pass says so */
-    wn__workspace_rule workspace; /* NULL: none */
+    wn__grad_rule grad;           /* NULL: the op has no gradient, and a pass that needs one refuses it */
+    wn__workspace_rule workspace; /* NULL: the kernel needs no scratch */
 };
 
-/* The table, assembled in ops/table.c from one symbol an op: `const struct wn__rules wn__rules_<name>`. */
+/* ---- the table of ops (table.c) -------------------------------------------------------------------- */
+/* Where op is no op, these return NULL, "unknown op" or 0. */
 const struct wn__rules *wn__op_rules(int32_t op);
 const char *wn__op_name(int32_t op);
-int32_t wn__op_flags(int32_t op);
-/* Whether an application takes a number: a creation that draws always, dropping something only with a probability. */
+int32_t wn__op_flags(int32_t op); /* bits of enum wn_op_flag */
+/* Returns whether an application takes a number of the random counter: an op with the flag RANDOM and no input always
+ * does, one with inputs (dropout, attention) does where its probability attrs->f[0] > 0. */
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs);
+/* Returns whether attrs.i[WN_OFFSET_AT] of the op is an offset, which is bound at a run. */
 static inline int32_t wn__op_has_offset(int32_t op)
 {
     return (wn__op_flags(op) & WN_OFFSET) != 0;
@@ -92,53 +111,65 @@ int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
 
 /* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
-/* Whether input i, which is not plain, is taken as it lies; if not, it is made plain before. */
+/* Returns whether the op reads input i, whose layout is not WN_PLAIN, in that layout. Where it does not, whoever
+ * records the application puts a RELAYOUT to WN_PLAIN before it. in: (n) the types of the inputs. */
 int32_t wn__op_takes(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i);
-/* The result's, once no input is left that is not taken so. */
+/* Returns the layout of the result, given that wn__op_takes holds for every input that is not plain. */
 int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs);
-/* Returns whether the kernels of an application read each operand, and write the result, in the layouts and dtypes that d
- * names. It holds for every recorded and emitted node; whoever makes one node of several asks first (plan/ir/rewrite.c), and
- * the verifier asks again. */
+/* Returns whether the kernels of an application read each operand, and write the result, in the layouts and dtypes that
+ * d names. The answer is yes for every recorded and emitted node. A rewrite that makes one node of several asks before
+ * it does (plan/ir/rewrite.c), and the verifier asks again. */
 int32_t wn__op_reads(const struct wn_desc *d);
 
 /* ---- elementwise steps inside one node --------------------------------------------------------------- */
-/* A fused elementwise op: up to WN_CHAIN_STEPS elementwise ops, its steps, each over inputs of the node and steps before
- * it. The last step's value is the node's. An operand k < WN_CHAIN_INPUTS is input k, another is step k - WN_CHAIN_INPUTS. */
+/* A fused elementwise op: n elementwise ops, its steps, 1 <= n <= WN_CHAIN_STEPS. Each step reads inputs of the node
+ * and values of earlier steps; the value of step n - 1 is the result of the node. Operand k < WN_CHAIN_INPUTS is input
+ * k of the node; operand k >= WN_CHAIN_INPUTS is step k - WN_CHAIN_INPUTS. */
 enum { WN_CHAIN_INPUTS = 4, WN_CHAIN_STEPS = 6 };
 struct wn__fused {
-    int32_t n;
+    int32_t n; /* number of steps */
     struct wn__fused_step {
-        int32_t op, operand[2]; /* the second is read by ops of two */
+        int32_t op;         /* WN_OP_* of an elementwise op */
+        int32_t operand[2]; /* operand[1] counts only where the op has two operands */
     } step[WN_CHAIN_STEPS];
 };
 /* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
 int32_t wn__elementwise_operands(int32_t op);
-/* Whether an elementwise op takes numbers of its own (attrs.f). At most one step of a fused op does. */
+/* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
 int32_t wn__elementwise_has_numbers(int32_t op);
 
-/* A product that goes straight into an update: rows of a batch it is summed over at most, since its partial sums never
- * leave, and columns a strip of its packed factor has. Kernels of the CPU are held to both. */
+/* Limits of PRODUCT_UPDATE, a product that is computed inside the update that reads it. The CPU's kernels keep both.
+ * WN_PRODUCT_UPDATE_ROWS: the largest inner dimension k, since partial sums are never stored.
+ * WN_PRODUCT_UPDATE_STRIP: columns of one micro-panel of packed b. */
 enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
 
-/* Whether this product, or the product under the op of a MATMUL_MAP or LINEAR_MAP, is a library's on this target. */
+/* Returns whether a library computes the product d on the target; for MATMUL_MAP and LINEAR_MAP, the product that the
+ * elementwise op is applied to. Returns 0 for every op that is no product. */
 int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t);
 
-/* Reductions down columns go by parts of the rows, added in order at the end; how many follows from the rows alone. A part
- * is read row by row in the order of memory, whoever else reads another. They wait in the workspace: part after part,
- * WN_PART_BYTES an output. */
+/* A reduction down columns, x: (rows, outputs) -> (outputs), splits its rows into parts. One thread reduces one part,
+ * row by row in the order of memory; the results of the parts are added in the order of the parts. The number of parts
+ * follows from `rows` alone, so the bits do not depend on the number of threads. The results of the parts wait in the
+ * workspace as (parts, outputs), WN_PART_BYTES each. There are at most WN_PARTS parts of at least WN_PART_ROWS rows
+ * each. Reductions to at most WN_FEW_OUTPUTS outputs take no workspace. */
 enum { WN_PART_ROWS = 1024, WN_PARTS = 64, WN_PART_BYTES = 8, WN_FEW_OUTPUTS = 32 };
+/* Returns the largest power of two that is at most WN_PARTS and leaves every part WN_PART_ROWS rows; 1 where none
+ * does. */
 static inline int64_t wn__parts_of(int64_t rows)
 {
     int64_t parts = 1;
     while (parts < WN_PARTS && parts * 2 * WN_PART_ROWS <= rows) parts *= 2;
     return parts;
 }
-/* Those of SUM, MEAN, MAX, MIN and ARGMAX; 1 where these go by rows, or have few outputs, which wait nowhere. */
+/* Returns the number of parts of a SUM, MEAN, MAX, MIN or ARGMAX; 1 where it reduces the last dim, or has at most
+ * WN_FEW_OUTPUTS outputs. */
 int64_t wn__reduce_parts(const struct wn_desc *d);
 
-/* Elements that share a scale in the int8 form of a value. */
+/* Number of consecutive elements that share one scale in the int8 form of a value (pack.c). */
 enum { WN_INT8_GROUP = 256 };
 
+/* Read and write the steps of a CHAIN as attributes: attrs.n = n, and of step k
+ * attrs.i[k] = op << 8 | operand[1] << 4 | operand[0]. */
 static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
 {
     struct wn__fused c = {.n = a->n};
@@ -155,38 +186,50 @@ static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
 }
 
 /* ---- what a gradient rule may call --------------------------------------------------------------- */
-/* All return NULL after a failure and accept NULL operands, so rules need no checks of their own: the
- * first failure is kept by the emitter and reported once. */
+/* Every function that returns a node returns NULL after a failure and accepts NULL operands, so a rule checks nothing:
+ * the emitter keeps the first failure, and the pass reports it once. */
+
+/* Returns whether a gradient of input i is asked for. */
 int32_t wn__wants(const struct wn__grad *g, int32_t i);
-/* Says that the gradient of input i is zero everywhere, without a node that computes it: what input i is made of gets zeros
- * where nothing else reaches it. */
+/* Marks the gradient of input i as zero everywhere, without a node that computes it. The pass records zeros only for a
+ * parameter, or another value whose gradient is asked for, that no other gradient reaches. */
 void wn__give_zero(struct wn__grad *g, int32_t i);
+/* Record one node of the backward pass. in: (n) the inputs; an input in a layout that the op does not read becomes
+ * plain by a RELAYOUT before it. The node takes no random number. */
 struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
                          const struct wn_attrs *attrs /* NULL: none */);
 struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a);
 struct wn_node *wn__emit2(struct wn__emit *e, int32_t op, struct wn_node *a, struct wn_node *b);
-struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype); /* 0-d, fixed by structure */
-/* A random node that draws the very numbers `like` drew (dropout's gradient). */
+/* Records a constant of shape () by FULL. Its value is an attribute, and so part of the key of the graph. */
+struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype);
+/* Records a random node that draws the numbers that the node `like` draws, as the gradient of dropout does. */
 struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
                                 const struct wn_attrs *attrs, struct wn_node *like);
-/* v as `layout` has it. */
+/* Records v in the layout; returns v itself where it has that layout. */
 struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout);
-/* Sums g over the dims that broadcasting added, so that it gets the shape of `target`. */
+/* Undoes broadcasting: records the sum of g over the dims in which `target` is 1 or has none; the result has the shape
+ * of `target`. Returns g itself where the shapes are equal. */
 struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
-/* Whether v is `op` of x as its first input; casts and relayouts of x, and readers of one state, count as x. */
+/* Returns whether v is an application of `op` whose first input is x. A CAST or RELAYOUT of x counts as x, and so does
+ * another CELL node that reads the same version of the same cell. */
 int32_t wn__is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x);
-/* What a value is. */
+/* Returns the type of v; all zeros where v is NULL. */
 const struct wn_type *wn__value_type(const struct wn_node *v);
 
 /* ---- helpers shared by the families (ops/helper.c) ----------------------------------------------- */
-/* d->out.dim = broadcast of all inputs' shapes; the dtype is left alone. */
+/* Writes the shape to which the shapes of all inputs broadcast to d->out; keeps the dtype of d->out. WN_SHAPE where
+ * they do not broadcast. */
 int32_t wn__broadcast(struct wn_desc *d);
+/* Fails with WN_DTYPE unless all inputs have one dtype. */
 int32_t wn__same_dtype(const struct wn_desc *d);
+/* Fails with WN_DTYPE unless every input is f32, bf16 or f64. */
 int32_t wn__need_float(const struct wn_desc *d);
-int32_t wn__like_first(struct wn_desc *d); /* out = in[0], floats only */
-/* A dim attribute that rules get 0-based: fails with the user's 1-based wording when out of range. */
-/* Counted from 1 as the user does, for messages: i + 1, or i where that overflows. */
+/* Shape rule: d->out = d->in[0], which must be f32, bf16 or f64. */
+int32_t wn__like_first(struct wn_desc *d);
+/* Returns the index that a message shows for the index i of C: i + 1, or i where i + 1 overflows. */
 int64_t wn__from_one(int64_t i);
+/* Fails with WN_SHAPE unless 0 <= dim < ndim; the message counts dims from 1. */
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim);
-void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost); /* 1 FLOP an output, all bytes once */
+/* Cost rule: 1 FLOP an element of the result; every input is read once, the result is written once. */
+void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost);
 #endif

@@ -1,18 +1,27 @@
-/* Smaller forms of a value: what it may be kept as between its last forward reader and its first backward one.
+/* Packed forms of a value: what a plan may keep instead of it between its last forward reader and its first backward
+ * one.
  *
- * int8 is block-wise quantisation with a symmetric range: every 256 consecutive elements share one f32 scale, so that an
- * outlier costs precision only where it stands. Blocks in the order of memory: Dettmers, Lewis, Shleifer, Zettlemoyer,
- * "8-bit Optimizers via Block-wise Quantization" (ICLR 2022), section 2.1; 256 elements of a group for activations: Chen
- * and others, "ActNN: Reducing Training Memory Footprint via 2-Bit Activation Compressed Training" (ICML 2021), section 4.
- * Rounding is to the nearest and not stochastic: the same value always gives the same bytes.
+ *     pack_int8    x: (n elements, any shape) -> (n + 4 ceil(n / 256)) u8    f32 scales of groups of 256, then bytes
+ *     unpack_int8  those bytes -> x~: the shape attrs.i, the dtype attrs.dtype
+ *     pack_sign    x: (n elements, any shape) -> (ceil(n / 8)) u8            a bit an element
+ *     unpack_sign  those bytes -> 1 where x > 0 or x is NaN, else 0
  *
- * A sign is a bit: 0 where the element is 0 or less, else 1, of a NaN too: all that ReLU's gradient asks. Packed bytes are u8 in one dim,
- * as many as the shape says and no fewer when the data would allow it: a plan counts them before there is any data. */
+ *     int8:  | scale 0 | scale 1 | ... | q 0 | q 1 | ... | q n-1 |     scales f32, q int8
+ *
+ * int8 is block-wise quantisation with a symmetric range: each group of 256 consecutive elements shares one f32 scale,
+ * so an outlier costs precision in its own group alone. Groups in the order of memory: Dettmers, Lewis, Shleifer,
+ * Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022), section 2.1; 256 elements of a group for
+ * activations: Chen and others, "ActNN: Reducing Training Memory Footprint via 2-Bit Activation Compressed Training"
+ * (ICML 2021), section 4. Rounding is to nearest, not stochastic: the same value always gives the same bytes.
+ *
+ * A sign is all that the gradient of ReLU reads. The number of packed bytes follows from the shape alone, even where
+ * the data would fit fewer: a plan counts bytes before there is data. */
 #include "helper.h"
 
-enum { ENCODE = 4, DECODE = 1 }; /* FLOPs an element: magnitude, largest, product, rounding; product */
+/* FLOPs of an element. ENCODE: magnitude, maximum, product, rounding. DECODE: product. */
+enum { ENCODE = 4, DECODE = 1 };
 
-/* Bytes of the packed form of a value. */
+/* Return the bytes of a packed form of x. */
 static int64_t int8_bytes(const struct wn_type *x)
 {
     int64_t n = wn__numel(x);
@@ -24,6 +33,7 @@ static int64_t sign_bytes(const struct wn_type *x)
     return (wn__numel(x) + 7) / 8;
 }
 
+/* Shape rules of all four, with `bytes` the size of the packed form. */
 static int32_t shape_packed(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
 {
     WN_TRY(wn__need_float_at(d, 0));

@@ -1,13 +1,22 @@
-/* Reductions, and expand, which is a sum's gradient.
+/* Reductions, and expand, which is the gradient of a sum.
  *
- * attrs.i[0..n) are the 0-based dims reduced, all of them when n = 0; attrs.i[WN_MAX_DIMS - 1] keeps them as
- * dims of 1. A gradient works on the small value as long as it can: the mean's factor is applied before the
- * expand, never after. The sum of nothing is 0; the greatest of nothing is an error. */
+ *     sum           x -> y = sum of x over the dims reduced          dx = expand(dy)
+ *     mean          x -> y = sum / count                             dx = expand(dy / count)
+ *     max, min      x -> y, extreme over the dims reduced            dx = extreme_grad(dy, x, y)
+ *     extreme_grad  dy, x, y -> dx: dy shared equally by the elements of x that equal y, 0 elsewhere
+ *     argmax        x -> the 0-based i32 index along one dim         none; the first of equal elements
+ *     expand        x -> y: the shape attrs.i[0 .. attrs.n)          dx = dy summed to the shape of x
+ *
+ * attrs.i[0 .. attrs.n) are the 0-based dims reduced, all of them where attrs.n = 0; attrs.i[KEEP] = 1 keeps them as
+ * dims of length 1; count is the product of their lengths. argmax reduces dim attrs.i[0]. The sum of no elements is 0,
+ * an extreme of no elements is an error. A gradient computes on the smaller value as long as it can: the mean divides
+ * dy before the expand. */
 #include "helper.h"
 
 enum { KEEP = WN_MAX_DIMS - 1 };
 
-/* The shape that `d->attrs` leave of `x`; *count says how many elements become one. */
+/* Writes the shape that the reduction d->attrs leaves of x to *out, and the number of elements that become one to
+ * *count. keep: the reduced dims stay as dims of length 1. */
 static int32_t reduced(const struct wn_desc *d, const struct wn_type *x, int32_t keep, struct wn_type *out,
                        int64_t *count)
 {
@@ -55,13 +64,14 @@ int64_t wn__reduce_parts(const struct wn_desc *d)
     return wn__parts_of(wn__numel(x) / outputs);
 }
 
+/* The workspace holds the partial results of the parts (op.h): for argmax a value and an i32 index each. */
 static int64_t workspace_reduce(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t parts = wn__reduce_parts(d), each = WN_PART_BYTES + (d->op == WN_OP_ARGMAX ? (int64_t)sizeof(int32_t) : 0);
     return t->kind == WN_TARGET_CPU && parts > 1 ? parts * wn__numel(&d->out) * each : 0;
 }
 
-/* g, of the result's type, as the input's shape with dims of 1. */
+/* Records v, of the shape of the result, with the reduced dims as dims of length 1. */
 static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
 {
     struct wn_type t = {0};
@@ -70,6 +80,7 @@ static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
     return wn__emit_reshape(g, v, &t);
 }
 
+/* Records v, of the shape of the result, broadcast to the shape of the input. */
 static struct wn_node *expanded(struct wn__grad *g, struct wn_node *v)
 {
     struct wn_attrs shape = wn__attrs_shape(&g->d->in[0]);
@@ -130,7 +141,7 @@ static void grad_extreme(struct wn__grad *g)
 const struct wn__rules wn__rules_max = {shape_extreme, cost_reduce, grad_extreme, workspace_reduce};
 const struct wn__rules wn__rules_min = {shape_extreme, cost_reduce, grad_extreme, workspace_reduce};
 
-/* ---- extreme_grad: dy and y of the reduced shape, x of the full one -------------------------------- */
+/* ---- extreme_grad ---------------------------------------------------------------------------------- */
 static int32_t shape_extreme_grad(struct wn_desc *d)
 {
     struct wn_type want;
@@ -146,15 +157,15 @@ static int32_t shape_extreme_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Two passes over x: ties are counted, then paid. */
+/* x is read twice: ties are counted, then each gets its share. */
 static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, 3, cost);
     cost->bytes += (double)wn__bytes(&d->in[1]);
 }
 
-/* What each element of x takes of dy depends on x and y by steps: the gradient of dy is the sum of u, each element times
- * its share, over what was reduced. */
+/* dx = dy share(x, y), where share is piecewise constant in x and y, which get zero. With u the gradient of dx, that of
+ * dy is the sum of u share over the dims reduced; share = extreme_grad(ones, x, y). */
 static void grad_extreme_grad(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) {
@@ -169,7 +180,7 @@ static void grad_extreme_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, grad_extreme_grad,
                                                  wn__workspace_f32_copies};
 
-/* ---- argmax: one dim, the first of equals ---------------------------------------------------------- */
+/* ---- argmax ---------------------------------------------------------------------------------------- */
 static int32_t shape_argmax(struct wn_desc *d)
 {
     struct wn_desc one = *d;
@@ -187,7 +198,7 @@ static int32_t shape_argmax(struct wn_desc *d)
 
 const struct wn__rules wn__rules_argmax = {shape_argmax, cost_reduce, NULL, workspace_reduce};
 
-/* ---- expand: broadcast to a shape ------------------------------------------------------------------ */
+/* ---- expand ---------------------------------------------------------------------------------------- */
 static int32_t shape_expand(struct wn_desc *d)
 {
     const struct wn_type *x = &d->in[0];

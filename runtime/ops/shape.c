@@ -1,7 +1,12 @@
-/* Ops that move elements and compute nothing. Any element type of this version passes.
+/* Ops that move elements and compute nothing, for every element type of this version.
  *
- * Buffers are dense and row-major, so permute, narrow and cat copy; reshape alone is free, the same bytes under
- * another shape. Each one's gradient is the move back. */
+ *     reshape      x -> y, the same bytes as the shape attrs.i[0 .. attrs.n)       dx = dy in the shape of x
+ *     permute      x -> y, dim k of y is dim attrs.i[k] of x                       dx = dy in the inverse order
+ *     narrow       x -> y = x[start .. start + length) along dim                   dx = narrow_grad(dy)
+ *     narrow_grad  dy -> dx: zeros, and dy at start along dim                      gradient: narrow
+ *     cat          x0, x1, .. -> y, one after the other along dim                  dxi = its part of dy, a narrow
+ *
+ * Values are dense, so permute, narrow and cat copy. A reshape is an alias: no bytes move. */
 #include "helper.h"
 
 static int32_t need_elements(const struct wn_desc *d)
@@ -35,7 +40,7 @@ static void grad_reshape(struct wn__grad *g)
 
 const struct wn__rules wn__rules_reshape = {shape_reshape, cost_reshape, grad_reshape, NULL};
 
-/* ---- permute: dim k of the result is dim i[k] of the input ----------------------------------------- */
+/* ---- permute --------------------------------------------------------------------------------------- */
 static int32_t shape_permute(struct wn_desc *d)
 {
     const struct wn_type *x = &d->in[0];
@@ -66,7 +71,7 @@ static void grad_permute(struct wn__grad *g)
 
 const struct wn__rules wn__rules_permute = {shape_permute, wn__cost_move, grad_permute, NULL};
 
-/* ---- narrow: `length` of one dim, from `start` ----------------------------------------------------- */
+/* ---- narrow: attrs.i = {dim, start, length} -------------------------------------------------------- */
 static int32_t shape_narrow(struct wn_desc *d)
 {
     const struct wn_type *x = &d->in[0];
@@ -86,7 +91,7 @@ static int32_t shape_narrow(struct wn_desc *d)
 static void cost_narrow(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = 0;
-    cost->bytes = 2.0 * (double)wn__bytes(&d->out); /* what is left out is not read */
+    cost->bytes = 2.0 * (double)wn__bytes(&d->out); /* reads only what it copies */
 }
 
 static void grad_narrow(struct wn__grad *g)
@@ -98,7 +103,7 @@ static void grad_narrow(struct wn__grad *g)
 
 const struct wn__rules wn__rules_narrow = {shape_narrow, cost_narrow, grad_narrow, NULL};
 
-/* ---- narrow_grad: dy among zeros ------------------------------------------------------------------- */
+/* ---- narrow_grad: attrs.i = {dim, start, length of x along dim} ------------------------------------ */
 static int32_t shape_narrow_grad(struct wn_desc *d)
 {
     const struct wn_type *dy = &d->in[0];
@@ -122,7 +127,7 @@ static void grad_narrow_grad(struct wn__grad *g)
 
 const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, grad_narrow_grad, NULL};
 
-/* ---- cat ------------------------------------------------------------------------------------------- */
+/* ---- cat: attrs.i[0] = dim ------------------------------------------------------------------------- */
 static int32_t shape_cat(struct wn_desc *d)
 {
     const struct wn_type *x = &d->in[0];

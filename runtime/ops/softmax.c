@@ -1,12 +1,18 @@
-/* Softmax, its logarithm, and the loss of labels under it.
+/* Softmax, its logarithm, and the negative log-likelihood of labels.
  *
- * Softmax runs along one dim, attrs.i[0]. Both gradients read the result, never the input. The loss is the mean
- * over the labels that count; a label equal to attrs.i[0] counts for nothing, and when none is left the loss is
- * NaN, as in PyTorch. Labels are data: 0-based, checked by the kernel. */
+ *     softmax           x -> y = exp(x) / sum exp(x)                dx = softmax_grad = y (dy - sum dy y)
+ *     log_softmax       x -> y = x - log(sum exp(x))                dx = log_softmax_grad = dy - e^y sum dy
+ *     nll               logp: (..., C), labels: (...) -> loss: ()   loss = -(sum over t of logp[t, labels[t]]) / count
+ *     nll_grad          dy: (), labels: (...) -> dlogp: (..., C)    -dy / count at labels[t], 0 elsewhere
+ *
+ * The softmaxes and their sums run along dim attrs.i[0]; both gradients read y, never x. For nll, t runs over the
+ * labels that differ from ignore_index = attrs.i[0], and count is their number; where count = 0 the loss is NaN, as in
+ * PyTorch. Labels are 0-based i32 data, which the kernel checks. */
 #include "helper.h"
 
-enum { ROW_FLOPS = 16, GRAD_FLOPS = 4, LOG_GRAD_FLOPS = 14 }; /* an element */
+enum { ROW_FLOPS = 16, GRAD_FLOPS = 4, LOG_GRAD_FLOPS = 14 }; /* FLOPs of an element */
 
+/* Fails unless attrs.i[0] is a dim of input 0 of length 1 or more. */
 static int32_t check_row(const struct wn_desc *d)
 {
     int64_t dim = d->attrs.i[0];
@@ -34,13 +40,14 @@ static void cost_row(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, ROW_FLOPS, cost);
 }
 
+/* dx = op(dy, y). */
 static void grad_row(struct wn__grad *g, int32_t op)
 {
     struct wn_node *in[2] = {g->dy, g->out};
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, op, 2, in, &g->d->attrs);
 }
 
-/* ---- softmax: dx = y (dy - sum dy y) --------------------------------------------------------------- */
+/* ---- softmax, softmax_grad -------------------------------------------------------------------------- */
 static void grad_softmax(struct wn__grad *g)
 {
     grad_row(g, WN_OP_SOFTMAX_GRAD);
@@ -51,7 +58,8 @@ static void cost_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, GRAD_FLOPS, cost);
 }
 
-/* dx is linear in dy by a symmetric matrix; y gets u (dy - sum dy y) - dy (sum u y), u being what arrives. */
+/* dx is linear in dy, by a symmetric matrix. With u the gradient of dx, that of y is u (dy - sum dy y) - dy sum(u
+ * y). */
 static void grad_softmax_grad(struct wn__grad *g)
 {
     int64_t dim = g->d->attrs.i[0];
@@ -68,7 +76,7 @@ const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, w
 const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, grad_softmax_grad,
                                                  wn__workspace_f32_copies};
 
-/* ---- log_softmax: dx = dy - exp(y) sum dy ---------------------------------------------------------- */
+/* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
 static void grad_log_softmax(struct wn__grad *g)
 {
     grad_row(g, WN_OP_LOG_SOFTMAX_GRAD);
@@ -79,7 +87,7 @@ static void cost_log_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, LOG_GRAD_FLOPS, cost);
 }
 
-/* With p = exp(y) and u what arrives: dy gets u - sum(u p), y gets -u p sum(dy). */
+/* With p = exp(y) and u the gradient of dx: the gradient of dy is u - sum(u p), that of y is -u p sum(dy). */
 static void grad_log_softmax_grad(struct wn__grad *g)
 {
     int64_t dim = g->d->attrs.i[0];
@@ -94,7 +102,7 @@ const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_so
 const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, grad_log_softmax_grad,
                                                      wn__workspace_f32_copies};
 
-/* ---- nll: logp (..., C), labels (...) -> () -------------------------------------------------------- */
+/* ---- nll ------------------------------------------------------------------------------------------- */
 static int32_t shape_nll(struct wn_desc *d)
 {
     const struct wn_type *logp = &d->in[0], *labels = &d->in[1];
@@ -114,7 +122,7 @@ static int32_t shape_nll(struct wn_desc *d)
     return WN_OK;
 }
 
-/* One element of each row is read. */
+/* The kernel reads one element of each row. */
 static void cost_nll(const struct wn_desc *d, struct wn_cost *cost)
 {
     double rows = (double)wn__numel(&d->in[1]);
@@ -132,7 +140,7 @@ static void grad_nll(struct wn__grad *g)
 
 const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, NULL};
 
-/* ---- nll_grad: dy (), labels (...) -> (..., C) ----------------------------------------------------- */
+/* ---- nll_grad: attrs.i = {ignore_index, C} --------------------------------------------------------- */
 static int32_t shape_nll_grad(struct wn_desc *d)
 {
     const struct wn_type *dy = &d->in[0], *labels = &d->in[1];
@@ -149,7 +157,7 @@ static int32_t shape_nll_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* nll is linear in its log-probabilities, and nll_grad is its transpose: so nll is that of nll_grad. */
+/* nll is linear in logp, and nll_grad is its transpose; so the gradient of nll_grad is nll. */
 static void grad_nll_grad(struct wn__grad *g)
 {
     struct wn_node *in[2] = {g->dy, g->in[1]};

@@ -1,11 +1,11 @@
-/* Which bf16 ops go by stretches of rows, and how long a stretch is: see stretch.h. */
+/* Says which bf16 ops are computed by stretches, and how many rows or columns a stretch has (stretch.h). */
 #include "stretch.h"
 
-/* Bytes of f32 copies at once: they stay in the second caches of a few cores, and a stretch is worth starting threads
- * for. Rows so long that few fit still come several at a time, one a thread. */
+/* Bytes that the f32 copies of a stretch take together: few enough to stay in the second-level caches of a few cores,
+ * enough work to start threads for. */
 #define COPIES ((int64_t)2 << 20)
-#define LEAST_ROWS 16
-#define LEAST_COLUMNS 64 /* four lines of f32 */
+#define LEAST_ROWS 16    /* a stretch of long rows exceeds COPIES rather than leave a thread without a row */
+#define LEAST_COLUMNS 64 /* four cache lines of f32 */
 
 static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
 {
@@ -55,6 +55,7 @@ int64_t wn__stretch_copy_bytes(const struct wn__stretch *s, const struct wn_type
     return t->dtype == WN_BF16 ? wn__padded(wn__numel(&part) * (int64_t)sizeof(float)) : 0;
 }
 
+/* Returns the f32 bytes that one row (column) of an operand adds to the copies of a stretch. */
 static int64_t row_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
 {
     struct wn_type row = wn__stretch_type(s, t, 1, shared);

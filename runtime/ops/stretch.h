@@ -1,20 +1,33 @@
-/* How the CPU computes a bf16 op whose f32 loop wants whole rows: on f32 copies, a stretch of rows at a time where rows
- * do not need each other, or of columns where those do not. The rule for the workspace and the kernel cut alike because
- * both ask here. */
+/* Stretches: how the CPU computes a bf16 op whose f32 loop needs whole rows.
+ *
+ * Such an op is computed on f32 copies. Where its rows are independent of each other, one stretch of rows is copied and
+ * computed at a time; where its columns are, one stretch of columns. The workspace rule (helper.c) and the kernel
+ * (kernels/cpu/bf16.c) call the same functions, so they cut alike. For softmax of x: (B, T, C) along C:
+ *
+ *     rows = B T      x as (rows, C)                 f32 copy in the workspace
+ *                     +------------------+
+ *                     | stretch 0        | at_once rows  ->  (at_once, C)
+ *                     +------------------+
+ *                     | stretch 1        | at_once rows  ->  the same bytes again
+ *                     +------------------+
+ *                     | ...              |
+ */
 #ifndef WN_OPS_STRETCH_H
 #define WN_OPS_STRETCH_H
 #include "op.h"
 
 struct wn__stretch {
-    int32_t columns; /* the last dim counts what is cut; else the leading ones do */
-    int32_t lead;    /* how many leading dims count rows, of the result and of every input that is not shared */
-    int32_t dim;     /* whether attrs.i[0] names a dim, which is then the first after those */
-    uint32_t shared; /* bit i: all rows (columns) read the whole of input i */
-    int64_t rows;    /* or columns, in all; 1 where they cannot be told apart */
-    int64_t at_once;
+    int32_t columns; /* 1: stretches are of columns, the last dim; 0: of rows, the first `lead` dims together */
+    int32_t lead;    /* number of leading dims whose product is `rows`, in the result and in every input not shared */
+    int32_t dim;     /* 1: attrs.i[0] names the dim that the op runs along, which is dim `lead` */
+    uint32_t shared; /* bit i is set: every stretch reads the whole of input i */
+    int64_t rows;    /* number of rows (columns) in all; 1 where the op has no stretches */
+    int64_t at_once; /* number of rows (columns) of a stretch; the last stretch may have fewer */
 };
+/* Returns the stretches of an application; lead = columns = 0 where the op has none. */
 struct wn__stretch wn__stretch_of(const struct wn_desc *d);
 
+/* Returns whether the op has no stretches and is computed whole. */
 static inline int32_t wn__stretch_is_whole(const struct wn__stretch *s)
 {
     return s->lead == 0 && !s->columns;
@@ -25,8 +38,10 @@ static inline int32_t wn__stretch_is_shared(const struct wn__stretch *s, int32_t
     return s->shared >> input & 1;
 }
 
-/* An input's or the result's type in a stretch of so many rows (columns); shared ones stay whole. */
+/* Returns the type of an operand t within a stretch of `rows` rows (columns): the leading dims become one dim of length
+ * rows. A shared operand keeps its type. */
 struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_type *t, int64_t rows, int32_t shared);
-/* Bytes of its f32 copy there, padded; 0 where it is not bf16. Copies lie in this order: inputs, result. */
+/* Returns the padded bytes of the f32 copy of an operand t for a stretch of at_once rows (columns); 0 where t is not
+ * bf16. The workspace holds the copies of the inputs in their order, then that of the result. */
 int64_t wn__stretch_copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared);
 #endif

@@ -1,7 +1,7 @@
-/* The op table: op.def's rows joined to the rules of the family files.
+/* The table of ops: joins the rows of op.def to the rules that the family files define.
  *
- * Each row refers to the symbol wn__rules_<name>, so an op whose rules were forgotten fails the link by
- * name. The table is constant; whoever asks about a number that is no op gets NULL, 0 or -1. */
+ * Each row refers to the symbol wn__rules_<name>, so an op without rules fails the link, by name. The table is
+ * constant. A number that is no op has no rules (NULL), no flags (0) and no operands (0). */
 #include <string.h>
 #include "op.h"
 
@@ -35,7 +35,7 @@ static const struct {
 };
 _Static_assert(sizeof rows / sizeof rows[0] == WN_OP_COUNT, "one row an op");
 
-/* A gradient rule of fixed arity has room for its inputs. */
+/* An op with a fixed number of inputs has at most WN_GRAD_MAX: the arrays of a gradient rule have that room. */
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
     _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
 #include "../op.def"

@@ -1,12 +1,27 @@
-/* Elementwise ops of one input, and their derivatives.
+/* Elementwise ops of one input, and their derivatives; x, y, dy, dx have one shape.
  *
- * A gradient reads the cheapest residual: the result where it says enough (relu, tanh, sigmoid, sqrt, exp), so
- * that the input may die; the input only where it must. A derivative node has dy as input 0, so placement may
- * overwrite it. Gradients at a kink and at NaN are PyTorch 2.15's: 0 at 0 for abs and relu, 0
- * at clamp's bounds; at NaN 0 for abs and clamp, while relu passes it on. */
+ *     op                 y                                  dx                                    residual
+ *     neg                -x                                 -dy                                   none
+ *     abs                |x|                                abs_grad = dy sign(x)                 x
+ *     exp                e^x                                dy y                                  y
+ *     log                log x                              dy / x                                x
+ *     sqrt               sqrt x                             sqrt_grad = dy / (2 y)                y
+ *     rsqrt              1 / sqrt x                         -dy y^3 / 2                           y
+ *     relu               max(x, 0)                          relu_grad = dy where y > 0            y
+ *     gelu               x Phi(x), Phi with erf             gelu_grad                             x
+ *     silu               x sigmoid(x)                       silu_grad                             x
+ *     tanh               tanh x                             tanh_grad = dy (1 - y^2)              y
+ *     sigmoid            1 / (1 + e^-x)                     sigmoid_grad = dy y (1 - y)           y
+ *     clamp              min(max(x, low), high)             clamp_grad = dy where low < x < high  x
+ *     isnan, isfinite    1 or 0 in u8                       none
+ *     cast               x in attrs.dtype                   dy in the dtype of x                  none
+ *
+ * A gradient reads the cheapest residual: y where y suffices, so that x may be freed. dy is input 0 of a derivative op,
+ * so its bytes may be reused. Gradients at a kink and at NaN are those of PyTorch 2.15: 0 at x = 0 for abs and relu, 0
+ * at the bounds of clamp; at NaN, 0 for abs and clamp, dy for relu. */
 #include "helper.h"
 
-enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs an element */
+enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs of an element */
 
 static void cost_cheap(const struct wn_desc *d, struct wn_cost *cost)
 {
@@ -39,29 +54,29 @@ static int32_t shape_arith(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-/* A derivative op gives dy f(v). With u the gradient that arrives, that of dy is u f(v), the op again; that of v is
- * u dy f'(v), made of other ops. */
+/* A derivative op is dx = dy f(v), with v = x or y. With u the gradient of dx, that of dy is u f(v), the same op; that
+ * of v is u dy f'(v), composed of other ops. */
 
-/* Where f is constant between its kinks. */
+/* Gradient of a derivative op whose f is piecewise constant: f' = 0. */
 static void grad_steps(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
     wn__give_zero(g, 1);
 }
 
-/* u dy. */
+/* Records u dy. */
 static struct wn_node *both(struct wn__grad *g)
 {
     return wn__emit_mul(g, g->dy, g->in[0]);
 }
 
-/* v a + b. */
+/* Records v a + b. */
 static struct wn_node *line(struct wn__grad *g, struct wn_node *v, double a, double b)
 {
     return wn__emit2(g->e, WN_OP_ADD, wn__emit_mul(g, v, wn__emit_number(g, a)), wn__emit_number(g, b));
 }
 
-/* dx = op(dy, v), v the input or the result. */
+/* dx = op(dy, v). */
 static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, op, g->dy, v);
@@ -75,7 +90,7 @@ static void grad_neg(struct wn__grad *g)
 
 const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg, NULL};
 
-/* ---- abs: reads x ---------------------------------------------------------------------------------- */
+/* ---- abs ----------------------------------------------------------------------------------------- */
 static void grad_abs(struct wn__grad *g)
 {
     by(g, WN_OP_ABS_GRAD, g->in[0]);
@@ -84,7 +99,7 @@ static void grad_abs(struct wn__grad *g)
 const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs, NULL};
 const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
 
-/* ---- exp: dy y ------------------------------------------------------------------------------------- */
+/* ---- exp ----------------------------------------------------------------------------------------- */
 static void grad_exp(struct wn__grad *g)
 {
     by(g, WN_OP_MUL, g->out);
@@ -92,7 +107,7 @@ static void grad_exp(struct wn__grad *g)
 
 const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_exp, NULL};
 
-/* ---- log: dy / x ----------------------------------------------------------------------------------- */
+/* ---- log ----------------------------------------------------------------------------------------- */
 static void grad_log(struct wn__grad *g)
 {
     by(g, WN_OP_DIV, g->in[0]);
@@ -100,13 +115,13 @@ static void grad_log(struct wn__grad *g)
 
 const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_log, NULL};
 
-/* ---- sqrt: reads y --------------------------------------------------------------------------------- */
+/* ---- sqrt ---------------------------------------------------------------------------------------- */
 static void grad_sqrt(struct wn__grad *g)
 {
     by(g, WN_OP_SQRT_GRAD, g->out);
 }
 
-/* f(y) = 1 / 2y, f'(y) = -f(y) / y */
+/* f(y) = 1 / (2 y), f'(y) = -f(y) / y, and g->out = dy f(y). */
 static void grad_sqrt_grad(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
@@ -118,7 +133,7 @@ static void grad_sqrt_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt, NULL};
 const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad, NULL};
 
-/* ---- rsqrt: -1/2 dy y^3, reads y ------------------------------------------------------------------- */
+/* ---- rsqrt --------------------------------------------------------------------------------------- */
 static void grad_rsqrt(struct wn__grad *g)
 {
     if (!wn__wants(g, 0)) return;
@@ -129,7 +144,7 @@ static void grad_rsqrt(struct wn__grad *g)
 
 const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt, NULL};
 
-/* ---- relu: reads y --------------------------------------------------------------------------------- */
+/* ---- relu ---------------------------------------------------------------------------------------- */
 static void grad_relu(struct wn__grad *g)
 {
     by(g, WN_OP_RELU_GRAD, g->out);
@@ -138,14 +153,14 @@ static void grad_relu(struct wn__grad *g)
 const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu, NULL};
 const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
 
-/* ---- gelu: reads x --------------------------------------------------------------------------------- */
+/* ---- gelu ---------------------------------------------------------------------------------------- */
 static void grad_gelu(struct wn__grad *g)
 {
     by(g, WN_OP_GELU_GRAD, g->in[0]);
 }
 
-/* f'(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi). Beyond 40 the exponential is 0 in every type; x is clamped there so that
- * its square stays finite. */
+/* f(x) = Phi(x) + x phi(x), f'(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi). Where |x| > BELL_ENDS the exponential is 0 in
+ * every dtype; x is clamped there so that its square stays finite. */
 #define BELL_ENDS 40.0
 #define BELL_TOP 0.39894228040143267794 /* 1 / sqrt(2 pi) */
 static void grad_gelu_grad(struct wn__grad *g)
@@ -162,13 +177,13 @@ static void grad_gelu_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu, NULL};
 const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad, NULL};
 
-/* ---- silu: reads x --------------------------------------------------------------------------------- */
+/* ---- silu ---------------------------------------------------------------------------------------- */
 static void grad_silu(struct wn__grad *g)
 {
     by(g, WN_OP_SILU_GRAD, g->in[0]);
 }
 
-/* With s = sigmoid(x): f'(x) = s (1 - s) (2 + x (1 - 2 s)) */
+/* With s = sigmoid(x): f(x) = s (1 + x (1 - s)), f'(x) = s (1 - s) (2 + x (1 - 2 s)). */
 static void grad_silu_grad(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
@@ -182,13 +197,13 @@ static void grad_silu_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu, NULL};
 const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad, NULL};
 
-/* ---- tanh: reads y --------------------------------------------------------------------------------- */
+/* ---- tanh ---------------------------------------------------------------------------------------- */
 static void grad_tanh(struct wn__grad *g)
 {
     by(g, WN_OP_TANH_GRAD, g->out);
 }
 
-/* f(y) = 1 - y^2, f'(y) = -2 y */
+/* f(y) = 1 - y^2, f'(y) = -2 y. */
 static void grad_tanh_grad(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
@@ -198,13 +213,13 @@ static void grad_tanh_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh, NULL};
 const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad, NULL};
 
-/* ---- sigmoid: reads y ------------------------------------------------------------------------------ */
+/* ---- sigmoid ------------------------------------------------------------------------------------- */
 static void grad_sigmoid(struct wn__grad *g)
 {
     by(g, WN_OP_SIGMOID_GRAD, g->out);
 }
 
-/* f(y) = y (1 - y), f'(y) = 1 - 2 y */
+/* f(y) = y (1 - y), f'(y) = 1 - 2 y. */
 static void grad_sigmoid_grad(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
@@ -214,7 +229,7 @@ static void grad_sigmoid_grad(struct wn__grad *g)
 const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid, NULL};
 const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad, NULL};
 
-/* ---- clamp: reads x -------------------------------------------------------------------------------- */
+/* ---- clamp --------------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)
 {
     double low = d->attrs.f[0], high = d->attrs.f[1];
@@ -243,7 +258,7 @@ static void grad_clamp(struct wn__grad *g)
 const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp, NULL};
 const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps, NULL};
 
-/* ---- isnan, isfinite: a byte an element, no slope --------------------------------------------------- */
+/* ---- isnan, isfinite ----------------------------------------------------------------------------- */
 static int32_t shape_finite(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
@@ -265,7 +280,7 @@ static int32_t shape_cast(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* Whole numbers have no slope, on either side. */
+/* A cast from or to whole numbers has no gradient. */
 static void grad_cast(struct wn__grad *g)
 {
     int32_t from = g->d->in[0].dtype;

@@ -1,13 +1,26 @@
-/* Effects: what writes state cells.
+/* Effects: ops that write cells. All cells of an effect have the type of its input 0, x or g.
  *
- * A rule sees the value or gradient as input 0 and, for optimizers, the hyperparameters as input 1: a CONST of
- * 8 f64, bound at run. The cells written are listed with the node, have input 0's type, and are not inputs;
- * costs count their bytes, read and written. No effect has a gradient. */
+ *     assign      x -> cell c          c = x
+ *     accumulate  x -> cell c          c = c + x
+ *     sgd         g -> cell p          g' = g + wd p;  p = p - lr g'
+ *     momentum    g -> cells p, buf    g' = g + wd p;  buf = first ? g' : mu buf + (1 - dampening) g';
+ *                                      p = p - lr (nesterov ? g' + mu buf : buf)
+ *     adam        g -> cells p, m, v   decoupled ? p = (1 - lr wd) p : g = g + wd p;
+ *                                      m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+ *                                      p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+ *
+ * These are PyTorch's formulas (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015;
+ * decoupled weight decay: Loshchilov and Hutter, 2019. p is a parameter, g its gradient. Input 1 of the last three
+ * holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum {lr, wd, mu, dampening, nesterov,
+ * first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}.
+ *
+ * The cells that an effect writes are listed with its node and are no inputs; the cost counts their bytes as read and
+ * as written. No effect has a gradient. */
 #include "helper.h"
 
-enum { HYPERS = 8, SGD_FLOPS = 4, MOMENTUM_FLOPS = 6, ADAM_FLOPS = 14 }; /* an element */
+enum { HYPERS = 8, SGD_FLOPS = 4, MOMENTUM_FLOPS = 6, ADAM_FLOPS = 14 }; /* FLOPs of an element */
 
-/* Each element: the gradient read, `cells` cells read and written. */
+/* Writes the cost of reading the gradient, and of reading and writing `cells` cells, with `flops` FLOPs an element. */
 static void cost_update(const struct wn_desc *d, double flops, double cells, struct wn_cost *cost)
 {
     double bytes = (double)wn__bytes(&d->in[0]);
