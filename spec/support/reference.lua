@@ -12,18 +12,17 @@ local reference = {}
 
 local FOLDER = 'lua/wane/'
 
-local config = helper.read 'config.ld' -- read before examples run, which do so in a folder of their own
-
--- Returns the local table `titles` of config.ld, which is Lua: pages show the titles, and specs look them up.
+-- Returns the table `titles` of config.ld, which is Lua: pages show the titles, and specs look them up.
 local function titles_of_config()
     local env = { new_type = function() end }
-    setfenv(assert(loadstring(config, '@config.ld')), env)()
+    setfenv(assert(loadstring(helper.read 'config.ld', '@config.ld')), env)()
     for i = 1, 20 do
         local name, value = debug.getupvalue(env.custom_display_name_handler, i)
         if name == 'titles' then return value end
     end
     error 'config.ld has no table of titles'
 end
+local titles = titles_of_config()
 
 -- ---- comments -----------------------------------------------------------------------------------------------------
 
@@ -59,6 +58,7 @@ local function block_of(file, lines, first, code)
     local text, usages = split_usage(lines)
     local name, is_local = defined_by(code or '')
     local block = { file = file, line = first, text = table.concat(text, '\n'), usages = usages, code = name }
+    is_local = is_local and not block.text:find '\n@function '
     block.is_internal = is_local or block.text:find '\n@within Internal' ~= nil or block.text:find '\n@local' ~= nil
     return block
 end
@@ -100,8 +100,7 @@ end
 -- ---- names --------------------------------------------------------------------------------------------------------
 
 --- Returns the title of a block in the reference ('tensor:sum', 'wane.zeros', 'nn.Linear'), or nil.
-function reference.title(block, titles)
-    titles = titles or titles_of_config()
+function reference.title(block)
     local tagged = block.text:match '\n@function ([%w_.:]+)'
     if tagged then return tagged end
     if block.code then
@@ -145,13 +144,13 @@ end
 
 --- Returns all public blocks by their title.
 function reference.by_title(files)
-    local titles, found = titles_of_config(), {}
+    local found = {}
     for _, file in ipairs(files) do
         if file.is_public then
-            local head = reference.title(file.head, titles)
+            local head = reference.title(file.head)
             if head then found[head] = file.head end
             for _, block in ipairs(file.blocks) do
-                local title = not block.is_internal and reference.title(block, titles)
+                local title = not block.is_internal and reference.title(block)
                 if title then found[title] = block end
             end
         end
@@ -163,7 +162,7 @@ end
 
 --- What stands before every example; config.ld shows it to readers.
 reference.PREAMBLE = [[
-local wane = require 'wane'
+local ffi, wane = require 'ffi', require 'wane'
 local nn, optim, policy, data = wane.nn, wane.optim, wane.policy, wane.data
 local model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
 local opt = optim.AdamW(model:parameters(), { lr = 0.01 })

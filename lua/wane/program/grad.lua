@@ -1,7 +1,7 @@
 --- Gradients: running a backward pass, recording one, and turning recording for gradients off.
 --
--- `backward` is a run point: forward and backward run as one program and the gradients stay in their cells.
--- `grad` only records: what it returns are ordinary tensors.
+-- `backward` is a run point: forward and backward run as one program, and the gradients stay in their cells. `grad`
+-- only records: it returns ordinary tensors.
 -- @module wane.program.grad
 
 local binding = require 'wane.ffi'
@@ -19,15 +19,17 @@ local grad = {}
 
 local OPTIONS = { 'again', 'policy', 'budget', 'scale' }
 
---- The policy of a call from its options {policy =, budget =}: the policy's words bind what the budget chooses; nil
--- without either.
+--- Returns the policy of a call's options {policy =, budget =}, or nil without either. The policy's decisions bind
+-- those that the budget makes.
+-- @within Internal
 function grad.policy(opts)
     if opts.budget ~= nil then return require('wane.policy').within_budget(opts.policy, opts.budget) end
     if opts.policy ~= nil then return require('wane.policy').of(opts.policy) end
     return nil
 end
 
---- Refuses what cannot be the root of a backward pass.
+--- Raises 'shape' unless t can be the root of a backward pass: a tensor of one element.
+-- @within Internal
 function grad.check_root(t, what)
     tensor.need_self(t, what)
     if tensor.count(tensor.typed(t)._dims) ~= 1 then
@@ -36,7 +38,17 @@ function grad.check_root(t, what)
     end
 end
 
---- loss:backward{again =, policy =, budget =}: gradients of the loss added into the cells' gradients.
+--- Computes the gradients of a loss and adds them to those of the leaves (`w.grad`). A run point.
+-- @param t tensor of one element
+-- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, again = true: keeps
+-- the graph, so that a second backward of the same loss is possible}
+-- @raise 'shape' when the loss has more than one element; 'value' when it ran on the loss before without `again`
+-- @usage
+-- local w = wane.tensor({ 1, 2 }, { requires_grad = true })
+-- local square = (w * w):sum()
+-- square:backward()
+-- print(w.grad) --> tensor (2) f32 [2., 4.]
+-- loss:backward { policy = 'recompute_all' }
 function methods.backward(t, opts)
     grad.check_root(t, 'backward')
     opts = errors.check_options(opts, OPTIONS, 'backward')
@@ -47,7 +59,15 @@ function methods.backward(t, opts)
     upkeep.warn()
 end
 
---- wane.backward({l1, l2}, opts): one pass for several losses, shared parts once.
+--- Computes the gradients of several losses in one pass, with the parts that they share once. A run point.
+-- @param list list of tensors of one element
+-- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, again = true: keeps
+-- the graph, so that a second backward of the same loss is possible}
+-- @raise 'shape' when the loss has more than one element; 'value' when it ran on the loss before without `again`
+-- @usage
+-- local hidden = model[1](x)
+-- wane.backward { hidden:mean(), (hidden * hidden):mean() }
+-- print(model[1].weight.grad.shape) --> (16, 8)
 function grad.backward(list, opts)
     if tensor.is(list) then list = { list } end
     if type(list) ~= 'table' or #list == 0 then
@@ -66,7 +86,11 @@ function grad.backward(list, opts)
     upkeep.warn()
 end
 
---- wane.eval(a, b, ...): runs until all are there; returns them.
+--- Computes tensors in one program, and keeps their values. Returns them.
+-- @param ... tensors
+-- @usage
+-- local mean, largest = wane.eval(x:mean(), x:max())
+-- print(mean:item() < largest:item()) --> true
 function grad.eval(...)
     local roots, given = {}, { ... }
     for k = 1, select('#', ...) do
@@ -80,10 +104,15 @@ function grad.eval(...)
     return ...
 end
 
---- wane.grad(loss, {w, b}): records the gradients of loss; a list (or one tensor for one tensor).
--- @param loss a tensor of one element
--- @param wrt leaves or values
--- @param opts {allow_unused = true}: zeros for what loss does not depend on, instead of an error
+--- Records the gradients of a loss; runs nothing.
+-- @param loss tensor of one element
+-- @param wrt list of leaves or values, or one of them
+-- @param opts {allow_unused = true}: zeros for what the loss does not depend on, instead of an error
+-- @return list of tensors with the shapes of wrt; one tensor where wrt is one
+-- @raise 'shape' when the loss has more elements; 'value' when it does not depend on an entry
+-- @usage
+-- local w = wane.tensor({ 1, 2 }, { requires_grad = true })
+-- print(wane.grad((w * w):sum(), w)) --> tensor (2) f32 [2., 4.]
 function grad.grad(loss, wrt, opts)
     grad.check_root(loss, 'wane.grad')
     opts = errors.check_options(opts, { 'allow_unused' }, 'wane.grad')
@@ -115,7 +144,12 @@ function grad.grad(loss, wrt, opts)
     return grads
 end
 
---- wane.no_grad(fn, ...): calls fn; what it records needs no gradient.
+--- Calls fn(...) and returns its results; the nodes that fn records need no gradient.
+-- @param fn function
+-- @param ... its arguments
+-- @usage
+-- local y = wane.no_grad(function() return model(x) end)
+-- print(y.requires_grad) --> false
 function grad.no_grad(fn, ...)
     if type(fn) ~= 'function' then
         raise(nil, 'value', 'wane.no_grad: expected a function, got %s', errors.describe(fn))

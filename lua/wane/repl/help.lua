@@ -193,6 +193,8 @@ local function shown(block)
             line = '  ' .. name .. ': ' .. rest
         elseif line:match '^@return' then
             line = '  returns ' .. line:match '^@return ?(.*)'
+        elseif line:match '^@raise' then
+            line = '  raises ' .. line:match '^@raise ?(.*)'
         elseif line:match '^@' then
             line = nil
         end

@@ -1,8 +1,9 @@
---- Arithmetic, comparison, elementwise functions, products, reductions and rows of tensors.
+--- Arithmetic, comparison, elementwise functions, products, reductions and softmax of tensors.
 --
--- Each function records one node (or a short composition named in its comment) and computes nothing. A binary
--- operation takes a number on either side; shapes broadcast from the last dim. Dims are 1-based, negative
--- ones count from the end. Errors: shape, dtype or value, at the line of the call.
+-- Each function records one node (or a short composition that its comment names) and computes nothing. A binary
+-- operation takes a number on either side; shapes broadcast from the last dim. Dims are 1-based, and negative dims
+-- count from the end. Every function raises 'shape', 'dtype' or 'value' at the line of the call when its operands do
+-- not fit.
 -- @module wane.tensor.arith
 
 local binding = require 'wane.ffi'
@@ -30,47 +31,189 @@ function Tensor.__mod(a, b)
         errors.describe(a), errors.describe(b))
 end
 
---- a + b, a - b, a * b, a / b, a ^ b as methods. b: tensor or number.
+--- Returns the sum a + b, element by element; the operator `+` records the same node.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2 }):add(10)) --> tensor (2) f32 [11., 12.]
 function methods.add(a, b) return binary(ADD, a, b) end
+
+--- Returns the difference a - b, element by element; the operator `-` records the same node.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2 }):sub(1)) --> tensor (2) f32 [0., 1.]
 function methods.sub(a, b) return binary(SUB, a, b) end
+
+--- Returns the product a * b, element by element; the operator `*` records the same node.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2 }):mul(3)) --> tensor (2) f32 [3., 6.]
 function methods.mul(a, b) return binary(MUL, a, b) end
+
+--- Returns the quotient a / b, element by element; the operator `/` records the same node.
+-- @param a float tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2 }):div(2)) --> tensor (2) f32 [0.5000, 1.0000]
 function methods.div(a, b) return binary(DIV, a, b) end
+
+--- Returns the power a ^ b, element by element; the operator `^` records the same node.
+-- @param a float tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):pow(2)) --> tensor (3) f32 [1., 4., 9.]
 function methods.pow(a, b) return binary(POW, a, b) end
 
---- The larger, the smaller of two, element by element. b: tensor or number.
+--- Returns the larger of a and b, element by element; `wane.maximum(a, b)` is the same function.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 5 }):maximum(3)) --> tensor (2) f32 [3., 5.]
 function methods.maximum(a, b) return binary(id.maximum, a, b) end
+
+--- Returns the smaller of a and b, element by element; `wane.minimum(a, b)` is the same function.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 5 }):minimum(3)) --> tensor (2) f32 [1., 3.]
 function methods.minimum(a, b) return binary(id.minimum, a, b) end
 
--- Comparisons: u8 tensors of 0 and 1. b: tensor or number.
 local EQ, NE, LT, GT, LE, GE = id.eq, id.ne, id.lt, id.gt, id.le, id.ge
+
+--- Returns where a equals b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):eq(2)) --> tensor (3) u8 [0, 1, 0]
 function methods.eq(a, b) return binary(EQ, a, b) end
+
+--- Returns where a differs from b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):ne(2)) --> tensor (3) u8 [1, 0, 1]
 function methods.ne(a, b) return binary(NE, a, b) end
+
+--- Returns where a is less than b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):lt(2)) --> tensor (3) u8 [1, 0, 0]
 function methods.lt(a, b) return binary(LT, a, b) end
+
+--- Returns where a is greater than b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):gt(2)) --> tensor (3) u8 [0, 0, 1]
 function methods.gt(a, b) return binary(GT, a, b) end
+
+--- Returns where a is at most b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):le(2)) --> tensor (3) u8 [1, 1, 0]
 function methods.le(a, b) return binary(LE, a, b) end
+
+--- Returns where a is at least b: 1 where true, else 0.
+-- @param a tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @return u8 tensor of the broadcast shape
+-- @usage print(wane.tensor({ 1, 2, 3 }):ge(2)) --> tensor (3) u8 [0, 1, 1]
 function methods.ge(a, b) return binary(GE, a, b) end
 
 local ISNAN, ISFINITE = id.isnan, id.isfinite
---- Which elements are NaN; which are neither NaN nor infinite: u8 tensors of 0 and 1, of any float.
+
+--- Returns which elements are NaN; `wane.isnan(a)` is the same function.
+-- @param a float tensor
+-- @return u8 tensor of the shape of a: 1 for NaN, else 0
+-- @usage print(wane.tensor({ 1, 0 / 0 }):isnan()) --> tensor (2) u8 [0, 1]
 function methods.isnan(a) return unary(ISNAN, a) end
+
+--- Returns which elements are neither NaN nor infinite; `wane.isfinite(a)` is the same function.
+-- @param a float tensor
+-- @return u8 tensor of the shape of a: 1 for a finite number, else 0
+-- @usage print(wane.tensor({ 1, 1 / 0 }):isfinite()) --> tensor (2) u8 [1, 0]
 function methods.isfinite(a) return unary(ISFINITE, a) end
 
--- Elementwise functions, one node each. gelu is the exact form, with erf.
 local ABS, EXP, LOG, SQRT, RSQRT = id.abs, id.exp, id.log, id.sqrt, id.rsqrt
 local RELU, GELU, SILU, TANH, SIGMOID = id.relu, id.gelu, id.silu, id.tanh, id.sigmoid
+
+--- Returns -a; the unary operator `-` records the same node.
+-- @param a tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 1, -2 }):neg()) --> tensor (2) f32 [-1.,  2.]
 function methods.neg(a) return unary(NEG, a) end
+
+--- Returns the absolute value of every element.
+-- @param a tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 1, -2 }):abs()) --> tensor (2) f32 [1., 2.]
 function methods.abs(a) return unary(ABS, a) end
+
+--- Returns e to the power of every element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 0, 1 }):exp()) --> tensor (2) f32 [1.0000, 2.7183]
 function methods.exp(a) return unary(EXP, a) end
+
+--- Returns the natural logarithm of every element: -inf at 0, NaN below.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 1, 2 }):log()) --> tensor (2) f32 [0.0000, 0.6931]
 function methods.log(a) return unary(LOG, a) end
+
+--- Returns the square root of every element: NaN below 0.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 4, 9 }):sqrt()) --> tensor (2) f32 [2., 3.]
 function methods.sqrt(a) return unary(SQRT, a) end
+
+--- Returns 1 / sqrt(a), element by element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 1, 4 }):rsqrt()) --> tensor (2) f32 [1.0000, 0.5000]
 function methods.rsqrt(a) return unary(RSQRT, a) end
+
+--- Returns max(a, 0), element by element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ -1, 2 }):relu()) --> tensor (2) f32 [0., 2.]
 function methods.relu(a) return unary(RELU, a) end
+
+--- Returns a Phi(a), element by element, with Phi the normal distribution function: the exact form, with erf.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 0, 1 }):gelu()) --> tensor (2) f32 [0.0000, 0.8413]
 function methods.gelu(a) return unary(GELU, a) end
+
+--- Returns a sigmoid(a), element by element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 0, 1 }):silu()) --> tensor (2) f32 [0.0000, 0.7311]
 function methods.silu(a) return unary(SILU, a) end
+
+--- Returns the hyperbolic tangent of every element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 0, 1 }):tanh()) --> tensor (2) f32 [0.0000, 0.7616]
 function methods.tanh(a) return unary(TANH, a) end
+
+--- Returns 1 / (1 + exp(-a)), element by element.
+-- @param a float tensor
+-- @return tensor of the shape and dtype of a
+-- @usage print(wane.tensor({ 0, 1 }):sigmoid()) --> tensor (2) f32 [0.5000, 0.7311]
 function methods.sigmoid(a) return unary(SIGMOID, a) end
 
---- Limits every element to lo..hi; either may be nil.
+--- Returns a with every element limited to lo <= v <= hi.
+-- @param a float tensor
+-- @param lo number, or nil for no low limit
+-- @param hi number, or nil for no high limit
+-- @return tensor of the shape and dtype of a
+-- @raise 'value' when both limits are nil, one is no number, or lo is above hi
+-- @usage print(wane.tensor({ -2, 0, 5 }):clamp(-1, 1)) --> tensor (3) f32 [-1.,  0.,  1.]
 function methods.clamp(a, lo, hi)
     tensor.need_self(a, 'clamp')
     if lo == nil and hi == nil then
@@ -90,7 +233,14 @@ function methods.clamp(a, lo, hi)
     return unary(id.clamp, a, at)
 end
 
---- where(cond, a, b): a where cond (u8) is not 0, else b; numbers allowed for one of a, b. Broadcasts.
+--- Returns the elements of a where cond is not 0, and those of b elsewhere.
+-- @param cond u8 tensor, usually a comparison
+-- @param a tensor or number
+-- @param b tensor of the same dtype, or number; one of a and b is a tensor
+-- @return tensor of the shape that cond, a and b broadcast to
+-- @usage
+-- local a = wane.tensor { -1, 2 }
+-- print(wane.where(a:lt(0), 0, a)) --> tensor (2) f32 [0., 2.]
 function arith.where(cond, a, b)
     if getmetatable(a) ~= Tensor and getmetatable(b) ~= Tensor then
         raise(nil, 'value', 'where: one of the two choices must be a tensor, got %s and %s', errors.describe(a),
@@ -112,7 +262,11 @@ function arith.where(cond, a, b)
     return op.ternary(id.where, cond, a, b)
 end
 
---- A 0-d constant of the dtype of `like`.
+--- Returns a 0-d constant.
+-- @within Internal
+-- @param v number
+-- @param like tensor whose dtype the constant has
+-- @param what opens the message when v is no number
 function arith.number(v, like, what)
     if type(v) ~= 'number' then
         raise(nil, 'value', '%s: expected a tensor or a number, got %s', what, errors.describe(v))
@@ -122,10 +276,14 @@ end
 
 local MATMUL_OPTIONS = { 'transpose_a', 'transpose_b' }
 
---- Matrix product of the last two dims, leading dims broadcast: (..., M, K) x (..., K, N) -> (..., M, N).
--- @param a tensor
--- @param b tensor of the same dtype
--- @param opts {transpose_a =, transpose_b =}: take the last two dims of a, of b, the other way round
+--- Returns the matrix product of the last two dims; leading dims broadcast.
+-- @param a tensor (..., M, K)
+-- @param b tensor (..., K, N) of the same dtype
+-- @param opts {transpose_a = false, transpose_b = false}: a is (..., K, M), b is (..., N, K)
+-- @return tensor (..., M, N)
+-- @usage
+-- local a, b = wane.randn(5, 2, 3), wane.randn(4, 3)
+-- print(a:matmul(b, { transpose_b = true }).shape) --> (5, 2, 4)
 function methods.matmul(a, b, opts)
     tensor.need_self(a, 'matmul')
     if getmetatable(b) ~= Tensor then op.bad_operand(id.matmul, b, 2) end
@@ -141,7 +299,11 @@ end
 
 local MATMUL, LINEAR = id.matmul, id.linear
 
---- x W^T without bias: x (..., K), w (N, K) -> (..., N).
+--- Returns x w^T, without a bias.
+-- @within Internal
+-- @param x tensor (..., K)
+-- @param w tensor (N, K)
+-- @return tensor (..., N)
 function arith.matmul_nt(x, w)
     local at = op.attrs()
     at.n = 2
@@ -149,7 +311,12 @@ function arith.matmul_nt(x, w)
     return binary(MATMUL, x, w, at)
 end
 
---- x W^T + b in one node and one rounding: x (..., K), w (N, K), b (N) -> (..., N).
+--- Returns x w^T + b, in one node and with one rounding.
+-- @within Internal
+-- @param x tensor (..., K)
+-- @param w tensor (N, K)
+-- @param b tensor (N)
+-- @return tensor (..., N)
 function arith.linear(x, w, b)
     return op.ternary(LINEAR, x, w, b)
 end
@@ -158,7 +325,7 @@ local KEEPDIM = 7 -- where op.def puts keepdim: the last of the integer attribut
 
 local REDUCE_OPTIONS = { 'keepdim' }
 
--- Attributes of a reduction: dim nil (all), a number or a list.
+-- Returns the attributes of a reduction over `dim`: nil for all dims, a number, or a list of numbers.
 local function reduce_attrs(t, name, dim, opts)
     tensor.need_self(t, name)
     if type(dim) == 'table' and opts == nil and dim[1] == nil and next(dim) ~= nil then dim, opts = nil, dim end
@@ -181,22 +348,53 @@ local function reduce_attrs(t, name, dim, opts)
     return at
 end
 
---- Sum, mean over one dim, a list of dims, or all: a:sum(), a:sum(2), a:sum({1, 3}, {keepdim = true}).
+--- Returns the sum over dims.
+-- @param a tensor
+-- @param dim number, list of numbers, or nil for all dims
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @return tensor without the reduced dims
+-- @usage
+-- local a = wane.tensor { { 1, 2 }, { 3, 4 } }
+-- print(a:sum(), a:sum(2)) --> tensor () f32 10.	tensor (2) f32 [3., 7.]
+-- print(a:sum({ 1, 2 }, { keepdim = true }).shape) --> (1, 1)
 function methods.sum(a, dim, opts) return unary(id.sum, a, reduce_attrs(a, 'sum', dim, opts)) end
+
+--- Returns the mean over dims.
+-- @param a float tensor
+-- @param dim number, list of numbers, or nil for all dims
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @return tensor without the reduced dims
+-- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):mean(1)) --> tensor (2) f32 [2., 3.]
 function methods.mean(a, dim, opts) return unary(id.mean, a, reduce_attrs(a, 'mean', dim, opts)) end
 
---- Largest, smallest values over dims, as sum; with a tensor b: element by element (maximum, minimum).
+--- Returns the largest value over dims; of two tensors, `a:maximum(b)`.
+-- @param a tensor
+-- @param dim number, list of numbers, or nil for all dims; or a tensor b
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @return tensor without the reduced dims
+-- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):max(2)) --> tensor (2) f32 [2., 4.]
 function methods.max(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.maximum(a, dim) end
     return unary(id.max, a, reduce_attrs(a, 'max', dim, opts))
 end
+
+--- Returns the smallest value over dims; of two tensors, `a:minimum(b)`.
+-- @param a tensor
+-- @param dim number, list of numbers, or nil for all dims; or a tensor b
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @return tensor without the reduced dims
+-- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):min(1)) --> tensor (2) f32 [1., 2.]
 function methods.min(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.minimum(a, dim) end
     return unary(id.min, a, reduce_attrs(a, 'min', dim, opts))
 end
 
---- Position of the largest element along dim (the first of equals): i32, 0-based, because it is data.
--- Without dim: of the tensor read row by row.
+--- Returns the position of the largest element along a dim, the first of equals.
+-- Positions are 0-based, because they are data.
+-- @param a tensor
+-- @param dim number, or nil for the position in the tensor read row by row
+-- @return i32 tensor without the dim
+-- @usage print(wane.tensor({ { 1, 2 }, { 4, 3 } }):argmax(2)) --> tensor (2) i32 [1, 0]
 function methods.argmax(a, dim)
     tensor.need_self(a, 'argmax')
     if dim == nil then
@@ -210,6 +408,7 @@ function methods.argmax(a, dim)
     return unary(id.argmax, a, at)
 end
 
+-- Returns the method that records op `name` along one dim.
 local function rows(name)
     local o = id[name]
     return function(a, dim)
@@ -225,13 +424,26 @@ local function rows(name)
     end
 end
 
---- softmax and log_softmax along a dim.
+--- Returns exp(a) / sum(exp(a)) along a dim.
+-- @function tensor:softmax
+-- @param dim number
+-- @return tensor of the shape of a
+-- @usage print(wane.tensor({ 0, 0 }):softmax(-1)) --> tensor (2) f32 [0.5000, 0.5000]
 methods.softmax = rows 'softmax'
+
+--- Returns the logarithm of softmax along a dim, without the overflow that taking both in turn has.
+-- @function tensor:log_softmax
+-- @param dim number
+-- @return tensor of the shape of a
+-- @usage print(wane.tensor({ 0, 0 }):log_softmax(-1)) --> tensor (2) f32 [-0.6931, -0.6931]
 methods.log_softmax = rows 'log_softmax'
 
 local DROPOUT = id.dropout
 
---- Zeroes each element with probability p and scales the rest by 1/(1-p); draws numbers of its own.
+--- Zeroes each element with probability p and scales the others by 1 / (1 - p); draws numbers of its own.
+-- @within Internal
+-- @param x tensor
+-- @param p number, 0 <= p < 1
 function arith.dropout(x, p)
     tensor.need_self(x, 'dropout')
     local at = op.attrs()

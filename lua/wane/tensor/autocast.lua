@@ -1,16 +1,16 @@
 --- wane.autocast(dtype, fn, ...): products in bf16, parameters in f32.
 --
--- Calls fn(...); what it records gets its dtypes by these rules, fixed when a node is recorded:
+-- Calls fn(...). The nodes that fn records get their dtypes by these rules, when they are recorded:
 --
 -- * linear, matmul, attention: f32 operands are cast to bf16, the result is bf16;
 -- * norms, softmax, log_softmax, losses, sum and mean: bf16 operands are cast to f32, the result is f32;
 -- * `+ - * / ^`, maximum, minimum, comparisons, where, cat, of bf16 and f32 operands: the bf16 ones are cast to f32;
--- * everything else: in the dtype of its input.
+-- * every other op: in the dtype of its input.
 --
 -- Parameters and optimizer state stay f32, and so do the gradients of parameters: the gradient of a cast is a cast. A
 -- value used by several products of a program is cast once. A parameter is cast anew for every use: such a cast is
 -- never a residual, the backward issues it again, and no policy keeps it. 'f32' switches the rules off inside fn.
--- Extents nest; backward and step may be called inside or outside, they run what was recorded.
+-- Extents nest; backward and step may be called inside or outside, since they run nodes that are recorded already.
 -- (Micikevicius et al., "Mixed Precision Training", 2018; the rules are close to torch.autocast's.)
 -- @module wane.tensor.autocast
 
@@ -40,7 +40,7 @@ end
 
 local LOW, HIGH, PROMOTES = ops_of 'low', ops_of 'high', ops_of 'promote'
 
--- Attributes and inputs of its own: the caller has filled those of tensor/op.lua for its node.
+-- This file has attributes and inputs of its own: the caller has filled those of tensor/op.lua for its node.
 local attrs, input = binding.new('struct wn_attrs'), binding.handles(1)
 local CAST = op.id.cast
 
@@ -50,7 +50,8 @@ local function record_cast(t, dtype)
     return wrap(binding.id(C.wn_record(CAST, 1, input, attrs, op.line())))
 end
 
-local extent -- the innermost one: { [dtype] = casts made in it, by tensor; for one program and region }; nil outside
+-- The innermost extent: { [dtype] = its casts by tensor, for one program and region }; nil outside.
+local extent
 local weak = { __mode = 'k' }
 
 local function start(new)
@@ -58,7 +59,8 @@ local function start(new)
     return new
 end
 
--- Casts serve again within one program and one checkpoint region: a region hands nothing out that it need not.
+-- Returns the casts to a dtype that serve again: those of this program and checkpoint region, so that a region hands
+-- out nothing that it need not.
 local function casts_to(dtype)
     local region, epoch = C.wn_region_set(0), module.epoch()
     C.wn_region_set(region)
@@ -69,8 +71,8 @@ local function casts_to(dtype)
     return extent[dtype]
 end
 
--- t as dtype. Values are immutable, so a cast serves again, unless it was recorded where gradients are off and is now
--- read where they are on. A state is cast for every use.
+-- Returns t as dtype. Values are immutable, so a cast serves again, unless it was recorded where gradients are off and
+-- is now read where they are on. A state is cast for every use.
 local function cast(t, dtype)
     if t._cell then return record_cast(t, dtype) end
     local made = casts_to(dtype)
@@ -125,11 +127,15 @@ local function is_callable(fn)
     return type(fn) == 'function' or type(mt) == 'table' and mt.__call ~= nil
 end
 
---- Calls fn(...) under the rules above; returns what fn returns.
+--- Calls fn(...) under the rules above. Returns the results of fn.
 -- @param dtype 'bf16', or 'f32': the rules are off inside fn
 -- @param fn function or module
 -- @param ... its arguments
--- Errors: 'dtype' for any other dtype, 'value' when fn cannot be called.
+-- @raise 'dtype' for any other dtype; 'value' when fn cannot be called
+-- @usage
+-- local scores = wane.autocast('bf16', model, x)
+-- print(scores.dtype, model[1].weight.dtype) --> bf16	f32
+-- nn.cross_entropy(scores, y):backward()
 function autocast.autocast(dtype, fn, ...)
     if dtype ~= 'bf16' and dtype ~= 'f32' then
         errors.raise(nil, 'dtype', "wane.autocast: expected 'bf16', or 'f32' for none, got %s; write "

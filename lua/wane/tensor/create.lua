@@ -1,8 +1,8 @@
---- Creation: new tensors from nothing, from Lua tables, from memory of the caller.
+--- Creation: new tensors from nothing, from Lua tables, and from memory of the caller.
 --
--- A creation op is a node: nothing is allocated until a program needs the value. With `requires_grad = true` the
--- result is a state cell that starts as that node. Numbers from Lua tables and memory are copied at once.
--- The dtype is f32 unless given (randint: i32); the device is the current one unless given.
+-- A creation op is a node: nothing is allocated until a program needs the value. With `requires_grad = true` the result
+-- is a state cell whose first value is that node's. Numbers from Lua tables and from memory are copied at once. The
+-- dtype is f32 unless given (randint: i32); the device is the current one unless given.
 -- @module wane.tensor.create
 
 local binding = require 'wane.ffi'
@@ -27,8 +27,8 @@ local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
 end
 
--- (2, 3, opts), ({2, 3}, opts): a list of dims, and the options. Arguments are counted by hand: `select(n, ...)` with
--- n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
+-- Returns the list of dims and the options of the arguments (2, 3, opts) or ({2, 3}, opts). Arguments are counted by
+-- hand: `select(n, ...)` with an n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
 local function shape_and_options(what, a, b, c, d, e, f, g, h, i, j)
     local given = { a, b, c, d, e, f, g, h, i, j }
     local n = 10
@@ -77,6 +77,7 @@ local function finish(made, opts)
 end
 
 --- Records a creation op.
+-- @within Internal
 -- @param what opens messages
 -- @param o number of the op
 -- @param dims list of dims
@@ -107,17 +108,22 @@ local function make(what, o, dims, f0, f1, opts, default, layout)
 end
 create.make = make
 
---- Returns the layout of a tensor: a number of runtime/base/layout.h; 0: row by row.
+--- Returns the layout of a tensor: a number of runtime/base/layout.h; 0 is row-major.
+-- @within Internal
 function create.layout(t)
     return tensor.info(t).type.layout
 end
 
---- The layout of an nn.Linear weight of these dims, {outputs, inputs}, on a device (a number; nil: the current one).
+--- Returns the layout of the weight of an nn.Linear.
+-- @within Internal
+-- @param dims {outputs, inputs}
+-- @param device number of the device; nil: the current one
 function create.weight_layout(dims, device)
     return C.wn_weight_layout(device or current_device(), dims[1], dims[2])
 end
 
---- t, or a copy of it that lies so.
+--- Returns t, or a copy of it in another layout.
+-- @within Internal
 function create.laid(t, layout)
     if create.layout(t) == layout then return t end
     local at = op.attrs()
@@ -125,18 +131,31 @@ function create.laid(t, layout)
     return op.unary(id.relayout, t, at)
 end
 
---- wane.zeros(2, 3, {dtype =, device =, requires_grad =}), wane.ones(...): constant tensors.
+--- Creates a tensor of zeros: `wane.zeros(2, 3, opts)` or `wane.zeros({ 2, 3 }, opts)`.
+-- @function wane.zeros
+-- @param ... dims, as numbers or as one list
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage print(wane.zeros(2, { dtype = 'i32' })) --> tensor (2) i32 [0, 0]
 function create.zeros(a, b, c, d, e, f, g, h, i, j)
     local dims, opts = shape_and_options('wane.zeros', a, b, c, d, e, f, g, h, i, j)
     return make('wane.zeros', id.full, dims, 0, 0, opts)
 end
 
+--- Creates a tensor of ones, with arguments as in wane.zeros.
+-- @function wane.ones
+-- @param ... dims, as numbers or as one list
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage print(wane.ones(3)) --> tensor (3) f32 [1., 1., 1.]
 function create.ones(a, b, c, d, e, f, g, h, i, j)
     local dims, opts = shape_and_options('wane.ones', a, b, c, d, e, f, g, h, i, j)
     return make('wane.ones', id.full, dims, 1, 0, opts)
 end
 
---- wane.full({2, 3}, 0.5, opts): every element the same number.
+--- Creates a tensor whose elements are all the same number.
+-- @param dims list of dims, or the one dim
+-- @param value number
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage print(wane.full({ 2 }, 0.5)) --> tensor (2) f32 [0.5000, 0.5000]
 function create.full(dims, value, opts)
     if type(dims) == 'number' then dims = { dims } end
     if type(dims) ~= 'table' then
@@ -148,18 +167,36 @@ function create.full(dims, value, opts)
     return make('wane.full', id.full, (shape_and_options('wane.full', dims)), value, 0, opts)
 end
 
---- wane.rand(...): uniform in [0, 1); wane.randn(...): normal, mean 0, deviation 1.
+--- Creates a tensor of random numbers that are uniform in [0, 1).
+-- @function wane.rand
+-- @param ... dims, as numbers or as one list
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage
+-- local u = wane.rand(2, 3)
+-- print(u.shape, u:min():item() >= 0, u:max():item() < 1) --> (2, 3)	true	true
 function create.rand(a, b, c, d, e, f, g, h, i, j)
     local dims, opts = shape_and_options('wane.rand', a, b, c, d, e, f, g, h, i, j)
     return make('wane.rand', id.uniform, dims, 0, 1, opts)
 end
 
+--- Creates a tensor of normal random numbers, of mean 0 and deviation 1.
+-- @function wane.randn
+-- @param ... dims, as numbers or as one list
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage print(wane.randn(2, 3).shape) --> (2, 3)
 function create.randn(a, b, c, d, e, f, g, h, i, j)
     local dims, opts = shape_and_options('wane.randn', a, b, c, d, e, f, g, h, i, j)
     return make('wane.randn', id.normal, dims, 0, 1, opts)
 end
 
---- wane.randint([low,] high, {2, 3}, opts): integers low <= v < high, i32.
+--- Creates a tensor of random integers, low <= v < high.
+-- @param low integer of 32 bits; may be left out, then it is 0
+-- @param high integer of 32 bits
+-- @param dims list of dims
+-- @param opts {dtype = 'i32', device =, name =}
+-- @usage
+-- local ids = wane.randint(10, { 4 })
+-- print(ids.shape, ids.dtype, wane.randint(5, 6, { 2 })) --> (4)	i32	tensor (2) i32 [5, 5]
 function create.randint(low, high, dims, opts)
     local function refuse(v)
         raise(nil, 'value', 'wane.randint: limits must be integers of 32 bits, got %s', errors.describe(v))
@@ -178,7 +215,13 @@ function create.randint(low, high, dims, opts)
     return make('wane.randint', id.randint, (shape_and_options('wane.randint', dims)), low, high, opts, 'i32')
 end
 
---- wane.arange(stop), wane.arange(start, stop, [step], opts): start, start + step, ... below stop. f32.
+--- Creates the numbers start, start + step, start + 2 step and so on, up to but without stop.
+-- @param start number; may be left out together with step, then it is 0
+-- @param stop number
+-- @param step number, 1 unless given; a negative step counts down
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @return tensor of one dim
+-- @usage print(wane.arange(3), wane.arange(1, 2, 0.5)) --> tensor (3) f32 [0., 1., 2.]	tensor (2) f32 [1.0000, 1.5000]
 function create.arange(start, stop, step, opts)
     if type(step) == 'table' then step, opts = nil, step end
     if type(stop) == 'table' then stop, opts = nil, stop end
@@ -192,13 +235,16 @@ function create.arange(start, stop, step, opts)
     return make('wane.arange', id.arange, { op.size(n, 'wane.arange: count') }, start, step, opts)
 end
 
---- wane.eye(n): the (n, n) unit matrix.
+--- Creates the unit matrix (n, n).
+-- @param n number of rows
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @usage print(wane.eye(2):totable()[2][2]) --> 1
 function create.eye(n, opts)
     op.size(n, 'wane.eye')
     return make('wane.eye', id.eye, { n, n }, 0, 0, opts)
 end
 
--- The shape of a nested table, and a check that it is one.
+-- Returns the shape of a nested table, read along its first entries; `flatten` checks the others.
 local function measure(value, what)
     local dims = {}
     local level = value
@@ -242,7 +288,12 @@ local function check_range(out, n, dtype, what)
     end
 end
 
---- A held value from bytes of the caller (nil on meta).
+--- Makes a held value of bytes of the caller, which are copied.
+-- @within Internal
+-- @param dims list of dims
+-- @param dtype name
+-- @param device number; nil: the current one
+-- @param bytes cdata, row-major; nil on meta
 function create.data(dims, dtype, device, bytes)
     local number = device or current_device()
     local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
@@ -251,9 +302,11 @@ function create.data(dims, dtype, device, bytes)
     return made
 end
 
---- wane.tensor{{1, 2}, {3, 4}}, wane.tensor(3): a tensor of these numbers, copied now.
--- @param value number or nested table of numbers
--- @param opts {dtype = 'f32', device =, requires_grad =}
+--- Creates a tensor of given numbers, which are copied now.
+-- @param value number, or nested table of numbers
+-- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
+-- @raise 'shape' for a ragged table; 'value' for a number that the dtype cannot hold
+-- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }).shape, wane.tensor(3)) --> (2, 2)	tensor () f32 3.
 function create.tensor(value, opts)
     local what = 'wane.tensor'
     opts = errors.check_options(opts, OPTIONS, what)
@@ -277,11 +330,14 @@ function create.tensor(value, opts)
     return finish(made, opts)
 end
 
---- wane.from(cdata, shape, dtype): a tensor with a copy of the caller's row-major bytes.
--- @param bytes cdata of at least numel elements; its size is checked when it is an array
--- @param dims shape, {2, 3}
+--- Creates a tensor with a copy of the caller's row-major bytes.
+-- @param bytes cdata of at least as many elements as the shape has; its size is checked when it is an array
+-- @param dims list of dims
 -- @param dtype 'f32' unless given
 -- @param opts {device =, requires_grad =, name =}
+-- @usage
+-- local numbers = ffi.new('float[2]', 1, 2)
+-- print(wane.from(numbers, { 2 })) --> tensor (2) f32 [1., 2.]
 function create.from(bytes, dims, dtype, opts)
     local what = 'wane.from'
     if type(bytes) ~= 'cdata' then
@@ -307,9 +363,10 @@ function create.from(bytes, dims, dtype, opts)
     return finish(create.data(list, dtype, device, bytes), opts)
 end
 
---- A state cell of a kind, starting as `init`; the tensor names the cell.
+--- Makes a state cell; the tensor that is returned names it.
+-- @within Internal
 -- @param kind create.KIND_PARAMETER, ...
--- @param init tensor, usually a creation node
+-- @param init tensor of its first value, usually a creation node
 -- @param name what reports call it
 function create.cell(kind, init, name)
     if type(name) ~= 'nil' and type(name) ~= 'string' then

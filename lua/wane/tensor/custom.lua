@@ -1,8 +1,9 @@
 --- wane.custom(forward, backward): a function with a gradient of the script's own.
 --
--- Both record. The backward is called once, when the function is, with a placeholder for dy; the library keeps what it
--- recorded and issues it again for the gradient that arrives, wherever that is (runtime/graph/custom.c). So it must be
--- the same ops for every dy: it cannot read values. Policies, regions and budgets treat its values like any others.
+-- Both record. The backward is called once, when the function is, with a placeholder for dy; the library keeps the
+-- nodes that it records and issues them again for the gradient that arrives, wherever that is (runtime/graph/custom.c).
+-- So it records the same ops for every dy and cannot read values. Policies, regions and budgets treat its values like
+-- any others.
 -- @module wane.tensor.custom
 
 local binding = require 'wane.ffi'
@@ -26,7 +27,7 @@ local function pack(...)
     return { n = select('#', ...), ... }
 end
 
--- The gradients the backward records, one an argument.
+-- Returns the gradients that the backward records, one for each argument, and the placeholder for dy.
 local function record_backward(backward, ctx, y, args)
     local dy = create.zeros(y._dims, { dtype = y.dtype, device = y.device })
     local given = pack(within('capture', refuse_read, backward, ctx, dy, unpack(args, 1, args.n)))
@@ -71,15 +72,21 @@ local function apply(forward, backward, args)
         op.lines() and op.line() or 0)))
 end
 
---- Makes a function whose value is what `forward` records and whose gradients are what `backward` records.
--- The gradient that `backward` records can be differentiated again (wane.grad of wane.grad), unless it reads what
--- forward made of its arguments and put into ctx.saved: that raises 'unsupported'; the arguments and the result may be
--- read. Neither function is differentiated otherwise: tensors that forward takes from around it get no gradient.
+--- Makes a function whose value `forward` records and whose gradients `backward` records.
+-- The gradient that `backward` records can be differentiated again (wane.grad of wane.grad), unless it reads a value
+-- that forward computed and put into ctx.saved: that raises 'unsupported'; the arguments and the result may be read.
+-- Neither function is differentiated otherwise: tensors that forward takes from around it get no gradient.
+-- @function wane.custom
 -- @param forward function(ctx, ...) that returns a tensor; it may put tensors into the list ctx.saved, and anything
 -- else into ctx
 -- @param backward function(ctx, dy, ...), with the same arguments, that returns the gradient of each, nil for none;
 -- called once at every call of the function, whatever is differentiated later
 -- @return function(...)
+-- @usage
+-- local square = wane.custom(function(_, a) return a * a end, function(_, dy, a) return dy * a * 2 end)
+-- local w = wane.tensor({ 1, 2 }, { requires_grad = true })
+-- square(w):sum():backward()
+-- print(w.grad) --> tensor (2) f32 [2., 4.]
 return function(forward, backward)
     if type(forward) ~= 'function' or type(backward) ~= 'function' then
         raise(nil, 'value', '%s: expected two functions, forward and backward, got %s and %s', what,

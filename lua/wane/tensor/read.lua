@@ -1,7 +1,7 @@
 --- Reading and moving values: the methods that run what was recorded, and `to`.
 --
--- item, totable, copy_to, print are run points: they run the least program that makes the value, and keep
--- only it. `detach`, `retain`, `named` and a change of dtype only record.
+-- item, totable, copy_to and print are run points: they run the smallest program that makes the value, and keep that
+-- value alone. `detach`, `retain`, `named` and a change of dtype only record.
 -- @module wane.tensor.read
 
 local binding = require 'wane.ffi'
@@ -20,7 +20,8 @@ local read = {}
 
 local MOST_BYTES = 2 ^ 31 -- of one array of LuaJIT's ffi
 
---- Makes sure t holds bytes: runs it when it does not.
+--- Computes t unless it holds bytes already. Returns t.
+-- @within Internal
 function read.run(t)
     within.sync()
     if not op.held(t) then op.eval { t } end
@@ -34,7 +35,11 @@ local function need_bytes(t, what)
     end
 end
 
---- The elements of t, row-major, as a cdata array and its length; bf16 comes as f32.
+--- Returns the elements of t, row-major, as a cdata array and its length; bf16 is widened to f32.
+-- @within Internal
+-- @param t tensor
+-- @param what opens messages
+-- @raise 'device' on meta; 'value' for 2 GiB or more, which one array of Lua cannot hold
 function read.buffer(t, what)
     tensor.need_self(t, what)
     need_bytes(t, what)
@@ -53,7 +58,10 @@ function read.buffer(t, what)
     return buffer, n
 end
 
---- The number in a tensor of one element. A run point.
+--- Returns the number in a tensor of one element. A run point.
+-- @param t tensor
+-- @raise 'shape' for more elements; 'device' on meta
+-- @usage print(wane.tensor({ 1, 2 }):sum():item()) --> 3
 function methods.item(t)
     tensor.need_self(t, 'item')
     if tensor.count(tensor.typed(t)._dims) ~= 1 then
@@ -69,7 +77,10 @@ local function nest(buffer, dims, depth, at)
     return list, at
 end
 
---- Nested tables of numbers; a number for a 0-d tensor. A run point.
+--- Returns the elements as nested tables, or a number for a 0-d tensor. A run point.
+-- @param t tensor
+-- @raise 'device' on meta; 'value' for 2 GiB or more
+-- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):totable()[2][1]) --> 3
 function methods.totable(t)
     local buffer = read.buffer(t, 'totable')
     return (nest(buffer, t._dims, 1, 0))
@@ -79,6 +90,10 @@ end
 -- @param t tensor
 -- @param target cdata; its size is checked when it is an array
 -- @return target
+-- @raise 'device' on meta; 'value' for an array that is too small
+-- @usage
+-- local numbers = wane.tensor({ 1, 2 }):copy_to(ffi.new 'float[2]')
+-- print(numbers[1]) --> 2
 function methods.copy_to(t, target)
     tensor.need_self(t, 'copy_to')
     need_bytes(t, 'copy_to')
@@ -106,7 +121,8 @@ local function reshape_same(t)
     return op.unary(op.id.reshape, t, at)
 end
 
---- The same value, cut from what it was computed from: no gradient flows through it.
+--- Returns the same value, cut from what it was computed from: no gradient flows through it.
+-- @usage print(loss:detach().requires_grad) --> false
 function methods.detach(t)
     tensor.need_self(t, 'detach')
     tensor.typed(t)
@@ -114,6 +130,11 @@ function methods.detach(t)
 end
 
 --- Keeps the value as a result of the next program that reaches it. Returns t.
+-- A value that is not retained is gone after the run, and is computed again when it is read.
+-- @usage
+-- local hidden = model[1](x):retain()
+-- hidden:sum():backward()
+-- print(hidden:mean():item() == hidden:mean():item()) --> true
 function methods.retain(t)
     tensor.need_self(t, 'retain')
     binding.check(C.wn_retain(t.id))
@@ -121,6 +142,11 @@ function methods.retain(t)
 end
 
 --- Names the value for policies (policy.by_name) and reports. Returns t.
+-- @param t tensor
+-- @param name text
+-- @usage
+-- local hidden = model[1](x):named 'hidden'
+-- hidden:gelu():sum():backward { policy = policy.by_name { hidden = 'recompute' } }
 function methods.named(t, name)
     tensor.need_self(t, 'named')
     if type(name) ~= 'string' or name == '' then
@@ -135,6 +161,10 @@ function methods.named(t, name)
 end
 
 --- Gives the bytes of a held value back now; the tensor cannot be used any more.
+-- @usage
+-- local batch = wane.eval(wane.randn(32, 8))
+-- print(model(batch):mean():item() ~= nil) --> true
+-- batch:free()
 function methods.free(t)
     tensor.need_self(t, 'free')
     tensor.typed(t)
@@ -144,7 +174,11 @@ end
 
 local CAST
 
---- Another dtype (a node) or another device (a run point): t:to 'bf16', t:to 'meta'.
+--- Returns the tensor in another dtype, which records a node, or on another device, which is a run point.
+-- @param t tensor
+-- @param where name of a dtype or of a device
+-- @raise 'value' for an unknown name; 'device' for a device that is not here
+-- @usage print(x:to('bf16').dtype, x:to('meta').device) --> bf16	meta
 function methods.to(t, where)
     tensor.need_self(t, 'to')
     if type(where) == 'string' and tensor.dtype_id[where] then
@@ -178,8 +212,15 @@ function methods.to(t, where)
     return create.data(t._dims, tensor.dtype_name[t._dtype], device, bytes)
 end
 
---- The values of a state (a parameter, a gradient, a leaf with requires_grad) become those of `value`.
--- A run point, and the door for optimizers written in Lua, averages of weights, loading.
+--- Assigns a value to a state: a parameter, a gradient, or a leaf with requires_grad. Returns t. A run point.
+-- Optimizers written in Lua, averages of weights and loading are made of it.
+-- @param t tensor that names a state
+-- @param value tensor of its shape and dtype, or number for all elements
+-- @raise 'value' for a tensor that is no state; 'shape' or 'dtype' for a value that does not fit
+-- @usage
+-- local w = wane.zeros(2, { requires_grad = true })
+-- w:assign(w + 1)
+-- print(w) --> tensor (2) f32 [1., 1.]
 function methods.assign(t, value)
     tensor.need_self(t, 'assign')
     if not tensor.typed(t)._cell then

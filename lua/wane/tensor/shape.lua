@@ -1,7 +1,8 @@
---- Shapes: reshape, permute, narrow, cat and what is built from them, and lookups by index.
+--- Shapes: reshape, permute, narrow, cat, the methods built from them, and lookups by index.
 --
--- Only reshape is free (the same bytes under another shape); permute, narrow and cat make new values. Dims
--- and positions are 1-based, negative ones count from the end; the contents of index tensors are 0-based.
+-- Only reshape is free (the same bytes under another shape); permute, narrow and cat make new values. Dims and
+-- positions are 1-based, and negative ones count from the end; the contents of index tensors are 0-based. Every
+-- function raises 'shape' or 'value' at the line of the call when dims, positions or sizes do not fit.
 -- @module wane.tensor.shape
 
 local binding = require 'wane.ffi'
@@ -18,7 +19,7 @@ local shape = {}
 local MOST_DIMS = binding.most_dims
 local RESHAPE, PERMUTE, NARROW, CAT = id.reshape, id.permute, id.narrow, id.cat
 
--- Arguments (2, 3) or ({2, 3}) as a list.
+-- Returns the list of dims {2, 3} for the arguments (2, 3) or ({2, 3}).
 local function dims_of(...)
     local first = ...
     if type(first) == 'table' and getmetatable(first) ~= Tensor then return first end
@@ -33,7 +34,8 @@ end
 
 -- ---- for layers: no checks, no tables ----------------------------------------------------------------------
 
---- Reshape to n dims a, b, ... known to fit.
+--- Reshapes to n dims of sizes a, b, c, d and e, 5 at most, which are known to fit.
+-- @within Internal
 function shape.to(t, n, a, b, c, d, e)
     local at = op.attrs()
     at.n = n
@@ -42,7 +44,8 @@ function shape.to(t, n, a, b, c, d, e)
     return unary(RESHAPE, t, at)
 end
 
---- The second and third of four dims exchanged.
+--- Exchanges the second and the third dim of a tensor of four dims: (a, b, c, d) -> (a, c, b, d).
+-- @within Internal
 function shape.swap_middle(t)
     local at = op.attrs()
     at.n = 4
@@ -51,7 +54,8 @@ function shape.swap_middle(t)
     return unary(PERMUTE, t, at)
 end
 
---- Positions start + 1 .. start + length of 0-based dim.
+--- Returns positions start to start + length - 1 of a dim, all counted from 0.
+-- @within Internal
 function shape.cut(t, dim, start, length)
     local at = op.attrs()
     at.n = 3
@@ -62,7 +66,12 @@ end
 
 -- ---- methods --------------------------------------------------------------------------------------------------
 
---- The same elements under another shape; one dim may be -1: what is left.
+--- Returns the same elements, in row-major order, under another shape. Nothing is copied.
+-- @param t tensor
+-- @param ... dims, as numbers or as one list; one of them may be -1, the size that is left
+-- @return tensor of that shape
+-- @raise 'shape' when the elements do not fit
+-- @usage print(wane.arange(6):reshape(2, -1).shape) --> (2, 3)
 function methods.reshape(t, ...)
     tensor.need_self(t, 'reshape')
     local given = dims_of(...)
@@ -88,10 +97,17 @@ function methods.reshape(t, ...)
     return record_reshape(t, dims)
 end
 
---- PyTorch's name for reshape.
+--- Reshapes, under PyTorch's name for it.
+-- @function tensor:view
+-- @param ... as in reshape
+-- @usage print(wane.arange(6):view(3, 2).shape) --> (3, 2)
 methods.view = methods.reshape
 
---- Dims in another order: t:permute(2, 1, 3).
+--- Returns a copy with the dims in another order.
+-- @param t tensor
+-- @param ... every dim once, as numbers or as one list
+-- @return tensor whose dim k is dim order[k] of t
+-- @usage print(wane.randn(2, 3, 4):permute(3, 1, 2).shape) --> (4, 2, 3)
 function methods.permute(t, ...)
     tensor.need_self(t, 'permute')
     local order = dims_of(...)
@@ -110,7 +126,11 @@ function methods.permute(t, ...)
     return unary(PERMUTE, t, at)
 end
 
---- Two dims exchanged.
+--- Returns a copy with two dims exchanged.
+-- @param t tensor
+-- @param a number of one dim
+-- @param b number of the other
+-- @usage print(wane.randn(2, 3, 4):transpose(1, -1).shape) --> (4, 3, 2)
 function methods.transpose(t, a, b)
     tensor.need_self(t, 'transpose')
     local i, j = op.dim(t, a, 'transpose'), op.dim(t, b, 'transpose')
@@ -121,7 +141,10 @@ function methods.transpose(t, a, b)
     return unary(PERMUTE, t, at)
 end
 
---- The transpose of a matrix.
+--- Returns the transpose of a matrix.
+-- @param t tensor (M, N)
+-- @return tensor (N, M)
+-- @usage print(wane.randn(2, 3):t().shape) --> (3, 2)
 function methods.t(t)
     tensor.need_self(t, 't')
     if tensor.typed(t)._ndim ~= 2 then
@@ -130,7 +153,13 @@ function methods.t(t)
     return methods.transpose(t, 1, 2)
 end
 
---- A stretch of one dim: positions start .. start + length - 1.
+--- Returns the positions start to start + length - 1 of one dim.
+-- @param t tensor
+-- @param dim number
+-- @param start position from 1, or from -1 for the last
+-- @param length count of positions
+-- @return tensor whose dim has size `length`
+-- @usage print(wane.arange(6):narrow(1, 3, 2)) --> tensor (2) f32 [2., 3.]
 function methods.narrow(t, dim, start, length)
     tensor.need_self(t, 'narrow')
     local d = op.dim(t, dim, 'narrow')
@@ -148,7 +177,13 @@ function methods.narrow(t, dim, start, length)
     return unary(NARROW, t, at)
 end
 
---- One position of a dim, which goes away; negative positions count from the end.
+--- Returns one position of a dim, without that dim; `t[i]` is `t:select(1, i)`.
+-- @param t tensor
+-- @param dim number
+-- @param position from 1, or from -1 for the last
+-- @usage
+-- local t = wane.tensor { { 1, 2 }, { 3, 4 } }
+-- print(t:select(2, 1), t[-1]) --> tensor (2) f32 [1., 3.]	tensor (2) f32 [3., 4.]
 function methods.select(t, dim, position)
     tensor.need_self(t, 'select')
     local d = op.dim(t, dim, 'select')
@@ -174,7 +209,11 @@ tensor.indexing(function(t, i)
     return methods.select(t, 1, i)
 end)
 
---- Without the dims of size 1, or without one such dim.
+--- Returns the tensor without its dims of size 1, or without one such dim.
+-- @param t tensor
+-- @param dim number, or nil for all dims of size 1
+-- @raise 'shape' when the dim has another size
+-- @usage print(wane.zeros(1, 3, 1):squeeze().shape, wane.zeros(1, 3, 1):squeeze(1).shape) --> (3)	(3, 1)
 function methods.squeeze(t, dim)
     tensor.need_self(t, 'squeeze')
     local dims = {}
@@ -189,7 +228,10 @@ function methods.squeeze(t, dim)
     return record_reshape(t, dims)
 end
 
---- With a dim of size 1 before dim (or at the end: ndim + 1, or -1).
+--- Returns the tensor with a new dim of size 1.
+-- @param t tensor
+-- @param dim number that the new dim gets: 1 to ndim + 1, or -1 for the last
+-- @usage print(wane.zeros(2, 3):unsqueeze(1).shape, wane.zeros(2, 3):unsqueeze(-1).shape) --> (1, 2, 3)	(2, 3, 1)
 function methods.unsqueeze(t, dim)
     tensor.need_self(t, 'unsqueeze')
     local d = op.dim(t, dim, 'unsqueeze', 1)
@@ -199,7 +241,11 @@ function methods.unsqueeze(t, dim)
     return record_reshape(t, dims)
 end
 
---- Dims from..to merged into one (all by default).
+--- Merges neighbouring dims into one.
+-- @param t tensor
+-- @param from first dim, 1 unless given
+-- @param to last dim, -1 unless given
+-- @usage print(wane.zeros(2, 3, 4):flatten(2).shape) --> (2, 12)
 function methods.flatten(t, from, to)
     tensor.need_self(t, 'flatten')
     if tensor.typed(t)._ndim == 0 then return record_reshape(t, { 1 }) end
@@ -217,7 +263,11 @@ function methods.flatten(t, from, to)
     return record_reshape(t, dims)
 end
 
---- Broadcast to a shape: dims of size 1, and dims in front, are repeated.
+--- Broadcasts to a shape: repeats dims of size 1, and adds dims in front.
+-- @param t tensor
+-- @param ... dims, as numbers or as one list; -1 keeps the size of a dim
+-- @return tensor of that shape, a value of its own
+-- @usage print(wane.ones(3, 1):expand(2, -1, 4).shape) --> (2, 3, 4)
 function methods.expand(t, ...)
     tensor.need_self(t, 'expand')
     local given = dims_of(...)
@@ -239,7 +289,14 @@ function methods.expand(t, ...)
     return unary(id.expand, t, at)
 end
 
---- n pieces of a dim as n results (the last may be shorter): local q, k, v = x:chunk(3, -1).
+--- Cuts a dim into n pieces of equal size, of which the last may be shorter.
+-- @param t tensor
+-- @param n count of pieces
+-- @param dim number, 1 unless given
+-- @return the pieces, as results of their own
+-- @usage
+-- local q, k, v = wane.randn(2, 12):chunk(3, -1)
+-- print(q.shape, k.shape, v.shape) --> (2, 4)	(2, 4)	(2, 4)
 function methods.chunk(t, n, dim)
     tensor.need_self(t, 'chunk')
     op.size(n, 'chunk: pieces', 1)
@@ -255,7 +312,14 @@ function methods.chunk(t, n, dim)
     return unpack(pieces)
 end
 
---- Pieces of the given sizes as results: local a, b = x:split({3, 5}, 1). A number: pieces of that size.
+--- Cuts a dim into pieces of given sizes.
+-- @param t tensor
+-- @param sizes list of sizes that add up to the dim's, or one size for all pieces
+-- @param dim number, 1 unless given
+-- @return the pieces, as results of their own
+-- @usage
+-- local a, b = wane.randn(8, 2):split({ 3, 5 }, 1)
+-- print(a.shape, b.shape) --> (3, 2)	(5, 2)
 function methods.split(t, sizes, dim)
     tensor.need_self(t, 'split')
     dim = dim or 1
@@ -288,14 +352,20 @@ local function check_list(list, what)
     end
 end
 
---- Tensors one after the other along a dim (default 1); the other dims must be equal.
+--- Joins tensors along a dim; their other dims must be equal.
+-- @param list list of tensors of one dtype
+-- @param dim number, 1 unless given
+-- @usage print(wane.cat({ wane.zeros(2, 3), wane.ones(1, 3) }).shape) --> (3, 3)
 function shape.cat(list, dim)
     check_list(list, 'cat')
     local at = { n = 1, i = { op.dim(list[1], dim or 1, 'cat') } }
     return op.record(CAT, list, at)
 end
 
---- Tensors of one shape along a new dim (default 1).
+--- Joins tensors of one shape along a new dim.
+-- @param list list of tensors of one shape and dtype
+-- @param dim number that the new dim gets, 1 unless given
+-- @usage print(wane.stack({ wane.zeros(3), wane.ones(3) }).shape) --> (2, 3)
 function shape.stack(list, dim)
     check_list(list, 'stack')
     local pieces = {}
@@ -309,7 +379,13 @@ function shape.stack(list, dim)
     return op.record(CAT, pieces, { n = 1, i = { op.dim(pieces[1], dim or 1, 'stack') } })
 end
 
---- Elements of x along dim at the positions in ids (i32, 0-based, the shape of the result).
+--- Returns the elements along a dim at given positions, one for each element of the result.
+-- @param t tensor
+-- @param dim number
+-- @param ids i32 tensor of 0-based positions; it has the shape of the result
+-- @usage
+-- local t = wane.tensor { { 1, 2 }, { 3, 4 } }
+-- print(t:gather(2, wane.tensor({ { 1 }, { 0 } }, { dtype = 'i32' })):totable()[1][1]) --> 2
 function methods.gather(t, dim, ids)
     tensor.need_self(t, 'gather')
     local d = op.dim(t, dim, 'gather')
@@ -320,7 +396,14 @@ function methods.gather(t, dim, ids)
     return op.binary(id.gather, t, ids, at)
 end
 
---- Slices of dim at the positions in ids (i32, 0-based, one dim), in that order.
+--- Returns the slices of a dim at given positions, in their order.
+-- @param t tensor
+-- @param dim number
+-- @param ids i32 tensor of one dim: 0-based positions
+-- @return tensor whose dim has the size of ids
+-- @usage
+-- local t = wane.tensor { { 1, 2 }, { 3, 4 } }
+-- print(t:index_select(1, wane.tensor({ 1, 1, 0 }, { dtype = 'i32' })).shape) --> (3, 2)
 function methods.index_select(t, dim, ids)
     tensor.need_self(t, 'index_select')
     local d = op.dim(t, dim, 'index_select') + 1
@@ -338,15 +421,24 @@ function methods.index_select(t, dim, ids)
     return methods.transpose(y, 1, d)
 end
 
---- Number of dims; of elements; size of one dim.
+--- Returns the number of dims.
+-- @usage print(wane.zeros(2, 3):dim()) --> 2
 function methods.dim(t)
     tensor.need_self(t, 'dim')
     return tensor.typed(t)._ndim
 end
+
+--- Returns the number of elements.
+-- @usage print(wane.zeros(2, 3):numel()) --> 6
 function methods.numel(t)
     tensor.need_self(t, 'numel')
     return tensor.count(tensor.typed(t)._dims)
 end
+
+--- Returns the size of one dim, or the shape.
+-- @param t tensor
+-- @param dim number, or nil for the whole shape
+-- @usage print(wane.zeros(2, 3):size(-1)) --> 3
 function methods.size(t, dim)
     tensor.need_self(t, 'size')
     if dim == nil then return tensor.fields.shape(t) end
