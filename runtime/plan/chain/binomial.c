@@ -1,12 +1,21 @@
-/* Griewank and Walther's binomial schedule (revolve, 2000) of a chain of equal blocks: with s checkpoints beside the
- * input and r passes over each block, binomial(s + r, s) blocks can be reversed, and no schedule that holds only
- * outputs runs fewer. Here as operations of the memory model: at most s outputs and one saved set are held. */
+/* Makes the binomial schedule of a chain of equal blocks (Griewank and Walther: "Algorithm 799: revolve", ACM TOMS
+ * 2000): with s checkpoints beside the input and r forward runs of each block, binomial(s + r, s) blocks can be
+ * reversed, and no schedule that holds only outputs runs fewer blocks. The schedule is a list of operations of the
+ * memory model of replay.c; at most s outputs and one saved set are held at any time.
+ *
+ *   l = 6, slots = 2; [i]: output of block i held as a checkpoint, 0: the input of the chain
+ *   0 1 2 [3] 4 [5] 6    run to 5, keeping 3 and 5; Fe 6, B 6
+ *   0 1 2 [3] 4 5        from 3: F 4, Fe 5, B 5; Fe 4, B 4
+ *   0 [1] [2] 3          from 0, both slots free again: F 1, F 2, Fe 3, B 3; Fe 2, B 2; Fe 1, B 1
+ */
 #include "../../base/alloc.h"
+#include "../../base/number.h"
 #include "../../base/status.h"
 #include "chain.h"
 
+/* The schedule so far. The list is made twice: once to count it, once to write it. */
 struct binomial {
-    struct wn_chain_op *op; /* NULL while counting */
+    struct wn_chain_op *op; /* (n) NULL while counting */
     int64_t n;
 };
 
@@ -16,7 +25,8 @@ static void put(struct binomial *b, int32_t what, int32_t stage)
     b->n++;
 }
 
-/* Blocks that s slots reverse in r passes, capped: the first does without. */
+/* Returns binomial(s + r, s), or some number above WN__CHAIN_LONGEST where that is larger: the blocks that s slots
+ * reverse if each runs forward at most r times. */
 static int64_t reach(int64_t s, int64_t r)
 {
     int64_t value = 1;
@@ -24,19 +34,20 @@ static int64_t reach(int64_t s, int64_t r)
     return value;
 }
 
-/* Where the next checkpoint lies, counted in blocks from the start: as far as r passes over the left part allow, so
- * that what is right of it takes no more than r with a slot less. */
+/* With r the least number of runs that reverses l blocks, the next checkpoint leaves at most reach(slots - 1, r) blocks
+ * right of it, and at least reach(slots, r - 2) blocks left of it. */
 int32_t wn__chain_split(int32_t l, int32_t slots)
 {
     int64_t r = 1;
-    if (slots > l) slots = l; /* more of them change nothing */
+    if (slots > l) slots = l; /* l slots hold every output */
     while (reach(slots, r) < l) r++;
     int64_t right_most = reach(slots - 1, r), left_least = reach(slots, r - 2 >= 0 ? r - 2 : 0);
-    int64_t left = l - right_most > left_least ? l - right_most : left_least;
-    return (int32_t)(left < 1 ? 1 : left > l - 1 ? l - 1 : left);
+    int64_t left = wn_max(l - right_most, left_least);
+    return (int32_t)wn_min(wn_max(left, 1), l - 1);
 }
 
-/* Stages first .. first + l - 1, the input of the first being held. */
+/* Reverses blocks first .. first + l - 1. Requires that the input of `first` is held and `slots` more outputs may
+ * be. */
 static void reverse(struct binomial *b, int32_t first, int32_t l, int32_t slots)
 {
     while (l > 1) {

@@ -1,75 +1,88 @@
-/* A chain for the planner: blocks one after the other, each with numbers only, and the schedule that is fastest
- * within a byte budget. Who has blocks - a table of stages, or a graph cut into blocks - fills in wn__chain_blocks and
- * asks; nothing here knows where the numbers come from. Bytes and time are whole numbers (time in any unit).
+/* Chains: a sequence of blocks described by numbers alone, and the fastest schedule of it within a byte budget. Whoever
+ * has blocks (a table of stages, or a graph that is cut into blocks) fills in struct wn__chain_blocks; no file of this
+ * room knows what the numbers come from. Bytes and times are whole numbers; the unit of time is the caller's.
  *
- * What the numbers mean, of block i = 1..n (x_i its output, d_i the gradient of x_i, x_0 the chain's input):
- *   time, peak     one plain forward, and its bytes above what is live when it starts (x_{i-1} is; x_i is in peak)
- *   bytes, grad    of x_i, of d_i. d_i lives from B_{i+1} to B_i; that of the last block only inside its B
- *   born           bytes that B_i leaves behind for good (gradients of parameters), 0 when an update takes them
- * and of one way of saving it, its option q:
- *   forward, backward    time of Fe i q and of B i after it
- *   saved                bytes held from Fe i q to B i beside x_{i-1}; x_i is among them
- *   peak_forward         above what is live when Fe i q starts
- *   peak_backward        during B_i: saved, d_i, d_{i-1} and what it works with; not x_{i-1}, not what is born
- * Bytes live all the time (x_0 among them) are `outside`; every budget counts them.
+ *   forward     x_0 -> [block 1] -> x_1 -> [block 2] -> x_2 .. -> [block n] -> x_n        x_i: output of block i
+ *   backward    d_0 <- [block 1] <- d_1 <- [block 2] <- d_2 .. <- [block n] <- d_n        d_i: gradient of x_i
  *
- * Invariant: what a plan costs is said by a replay (chain/replay.c for tables of stages), never by the solver. */
+ * A schedule is a list of operations (WN_CHAIN_ of wane.h): F i runs block i and keeps x_i alone; Fe i q runs block i
+ * and keeps the saved set of its option q, x_i among it; B i runs its backward; Free i and Shrink i drop what is held
+ * of it. What a schedule costs is what a replay finds (replay.c for tables of stages), never what the solver
+ * promises. */
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
 #include "../../wane_chain.h"
 
+/* One way of saving block i, its option q. Invariant: saved includes the bytes of x_i. */
 struct wn__block_option {
-    int64_t forward, backward, saved, peak_forward, peak_backward;
+    int64_t forward, backward; /* time of Fe i q; of B i after it */
+    int64_t saved;             /* bytes held from Fe i q to B i, x_i included, x_{i-1} excluded */
+    int64_t peak_forward;      /* bytes of Fe i q above what is live when it starts */
+    int64_t peak_backward;     /* bytes of B i: saved, d_i, d_{i-1} and its workspace, without x_{i-1} and `born` */
 };
 
+/* Block i. Invariant: 1 <= n_options <= WN__CHAIN_MOST_OPTIONS. */
 struct wn__chain_block {
-    int64_t time, peak, bytes, grad, born;
-    int32_t first, n_options; /* chain->option[first .. first + n_options); at least one */
+    int64_t time;        /* of F i */
+    int64_t peak;        /* bytes of F i above what is live when it starts: x_i and its workspace */
+    int64_t bytes, grad; /* of x_i; of d_i, which lives from B i+1 to B i, that of the last block inside B n only */
+    int64_t born;        /* bytes that B i allocates and leaves (gradients of parameters); 0: an update takes them */
+    int32_t first, n_options; /* its options are chain->option[first .. first + n_options) */
 };
 
 struct wn__chain_blocks {
     int32_t n, n_options;
     const struct wn__chain_block *block;   /* (n) */
-    const struct wn__block_option *option; /* (n_options) */
-    int64_t outside;
+    const struct wn__block_option *option; /* (n_options) of all blocks */
+    int64_t outside;                       /* bytes that live all the time, x_0 among them; every budget counts them */
 };
 
-enum { WN__CHAIN_LONGEST = 1024, WN__CHAIN_MOST_OPTIONS = 1024 }; /* blocks; options of one of them */
-#define WN__CHAIN_EXACT (INT64_C(1) << 53) /* no sum of bytes or times reaches it: exact in a double too */
+enum {
+    WN__CHAIN_LONGEST = 1024,     /* blocks */
+    WN__CHAIN_MOST_OPTIONS = 1024 /* of one block */
+};
+#define WN__CHAIN_EXACT (INT64_C(1) << 53) /* above every sum of bytes or times, so that a double holds them exactly */
 
 /* ---- solve.c, solve_emit.c */
-struct wn__chain_solution; /* has copies of all it needs */
+struct wn__chain_solution; /* a solver with copies of all numbers it needs (solve.h) */
 
-/* Checks the numbers and finds the least budget; the frontier is not there yet. WN_VALUE, WN_OOM. */
+/* Checks the numbers and finds the least budget. The frontier is solved later. WN_VALUE, WN_OOM. */
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out);
+/* Returns the least budget, in bytes, that any schedule of the solver's class fits. */
 int64_t wn__chain_least(const struct wn__chain_solution *s);
-/* Solves; once. `slack`: no schedule of the class is faster than a point by more than this; 0: the optimum. */
+/* Returns the frontier: n points, bytes ascending and time descending, which live as long as the solution. The first
+ * call solves. slack: no schedule of the class within any budget is faster than the frontier by more than this; 0: it
+ * is optimal. WN_OOM; WN_INTERRUPT where wn__pause fails. */
 int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn_chain_cost **points, int32_t *n,
                            int64_t *slack);
-/* The fastest schedule within a budget; *n operations, allocated (wn__free). WN_VALUE below the least budget. */
+/* Makes the fastest schedule within a budget in bytes: *n operations, which the caller frees (wn__free). WN_VALUE: the
+ * budget is below the least one. */
 int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn_chain_op **out, int32_t *n);
-void wn__chain_close(void *solution); /* NULL is fine */
+/* Frees a solution. Does nothing for NULL. */
+void wn__chain_close(void *solution);
 
-/* ---- chain/stages.c: tables of stages */
+/* ---- stages.c: tables of stages, as scripts give them */
 
-/* Numbers that make no sense, by stage and field. */
+/* Checks the numbers of a table. WN_VALUE names the stage and the field that is wrong. */
 int32_t wn__chain_check(const struct wn_chain *c);
-/* The table as blocks: pointers into *memory, which the caller frees (wn__free). The table was checked. */
+/* Turns a checked table into blocks. The arrays of `out` are in *memory, which the caller frees (wn__free). WN_OOM. */
 int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *out, void **memory);
 
-/* ---- chain/replay.c: the reference memory model of a table of stages */
+/* ---- replay.c: the reference memory model of a table of stages */
 
-/* Time and peak of a schedule, operation by operation. WN_ILLEGAL names the operation and the rule it breaks. */
+/* Adds up time and peak of a schedule, operation by operation. WN_ILLEGAL names the operation and the rule it
+ * breaks. */
 int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out);
 
-/* ---- chain/binomial.c */
+/* ---- binomial.c */
 
-/* How many of l blocks, 2 or more, lie left of the next checkpoint when `slots` outputs, 1 or more, may be held: that
- * of the block before the one that is reversed is among them. */
+/* Returns how many of l equal blocks lie left of the next checkpoint when `slots` outputs may be held, that checkpoint
+ * among them. Requires l >= 2 and slots >= 1. */
 int32_t wn__chain_split(int32_t l, int32_t slots);
 
-/* Griewank and Walther's schedule of l equal blocks with at most `slots` outputs held as checkpoints; *n
- * operations, allocated. */
+/* Makes Griewank and Walther's schedule of l equal blocks with at most `slots` outputs held as checkpoints: *n
+ * operations, which the caller frees (wn__free). WN_VALUE: l is not 1 to WN__CHAIN_LONGEST, or slots is below 1 while l
+ * > 1. */
 int32_t wn__chain_binomial(int32_t l, int32_t slots, struct wn_chain_op **out, int32_t *n);
 #endif

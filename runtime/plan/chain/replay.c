@@ -1,8 +1,10 @@
-/* The reference memory model of a chain: a simulator that takes a schedule operation by operation, refuses what is
- * not legal, and says what it takes. It knows nothing of the solver; whatever a plan reports comes from here.
+/* Simulates a schedule of a table of stages: the reference memory model. It takes the schedule operation by operation,
+ * refuses an illegal one, and returns its time and its peak bytes. It shares no code with the solver, and every plan of
+ * a chain reports its numbers.
  *
- * a_0 is live until the end. Of a stage at most one of a_i (bare) and its saved set (which holds a_i) is held. d_i is
- * live from the end of B i+1 until B i is done, the seed d_n only during B n. `live` is all that just before.
+ * a_0 is live until the end. Of stage i at most one of a_i (bare) and its saved set (which contains a_i) is held. d_i
+ * is live from the end of B i+1 to the end of B i; the seed d_n is live during B n only. `live`: all these bytes before
+ * the operation starts.
  *
  *   operation   needs                              bytes during it                        afterwards
  *   F i         a_{i-1}; nothing held of i         live + out + fwd_tmp of the stage      a_i held, the input kept
@@ -12,20 +14,22 @@
  *   Free i      something held of i                -                                      gone
  *   Shrink i    the saved set of i                 -                                      only a_i held
  *
- * "a_{i-1}" is bare or in a saved set. A schedule is done when B 1 is. */
+ * a_{i-1} may be bare or in a saved set. A schedule is complete with B 1. */
 #include "../../base/alloc.h"
 #include "../../base/status.h"
 #include "chain.h"
 
-enum { NOTHING = -2, BARE = -1 }; /* else the option by which the stage is saved */
+enum { NOTHING = -2, BARE = -1 }; /* what is held of a stage; 0 and above: the saved set of that option */
 
+/* A simulation. Invariant: live is input_bytes, plus what is held, plus the gradients that are live. */
 struct replay {
     const struct wn_chain *c;
-    int32_t *held; /* (n_stages + 1) by stage; of the input BARE */
-    int32_t next;  /* stage whose B is next; 0: none */
-    int64_t live, peak, time;
-    int32_t at; /* operation, from 1 */
-    const struct wn_chain_op *op;
+    int32_t *held;                /* (n_stages + 1) by stage: NOTHING, BARE or an option; BARE of the input, 0 */
+    int32_t next;                 /* the stage whose B is due; 0: the schedule is complete */
+    int64_t live, peak;           /* bytes */
+    int64_t time;                 /* so far */
+    int32_t at;                   /* number of the operation, from 1 */
+    const struct wn_chain_op *op; /* the operation */
 };
 
 static const struct wn_chain_stage *stage_of(const struct wn_chain *c, int32_t i)
@@ -56,6 +60,7 @@ static int32_t refuse(const struct replay *r, const char *rule)
     return wn__fail(WN_ILLEGAL, "operation %d (%s %d): %s", r->at, words[r->op->what], r->op->stage, rule);
 }
 
+/* Makes `what` the only thing held of stage i. */
 static void hold(struct replay *r, int32_t i, int32_t what)
 {
     r->live -= held_bytes(r, i);
@@ -63,6 +68,7 @@ static void hold(struct replay *r, int32_t i, int32_t what)
     r->live += held_bytes(r, i);
 }
 
+/* Counts the time of an operation, and the peak with `extra` bytes above what is live. */
 static int32_t run_for(struct replay *r, int64_t extra, int64_t time)
 {
     if (__builtin_add_overflow(r->time, time, &r->time) || r->time >= WN__CHAIN_EXACT)
@@ -109,7 +115,7 @@ static int32_t backward(struct replay *r, int32_t i)
     return WN_OK;
 }
 
-static int32_t let_go(struct replay *r, int32_t i)
+static int32_t free_held(struct replay *r, int32_t i)
 {
     if (r->held[i] == NOTHING) return refuse(r, "nothing of the stage is held");
     hold(r, i, NOTHING);
@@ -133,7 +139,7 @@ static int32_t replay_one(struct replay *r)
     case WN_CHAIN_F: return forward(r, i);
     case WN_CHAIN_FE: return forward_saving(r, i);
     case WN_CHAIN_B: return backward(r, i);
-    case WN_CHAIN_FREE: return let_go(r, i);
+    case WN_CHAIN_FREE: return free_held(r, i);
     default: return shrink(r, i);
     }
 }

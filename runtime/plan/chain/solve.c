@@ -1,61 +1,64 @@
-/* The planner of chains: for every byte budget at once, the schedule with the least time.
+/* Solves chains by dynamic programming: makes from the numbers of the blocks, for every byte budget at once, the
+ * schedule with the least time.
  *
- * T(s, t, p)(m) is the least time to take blocks s..t forward and backward with m bytes, x_{s-1} and the gradient
- * d_t being there (x_{s-1} not counted in m); p says whether block t is already saved, by which option, and waits
- * ("pending") only for its input. With gap = d_t [t < n] + saved of p, all of it live while the forward runs, it is
- * the least of three moves (solve_moves.c has them with every byte):
+ * A window is blocks s..t. T(s, t, p)(m) is the least time to run a window forward and backward with m bytes, while
+ * x_{s-1} (not counted in m) and d_t are held. p says what is held of block t at the start: nothing (0), or the saved
+ * set of an option, so that block t is pending: its backward waits only for its input. With gap = d_t [t < n] + saved
+ * of p, which is live while the window runs forward, T is the minimum over three moves (solve_moves.c counts every
+ * byte):
  *
- *   E  keep       Fe s q; T(s+1, t, p) with saved_q less; B s
- *   C  come back  F s .. F j-1, only x_{j-1} kept; T(j, t, p) with x_{j-1} less; then T(s, j-1) with all of m
- *   D  drop       F s .. F j-1, Fe j q, x_{j-1} let go; T(j+1, t, p) with saved_q less; then T(s, j, q)
+ *   E  keep       Fe s q;                      T(s+1, t, p) with saved_q bytes less;      B s
+ *   C  come back  F s .. F j-1, keep x_{j-1};  T(j, t, p) with the bytes of x_{j-1} less;  then T(s, j-1, 0) with m
+ *   D  drop       F s .. F j-1, Fe j q, free x_{j-1};  T(j+1, t, p) with saved_q less;     then T(s, j, q)
  *
- * E and C are the optimal persistent schedules of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: "Optimal
+ * E and C give the optimal persistent schedules of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: "Optimal
  * checkpointing for heterogeneous chains", 2019, and "Efficient combination of rematerialization and offloading",
- * 2021), here with several ways of saving a block. Persistent schedules are not the best there are: what a block
- * saved may be worth keeping while the block's input is not, since the input is made again anyway when the blocks to
- * its left are. D is that move. It is ours; it costs one more variant of each window for an option that may be
- * pending. Where the chain is small all of a block's options may be pending, and the plans are the optimum of the class;
- * else two of each block: the one of least bytes and the one of least time (FEW).
+ * 2021), here with several options a block. Persistent schedules are not the best ones: the saved set of a block may be
+ * worth keeping although its input is not, because the input is computed again anyway when the blocks left of it are.
+ * Move D keeps the set and drops the input; it is new here, and costs one more variant of each window for each option
+ * that may be pending. In a small chain all options of a block may be pending, and the schedules are the optimum of the
+ * class. In larger chains two of each block may be: the one of least bytes and the one of least time (ALL_PENDING).
  *
- * rotor and its followers tabulate T on a grid of memory slots, each size rounded up to whole slots: that loses the
- * exact budget, up to a percent of the time, and costs the same where nothing happens. T is a step function of m
- * with few steps, so it is kept as the list of its corners (step_function.h): sums and lower envelopes are linear in them,
- * nothing is rounded, and the table of the whole chain is the frontier of all budgets. Where a list grows beyond
- * its share of corners (CORNERS below), those that gain least are left out, and how much that can cost in all is added
- * up and reported as slack; a time is never less than what its schedule takes.
+ * rotor and its followers tabulate T on a grid of memory slots, with each size rounded up to whole slots. That loses
+ * the exact budget and up to a percent of the time, and costs as much where T is constant. T is a step function of m
+ * with few steps, so it is stored as the list of its corners (step_function.h): sums and lower envelopes are linear in
+ * the corners, nothing is rounded, and the table of the whole chain is its frontier. A list that grows beyond its share
+ * of corners (CORNERS) is thinned: the corners that gain least go, and the most that this can cost is added up and
+ * reported as slack. A time is never below what its schedule takes.
  *
- * Windows with the same string of kinds of blocks share one table. The least budget is the same recurrence in
- * (max, min) over single numbers, cubic in the blocks, and is there before any list is.
+ * Windows with the same string of kinds of blocks share one table. The least budget is the same recurrence in (max,
+ * min) over single numbers, cubic in the blocks, and is found before any list is made.
  *
- * Only whole numbers are compared. Among equal times the fewer forward runs win, then the fewer operations. */
+ * Only whole numbers are compared. Among equal times, fewer forward runs win, then fewer operations. */
 #include "solve.h"
 #include <string.h>
 #include "../../base/slices.h"
 #include "../../base/status.h"
 #include "../../base/number.h"
 
-/* A table has at most CORNERS / blocks / (tables of windows of its length) corners, yet SHORTEST to LONGEST of them. One with
- * more is thinned: corners that gain less than a FRACTION-th of the chain's own time go, then those that gain less than
- * twice that, and so on.
- * Measured: 52 stages of 6 options, none equal: 8,332 corners became 2,597, and no budget's plan got slower by more than
- * 0.02 % of the chain's time; the slack, which adds up the worst of every window, says 0.31 %.
- * Measured: the slack of that chain is 0.43 % with 8 million corners, 0.48 with 7, 0.51 with 6, 1.30 with 4. With 3 instead
- * of 8 the list of 90 unlike residual blocks takes 1.57 s instead of 1.79, and that of 51,969 nodes 24 MiB less.
- * Measured: 125 unlike residual blocks, 8 million corners instead of 21: 522 -> 176 MiB and 2.7 -> 2.0 s in all; over 400
- * budgets the plan is slower by 0.012 % on average, by 0.10 % at most, and faster by up to 0.07 %. */
+/* A table may have CORNERS / blocks / (tables of windows of its length) corners, but not below SHORTEST and not above
+ * LONGEST. A table with more is thinned: corners that gain less than base_time / FRACTION go, then those that gain less
+ * than twice that, and so on.
+ * Measured: 8,332 -> 2,597 corners, no plan slower by more than 0.02 % of the chain's time (52 unequal stages, 6
+ * options); the slack, which adds up the worst of every window, is 0.31 %.
+ * Measured: CORNERS of 8, 7, 6, 4 million give a slack of 0.43, 0.48, 0.51, 1.30 % (the same chain).
+ * Measured: CORNERS 8 -> 3 million: 1.79 -> 1.57 s (90 unlike residual blocks), 24 MiB less (51,969 nodes).
+ * Measured: CORNERS 21 -> 8 million: 522 -> 176 MiB, 2.7 -> 2.0 s (125 unlike residual blocks); over 400 budgets plans
+ * are 0.012 % slower on average, 0.10 % slower to 0.07 % faster. */
 #define LONGEST 4096
 #define SHORTEST 256
 #define FRACTION 10000
 #define CORNERS INT64_C(7000000)
 
-/* All options may be pending up to this many windows x blocks x options of a block squared.
- * Measured: with two of each block 32 of 400 random chains of 2 to 7 stages were above the optimum, by up to 6.9 %; with
- * all of them none. 16 stages of 6 options take 26 ms instead of 7; GPT-2 774M, above FEW, would take 0.28 s, not 0.07. */
-#define FEW INT64_C(100000)
+/* All options may be pending if windows * blocks * (most options of a block)^2 is at most this.
+ * Measured: with two options of each block, 32 of 400 random chains of 2 to 7 stages are above the optimum, by up to
+ * 6.9 %; with all options, none is.
+ * Measured: two -> all options: 7 -> 26 ms (16 stages, 6 options), 0.07 -> 0.28 s (GPT-2 774M, which is above this). */
+#define ALL_PENDING INT64_C(100000)
 
 /* ---- the description ------------------------------------------------------------------------------------------ */
 
-/* Adds to a sum that must stay below WN__CHAIN_EXACT; every term is checked. */
+/* Adds x * times to *sum. Returns 0 if x, the product or the sum is negative or not below WN__CHAIN_EXACT. */
 static int32_t add_to(int64_t *sum, int64_t x, int32_t times)
 {
     if (x < 0 || x >= WN__CHAIN_EXACT) return 0;
@@ -64,7 +67,8 @@ static int32_t add_to(int64_t *sum, int64_t x, int32_t times)
     return *sum < WN__CHAIN_EXACT;
 }
 
-/* No plan holds more than everything at once, and none runs a block more than twice for each block behind it. */
+/* Checks that no sum of bytes or times reaches WN__CHAIN_EXACT: no schedule holds more than everything at once, and
+ * none runs a block more than 2 * n times. */
 static int32_t check_numbers(const struct wn__chain_blocks *c)
 {
     int64_t bytes = 0, time = 0;
@@ -108,6 +112,7 @@ static int32_t check(const struct wn__chain_blocks *c)
     return check_numbers(c);
 }
 
+/* Copies the numbers of the chain into the solution, and makes room for what is found about them. */
 static int32_t copy_description(struct wn__chain_solution *s, const struct wn__chain_blocks *c)
 {
     size_t blocks = (size_t)c->n * sizeof *c->block, options = (size_t)c->n_options * sizeof *c->option;
@@ -125,7 +130,7 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
     s->chain = *c;
     s->chain.block = block;
     s->chain.option = option;
-    block[c->n - 1].grad = 0; /* is part of peak_backward there, and lives at no other time */
+    block[c->n - 1].grad = 0; /* d_n lives in B n only, whose peak_backward includes it */
     for (int32_t i = 0; i < c->n; i++) {
         s->time_before[i + 1] = s->time_before[i] + block[i].time;
         s->born_before[i + 1] = s->born_before[i] + block[i].born;
@@ -133,7 +138,7 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
     return WN_OK;
 }
 
-/* ---- what is equal --------------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------------------------- */
 
 static int32_t is_same_block(const struct wn__chain_blocks *c, int32_t i, int32_t k)
 {
@@ -145,7 +150,7 @@ static int32_t is_same_block(const struct wn__chain_blocks *c, int32_t i, int32_
     return memcmp(&c->option[x->first], &c->option[y->first], bytes) == 0;
 }
 
-/* Of many options two may wait without their input: the one of fewest bytes and the one of least time. */
+/* Lets two options of block i be pending: the one of least bytes and the one of least time. */
 static void choose_two(struct wn__chain_solution *s, int32_t i)
 {
     const struct wn__chain_block *b = &s->chain.block[i];
@@ -161,12 +166,13 @@ static void choose_two(struct wn__chain_solution *s, int32_t i)
     if (fast != small) pending[1] = fast;
 }
 
+/* Fills `pending`: all options in a small chain, else two of each block. */
 static void choose_pending(struct wn__chain_solution *s)
 {
     int32_t n = s->chain.n, most = 0;
     for (int32_t i = 0; i < n; i++)
         if (s->chain.block[i].n_options > most) most = s->chain.block[i].n_options;
-    int32_t all = most <= WN__SOLVE_PENDING && s->n_windows * n * most * most <= FEW;
+    int32_t all = most <= WN__SOLVE_PENDING && s->n_windows * n * most * most <= ALL_PENDING;
     for (int32_t i = 0; i < n; i++) {
         for (int32_t k = 0; k < WN__SOLVE_PENDING; k++)
             s->pending[i * WN__SOLVE_PENDING + k] = all && k < s->chain.block[i].n_options ? k : -1;
@@ -174,6 +180,7 @@ static void choose_pending(struct wn__chain_solution *s)
     }
 }
 
+/* Fills `kind`: the first block that has the same numbers. */
 static void find_kinds(struct wn__chain_solution *s)
 {
     for (int32_t i = 0; i < s->chain.n; i++) {
@@ -183,7 +190,8 @@ static void find_kinds(struct wn__chain_solution *s)
     }
 }
 
-/* The window of this string of kinds, made when it is new: *head is the list of all that continue one prefix. */
+/* Returns the window with the string of kinds of blocks first .. last, a new one if there is none. head: the first of
+ * the windows that extend the string of first .. last - 1 by one block. */
 static int32_t intern(struct wn__chain_solution *s, int32_t head, int32_t first, int32_t last)
 {
     for (int32_t w = head; w >= 0; w = s->window[w].sibling)
@@ -193,8 +201,9 @@ static int32_t intern(struct wn__chain_solution *s, int32_t head, int32_t first,
     return (int32_t)s->n_windows++;
 }
 
-/* By their ends, each from the right: a window stands behind all it is made of, and those that end where it ends,
- * which it reads most, are the last that were made and still in the caches. */
+/* Lists the windows by ascending last block, and for each last block by descending first block. So a window is behind
+ * all windows that its moves lead to; and the windows with the same last block, which it reads most, were listed just
+ * before it, so that their tables are still in the caches. */
 static int32_t find_windows(struct wn__chain_solution *s)
 {
     int32_t n = s->chain.n, roots = -1;
@@ -219,8 +228,8 @@ static int64_t least_of(const struct wn__chain_solution *s, const struct wn__par
     return p->first < 0 ? 0 : wn__solve_window(s, p->first, p->last)->least[p->variant] + p->shift;
 }
 
-/* A window's parts stand before it. (One whose last block is pending is part of the same without: the variants from
- * the last.) */
+/* Fills `least` of all windows in their order, variant 0 of a window last, because its moves D lead to the other
+ * variants of the same window. */
 static void find_least(struct wn__chain_solution *s)
 {
     for (int64_t i = 0; i < s->n_windows; i++) {
@@ -246,7 +255,8 @@ static int64_t slack_of(const struct wn__chain_solution *s, const struct wn__par
     return p->first < 0 ? 0 : wn__solve_window(s, p->first, p->last)->slack[p->variant];
 }
 
-/* Leaves at most `longest` corners: those that gain little first, then those that gain twice as little, and so on. */
+/* Thins an envelope to at most `longest` corners: doubles the tolerance until it has no more, and adds each tolerance
+ * to *slack. */
 static void thin(struct wn__envelope *e, int64_t longest, int64_t tolerance, int64_t *slack)
 {
     for (; e->n > longest; tolerance *= 2) {
@@ -255,6 +265,7 @@ static void thin(struct wn__envelope *e, int64_t longest, int64_t tolerance, int
     }
 }
 
+/* Makes the table of one variant of a window: the lower envelope of its moves. */
 static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, int32_t variant, int64_t longest,
                           int64_t tolerance, struct wn__envelope *e)
 {
@@ -277,7 +288,7 @@ static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, in
     return WN_OK;
 }
 
-/* Time when nothing is run twice. */
+/* Returns the time of the chain when every block runs once, with its fastest option. */
 static int64_t base_time(const struct wn__chain_blocks *c)
 {
     int64_t sum = 0;
@@ -292,8 +303,8 @@ static int64_t base_time(const struct wn__chain_blocks *c)
     return sum;
 }
 
-/* longest: (n + 1) corners that a table of a window of so many blocks may have. Each length has the same share of CORNERS,
- * so the longest windows, of which there are few, keep most. */
+/* Makes *out, (n + 1): the corners that a table may have, by the blocks of its window. Each number of blocks has the
+ * same share of CORNERS, so the longest windows, of which there are few, may have most. */
 static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
 {
     int32_t n = s->chain.n;
@@ -312,6 +323,7 @@ static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
     return WN_OK;
 }
 
+/* Makes the tables of all windows in their order. WN_OOM; WN_INTERRUPT where wn__pause fails. */
 static int32_t fill_tables(struct wn__chain_solution *s)
 {
     int64_t tolerance = base_time(&s->chain) / FRACTION + 1, *longest;
@@ -330,7 +342,8 @@ static int32_t fill_tables(struct wn__chain_solution *s)
     return code;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------------------------- */
+/* ---- the interface
+ * ------------------------------------------------------------------------------------------------ */
 
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out)
 {

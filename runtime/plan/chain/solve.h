@@ -1,69 +1,82 @@
-/* What the files of the chain solver share: the tables, and the one place where the recurrence is written down.
- * Windows and blocks count from 0 here, a window holding both its ends. See solve.c for what it all means. */
+/* The chain solver's windows, moves and tables, shared by solve.c (tables), solve_moves.c (the recurrence) and
+ * solve_emit.c (schedules). solve.c explains the recurrence. Blocks count from 0 here; window first .. last contains
+ * both. */
 #ifndef WN_PLAN_CHAIN_SOLVE_H
 #define WN_PLAN_CHAIN_SOLVE_H
 #include "../../base/alloc.h"
 #include "chain.h"
 #include "step_function.h"
 
-/* How the last block of a window stands at its start: 0 not run, else saved by one of its pending options. */
+/* The variant of a window says what is held of its last block at the start: 0: nothing; v: the saved set of its pending
+ * option v - 1. */
 enum { WN__SOLVE_PENDING = 8, WN__SOLVE_VARIANTS = 1 + WN__SOLVE_PENDING };
 
-/* One of all windows that are the same but for where they lie. */
+/* One window for all that have the same string of kinds of blocks. Invariant: the windows that its moves lead to have
+ * smaller numbers, or are the window itself with another variant. */
 struct wn__window {
-    int32_t first, last;               /* where it was met first */
+    int32_t first, last;               /* the first such window of the chain */
     int32_t kind;                      /* of its last block */
-    int32_t child, sibling;            /* windows one block longer: the trie of strings of kinds; -1: none */
-    int64_t least[WN__SOLVE_VARIANTS]; /* bytes; WN__STEP_NEVER: no such variant */
-    int64_t slack[WN__SOLVE_VARIANTS];
-    struct wn__step_function table[WN__SOLVE_VARIANTS];
+    int32_t child, sibling;            /* the trie of strings of kinds: first window with one block more; next such
+                                          window of the same prefix; -1: none */
+    int64_t least[WN__SOLVE_VARIANTS]; /* least bytes of the variant; WN__STEP_NEVER: there is no such variant */
+    int64_t slack[WN__SOLVE_VARIANTS]; /* time by which the table may be above T */
+    struct wn__step_function table[WN__SOLVE_VARIANTS]; /* T(first, last, variant) */
 };
 
 struct wn__chain_solution {
     struct wn__pool pool;
-    struct wn__chain_blocks chain; /* copies */
-    int32_t *kind;                 /* (n) equal for blocks that are equal in every number */
-    int32_t *pending;              /* (n, WN__SOLVE_PENDING) options; -1: none */
-    int64_t *time_before;          /* (n + 1) sums of time, of born, over the blocks before */
-    int64_t *born_before;
-    int32_t *window_of; /* (n, n) first, last -> window */
-    struct wn__window *window;
+    struct wn__chain_blocks chain; /* a copy, in `pool` */
+    int32_t *kind;                 /* (n) the first block with the same numbers */
+    int32_t *pending;              /* (n, WN__SOLVE_PENDING) options of each block that may be pending; -1: none */
+    int64_t *time_before;          /* (n + 1) sum of `time` of the blocks before */
+    int64_t *born_before;          /* (n + 1) sum of `born` of the blocks before */
+    int32_t *window_of;            /* (n, n) number of window first .. last, at first * n + last */
+    struct wn__window *window;     /* (n_windows) */
     int64_t n_windows, window_room;
-    struct wn_chain_cost *points; /* the frontier, when solved; as many as the table of the whole has corners */
+    struct wn_chain_cost
+        *points; /* the frontier, a point for each corner of the whole chain's table; NULL: not solved */
 };
 
-/* What is done first in a window:
- *   B  the last block, saved already: its backward
- *   E  keep: save the first block with `option`; what follows; its backward
- *   C  run to block `at` and keep its input only; from there on; then what is before, from the start
- *   D  as C, but save `at` with `option` on the way and let its input go: that is made again before B `at` */
+/* What a schedule of a window starts with:
+ *   B  the backward of its only block, which is saved already
+ *   E  Fe of the first block with `option`; then the blocks behind it; then B of the first block
+ *   C  F up to block at - 1, of which only the output is kept; then the window from `at`; then the window before `at`
+ *   D  as C, but with Fe of block `at` by `option`, and without its input, which is computed again before B of `at` */
 enum wn__chain_move_kind { WN__MOVE_B, WN__MOVE_E, WN__MOVE_C, WN__MOVE_D };
 
+/* A window that a move leaves to be scheduled. */
 struct wn__part {
     int32_t first, last, variant; /* first < 0: there is none */
-    int64_t shift;                /* of the bytes are not for it */
+    int64_t shift;                /* bytes of the whole window's budget that this part may not use */
 };
 
+/* A move of a window: what it costs, and the two parts that it leaves, in the order in which they run. */
 struct wn__chain_move {
-    int32_t kind, at, option;
-    int64_t least, time, ties;
-    struct wn__part then, last; /* done in this order */
+    int32_t kind;       /* enum wn__chain_move_kind */
+    int32_t at, option; /* block; its option, -1 of C */
+    int64_t least;      /* bytes that the move itself needs */
+    int64_t time, ties; /* of its own operations; ties as in struct wn__corner */
+    struct wn__part then, last;
 };
 
-/* All moves of a window: start, then next until it returns 0. */
+/* An iterator over all moves of a window. */
 struct wn__chain_moves {
     const struct wn__chain_solution *s;
-    int32_t first, last, variant;
-    int32_t option, at, pending; /* what comes next */
-    int64_t gap, reach;
+    int32_t first, last, variant; /* the window */
+    int32_t option, at, pending;  /* the next E has `option`; the next C or D has `at`, D with variant `pending` */
+    int64_t gap;   /* bytes that are live while the window runs forward: d of `last`, and its saved set */
+    int64_t reach; /* bytes to run forward from `first` to the input of `at` */
 };
+/* Starts the iterator at the first move of a window. */
 void wn__chain_moves_start(struct wn__chain_moves *w, const struct wn__chain_solution *s, int32_t first, int32_t last,
                            int32_t variant);
+/* Fills the next move. Returns 0 when there is none. */
 int32_t wn__chain_moves_next(struct wn__chain_moves *w, struct wn__chain_move *out);
 
-/* A variant of a window that is there: a block may have fewer pending options. */
+/* Returns whether windows that end with block `last` have the variant: a block may have fewer pending options. */
 int32_t wn__solve_has(const struct wn__chain_solution *s, int32_t last, int32_t variant);
+/* Returns the window that has the string of kinds of blocks first .. last. */
 struct wn__window *wn__solve_window(const struct wn__chain_solution *s, int32_t first, int32_t last);
-/* A move as a sum of step functions; only when the tables of its parts are filled. */
+/* Returns a move's time as a sum of step functions. Requires that the tables of its parts are made. */
 struct wn__step_sum wn__solve_sum(const struct wn__chain_solution *s, const struct wn__chain_move *m);
 #endif

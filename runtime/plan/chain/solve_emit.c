@@ -1,13 +1,15 @@
-/* From tables to operations: the choices are not kept beside the corners but found again, by asking which move has
- * the value that the table has. So the tables stay small, and a schedule costs a few searches for each operation. */
+/* Makes a schedule from the solver's tables. A corner does not store the move that made it: the move is found again as
+ * the one whose value is that of the table. So the tables stay small, and a schedule costs a few searches an
+ * operation. */
 #include "solve.h"
 #include "../../base/status.h"
 
+/* A schedule under way. Invariant: n <= room, the operations that the table counted for the whole schedule. */
 struct emitter {
     const struct wn__chain_solution *s;
-    struct wn_chain_op *op;
+    struct wn_chain_op *op; /* (n) */
     int32_t n, room;
-    int32_t code;
+    int32_t code; /* WN_OK, or the first failure */
 };
 
 static void put(struct emitter *e, int32_t what, int32_t block, int32_t option)
@@ -16,7 +18,7 @@ static void put(struct emitter *e, int32_t what, int32_t block, int32_t option)
     else if (e->code == WN_OK) e->op[e->n++] = (struct wn_chain_op){what, block + 1, option};
 }
 
-/* F of first .. end-1, each output let go when the next is there; the last stays. */
+/* Puts F first .. F end - 1, and frees each output but the last when the next one is there. */
 static void put_run(struct emitter *e, int32_t first, int32_t end)
 {
     for (int32_t i = first; i < end; i++) {
@@ -25,7 +27,7 @@ static void put_run(struct emitter *e, int32_t first, int32_t end)
     }
 }
 
-/* The move whose value the table holds at this corner: one of those that made it. */
+/* Finds a move of the part whose value at the corner's bytes is the corner. Returns 0 if there is none. */
 static int32_t find_move(const struct wn__chain_solution *s, const struct wn__part *p, const struct wn__corner *corner,
                          struct wn__chain_move *out)
 {
@@ -40,7 +42,8 @@ static int32_t find_move(const struct wn__chain_solution *s, const struct wn__pa
     return 0;
 }
 
-/* As deep as there are blocks, at most twice: a part is shorter, or has its last block pending. */
+/* Puts the schedule of a part with m bytes. The recursion is at most 2 * n deep, as each part of a part is shorter or
+ * has its last block pending. */
 static void put_part(struct emitter *e, const struct wn__part *p, int64_t m)
 {
     if (p->first < 0 || e->code != WN_OK) return;

@@ -1,23 +1,31 @@
-/* The recurrence, once: what can be done first in a window, from how many bytes on, at what cost, and what is left.
- * Least budgets, tables and schedules are all made by walking these moves, so that they cannot disagree.
+/* Lists the moves of a window: the recurrence of solve.c, with the bytes and the time of each move and the parts that
+ * it leaves. Least budgets, tables and schedules are all made by iterating over these moves, so they cannot disagree.
  *
- * Bytes of a window are counted without what was born after its last block: windows of equal blocks are equal then,
- * wherever they lie. Hence `born` below is what is born inside the window up to the block asked about. */
+ * The bytes of a window are counted without the `born` bytes of blocks behind it, so that windows of equal blocks are
+ * equal wherever they are in the chain. Inside a window, the bytes born by blocks behind a part are in the part's
+ * shift.
+ *
+ *   bytes of move C at j while the window first .. last runs, from left to right in time:
+ *   gap + reach          | shift = x_{j-1}: T(j, last) has m - bytes of x_{j-1} | shift = born of j .. last: T(first,
+ * j-1)
+ */
 #include "solve.h"
 #include "../../base/number.h"
 
-#define TIES(runs, operations) (((int64_t)(runs) << 32) + (operations))
+#define TIES(runs, operations) (((int64_t)(runs) << 32) + (operations)) /* as in struct wn__corner */
 
 static const struct wn__block_option *option_of(const struct wn__chain_solution *s, int32_t block, int32_t option)
 {
     return &s->chain.option[s->chain.block[block].first + option];
 }
 
+/* Returns the time of F first .. F end - 1. */
 static int64_t time_of(const struct wn__chain_solution *s, int32_t first, int32_t end)
 {
     return s->time_before[end] - s->time_before[first];
 }
 
+/* Returns the bytes that B first .. B end - 1 leave. */
 static int64_t born_in(const struct wn__chain_solution *s, int32_t first, int32_t end)
 {
     return s->born_before[end] - s->born_before[first];
@@ -91,16 +99,16 @@ static struct wn__chain_move move_d(const struct wn__chain_moves *w)
     return m;
 }
 
-/* From C over D with each pending option to the next block. */
+/* Goes from move C at block `at` to its moves D, one for each pending option, and then to move C at the next block. */
 static void step_on(struct wn__chain_moves *w)
 {
     const struct wn__chain_block *block = w->s->chain.block;
     do {
         w->pending++;
     } while (w->pending < WN__SOLVE_VARIANTS && !wn__solve_has(w->s, w->at, w->pending));
-    /* The last block is either saved already, or is to be. */
     int32_t is_over = w->at == w->last && w->variant > 0;
-    if (w->pending < WN__SOLVE_VARIANTS && !is_over) return;
+    if (w->pending < WN__SOLVE_VARIANTS && !is_over)
+        return; /* over: the last block is saved already, so D is no move */
     w->pending = 0;
     w->reach = wn_max(w->reach, block[w->at - 1].bytes + block[w->at].peak);
     w->at++;

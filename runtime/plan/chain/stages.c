@@ -1,10 +1,11 @@
-/* A table of stages, as the memory model of chain/replay.c reads it, turned into blocks for the solver. The peaks of
- * a block are what that model's rows add to what is live, so a window's bytes and a replay's agree to the byte. */
+/* Checks a table of stages and turns it into blocks for the solver. The peaks of a block are what the memory model of
+ * replay.c adds to the live bytes, so the bytes of the solver and of a replay are equal. */
 #include <stdio.h>
 #include "../../base/alloc.h"
 #include "../../base/status.h"
 #include "chain.h"
 
+/* Returns WN_VALUE with a message about a field. stage < 1: of the chain; option < 0: of the stage. */
 static int32_t refuse(int32_t stage, int32_t option, const char *field, int64_t given, const char *expected)
 {
     char where[64] = "chain";
@@ -14,7 +15,7 @@ static int32_t refuse(int32_t stage, int32_t option, const char *field, int64_t 
 }
 
 struct field {
-    const char *name;
+    const char *name; /* as scripts write it */
     int64_t value;
 };
 
@@ -64,7 +65,7 @@ int32_t wn__chain_check(const struct wn_chain *c)
 
 int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *out, void **memory)
 {
-    /* Each block gets options of its own, as stages may share theirs: what a backward takes depends on the stage. */
+    /* Stages may share options, but peak_backward depends on the stage: so each block has options of its own. */
     int32_t all = 0, next = 0;
     for (int32_t i = 0; i < c->n_stages; i++) all += c->stage[i].n_options;
     size_t blocks = (size_t)c->n_stages * sizeof *out->block;
