@@ -1,5 +1,5 @@
-/* ARGMAX: where the greatest of a dim stands, 0-based: the first of equals, and NaN counts as greatest. A contiguous row
- * goes by stretches, another dim by columns side by side; neither changes which element it is. */
+/* ARGMAX: where the greatest of a dim stands, 0-based: the first of equals, and NaN counts as greatest. A contiguous
+ * row goes by stretches, another dim by columns side by side; neither changes which element it is. */
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
@@ -52,10 +52,10 @@ struct argmax {
     }                                                                                                                     \
     /* 16 columns, DOWN_ROWS rows from row r; as many lines of what comes next are asked for */                           \
     static inline __attribute__((always_inline)) void argmax_tile_##S(const T *x, int64_t step, int64_t r, T *best,       \
-                                                                      int32_t *at, struct wn__ahead *next)                \
+                                                                      int32_t *at, struct wn__prefetch *next)             \
     {                                                                                                                     \
         T top[16];                                                                                                        \
-        wn__ask(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                                          \
+        wn__prefetch_lines(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                               \
         int32_t place[16];                                                                                                \
         for (int j = 0; j < 16; j++) top[j] = best[j], place[j] = at[j];                                                  \
         for (int64_t k = 0; k < DOWN_ROWS; k++) {                                                                         \
@@ -70,7 +70,7 @@ struct argmax {
     {                                                                                                                     \
         int64_t r = first + 1, whole = n / 16 * 16, pitch = step * (int64_t)sizeof(T);                                    \
         uintptr_t ahead = (uintptr_t)x + (uintptr_t)((r + DOWN_ROWS) * pitch);                                            \
-        struct wn__ahead next = {ahead, pitch, n * (int64_t)sizeof(T), 0};                                                \
+        struct wn__prefetch next = {ahead, pitch, n * (int64_t)sizeof(T), 0};                                             \
         for (int64_t j = 0; j < n; j++) best[j] = x[first * step + j], at[j] = (int32_t)first;                            \
         for (; r + DOWN_ROWS <= end; r += DOWN_ROWS)                                                                      \
             for (int64_t j = 0; j < whole; j += 16)                                                                       \

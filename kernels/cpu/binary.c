@@ -109,8 +109,8 @@ static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
     for (int64_t i = 0, stop; i < n; i = stop) {
         stop = wn__stream_stop(at + i, at + n) - at;
         const char *ai = a + i * sa * k->in_size, *bi = b + i * sb * k->in_size;
-        if (sa) wn__stream_ahead(ai, (stop - i) * k->in_size);
-        if (sb) wn__stream_ahead(bi, (stop - i) * k->in_size);
+        if (sa) wn__prefetch_stream(ai, (stop - i) * k->in_size);
+        if (sb) wn__prefetch_stream(bi, (stop - i) * k->in_size);
         k->loop(block.bytes, ai, bi, stop - i, sa, sb);
         wn__stream(k->out + (at + i) * k->out_size, block.bytes, (stop - i) * k->out_size);
     }
@@ -211,8 +211,8 @@ struct where {
         T block[WN_STREAM_BLOCK];                                                                                      \
         for (int64_t i = 0, stop; i < n; i = stop) {                                                                   \
             stop = wn__stream_stop(at + i, at + n) - at;                                                               \
-            if (sa) wn__stream_ahead(a + i, (stop - i) * (int64_t)sizeof(T));                                          \
-            if (sb) wn__stream_ahead(b + i, (stop - i) * (int64_t)sizeof(T));                                          \
+            if (sa) wn__prefetch_stream(a + i, (stop - i) * (int64_t)sizeof(T));                                       \
+            if (sb) wn__prefetch_stream(b + i, (stop - i) * (int64_t)sizeof(T));                                       \
             where_steps_##S(condition + i * sc, a + i * sa, b + i * sb, block, stop - i, sc, sa, sb);                  \
             wn__stream(out + i, block, (stop - i) * (int64_t)sizeof(T));                                               \
         }                                                                                                              \

@@ -30,7 +30,7 @@ wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d); /* products with an op over them: matmul.c */
+wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* products with an op over them: matmul.c */
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
@@ -79,9 +79,9 @@ static inline int64_t wn__broadcast_inner(const struct wn__broadcast *w, int32_t
 struct wn__axis {
     int64_t outer, n, inner;
 };
-/* What is worked out down columns goes over stretches of up to WN_COLUMNS, a few rows of 16 columns in registers, lines
- * asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (op.h): where stretches are
- * half of each row, the processor's own prefetcher runs on into the other half. */
+/* What is worked out down columns goes over stretches of up to WN_COLUMNS, a few rows of 16 columns in registers,
+ * lines asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (op.h): where
+ * stretches are half of each row, the processor's own prefetcher runs on into the other half. */
 #define WN_COLUMNS 4096
 /* How many of `width` columns, in `outer` stretches, are summed side by side, so that every thread gets some: at most
  * `most`. A column's own sum is the same whatever its neighbours. */
@@ -89,8 +89,8 @@ int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ---------------------------------------------------------------------------------- */
-/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number. What
- * stands so many bytes behind a and b is asked for on the way. */
+/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number.
+ * What stands so many bytes behind a and b is asked for on the way. */
 
 #define WN_LANES 16
 #define WN_SAME(x) (x)
@@ -128,10 +128,10 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
     }
 
 #define WN_ROW_DOTS(S, T)                                                                                              \
-    WN_LANE_SUM(wn__row_dot_asking_##S, T, WN_SAME, x *y)                                                              \
+    WN_LANE_SUM(wn__row_dot_prefetching_##S, T, WN_SAME, x *y)                                                         \
     static inline __attribute__((always_inline)) double wn__row_dot_##S(const T *a, const T *b, int64_t n)             \
     {                                                                                                                  \
-        return wn__row_dot_asking_##S(a, b, n, WN_STREAM_AHEAD, WN_STREAM_AHEAD);                                      \
+        return wn__row_dot_prefetching_##S(a, b, n, WN_STREAM_AHEAD, WN_STREAM_AHEAD);                                 \
     }
 
 WN_ROW_SUMS(f32, float, WN_SAME)

@@ -123,7 +123,7 @@ struct panels {
 };
 
 #define TURN(S, T)                                                                                                     \
-    static void turn_##S(const void *from, int64_t rows, int64_t n, void *to)                                          \
+    static void transpose_##S(const void *from, int64_t rows, int64_t n, void *to)                                     \
     {                                                                                                                  \
         for (int64_t j = 0; j < n; j++)                                                                                \
             for (int64_t i = 0; i < rows; i++) ((T *)to)[j * rows + i] = ((const T *)from)[i * CHUNK + j];             \
@@ -149,7 +149,9 @@ static void make_panels(int64_t begin, int64_t end, void *ctx)
                 k.out = block + i * CHUNK * size;
                 makers[p->d->op][p->d->out.dtype](k.origin, k.origin + n, &k);
             }
-            (size == 8 ? turn_8 : size == 4 ? turn_4 : turn_2)(block, width, n, out + column * width * size);
+            (size == 8   ? transpose_8
+             : size == 4 ? transpose_4
+                         : transpose_2)(block, width, n, out + column * width * size);
         }
     }
 }

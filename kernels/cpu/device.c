@@ -15,14 +15,14 @@
 /* Whole pages; blocks of a huge page or more start on one, so that the kernel can map them as such: first touch is five
  * times faster (12-15 GB/s against 2.4). The rest behind the last whole huge page stays on small ones, so that a
  * block takes what was asked for. */
-static int64_t mapped_size(int64_t bytes)
+static int64_t epilogue_size(int64_t bytes)
 {
     return (bytes + 4095) / 4096 * 4096;
 }
 
 static int32_t cpu_alloc(struct wn_device *d, int64_t bytes, void **out)
 {
-    int64_t size = mapped_size(bytes), slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+    int64_t size = epilogue_size(bytes), slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
     (void)d;
     if (bytes <= WN_POOL_MOST) {
         *out = wn__pool_take(bytes);
@@ -47,7 +47,7 @@ static void cpu_release(struct wn_device *d, void *p, int64_t bytes)
 {
     (void)d;
     if (bytes <= WN_POOL_MOST) wn__pool_give(p, bytes);
-    else munmap(p, (size_t)mapped_size(bytes));
+    else munmap(p, (size_t)epilogue_size(bytes));
 }
 
 static int32_t cpu_put(struct wn_device *d, void *to, const void *host, int64_t bytes)

@@ -9,9 +9,9 @@
 #include "elementwise.h"
 
 #define TILE WN_TILE /* elements: 4 KiB a value, all values of a chain within the first cache */
-/* Elements of a tile whose result goes past the caches: few lines asked for at once, so that they arrive while a step
- * computes; more of them wait for each other and the step for them. Shares of the limit with the cores alone, at 512 and
- * at 128: relu(x y + b) 69 and 83 %, silu(x y) 55 and 90. */
+/* Elements of a tile whose result goes past the caches: few lines asked for at once, so that they arrive while a
+ * step computes; more of them wait for each other and the step for them. Shares of the limit with the cores alone,
+ * at 512 and at 128: relu(x y + b) 69 and 83 %, silu(x y) 55 and 90. */
 #define STREAMED_TILE 128
 
 struct chain {
@@ -38,12 +38,12 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
 
 /* What is read soon, of the operands that go on with the result: a part of it before each step, so that lines arrive
  * while the step computes. */
-static void ask_ahead(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
+static void prefetch_operands(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
 {
     int64_t begin = n * part / k->steps.n, end = n * (part + 1) / k->steps.n;
     for (int32_t v = 0; v < k->broadcast.n_operands; v++)
         if (wn__broadcast_inner(&k->broadcast, v))
-            wn__stream_ahead(k->in[v] + (offset[v] + from + begin) * k->size, (end - begin) * k->size);
+            wn__prefetch_stream(k->in[v] + (offset[v] + from + begin) * k->size, (end - begin) * k->size);
 }
 
 static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
@@ -55,7 +55,7 @@ static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
         if (stop > n) stop = n;
         char *out = k->out + (at + from) * k->size, *last = tiles + (k->steps.n - 1) * TILE * k->size;
         for (int32_t s = 0; s < k->steps.n; s++) {
-            if (k->streams) ask_ahead(k, offset, from, stop - from, s);
+            if (k->streams) prefetch_operands(k, offset, from, stop - from, s);
             const int32_t *v = k->steps.step[s].operand;
             int64_t sa, sb = 1;
             const char *a = operand(k, v[0], tiles, offset, from, &sa), *b = NULL;
@@ -119,7 +119,7 @@ wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_CHAIN: return wn__dtype_is_float(d->out.dtype) ? chain_kernel(d) : NULL;
     case WN_OP_MATMUL_MAP:
-    case WN_OP_LINEAR_MAP: return wn__cpu_map_kernel(d);
+    case WN_OP_LINEAR_MAP: return wn__cpu_epilogue_kernel(d);
     case WN_OP_LAYERNORM_DX_ADD: return d->out.dtype == WN_BF16 ? NULL : wn__cpu_norm_kernel(d);
     case WN_OP_CROSS_ENTROPY:
     case WN_OP_CROSS_ENTROPY_GRAD: return wn__cpu_cross_entropy_kernel(d);

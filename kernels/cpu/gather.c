@@ -54,22 +54,22 @@ static void embed(int64_t begin, int64_t end, void *ctx)
 }
 
 #if defined(__SSE2__)
-/* The same for rows of whole lines that stream: two of them side by side, two pairs ahead of which others are asked for.
- * Of the limit, rows of a page: 72 to 74 % one by one, 80 so, where the memory copies 75 to 98 GB/s. */
+/* The same for rows of whole lines that stream: two of them side by side, two pairs ahead of which others are asked
+ * for. Of the limit, rows of a page: 72 to 74 % one by one, 80 so, where the memory copies 75 to 98 GB/s. */
 __attribute__((target("avx512f"))) static void embed_lines(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
     for (int64_t i = begin; i < end; i += 2) {
-        const char *from[2], *ahead[2];
+        const char *from[2], *prefetch[2];
         char *out = e->out + i * e->row;
         int64_t rows = end - i < 2 ? 1 : 2;
         for (int64_t k = 0; k < rows; k++) {
             from[k] = e->table + e->ids[i + k] * e->row;
-            ahead[k] = e->table + e->ids[i + k + 4 < end ? i + k + 4 : i + k] * e->row;
+            prefetch[k] = e->table + e->ids[i + k + 4 < end ? i + k + 4 : i + k] * e->row;
         }
         for (int64_t at = 0; at < e->row; at += 64)
             for (int64_t k = 0; k < rows; k++) {
-                __builtin_prefetch(ahead[k] + at);
+                __builtin_prefetch(prefetch[k] + at);
                 _mm512_stream_si512((void *)(out + k * e->row + at), _mm512_loadu_si512(from[k] + at));
             }
     }
@@ -126,11 +126,11 @@ static int64_t row_at(const struct embedding *e, int64_t at)
 /* Shares [begin, end) of the work: rows of the table, each written once. What is added after the next addition is asked
  * for, line by line. Zeroing the table and then reading and writing the rows that are met took 1.4 times as long. */
 #define EMBED_GRAD(S, T)                                                                                               \
-    static inline __attribute__((always_inline)) void add_row_##S(T *to, const T *from, const T *ahead, int64_t m)     \
+    static inline __attribute__((always_inline)) void add_row_##S(T *to, const T *from, const T *prefetch, int64_t m)  \
     {                                                                                                                  \
         int64_t j = 0;                                                                                                 \
         for (; j + 16 <= m; j += 16) {                                                                                 \
-            wn__fetch(ahead + j, 16 * (int64_t)sizeof(T));                                                             \
+            wn__fetch(prefetch + j, 16 * (int64_t)sizeof(T));                                                          \
             _Pragma("omp simd") for (int i = 0; i < 16; i++) to[j + i] += from[j + i];                                 \
         }                                                                                                              \
         for (; j < m; j++) to[j] += from[j];                                                                           \
@@ -147,8 +147,8 @@ static int64_t row_at(const struct embedding *e, int64_t at)
                 T *out = (T *)e->out + v * width + at, *to = e->streams ? block : out;                                 \
                 _Pragma("omp simd") for (int64_t j = 0; j < m; j++) to[j] = 0;                                         \
                 for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {                                              \
-                    int64_t ahead = e->place[k + 2 < last ? k + 2 : last];                                             \
-                    add_row_##S(to, dy + e->place[k] * width + at, dy + ahead * width + at, m);                        \
+                    int64_t prefetch = e->place[k + 2 < last ? k + 2 : last];                                          \
+                    add_row_##S(to, dy + e->place[k] * width + at, dy + prefetch * width + at, m);                     \
                 }                                                                                                      \
                 if (e->streams) wn__stream(out, block, m *(int64_t)sizeof(T));                                         \
             }                                                                                                          \
@@ -177,9 +177,9 @@ WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
 }
 
 #if defined(__SSE2__)
-/* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and writing
- * take turns line by line; by way of a block it took 1.2 times as long. Two rows side by side, as above: 66 to 69 % one
- * by one, 77 to 80 so. */
+/* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and
+ * writing take turns line by line; by way of a block it took 1.2 times as long. Two rows side by side, as above: 66
+ * to 69 % one by one, 77 to 80 so. */
 __attribute__((target("avx512f"), always_inline)) static inline void embed_grad_line(const struct embedding *e,
                                                                                      int64_t v, int64_t at)
 {
@@ -267,7 +267,7 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
     {                                                                                                                  \
         int64_t i = 0;                                                                                                 \
         for (; i + 16 <= n; i += 16) {                                                                                 \
-            wn__stream_ahead(ids + i, 64);                                                                             \
+            wn__prefetch_stream(ids + i, 64);                                                                          \
             wn__fetch(next + i, 16 * (int64_t)sizeof(T));                                                              \
             _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[i + j] = x[(uint32_t)ids[i + j]];                 \
         }                                                                                                              \

@@ -44,7 +44,7 @@ static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const
 }
 
 /* A weight's gradient in panels is made turned: c' = op(b)' op(a)'. */
-static void turn_product(struct wn__gemm *p)
+static void transpose_product(struct wn__gemm *p)
 {
     struct wn__gemm q = *p;
     p->m = q.n;
@@ -82,7 +82,7 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
         p->batch = 1;
     }
     if (d->in[1].layout != WN_PLAIN) b_in_panels(p, flip_b);
-    if (d->out.layout != WN_PLAIN) turn_product(p);
+    if (d->out.layout != WN_PLAIN) transpose_product(p);
     const struct wn_type *lead[2] = {&ta, &tb};
     if (p->batch == 1) walk_one(&p->broadcast);
     else wn__broadcast_make(&p->broadcast, &out, 2, lead);
@@ -130,7 +130,7 @@ static void rows_f64(int64_t begin, int64_t end, void *ctx)
             n = in_panels ? wn__gemm_in_panel(column, p->n - column) : p->n;
             stretch_f64(p, a, offset[1], column, n, (double *)p->c + wn__gemm_c_at(p, batch, i, column, &ld));
         }
-        wn__gemm_map(p, batch, i, i + 1, 0, p->n);
+        wn__gemm_epilogue(p, batch, i, i + 1, 0, p->n);
     }
 }
 
@@ -142,16 +142,17 @@ static int32_t run_f64(struct wn__gemm *p)
 
 /* ---- by oneDNN ----------------------------------------------------------------------------------- */
 
-static void map_rows(int64_t begin, int64_t end, void *ctx)
+static void run_epilogue_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct wn__gemm *p = ctx;
-    for (int64_t r = begin; r < end; r++) wn__gemm_map(p, r / p->m, r % p->m, r % p->m + 1, 0, p->n);
+    for (int64_t r = begin; r < end; r++) wn__gemm_epilogue(p, r / p->m, r % p->m, r % p->m + 1, 0, p->n);
 }
 
 static int32_t run_made(struct wn__gemm *p, const struct wn_buffers *b)
 {
     WN_TRY(wn__onednn_run(b->made, p, b->workspace));
-    if (p->map != NULL) wn__parallel_for(p->batch * p->m, WN_CPU_GRAIN_MATH / (p->n + 1) + 1, map_rows, p);
+    if (p->epilogue != NULL)
+        wn__parallel_for(p->batch * p->m, WN_CPU_GRAIN_MATH / (p->n + 1) + 1, run_epilogue_rows, p);
     return WN_OK;
 }
 
@@ -200,23 +201,23 @@ static void product_under(struct wn__gemm *p, const struct wn_desc *d, const str
     else product_of_matmul(p, &plain, b);
 }
 
-static int32_t map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t epilogue(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     struct wn__gemm p;
     struct wn__elementwise step;
     product_under(&p, d, b);
     wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
-    p.map = &step;
-    p.map_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
+    p.epilogue = &step;
+    p.epilogue_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
     return run(&p, d->out.dtype, b);
 }
 
-wn_kernel_fn wn__cpu_map_kernel(const struct wn_desc *d)
+wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d)
 {
     struct wn__elementwise step;
     if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
-    return wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? map : NULL;
+    return wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, NULL, &step) ? epilogue : NULL;
 }
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)

@@ -15,7 +15,7 @@
         int64_t i = 0;                                                                                                 \
         for (int j = 0; j < LANES; j++) lane[j] = x[0];                                                                \
         for (; i + LANES <= n; i += LANES) {                                                                           \
-            wn__stream_ahead(x + i, LANES * (int64_t)sizeof(T));                                                       \
+            wn__prefetch_stream(x + i, LANES * (int64_t)sizeof(T));                                                    \
             _Pragma("omp simd") for (int j = 0; j < LANES; j++)                                                        \
             {                                                                                                          \
                 T v = x[i + j];                                                                                        \

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of an output that is gone from the caches before it is read. Beside a third cache of 32 MiB, a chain of ops whose
- * first one streams took 1.35 times as long with values of 16 MiB, the same with 32, 0.92 of it with 64. The sanitizers'
- * build sets a small one, so that the specs meet both ways. */
+/* Bytes of an output that is gone from the caches before it is read. Beside a third cache of 32 MiB, a chain of ops
+ * whose first one streams took 1.35 times as long with values of 16 MiB, the same with 32, 0.92 of it with 64. The
+ * sanitizers' build sets a small one, so that the specs meet both ways. */
 #ifndef WN_STREAM_LEAST
 #define WN_STREAM_LEAST ((int64_t)32 << 20)
 #endif
@@ -66,11 +66,11 @@ static inline void wn__fetch_far(const void *from, int64_t bytes)
 /* Rows that are read side by side later, asked for in the order of memory: `width` bytes of one, then of the next. Each
  * line then follows the one before it, which memory wants more than anything else here; asked for in the order of
  * their use, a transpose reached 70 % of the limit, so 90. */
-struct wn__ahead {
+struct wn__prefetch {
     uintptr_t row;
     int64_t step, width, at; /* bytes; the next line stands `at` bytes behind `row` */
 };
-static inline __attribute__((always_inline)) void wn__ask(struct wn__ahead *a, int64_t lines)
+static inline __attribute__((always_inline)) void wn__prefetch_lines(struct wn__prefetch *a, int64_t lines)
 {
     for (int64_t i = 0; i < lines; i++) {
         __builtin_prefetch((const void *)(a->row + (uintptr_t)a->at));
@@ -79,28 +79,28 @@ static inline __attribute__((always_inline)) void wn__ask(struct wn__ahead *a, i
     }
 }
 
-/* Asks for what stands WN_STREAM_AHEAD bytes behind a stretch about to be read: the processor's own prefetcher loses its
- * place between blocks. relu_grad went from 60 to 90 % of the limit with it, relu from 80 to 95. */
+/* Asks for what stands WN_STREAM_AHEAD bytes behind a stretch about to be read: the processor's own prefetcher loses
+ * its place between blocks. relu_grad went from 60 to 90 % of the limit with it, relu from 80 to 95. */
 #define WN_STREAM_AHEAD 4096
 static inline void wn__fetch_behind(const void *from, int64_t ahead, int64_t bytes)
 {
     wn__fetch((const void *)((uintptr_t)from + (uintptr_t)ahead), bytes);
 }
-static inline void wn__stream_ahead(const void *from, int64_t bytes)
+static inline void wn__prefetch_stream(const void *from, int64_t bytes)
 {
     wn__fetch_behind(from, WN_STREAM_AHEAD, bytes);
 }
 
-/* How far behind an element of a row the same one of the next row stands, WN_STREAM_AHEAD at least. Who goes over rows of
- * two arrays twice asks for the next row of one on the first way and of the other on the second, so that memory is
- * busy on both. */
+/* How far behind an element of a row the same one of the next row stands, WN_STREAM_AHEAD at least. Who goes over
+ * rows of two arrays twice asks for the next row of one on the first way and of the other on the second, so that
+ * memory is busy on both. */
 static inline int64_t wn__next_row(int64_t row_bytes)
 {
     return row_bytes > WN_STREAM_AHEAD ? row_bytes : WN_STREAM_AHEAD;
 }
 
-/* out[i] = EXPR for the i of [BEGIN, END) of an array, streamed or not; EXPR may use i. READ: an array of which, streaming,
- * what stands AHEAD bytes behind i is asked for, line by line as lines are written; or NULL. */
+/* out[i] = EXPR for the i of [BEGIN, END) of an array, streamed or not; EXPR may use i. READ: an array of which,
+ * streaming, what stands AHEAD bytes behind i is asked for, line by line as lines are written; or NULL. */
 #define WN_STREAM_LOOP(T, STREAMS, OUT, BEGIN, END, READ, AHEAD, EXPR)                                                 \
     do {                                                                                                               \
         T block_[WN_STREAM_BLOCK];                                                                                     \
@@ -117,9 +117,9 @@ static inline int64_t wn__next_row(int64_t row_bytes)
         }                                                                                                              \
     } while (0)
 
-/* memcpy, streamed or not. Streamed, it asks for what is read WN_STREAM_AHEAD bytes later, line by line as it goes: of
- * `from`, then of `next`, which is copied next (or NULL). Asking for a row at once, before the one ahead of it, embedding
- * reached 74 % of its limit, so 93. */
+/* memcpy, streamed or not. Streamed, it asks for what is read WN_STREAM_AHEAD bytes later, line by line as it goes:
+ * of `from`, then of `next`, which is copied next (or NULL). Asking for a row at once, before the one ahead of it,
+ * embedding reached 74 % of its limit, so 93. */
 static inline void wn__stream_or_copy(int32_t streams, void *to, const void *from, int64_t bytes, const void *next)
 {
     int64_t own = bytes > WN_STREAM_AHEAD ? bytes - WN_STREAM_AHEAD : 0;

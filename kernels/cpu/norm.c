@@ -22,8 +22,8 @@ struct norm {
     double *partial;  /* (parts, n), where there are more than one */
 };
 
-/* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. A term is rounded to its type and
- * then added in double: converting each factor took two thirds of layernorm_dw's time. */
+/* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. A term is rounded to its type
+ * and then added in double: converting each factor took two thirds of layernorm_dw's time. */
 #define LANES(EXPR_AT)                                                                                                 \
     double lane[WN_LANES] = {0}, sum = 0;                                                                              \
     int64_t at = 0;                                                                                                    \
@@ -125,10 +125,10 @@ struct norm {
     }                                                                                                                  \
     /* 16 columns of the weight's gradient, DW_ROWS rows; as many lines of what comes next are asked for */            \
     static inline __attribute__((always_inline)) void dw_tile_##S(                                                     \
-        const T *dy, const T *x, int64_t n, const T *mean, const T *rstd, double *sum, struct wn__ahead next[2])       \
+        const T *dy, const T *x, int64_t n, const T *mean, const T *rstd, double *sum, struct wn__prefetch next[2])    \
     {                                                                                                                  \
         double so_far[16];                                                                                             \
-        for (int k = 0; k < 2; k++) wn__ask(&next[k], DW_ROWS * 16 * (int64_t)sizeof(T) / 64);                         \
+        for (int k = 0; k < 2; k++) wn__prefetch_lines(&next[k], DW_ROWS * 16 * (int64_t)sizeof(T) / 64);              \
         for (int j = 0; j < 16; j++) so_far[j] = sum[j];                                                               \
         for (int64_t i = 0; i < DW_ROWS; i++) {                                                                        \
             const T *dy_row = dy + i * n, *x_row = x + i * n;                                                          \
@@ -143,8 +143,8 @@ struct norm {
     {                                                                                                                  \
         const T *mean = k->in[2], *rstd = k->in[3], *dy = (const T *)k->in[0] + at, *x = (const T *)k->in[1] + at;     \
         int64_t whole = m / 16 * 16, tail = end - (end - r) % DW_ROWS, pitch = k->n * (int64_t)sizeof(T);              \
-        struct wn__ahead next[2] = {{(uintptr_t)dy, pitch, m * (int64_t)sizeof(T), 0},                                 \
-                                    {(uintptr_t)x, pitch, m * (int64_t)sizeof(T), 0}};                                 \
+        struct wn__prefetch next[2] = {{(uintptr_t)dy, pitch, m * (int64_t)sizeof(T), 0},                              \
+                                       {(uintptr_t)x, pitch, m * (int64_t)sizeof(T), 0}};                              \
         for (int i = 0; i < 2; i++) next[i].row += (uintptr_t)((r + DW_ROWS) * pitch);                                 \
         for (int64_t i = r; i < tail; i += DW_ROWS)                                                                    \
             for (int64_t j = 0; j < whole; j += 16)                                                                    \

@@ -1,9 +1,9 @@
-/* Packing and unpacking: whole values in int8 with a scale a group, and signs as bits. What the numbers mean is scalar.h's
- * and ops/pack.c's; here they meet memory.
+/* Packing and unpacking: whole values in int8 with a scale a group, and signs as bits. What the numbers mean is
+ * scalar.h's and ops/pack.c's; here they meet memory.
  *
- * Threads get whole groups and whole bytes, and a group's bytes depend on its own elements only. int8 goes by tiles of one
- * group in f32, into which other types are converted, so there is one loop that encodes and one that decodes. What is
- * unpacked is large and streams past the caches (nontemporal.h). */
+ * Threads get whole groups and whole bytes, and a group's bytes depend on its own elements only. int8 goes by tiles
+ * of one group in f32, into which other types are converted, so there is one loop that encodes and one that decodes.
+ * What is unpacked is large and streams past the caches (nontemporal.h). */
 #include <stddef.h>
 #include <string.h>
 #include "bf16.h"
@@ -74,7 +74,7 @@ static void pack_int8_part(int64_t begin, int64_t end, void *ctx)
         if (k->dtype == WN_F32) x = (const float *)k->in + at;
         else if (k->dtype == WN_BF16) wn__widen(tile, (const uint16_t *)k->in + at, n);
         else narrow_f64((const double *)k->in + at, n, tile);
-        wn__stream_ahead((const char *)k->in + at * wn__dtype_size(k->dtype), n * wn__dtype_size(k->dtype));
+        wn__prefetch_stream((const char *)k->in + at * wn__dtype_size(k->dtype), n * wn__dtype_size(k->dtype));
         scale[g] = encode(x, n, code + at);
     }
 }
@@ -150,7 +150,7 @@ static void pack_sign_part(int64_t begin, int64_t end, void *ctx)
     int64_t size = wn__dtype_size(k->dtype);
     for (int64_t b = begin; b < end; b += BYTES_AT_ONCE) {
         int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
-        wn__stream_ahead((const char *)k->in + 8 * b * size, (last - 8 * b) * size);
+        wn__prefetch_stream((const char *)k->in + 8 * b * size, (last - 8 * b) * size);
         signs_of(k, 8 * b, last - 8 * b, (uint8_t *)k->out + b);
     }
 }

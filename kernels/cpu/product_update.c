@@ -1,8 +1,8 @@
 /* PRODUCT_UPDATE: a weight's gradient, dy' x over the rows of a batch, made a little at a time and used up while it is
  * near: it never goes to memory. What all tasks share is packed once for all threads, into the plan's workspace.
- *   plain:  x in strips of columns; every task takes a few rows of dy' through all strips, WIDE columns of sums, and the
+ *   plain:  x in micro-panels of columns; every task takes a few rows of dy' through all micro-panels, WIDE columns of sums, and the
  *           optimizer's own loop (update.c) over each row of them.
- *   panels: the product is turned, and x in groups of mr rows; every task takes a strip of dy, a panel of the cells,
+ *   panels: the product is turned, and x in groups of mr rows; every task takes a micro-panel of dy, a panel of the cells,
  *           through groups of x. A block of groups is one run of each cell, runs follow each other in memory, and the
  *           optimizer's loop goes once over each.
  * A gradient is summed in the order of gemm.h, so the cells get the bits of product and update one after the other. */
@@ -13,9 +13,9 @@
 #include "update.h"
 #include "../../runtime/base/number.h"
 
-/* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long stretches. In
- * turns with product and update apart, 20 layers: 0.92 of the time with SGD at 4096, 0.93 with Adam at 1024; with 384
- * columns it was 1.05 and 1.4. */
+/* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long
+ * stretches. In turns with product and update apart, 20 layers: 0.92 of the time with SGD at 4096, 0.93 with Adam at
+ * 1024; with 384 columns it was 1.05 and 1.4. */
 #define WIDE 4128
 
 /* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for.
@@ -29,7 +29,7 @@
 struct job {
     const struct wn__gemm_kernel *kernel;
     const float *a, *b;
-    float *packed; /* of b: plain: (strips, k, nr); panels: (groups, k, mr), the last group as narrow as it is */
+    float *packed; /* of b: plain: (micro-panels, k, nr); panels: (groups, k, mr), the last group as narrow as it is */
     int64_t m, n, k, ai, ak, bj, bk;
     struct wn__update_numbers update;
     wn__parallel_body loop;
@@ -68,15 +68,15 @@ static void use(const struct job *w, struct hand *h, const float *sums, int64_t 
 
 /* ---- plain ---------------------------------------------------------------------------------------------------- */
 
-static void pack_strips(int64_t begin, int64_t end, void *ctx)
+static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     int64_t nr = w->kernel->nr;
-    for (int64_t strip = begin; strip < end; strip++) {
-        float *to = w->packed + strip * w->k * nr;
-        int64_t n = wn_min(w->n - strip * nr, nr);
+    for (int64_t micropanel = begin; micropanel < end; micropanel++) {
+        float *to = w->packed + micropanel * w->k * nr;
+        int64_t n = wn_min(w->n - micropanel * nr, nr);
         if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
-        pack(w, w->b + strip * nr * w->bj, w->bj, w->bk, n, to, nr);
+        pack(w, w->b + micropanel * nr * w->bj, w->bj, w->bk, n, to, nr);
     }
 }
 
@@ -99,10 +99,10 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     if (wide > WIDE) wide = WIDE;
     float sums[WN_GEMM_MR_MAX * WIDE] __attribute__((aligned(64)));
     float rows[WN_GEMM_KC * WN_GEMM_MR_MAX] __attribute__((aligned(64)));
-    struct wn__gemm_tile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = wide, .first = 1};
-    t.ahead_step = 64;
-    t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
-    t.ahead_near = 1;
+    struct wn__gemm_microtile t = {.kc = w->k, .a = rows, .ai = 1, .ak = mr, .bk = nr, .ldc = wide, .first = 1};
+    t.prefetch_step = 64;
+    t.prefetch_row = WN_GEMM_NEAR_STEPS * 64;
+    t.prefetch_near = 1;
     struct hand hand;
     take_up(w, &hand);
     for (int64_t group = begin; group < end; group++) {
@@ -117,9 +117,9 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
                 t.c = sums + j;
                 t.m = m;
                 t.n = wn_min(n - j, nr);
-                t.ahead = (const char *)(t.b + w->k * nr); /* the next strip */
+                t.prefetch = (const char *)(t.b + w->k * nr); /* the next micro-panel */
                 fetch(w, row, m, column, n, j / nr, (n + nr - 1) / nr);
-                w->kernel->tile(&t);
+                w->kernel->microkernel(&t);
             }
             for (int64_t i = 0; i < m; i++) use(w, &hand, sums + i * wide, (row + i) * w->n + column, n);
         }
@@ -139,7 +139,7 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
 }
 
 /* Asks for n cells from `at` on, of p without the first `own` ones. */
-static void ask(const struct job *w, int64_t at, int64_t n, int64_t own)
+static void prefetch(const struct job *w, int64_t at, int64_t n, int64_t own)
 {
     for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++)
         for (int64_t i = c == 0 ? own : 0; i < n; i += LINE) wn__fetch_far(w->update.cell[c], (at + i) * SIZE);
@@ -149,15 +149,15 @@ static void ask(const struct job *w, int64_t at, int64_t n, int64_t own)
 static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t to)
 {
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, width = wn_min(w->m - first, WN_PANEL), end = wn_min(to * mr, w->n);
-    float strip[WN_GEMM_KC * WN_PANEL] __attribute__((aligned(64)));
+    float micropanel[WN_GEMM_KC * WN_PANEL] __attribute__((aligned(64)));
     float sums[GROUPS * WN_GEMM_MR_MAX * WN_PANEL] __attribute__((aligned(64)));
     /* Made once: made anew for each tile it took 8 % of the time of SGD. A tile asks for p a line a step, evenly. */
-    struct wn__gemm_tile t = {.kc = w->k, .ai = 1, .bk = width, .ldc = width, .first = 1, .ahead_near = 1};
-    t.ahead_step = w->k > 0 ? wn_min(LINE * SIZE, mr * wn_min(nr, width) * SIZE / w->k) : 0;
-    t.ahead_row = WN_GEMM_NEAR_STEPS * t.ahead_step;
+    struct wn__gemm_microtile t = {.kc = w->k, .ai = 1, .bk = width, .ldc = width, .first = 1, .prefetch_near = 1};
+    t.prefetch_step = w->k > 0 ? wn_min(LINE * SIZE, mr * wn_min(nr, width) * SIZE / w->k) : 0;
+    t.prefetch_row = WN_GEMM_NEAR_STEPS * t.prefetch_step;
     struct hand hand;
     take_up(w, &hand);
-    pack(w, w->a + first * w->ai, w->ai, w->ak, width, strip, width);
+    pack(w, w->a + first * w->ai, w->ai, w->ak, width, micropanel, width);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
         int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;
         for (int64_t i = 0; i < rows; i += mr) {
@@ -166,11 +166,11 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
             for (int64_t j = 0; j < width; j += nr) {
                 int64_t next = at + (i + AHEAD * mr) * width + t.m * j;
                 t.n = wn_min(width - j, nr);
-                t.b = strip + j;
+                t.b = micropanel + j;
                 t.c = sums + i * width + j;
-                t.ahead = (const char *)w->update.cell[0] + next * SIZE;
-                ask(w, next, t.m * t.n, w->k * LINE);
-                w->kernel->tile(&t);
+                t.prefetch = (const char *)w->update.cell[0] + next * SIZE;
+                prefetch(w, next, t.m * t.n, w->k * LINE);
+                w->kernel->microkernel(&t);
             }
         }
         use(w, &hand, sums, at, rows * width);
@@ -209,19 +209,19 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
     if (d->n_in > 2) wn__cpu_update_numbers(&d->in[2], b->in[2], &w.update);
     w.loop = wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32);
     if (w.m == 0 || w.n == 0) return WN_OK;
-    int64_t nr = w.kernel->nr, mr = w.kernel->mr, strips = (w.n + nr - 1) / nr, groups = (w.n + mr - 1) / mr;
+    int64_t nr = w.kernel->nr, mr = w.kernel->mr, micropanels = (w.n + nr - 1) / nr, groups = (w.n + mr - 1) / mr;
     if (d->out.layout == WN_PANEL48) {
         wn__parallel_for(groups, WN_CPU_GRAIN / (w.k * mr + 1) + 1, pack_groups, &w);
         wn__parallel_for(w.m / WN_PANEL_UNIT * groups, WN_CPU_GRAIN / (WN_PANEL_UNIT * mr), run_panels, &w);
     } else {
-        wn__parallel_for(strips, WN_CPU_GRAIN / (w.k * nr + 1) + 1, pack_strips, &w);
+        wn__parallel_for(micropanels, WN_CPU_GRAIN / (w.k * nr + 1) + 1, pack_micropanels, &w);
         wn__parallel_for((w.m + mr - 1) / mr, WN_CPU_GRAIN / (w.n * mr) + 1, run_rows, &w);
     }
     return WN_OK;
 }
 
 _Static_assert(WIDE % WN_GEMM_NR_MAX == 0, "strips lie within the sums");
-_Static_assert(WN_GEMM_NR_MAX == WN_PRODUCT_UPDATE_STRIP, "the workspace is sized by it");
+_Static_assert(WN_GEMM_NR_MAX == WN_PRODUCT_UPDATE_WIDTH, "the workspace is sized by it");
 _Static_assert(WN_GEMM_KC >= WN_PRODUCT_UPDATE_ROWS, "a tile takes all of k");
 
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d)

@@ -1,10 +1,9 @@
-/* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones;
- * then either the last run is reduced (sum contiguous stretches) or kept (add rows side by side).
+/* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones; then either the
+ * last run is reduced (sum contiguous stretches) or kept (add rows side by side).
  *
- * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is
- * contiguous), integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined
- * in order; down columns, parts of the rows are (op.h). Threads share out outputs, chunks or parts, so their number changes
- * no bit. */
+ * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is contiguous),
+ * integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined in order; down
+ * columns, parts of the rows are (op.h). Threads share out outputs, chunks or parts, so their number changes no bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -188,10 +187,10 @@ JOIN(f64, double)
     }                                                                                                                  \
     /* 16 columns, DOWN_ROWS rows; as many lines of what comes next are asked for */                                   \
     static inline __attribute__((always_inline)) void columns_tile_##KIND##_##S(                                       \
-        const T *x, int64_t step, acc_##A *value, struct wn__ahead *next)                                              \
+        const T *x, int64_t step, acc_##A *value, struct wn__prefetch *next)                                           \
     {                                                                                                                  \
         acc_##A sum[16];                                                                                               \
-        wn__ask(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                                       \
+        wn__prefetch_lines(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                            \
         for (int j = 0; j < 16; j++) sum[j] = value[j];                                                                \
         for (int64_t k = 0; k < DOWN_ROWS; k++) {                                                                      \
             const T *row = x + k * step;                                                                               \
@@ -208,8 +207,8 @@ JOIN(f64, double)
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
         int64_t r = begin, whole = n / 16 * 16, step = p->reduced.step[0][0];                                          \
         int64_t pitch = step * (int64_t)sizeof(T);                                                                     \
-        struct wn__ahead next = {(uintptr_t)x + (uintptr_t)((r + DOWN_ROWS) * pitch), pitch, n * (int64_t)sizeof(T),   \
-                                 0};                                                                                   \
+        struct wn__prefetch next = {(uintptr_t)x + (uintptr_t)((r + DOWN_ROWS) * pitch), pitch,                        \
+                                    n * (int64_t)sizeof(T), 0};                                                        \
         for (; p->reduced.ndim == 1 && r + DOWN_ROWS <= end; r += DOWN_ROWS) {                                         \
             const T *row = x + r * step;                                                                               \
             for (int64_t j = 0; j < whole; j += 16) columns_tile_##KIND##_##S(row + j, step, value + j, &next);        \
@@ -316,17 +315,17 @@ static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
 /* Rows of f32 that follow each other in x. */
 static int64_t many_sums(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__short_sum((const float *)p->x + o * p->length, end - o, p->length, p->scale, (float *)p->out + o);
+    return wn__rows_sum((const float *)p->x + o * p->length, end - o, p->length, p->scale, (float *)p->out + o);
 }
 
 static int64_t many_maxima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__short_max((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
+    return wn__rows_max((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
 }
 
 static int64_t many_minima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__short_min((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
+    return wn__rows_min((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
 }
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)

@@ -132,32 +132,32 @@ static int32_t is_short(int64_t n, int64_t limit)
     return n > 0 && n < limit && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 }
 
-int64_t wn__short_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
+int64_t wn__rows_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
 {
     return is_short(n, WN_SHORT_SUM) ? short_sum(x, rows, n, scale, out) : 0;
 }
 
-int64_t wn__short_max(const float *x, int64_t rows, int64_t n, float *out)
+int64_t wn__rows_max(const float *x, int64_t rows, int64_t n, float *out)
 {
     return is_short(n, WN_SHORT_EXTREME) ? short_max(x, rows, n, out) : 0;
 }
 
-int64_t wn__short_min(const float *x, int64_t rows, int64_t n, float *out)
+int64_t wn__rows_min(const float *x, int64_t rows, int64_t n, float *out)
 {
     return is_short(n, WN_SHORT_EXTREME) ? short_min(x, rows, n, out) : 0;
 }
 #else
-int64_t wn__short_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
+int64_t wn__rows_sum(const float *x, int64_t rows, int64_t n, double scale, float *out)
 {
     return (void)x, (void)rows, (void)n, (void)scale, (void)out, 0;
 }
 
-int64_t wn__short_max(const float *x, int64_t rows, int64_t n, float *out)
+int64_t wn__rows_max(const float *x, int64_t rows, int64_t n, float *out)
 {
     return (void)x, (void)rows, (void)n, (void)out, 0;
 }
 
-int64_t wn__short_min(const float *x, int64_t rows, int64_t n, float *out)
+int64_t wn__rows_min(const float *x, int64_t rows, int64_t n, float *out)
 {
     return (void)x, (void)rows, (void)n, (void)out, 0;
 }

@@ -5,18 +5,18 @@
 #include "cpu.h"
 #include "transpose.h"
 
-/* A transpose goes by tiles of SIDE x SIDE, so that it reads and writes stretches of several lines, and within them by
- * pieces of TILE x TILE: whole lines of both sides. Tiles of 16 alone reached half of it. Tiles follow each other along
- * what is contiguous in the input: down its rows instead they took 1.3 to 1.8 times as long.
+/* A transpose goes by tiles of SIDE x SIDE, so that it reads and writes stretches of several lines, and within them
+ * by pieces of TILE x TILE: whole lines of both sides. Tiles of 16 alone reached half of it. Tiles follow each other
+ * along what is contiguous in the input: down its rows instead they took 1.3 to 1.8 times as long.
  *
- * Where pieces are turned in registers (transpose.h), tiles are TURN_FAST x TURN_LAST: long stretches are read, and asked for a
- * tile ahead in the order of memory; two lines at a time are written, which costs little. Of the limit, (8192, 4096):
- * 70 % with 32 x 256, lines asked for in the order of their use; 80 to 90 so, where the memory copies 55 GB/s, 52 and
- * 75 where it copies 95. 64 lines last took 1.1 times as long, 16 took 1.4 times. */
+ * Where pieces are turned in registers (transpose.h), tiles are TRANSPOSE_FAST x TRANSPOSE_LAST: long stretches are
+ * read, and asked for a tile ahead in the order of memory; two lines at a time are written, which costs little. Of
+ * the limit, (8192, 4096): 70 % with 32 x 256, lines asked for in the order of their use; 80 to 90 so, where the
+ * memory copies 55 GB/s, 52 and 75 where it copies 95. 64 lines last took 1.1 times as long, 16 took 1.4 times. */
 #define SIDE 64
 #define TILE 16
-#define TURN_FAST 512
-#define TURN_LAST 32
+#define TRANSPOSE_FAST 512
+#define TRANSPOSE_LAST 32
 
 static int64_t grain_bytes(int64_t size)
 {
@@ -53,7 +53,7 @@ static int64_t next_row(const struct copy *k, int64_t n)
 
 /* tile[i][j] = in[j][i], TILE x TILE; rows of in are `step` apart, of tile SIDE. Four by four where a shuffle can. */
 #define TURN(S, T)                                                                                                     \
-    static void turn_##S(T *tile, const T *in, int64_t step)                                                           \
+    static void transpose_##S(T *tile, const T *in, int64_t step)                                                      \
     {                                                                                                                  \
         for (int j = 0; j < TILE; j++)                                                                                 \
             for (int i = 0; i < TILE; i++) tile[i * SIDE + j] = in[i + j * step];                                      \
@@ -70,7 +70,7 @@ typedef uint32_t quad __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad){__VA_ARGS__})
 #endif
 
-static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
+static void transpose_32(uint32_t *tile, const uint32_t *in, int64_t step)
 {
     for (int j = 0; j < TILE; j += 4)
         for (int i = 0; i < TILE; i += 4) {
@@ -121,7 +121,7 @@ static void turn_32(uint32_t *tile, const uint32_t *in, int64_t step)
                 int64_t rows = n0 - i0, columns = n1 - j0;                                                             \
                 for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j * in_step) * (int64_t)sizeof(T));     \
                 if (rows >= TILE && columns >= TILE) {                                                                 \
-                    turn_##S(to, from, in_step);                                                                       \
+                    transpose_##S(to, from, in_step);                                                                  \
                     continue;                                                                                          \
                 }                                                                                                      \
                 for (int64_t j = 0; j < columns && j < TILE; j++)                                                      \
@@ -172,7 +172,7 @@ static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64
 }
 
 /* Tiles [begin, end) of 4-byte elements. */
-static void turn_part(int64_t begin, int64_t end, void *ctx)
+static void transpose_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct copy *k = ctx;
     int64_t in_at, out_at, n[2], next_at;
@@ -187,7 +187,7 @@ static void turn_part(int64_t begin, int64_t end, void *ctx)
         if (tile + 1 < end) place_tile(k, tile + 1, &next_at, &out_at, n);
         t.in = (const uint32_t *)k->in + in_at;
         t.next = (const uint32_t *)k->in + next_at;
-        wn__turn(&t);
+        wn__transpose_tile(&t);
     }
     if (k->streams) wn__stream_end();
 }
@@ -211,10 +211,10 @@ static void run_tiles(struct copy *k, int32_t is_32, wn__parallel_body by_place)
 {
     int64_t *dim = k->broadcast.dim, last = k->broadcast.ndim - 1;
     int32_t whole = dim[k->fast] % WN_TURN == 0 && dim[last] % WN_TURN == 0 && (uintptr_t)k->out % 64 == 0;
-    int32_t turns = is_32 && whole && wn__turns();
-    k->side[0] = turns ? TURN_FAST : SIDE;
-    k->side[1] = turns ? TURN_LAST : SIDE;
-    wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), turns ? turn_part : by_place, k);
+    int32_t is_fast = is_32 && whole && wn__transpose_is_fast();
+    k->side[0] = is_fast ? TRANSPOSE_FAST : SIDE;
+    k->side[1] = is_fast ? TRANSPOSE_LAST : SIDE;
+    wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), is_fast ? transpose_part : by_place, k);
 }
 
 static int32_t run_copy(struct copy *k, int32_t dtype)
@@ -267,8 +267,8 @@ static void dense_steps(const struct wn_type *t, int64_t *step)
     }
 }
 
-/* Rows [begin, end) of the input, `row` bytes each, to where they stand in out. Reading in order and writing in pieces is
- * faster than the other way round: the memory forgives it from four lines a piece on. */
+/* Rows [begin, end) of the input, `row` bytes each, to where they stand in out. Reading in order and writing in
+ * pieces is faster than the other way round: the memory forgives it from four lines a piece on. */
 struct scatter {
     struct wn__broadcast broadcast; /* over the rows of the input; where they stand in out, in elements */
     const char *in;

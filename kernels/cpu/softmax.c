@@ -84,7 +84,7 @@ struct rows {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin; r < end; r++) {                                                                        \
             const T *dy = (const T *)k->a + r * n, *y = (const T *)k->b + r * n;                                       \
-            T dot = (T)wn__row_dot_asking_##S(dy, y, n, wn__next_row(n * (int64_t)sizeof(T)), 0);                      \
+            T dot = (T)wn__row_dot_prefetching_##S(dy, y, n, wn__next_row(n * (int64_t)sizeof(T)), 0);                 \
             int64_t at = r * n;                                                                                        \
             WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->b,                                    \
                            wn__next_row(n * (int64_t)sizeof(T)), wn_softmax_grad_##S(dy[i - at], y[i - at], dot));     \

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 /* Four rows of four 4 x 4 blocks: of[c] holds, in its l-th quarter, column 4 l + c of rows 4 g .. 4 g + 3. */
-__attribute__((target("avx512f"), always_inline)) static inline void turn_quarters(const __m512i *row, __m512i *of)
+__attribute__((target("avx512f"), always_inline)) static inline void transpose_quarters(const __m512i *row, __m512i *of)
 {
     __m512i low0 = _mm512_unpacklo_epi32(row[0], row[1]), high0 = _mm512_unpackhi_epi32(row[0], row[1]);
     __m512i low1 = _mm512_unpacklo_epi32(row[2], row[3]), high1 = _mm512_unpackhi_epi32(row[2], row[3]);
@@ -17,15 +17,15 @@ __attribute__((target("avx512f"), always_inline)) static inline void turn_quarte
 }
 
 /* The piece at (i, j) of a tile. */
-__attribute__((target("avx512f"), always_inline)) static inline void turn_piece(const struct wn__tile *t, int64_t i,
-                                                                                int64_t j)
+__attribute__((target("avx512f"), always_inline)) static inline void transpose_piece(const struct wn__tile *t,
+                                                                                     int64_t i, int64_t j)
 {
     const uint32_t *in = t->in + i + j * t->in_step;
     uint32_t *out = t->out + i * t->out_step + j;
     __m512i row[4], of[4][4], to[WN_TURN];
     for (int g = 0; g < 4; g++) {
         for (int k = 0; k < 4; k++) row[k] = _mm512_loadu_si512(in + (4 * g + k) * t->in_step);
-        turn_quarters(row, of[g]);
+        transpose_quarters(row, of[g]);
     }
     for (int c = 0; c < 4; c++) { /* quarters of the same columns from the four groups of rows */
         __m512i even0 = _mm512_shuffle_i32x4(of[0][c], of[1][c], 0x88);
@@ -42,32 +42,32 @@ __attribute__((target("avx512f"), always_inline)) static inline void turn_piece(
         else _mm512_store_si512((void *)(out + k * t->out_step), to[k]);
 }
 
-__attribute__((target("avx512f"))) static void turn_tile(const struct wn__tile *t)
+__attribute__((target("avx512f"))) static void transpose_tile(const struct wn__tile *t)
 {
-    struct wn__ahead next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
+    struct wn__prefetch next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
     for (int64_t i = 0; i < t->n0; i += WN_TURN)
         for (int64_t j = 0; j < t->n1; j += WN_TURN) {
-            wn__ask(&next, WN_TURN);
-            turn_piece(t, i, j);
+            wn__prefetch_lines(&next, WN_TURN);
+            transpose_piece(t, i, j);
         }
 }
 
-int32_t wn__turns(void)
+int32_t wn__transpose_is_fast(void)
 {
     return __builtin_cpu_supports("avx512f") != 0;
 }
 
-void wn__turn(const struct wn__tile *t)
+void wn__transpose_tile(const struct wn__tile *t)
 {
-    turn_tile(t);
+    transpose_tile(t);
 }
 #else
-int32_t wn__turns(void)
+int32_t wn__transpose_is_fast(void)
 {
     return 0;
 }
 
-void wn__turn(const struct wn__tile *t)
+void wn__transpose_tile(const struct wn__tile *t)
 {
     (void)t;
 }

@@ -5,7 +5,7 @@
 
 #define WN_TURN 16 /* elements of a line, and rows of a piece */
 
-int32_t wn__turns(void); /* whether this processor has registers of a line */
+int32_t wn__transpose_is_fast(void); /* whether this processor has registers of a line */
 
 /* A tile of 4-byte elements, n0 and n1 multiples of WN_TURN, rows of out on lines. */
 struct wn__tile {
@@ -17,5 +17,5 @@ struct wn__tile {
     int32_t streams;
 };
 /* The lines of the next tile are asked for meanwhile, row after row. */
-void wn__turn(const struct wn__tile *t);
+void wn__transpose_tile(const struct wn__tile *t);
 #endif

@@ -22,8 +22,8 @@ static void unary_part(int64_t begin, int64_t end, void *ctx)
         stop = wn__stream_stop(at, end);
         part.a = (const char *)k->a + at * k->in_size;
         if (k->b) part.b = (const char *)k->b + at * k->in_size;
-        wn__stream_ahead(part.a, (stop - at) * k->in_size);
-        if (k->b) wn__stream_ahead(part.b, (stop - at) * k->in_size);
+        wn__prefetch_stream(part.a, (stop - at) * k->in_size);
+        if (k->b) wn__prefetch_stream(part.b, (stop - at) * k->in_size);
         k->loop(0, stop - at, &part);
         wn__stream((char *)k->out + at * k->out_size, block.bytes, (stop - at) * k->out_size);
     }

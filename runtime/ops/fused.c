@@ -198,13 +198,13 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 /* The workspace holds op(b): (k, n), packed once for all threads. Cells that are plain: (strips, k,
- * WN_PRODUCT_UPDATE_STRIP) f32, the last strip padded. Cells in panels: groups of columns as wide as a micro-tile, with
+ * WN_PRODUCT_UPDATE_WIDTH) f32, the last strip padded. Cells in panels: groups of columns as wide as a micro-tile, with
  * nothing between them. */
 static int64_t workspace_product_update(const struct wn_desc *d, const struct wn__target *t)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
-    int64_t strips = (n + WN_PRODUCT_UPDATE_STRIP - 1) / WN_PRODUCT_UPDATE_STRIP;
-    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_PRODUCT_UPDATE_STRIP;
+    int64_t strips = (n + WN_PRODUCT_UPDATE_WIDTH - 1) / WN_PRODUCT_UPDATE_WIDTH;
+    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_PRODUCT_UPDATE_WIDTH;
     return t->kind == WN_TARGET_CPU ? columns * k * (int64_t)sizeof(float) : 0;
 }
 

@@ -140,8 +140,8 @@ int32_t wn__elementwise_has_numbers(int32_t op);
 
 /* Limits of PRODUCT_UPDATE, a product that is computed inside the update that reads it. The CPU's kernels keep both.
  * WN_PRODUCT_UPDATE_ROWS: the largest inner dimension k, since partial sums are never stored.
- * WN_PRODUCT_UPDATE_STRIP: columns of one micro-panel of packed b. */
-enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_STRIP = 48 };
+ * WN_PRODUCT_UPDATE_WIDTH: columns of one micro-panel of packed b. */
+enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_WIDTH = 48 };
 
 /* Returns whether a library computes the product d on the target; for MATMUL_MAP and LINEAR_MAP, the product that the
  * elementwise op is applied to. Returns 0 for every op that is no product. */

@@ -211,8 +211,8 @@ return {
     {
         name = 'the op over a product is done before its last stretch',
         file = 'kernels/cpu/gemm/gemm.c',
-        old = 'if (last) wn__gemm_map(p, q->batch, q->row0 + i',
-        new = 'if (k == 0) wn__gemm_map(p, q->batch, q->row0 + i',
+        old = 'if (last) wn__gemm_epilogue(p, q->batch, q->row0 + i',
+        new = 'if (k == 0) wn__gemm_epilogue(p, q->batch, q->row0 + i',
         spec = 'spec/op_spec.lua',
         filter = 'linear_map',
     },
@@ -227,8 +227,8 @@ return {
     {
         name = 'an op over a product of oneDNN is forgotten',
         file = 'kernels/cpu/matmul.c',
-        old = '    if (p->map != NULL) wn__parallel_for(',
-        new = '    if (p->map == NULL) wn__parallel_for(',
+        old = '    if (p->epilogue != NULL)\n',
+        new = '    if (p->epilogue == NULL)\n',
         spec = 'spec/onednn_spec.lua',
     },
     {

@@ -68,7 +68,7 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
 
 /* Memory that is needed soon, touched a few rows at a time while products run: up to eight stretches of rows, each of
  * `bytes`. */
-struct wn__attention_ahead {
+struct wn__attention_prefetch {
     struct {
         const char *at;
         int64_t step, rows;
@@ -76,8 +76,8 @@ struct wn__attention_ahead {
     int64_t bytes, credit; /* credit: work that no row was touched for */
     int32_t n, i;          /* how many; the first with rows left */
 };
-static inline void wn__attention_expect(struct wn__attention_ahead *a, const void *base, int64_t at, int64_t step,
-                                        int64_t rows, int32_t dtype)
+static inline void wn__attention_prefetch_add(struct wn__attention_prefetch *a, const void *base, int64_t at,
+                                              int64_t step, int64_t rows, int32_t dtype)
 {
     const int64_t bytes = dtype == WN_BF16 ? 2 : 4;
     a->list[a->n].at = (const char *)base + at * bytes;
@@ -112,9 +112,9 @@ struct wn__attention_product {
     int64_t bk;
     float *c;
     int64_t ldc;
-    const float *back;                 /* NULL, or (n): what the columns of c are multiplied with first */
-    struct wn__attention_ahead *ahead; /* or NULL */
-    int32_t first, far;                /* far: ak is 1, and rows of a, c and weighing are not in the first cache */
+    const float *back;                       /* NULL, or (n): what the columns of c are multiplied with first */
+    struct wn__attention_prefetch *prefetch; /* or NULL */
+    int32_t first, far; /* far: ak is 1, and rows of a, c and weighing are not in the first cache */
     const struct wn__attention_weighing *weighing; /* NULL, or what is done with c at the end; n is a multiple of 16 */
     const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
     /* NULL, or a: the 8 rows from i leave out wn__attention_unseen(i) steps, and are the first from `fresh` on. */
@@ -175,8 +175,8 @@ void wn__attention_load(const struct wn__attention *k, const struct wn__attentio
 const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
                                int64_t *step);
 /* Back: from (size, n), rows ld apart, into n rows of out from element `at`, `to_row` apart; buffer: n times size. */
-void wn__attention_store_turned(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                                int64_t to_row, float *buffer);
+void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
+                                    int64_t to_row, float *buffer);
 
 /* What the weights that dropout leaves are multiplied with. */
 static inline float wn__attention_kept_factor(const struct wn__attention *k)

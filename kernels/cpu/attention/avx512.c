@@ -1,9 +1,9 @@
 /* What tiles of attention are worked with, for AVX-512: see struct wn__attention_kernel. Its bits are those of the
  * portable loops in attention/tile.c: the same steps in the same order, with one instruction for 2^n.
  *
- * Products go by 8 rows x 1, 2 or 3 vectors, 12 cycles a step at two multiply-adds a cycle, with nothing beside them but
- * the loads: 99 % of the peak for tiles in the first cache, where the tile of the large products (gemm.h), which also
- * touches memory ahead and can pack, reaches 86 % for k = 64 and 79 % where a lies by columns. */
+ * Products go by 8 rows x 1, 2 or 3 vectors, 12 cycles a step at two multiply-adds a cycle, with nothing beside them
+ * but the loads: 99 % of the peak for tiles in the first cache, where the tile of the large products (gemm.h), which
+ * also touches memory ahead and can pack, reaches 86 % for k = 64 and 79 % where a lies by columns. */
 #include "attention.h"
 #include <stddef.h>
 #include <string.h>
@@ -39,15 +39,15 @@ ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c,
     }
 }
 
-/* Work for each line touched, in steps of a vector, 4 cycles each; and the steps that go by before more are. Heads of 256
- * positions under a causal mask took 6 % longer forward with stretches of 32 steps, 22 % with nothing touched; 1 % longer
- * with 4 for a line, 5 % with 16. Lines come to the first cache: asked for no nearer than the second one, many did not
- * come, and such heads took 3 % longer forward, 4 % backward. */
+/* Work for each line touched, in steps of a vector, 4 cycles each; and the steps that go by before more are. Heads
+ * of 256 positions under a causal mask took 6 % longer forward with stretches of 32 steps, 22 % with nothing
+ * touched; 1 % longer with 4 for a line, 5 % with 16. Lines come to the first cache: asked for no nearer than the
+ * second one, many did not come, and such heads took 3 % longer forward, 4 % backward. */
 #define TOUCH_LINE 8
 #define TOUCH_STEPS 8
 
 /* Rows for which there was work enough. */
-ISA_INLINE void touch(struct wn__attention_ahead *a, int64_t work)
+ISA_INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
 {
     if (a->i >= a->n) return;
     const int64_t cost = a->bytes / 64 * TOUCH_LINE;
@@ -59,9 +59,9 @@ ISA_INLINE void touch(struct wn__attention_ahead *a, int64_t work)
     }
 }
 
-/* Where a tile stands in b and in rows of a: those of a whole one are two pointers and a stride, since eight pointers do
- * not fit the registers beside all else (1 % of the backward). And what is asked for meanwhile, or NULL: a's next rows,
- * and rows that are read at the end of this tile or at the beginning of the next. */
+/* Where a tile stands in b and in rows of a: those of a whole one are two pointers and a stride, since eight
+ * pointers do not fit the registers beside all else (1 % of the backward). And what is asked for meanwhile, or NULL:
+ * a's next rows, and rows that are read at the end of this tile or at the beginning of the next. */
 struct place {
     const float *b, *half[2], *row[MR];
     int64_t at; /* in row */
@@ -70,7 +70,7 @@ struct place {
 };
 
 /* Once in TOUCH_STEPS. */
-ISA_INLINE void ask(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
+ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
 {
     if (s->next) { /* a line of a row holds 16 steps: half of the rows at a time */
         const int64_t ai = p->ai;
@@ -87,14 +87,14 @@ ISA_INLINE void ask(const struct wn__attention_product *p, struct place *s, cons
 
 /* Steps of the vectors from `from` on. */
 ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s, int64_t steps, const int32_t from,
-                          const int32_t vectors, const int32_t whole, struct wn__attention_ahead *ahead,
+                          const int32_t vectors, const int32_t whole, struct wn__attention_prefetch *prefetch,
                           __m512 acc[MR][3])
 {
     const int64_t ai = p->ai, ak = p->ak, bk = p->bk;
     for (; steps > 0; steps -= TOUCH_STEPS) {
         int64_t n = steps < TOUCH_STEPS ? steps : TOUCH_STEPS;
-        if (ahead) touch(ahead, n * (vectors - from));
-        ask(p, s, vectors);
+        if (prefetch) prefetch_pieces(prefetch, n * (vectors - from));
+        prefetch_keys(p, s, vectors);
         for (; n > 0; n--, s->b += bk) {
             __m512 x[3];
             /* These stand for all rows: else each row has a pointer that moves on. */
@@ -145,11 +145,11 @@ ISA_INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t
     else weigh_rows(p, i0, j, vectors, m, 0, acc);
 }
 
-/* What a tile asks for: a's next rows, the rows of weights that it ends with, and where c is added to, those of c that the
- * next tile begins with. 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster; heads of 128 gain
- * 4 % by the last. Steps of a, where its rows do not lie by steps, are not worth asking for, nor is what the forward
- * keeps in the first two caches. */
-ISA_INLINE void look_ahead(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
+/* What a tile asks for: a's next rows, the rows of weights that it ends with, and where c is added to, those of c
+ * that the next tile begins with. 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster;
+ * heads of 128 gain 4 % by the last. Steps of a, where its rows do not lie by steps, are not worth asking for, nor
+ * is what the forward keeps in the first two caches. */
+ISA_INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
 {
     const int32_t more = i0 + MR < p->m; /* else the next strip begins, or what lies below is the next product's */
     s->next = s->soon = NULL;
@@ -170,9 +170,9 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
     const int32_t first = p->late ? i0 >= p->late->fresh : p->first;
     float *c = p->c + i0 * ldc + j;
     struct place s = {.b = p->b + skip * p->bk + j}; /* rows beyond m repeat the last one and are not stored */
-    struct wn__attention_ahead *ahead = whole ? p->ahead : NULL;
+    struct wn__attention_prefetch *prefetch = whole ? p->prefetch : NULL;
     if (skip >= p->k) return;
-    look_ahead(p, i0, j, &s);
+    find_prefetch(p, i0, j, &s);
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) s.row[i] = p->a + (i0 + (i < m ? i : m - 1)) * p->ai + skip * p->ak;
     s.half[0] = p->a + i0 * p->ai + skip * p->ak;
@@ -182,9 +182,9 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
     if (!first) load_tile(p, c, p->back ? p->back + j : NULL, m, last, vectors, whole, acc);
-    run_steps(p, &s, steps[0] - skip, 0, vectors, whole, ahead, acc);
-    if (vectors > 1) run_steps(p, &s, steps[1] - steps[0], 1, vectors, whole, ahead, acc);
-    if (vectors > 2) run_steps(p, &s, steps[2] - steps[1], 2, vectors, whole, ahead, acc);
+    run_steps(p, &s, steps[0] - skip, 0, vectors, whole, prefetch, acc);
+    if (vectors > 1) run_steps(p, &s, steps[1] - steps[0], 1, vectors, whole, prefetch, acc);
+    if (vectors > 2) run_steps(p, &s, steps[2] - steps[1], 2, vectors, whole, prefetch, acc);
     if (p->weighing) {
         weigh(p, i0, j, vectors, whole ? MR : m, acc);
         return;

@@ -24,7 +24,7 @@ struct forward {
 };
 
 /* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
-struct stretch {
+struct query_span {
     int64_t b, h, first, n, all;
 };
 
@@ -36,14 +36,14 @@ struct work {
     float weight[WN_ATTENTION_DRAWN * STRIP];
     float best[QUERIES], sum[QUERIES];
     uint16_t kept[STRIP / 16 * WN_ATTENTION_KEPT];
-    struct stretch at;
+    struct query_span at;
 } __attribute__((aligned(64)));
 
 /* A tile of keys, as it lies or widened. */
 struct keys {
     const float *key, *value;
     int64_t step, key0, n;
-    struct wn__attention_ahead ahead; /* what comes after */
+    struct wn__attention_prefetch prefetch; /* what comes after */
 };
 
 /* Queries of the strip that begins at query c of `all`. */
@@ -83,8 +83,8 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
         t.diagonal = keys->key0 - query0;
     }
     if (t.keys <= 0) return;
-    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,   1, w->query + at,
-                                           width,  w->weight, width,   NULL,      &keys->ahead, 1, 0,
+    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,      1, w->query + at,
+                                           width,  w->weight, width,   NULL,      &keys->prefetch, 1, 0,
                                            NULL,   NULL,      NULL};
     float back[STRIP];
     wn__attention_scores(f->kernel, &scores, &t);
@@ -102,7 +102,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
                                             w->result + at,
                                             width,
                                             .back = back,
-                                            .ahead = &keys->ahead,
+                                            .prefetch = &keys->prefetch,
                                             .first = keys->key0 == 0};
     wn__attention_over_keys(f->kernel, &product, &t);
 }
@@ -117,50 +117,51 @@ static void finish(const struct forward *f, struct work *w)
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        wn__attention_store_turned(k, w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row, w->query);
+        wn__attention_store_transposed(k, w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row, w->query);
     }
 }
 
-static struct stretch stretch_of(const struct forward *f, int64_t task)
+static struct query_span stretch_of(const struct forward *f, int64_t task)
 {
     const struct wn__attention *k = f->k;
     /* Under a causal mask late queries see more: last, first, last but one, ... leaves every half alike. */
     int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
-    struct stretch s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
+    struct query_span s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
     s.n = wn_min(k->time - s.first, f->queries);
     s.all = (s.n + 15) / 16 * 16;
     return s;
 }
 
-static int64_t keys_seen(const struct wn__attention *k, const struct stretch *s)
+static int64_t keys_seen(const struct wn__attention *k, const struct query_span *s)
 {
     return k->causal ? s->first + s->n : k->time;
 }
 
-static void expect_keys(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0)
+static void expect_keys(const struct forward *f, struct wn__attention_prefetch *a, const struct query_span *s,
+                        int64_t key0)
 {
     const struct wn__attention *k = f->k;
     int64_t at = wn__attention_key(k, s->b, key0, s->h / (k->heads / k->kv_heads));
     int64_t n = wn_min(keys_seen(k, s) - key0, f->keys);
-    wn__attention_expect(a, k->qkv, at, k->row, n, k->dtype);
-    wn__attention_expect(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
+    wn__attention_prefetch_add(a, k->qkv, at, k->row, n, k->dtype);
+    wn__attention_prefetch_add(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
 }
 
-/* What is needed after the keys from key0 on: the next keys; with the last but one, the rows of the result, and the next
- * task's queries and first keys too. Heads of 256 positions gain 10 %, of 1024 3 %. */
-static void expect(const struct forward *f, struct wn__attention_ahead *a, const struct stretch *s, int64_t key0,
-                   int64_t next)
+/* What is needed after the keys from key0 on: the next keys; with the last but one, the rows of the result, and the
+ * next task's queries and first keys too. Heads of 256 positions gain 10 %, of 1024 3 %. */
+static void add_prefetches(const struct forward *f, struct wn__attention_prefetch *a, const struct query_span *s,
+                           int64_t key0, int64_t next)
 {
     const struct wn__attention *k = f->k;
     int64_t left = keys_seen(k, s) - key0;
     if (key0 > 0 && left <= f->keys) return;
-    *a = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    *a = (struct wn__attention_prefetch){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
     if (left > f->keys) expect_keys(f, a, s, key0 + f->keys);
     if (left > 2 * f->keys) return;
-    wn__attention_expect(a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
+    wn__attention_prefetch_add(a, k->out, wn__attention_result(k, s->b, s->first, s->h), k->out_row, s->n, k->dtype);
     if (next < f->tasks.n) {
-        struct stretch to = stretch_of(f, next);
-        wn__attention_expect(a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
+        struct query_span to = stretch_of(f, next);
+        wn__attention_prefetch_add(a, k->qkv, wn__attention_query(k, to.b, to.first, to.h), k->row, to.n, k->dtype);
         expect_keys(f, a, &to, 0);
     }
 }
@@ -177,7 +178,7 @@ static void run_task(const struct forward *f, struct work *w, int64_t task)
         keys.n = wn_min(keys_seen(k, &w->at) - keys.key0, f->keys);
         keys.key = wn__attention_see(k, at, keys.n, f->wide, w->key, &keys.step);
         keys.value = wn__attention_see(k, at + values, keys.n, f->wide, w->value, &keys.step);
-        expect(f, &keys.ahead, &w->at, keys.key0, task + 1);
+        add_prefetches(f, &keys.prefetch, &w->at, keys.key0, task + 1);
         for (int64_t c = 0, width; c < w->at.all; c += width) {
             width = strip_width(w->at.all, c);
             run_strip(f, w, c, width, &keys);

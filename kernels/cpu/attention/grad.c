@@ -15,18 +15,18 @@
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 
-/* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96 keys
- * for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads of 64 1 %.
- * Weights of 1024 keys are held for 96 queries, 420 KiB; 780 KiB of the thread's stack in all. */
+/* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96
+ * keys for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads
+ * of 64 1 %. Weights of 1024 keys are held for 96 queries, 420 KiB; 780 KiB of the thread's stack in all. */
 #define KEY_FLOATS 8192
 #define KEYS 96
 #define QUERY_FLOATS 12288
 #define QUERIES 96
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
-#define EXPECTED 256 /* rows of the next head's keys, values and sums that are touched ahead */
-#define ROWS_AHEAD 8 /* of y, while dy y is taken: heads of 256 positions gain 0.7 % */
-#define EXPECTING 4  /* the last tiles of keys, while whose products what comes next is touched */
+#define EXPECTED 256     /* rows of the next head's keys, values and sums that are touched ahead */
+#define PREFETCH_ROWS 8  /* of y, while dy y is taken: heads of 256 positions gain 0.7 % */
+#define PREFETCH_TILES 4 /* the last tiles of keys, while whose products what comes next is touched */
 
 struct grad {
     const struct wn__attention *k;
@@ -52,8 +52,8 @@ struct turns {
 struct work {
     float key[KEY_FLOATS], value[KEY_FLOATS];
     float query[QUERY_FLOATS], dy[QUERY_FLOATS]; /* (queries, wide); times the scale; times dropout's factor */
-    float query_turned[QUERY_FLOATS];            /* (size, all), times scale and log2 e */
-    float dy_turned[QUERY_FLOATS];               /* (size, all) */
+    float query_transposed[QUERY_FLOATS];        /* (size, all), times scale and log2 e */
+    float dy_transposed[QUERY_FLOATS];           /* (size, all) */
     float dq[QUERY_FLOATS];                      /* (size, all) */
     float weight[HELD_FLOATS + KEYS * QUERIES];  /* (keys, all): `held` keys, and a tile of those that are not */
     float ds[KEYS * QUERIES];                    /* (keys, all) */
@@ -62,7 +62,7 @@ struct work {
     uint16_t kept[QUERIES / 16 * WN_ATTENTION_KEPT];
     int64_t b, g, h, first, n, all; /* key head g, query head h, queries first .. first + n - 1 padded to `all` */
     int64_t held, stop;             /* keys whose weights are held; keys that are seen */
-    struct wn__attention_ahead ahead;
+    struct wn__attention_prefetch prefetch;
     struct turns *turns; /* NULL: this thread has the key head to itself */
     int64_t turn;        /* the number of this tile of queries */
 } __attribute__((aligned(64)));
@@ -70,9 +70,9 @@ struct work {
 /* shared = dy y, row by row; dy is in w->dy, rows of y are step apart and asked for some rows ahead. */
 WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
-    const int64_t ahead = ROWS_AHEAD * step * (int64_t)sizeof *y;
+    const int64_t prefetch = PREFETCH_ROWS * step * (int64_t)sizeof *y;
     for (int64_t c = 0; c < w->n; c++)
-        w->shared[c] = (float)wn__row_dot_asking_f32(w->dy + c * wide, y + c * step, size, 0, ahead);
+        w->shared[c] = (float)wn__row_dot_prefetching_f32(w->dy + c * wide, y + c * step, size, 0, prefetch);
     for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
@@ -103,7 +103,7 @@ static void load_queries(const struct grad *r, struct work *w)
     int64_t query = wn__attention_query(k, w->b, w->first, w->h), at = wn__attention_result(k, w->b, w->first, w->h);
     float scale = (float)(k->scale * WN_ATTENTION_LOG2E), factor = wn__attention_kept_factor(k);
     load_rows(r, w, k->qkv, query, k->row, scale, w->query);
-    transpose(w->query, r->wide, w->all, k->size, w->query_turned, w->all);
+    transpose(w->query, r->wide, w->all, k->size, w->query_transposed, w->all);
     load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
     load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
     if (k->dtype == WN_BF16) load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
@@ -111,7 +111,7 @@ static void load_queries(const struct grad *r, struct work *w)
     else share(w, r->wide, k->size, (const float *)k->y + at, k->out_row);
     for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
     if (factor != 1) multiply(w->dy, w->all * r->wide, factor);
-    transpose(w->dy, r->wide, w->all, k->size, w->dy_turned, w->all);
+    transpose(w->dy, r->wide, w->all, k->size, w->dy_transposed, w->all);
     w->held = wn_min(HELD_FLOATS, BEST_FLOATS * r->keys) / w->all / r->keys * r->keys;
     w->stop = k->causal ? w->first + w->n : k->time;
 }
@@ -119,11 +119,11 @@ static void load_queries(const struct grad *r, struct work *w)
 /* The tile of weights of the keys from key0 on; its columns begin with the first vector that sees any of them. */
 static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, int64_t key0, int64_t *column)
 {
-    int64_t ahead = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = ahead > 0 ? ahead / 16 * 16 : 0;
+    int64_t prefetch = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = prefetch > 0 ? prefetch / 16 * 16 : 0;
     *column = c;
     return (struct wn__attention_tile){
-        w->weight + wn_min(key0, w->held) * w->all + c, NULL, w->all, wn_min(w->stop - key0, r->keys), w->all - c,
-        r->k->causal ? ahead - c : WN_ATTENTION_EVERY,  0};
+        w->weight + wn_min(key0, w->held) * w->all + c,   NULL, w->all, wn_min(w->stop - key0, r->keys), w->all - c,
+        r->k->causal ? prefetch - c : WN_ATTENTION_EVERY, 0};
 }
 
 /* Of the keys from key0 on, the first whose sums these queries begin: those that no query before sees. */
@@ -142,38 +142,49 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
     float back[QUERIES];
     const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
-    struct wn__attention_product product = {
-        t.keys,     t.width, k->size, key, step, 1, w->query_turned + c, w->all, t.s, t.ld, .ahead = &w->ahead,
-        .first = 1, .far = 1};
+    struct wn__attention_product product = {t.keys,
+                                            t.width,
+                                            k->size,
+                                            key,
+                                            step,
+                                            1,
+                                            w->query_transposed + c,
+                                            w->all,
+                                            t.s,
+                                            t.ld,
+                                            .prefetch = &w->prefetch,
+                                            .first = 1,
+                                            .far = 1};
     wn__attention_scores(r->kernel, &product, &t);
     if (k->causal) wn__attention_mask(&t);
     r->kernel->softmax(&t, best + c, sum + c, back);
 }
 
-/* What is needed after these keys: the rows of the gradient of these queries; the next tile of the head, or the first of
- * the next head, with the keys, values and sums that come with it. */
-static void expect(const struct grad *r, struct work *w)
+/* What is needed after these keys: the rows of the gradient of these queries; the next tile of the head, or the
+ * first of the next head, with the keys, values and sums that come with it. */
+static void add_prefetches(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
     const int64_t values = k->kv_heads * k->size, group = k->heads / k->kv_heads;
     int64_t first = w->first + r->queries, b = w->b, h = w->h;
     if (first >= k->time) first = 0, h++;
     if (h == k->heads) h = 0, b++;
-    w->ahead = (struct wn__attention_ahead){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
-    wn__attention_expect(&w->ahead, k->out, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, k->dtype);
+    w->prefetch = (struct wn__attention_prefetch){.bytes = k->size * (k->dtype == WN_BF16 ? 2 : 4)};
+    wn__attention_prefetch_add(&w->prefetch, k->out, wn__attention_query(k, w->b, w->first, w->h), k->row, w->n,
+                               k->dtype);
     if (b == k->batch) return;
     int64_t n = wn_min(k->time - first, r->queries), at = wn__attention_result(k, b, first, h);
-    wn__attention_expect(&w->ahead, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
-    wn__attention_expect(&w->ahead, k->dy, at, k->out_row, n, k->dtype);
-    wn__attention_expect(&w->ahead, k->y, at, k->out_row, n, k->dtype);
+    wn__attention_prefetch_add(&w->prefetch, k->qkv, wn__attention_query(k, b, first, h), k->row, n, k->dtype);
+    wn__attention_prefetch_add(&w->prefetch, k->dy, at, k->out_row, n, k->dtype);
+    wn__attention_prefetch_add(&w->prefetch, k->y, at, k->out_row, n, k->dtype);
     if (h % group != 0 || (first > 0 && !k->causal)) return;
     int64_t key = wn__attention_key(k, b, first, h / group), sum = wn__attention_sum(k, b, first, h / group);
     if (!k->causal) n = wn_min(k->time, EXPECTED);
-    wn__attention_expect(&w->ahead, k->qkv, key, k->row, n, k->dtype);
-    wn__attention_expect(&w->ahead, k->qkv, key + values, k->row, n, k->dtype);
+    wn__attention_prefetch_add(&w->prefetch, k->qkv, key, k->row, n, k->dtype);
+    wn__attention_prefetch_add(&w->prefetch, k->qkv, key + values, k->row, n, k->dtype);
     if (k->dtype == WN_BF16) return;
-    wn__attention_expect(&w->ahead, k->sums, sum, k->sums_row, n, WN_F32);
-    wn__attention_expect(&w->ahead, k->sums, sum + values, k->sums_row, n, WN_F32);
+    wn__attention_prefetch_add(&w->prefetch, k->sums, sum, k->sums_row, n, WN_F32);
+    wn__attention_prefetch_add(&w->prefetch, k->sums, sum + values, k->sums_row, n, WN_F32);
 }
 
 static void gradients(const struct grad *r, struct work *w, int64_t key0)
@@ -198,21 +209,30 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
                                             value,
                                             step,
                                             1,
-                                            w->dy_turned + c,
+                                            w->dy_transposed + c,
                                             all,
                                             ds,
                                             all,
-                                            .ahead = &w->ahead,
+                                            .prefetch = &w->prefetch,
                                             .first = 1,
                                             .far = 1,
                                             .weighing = &weighing};
     wn__attention_scores(r->kernel, &product, &t);
     product = (struct wn__attention_product){
-        k->size, t.width, t.keys, key, 1, step, ds, all, w->dq + c, all, .ahead = &w->ahead, .first = key0 == 0};
+        k->size, t.width, t.keys, key, 1, step, ds, all, w->dq + c, all, .prefetch = &w->prefetch, .first = key0 == 0};
     wn__attention_over_keys(r->kernel, &product, &t);
-    product = (struct wn__attention_product){
-        t.keys, k->size,     w->n - c,           ds,      all, 1, w->query + c * r->wide, r->wide,
-        sums,   k->sums_row, .ahead = &w->ahead, .far = 1};
+    product = (struct wn__attention_product){t.keys,
+                                             k->size,
+                                             w->n - c,
+                                             ds,
+                                             all,
+                                             1,
+                                             w->query + c * r->wide,
+                                             r->wide,
+                                             sums,
+                                             k->sums_row,
+                                             .prefetch = &w->prefetch,
+                                             .far = 1};
     wn__attention_over_queries(r->kernel, &product, &t);
     product.a = t.s;
     product.b = w->dy + c * r->wide;
@@ -244,8 +264,8 @@ static void run_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
     load_queries(r, w);
-    w->ahead.i = w->ahead.n = 0;
-    if (w->stop <= EXPECTING * r->keys) expect(r, w);
+    w->prefetch.i = w->prefetch.n = 0;
+    if (w->stop <= PREFETCH_TILES * r->keys) add_prefetches(r, w);
     for (int64_t key0 = 0; key0 < w->stop; key0 += r->keys) {
         weights(r, w, key0, w->best, w->sum);
         if (key0 < w->held) memcpy(w->then + key0 / r->keys * w->all, w->best, (size_t)w->all * sizeof *w->best);
@@ -255,7 +275,7 @@ static void run_queries(const struct grad *r, struct work *w)
         float best[QUERIES], sum[QUERIES] = {0};
         memcpy(best, w->best, sizeof best);
         if (key0 >= w->held) weights(r, w, key0, best, sum);
-        if (w->ahead.n == 0 && key0 + EXPECTING * r->keys >= w->stop) expect(r, w);
+        if (w->prefetch.n == 0 && key0 + PREFETCH_TILES * r->keys >= w->stop) add_prefetches(r, w);
         wait_before(w, key0 / r->keys + 1);
         gradients(r, w, key0);
         tell(w, key0 / r->keys + 1);
@@ -263,7 +283,8 @@ static void run_queries(const struct grad *r, struct work *w)
     wait_before(w, EVERY_KEY);
     tell(w, EVERY_KEY);
     multiply(w->dq, k->size * w->all, (float)k->scale);
-    wn__attention_store_turned(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row, w->query);
+    wn__attention_store_transposed(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row,
+                                   w->query);
 }
 
 static void run_tile(const struct grad *r, struct work *w, int64_t first)

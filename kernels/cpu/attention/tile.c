@@ -54,8 +54,8 @@ static void store(const struct wn__attention *k, const float *from, int64_t ld, 
     }
 }
 
-void wn__attention_store_turned(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                                int64_t to_row, float *buffer)
+void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
+                                    int64_t to_row, float *buffer)
 {
     const struct wn__gemm_kernel *g = wn__gemm_best();
     if (k->dtype == WN_F32) {
@@ -159,7 +159,7 @@ WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, 
 static void multiply_all(const struct wn__attention_product *p)
 {
     const struct wn__gemm_kernel *g = wn__gemm_best();
-    struct wn__gemm_tile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .ahead_near = 1};
+    struct wn__gemm_microtile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .prefetch_near = 1};
     for (int64_t column = 0; column < p->n; column += g->nr) {
         t.n = wn_min(p->n - column, g->nr);
         for (int64_t k = 0; k < p->k; k += WN_GEMM_KC) {
@@ -170,8 +170,8 @@ static void multiply_all(const struct wn__attention_product *p)
                 t.m = wn_min(p->m - i, g->mr);
                 t.a = p->a + i * p->ai + k * p->ak;
                 t.c = p->c + i * p->ldc + column;
-                t.ahead = (const char *)t.a;
-                g->tile(&t);
+                t.prefetch = (const char *)t.a;
+                g->microkernel(&t);
             }
         }
     }

@@ -1,5 +1,5 @@
-/* The f32 tile for AVX2 + FMA: 6 x 16, 12 accumulators of the 16 registers. A strip read in place is packed first,
- * and edges go through a full local tile, so that the loops have one form. */
+/* The f32 tile for AVX2 + FMA: 6 x 16, 12 accumulators of the 16 registers. A micro-panel read in place is packed
+ * first, and edges go through a full local tile, so that the loops have one form. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -13,7 +13,7 @@ _Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 
 /* b (kc, n) in place -> (kc, 16), zeros beyond n. */
-ISA_INLINE void pack_strip(const struct wn__gemm_tile *t)
+ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
 {
     const float *from = t->b;
     float *to = t->copy;
@@ -28,7 +28,7 @@ ISA_INLINE void pack_strip(const struct wn__gemm_tile *t)
 }
 
 /* out (6, 16), rows ld apart: what c (6, 16), rows ldc apart, becomes over the whole of k. */
-ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
+ISA_INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
                           float *out, int64_t ld)
 {
     __m256 acc[MR][2];
@@ -39,14 +39,14 @@ ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t
         acc[i][0] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc);
         acc[i][1] = t->first ? _mm256_setzero_ps() : _mm256_loadu_ps(c + i * ldc + 8);
     }
-    const char *ahead_row = t->ahead;
-    const int64_t group = t->ahead_near ? WN_GEMM_NEAR_STEPS : WN_GEMM_FAR_STEPS;
+    const char *prefetch_row = t->prefetch;
+    const int64_t group = t->prefetch_near ? WN_GEMM_NEAR_STEPS : WN_GEMM_FAR_STEPS;
     int64_t at = 0;
-    for (int64_t k0 = 0; k0 < t->kc; k0 += group, ahead_row += t->ahead_row) {
-        const char *ahead = ahead_row;
+    for (int64_t k0 = 0; k0 < t->kc; k0 += group, prefetch_row += t->prefetch_row) {
+        const char *prefetch = prefetch_row;
         for (int64_t k = t->kc - k0 < group ? t->kc - k0 : group; k > 0; k--, at += t->ak, b += bk) {
-            _mm_prefetch(ahead, _MM_HINT_T1);
-            ahead += t->ahead_step;
+            _mm_prefetch(prefetch, _MM_HINT_T1);
+            prefetch += t->prefetch_step;
             __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
 #pragma GCC unroll 6
             for (int32_t i = 0; i < MR; i++) {
@@ -63,7 +63,7 @@ ISA_INLINE void run_steps(const struct wn__gemm_tile *t, const float *b, int64_t
     }
 }
 
-ISA static void tile(const struct wn__gemm_tile *t)
+ISA static void microkernel(const struct wn__gemm_microtile *t)
 {
     float edge[MR * NR] __attribute__((aligned(32))) = {0};
     int32_t whole = t->m == MR && t->n == NR;
@@ -71,7 +71,7 @@ ISA static void tile(const struct wn__gemm_tile *t)
     int64_t ld = t->out ? t->out_ld : t->ldc;
     const float *b = t->copy ? t->copy : t->b;
     int64_t bk = t->copy ? NR : t->bk;
-    if (t->copy) pack_strip(t);
+    if (t->copy) pack_micropanel(t);
     if (whole) {
         run_steps(t, b, bk, t->c, t->ldc, out, ld);
         if (!t->bias && !t->row_bias) return;
@@ -131,7 +131,7 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx2(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, NULL, transpose, NULL, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, microkernel, NULL, transpose, NULL, NULL};
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
 }
 #else

@@ -17,7 +17,7 @@ ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)
 #pragma GCC unroll 8
         for (int32_t q = 0; q < MR; q++) r[q] = _mm512_maskz_loadu_ps(mask, x + q * ldx + j);
         transpose8(r);
-        store_turned8(r, n - j, to + j * MR);
+        store_transposed8(r, n - j, to + j * MR);
     }
 }
 
@@ -47,7 +47,8 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
 
 const struct wn__gemm_kernel *wn__gemm_avx512(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, across, transpose, carry, sweep};
+    static const struct wn__gemm_kernel kernel = {MR,         NR, microkernel, panels_kernel, transpose, packing_kernel,
+                                                  macrokernel};
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("fma"))
         return NULL;

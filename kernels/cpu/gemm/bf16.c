@@ -3,47 +3,48 @@
  *
  * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
  * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
- * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is packed.
- * `swapped` is gemm.c's way, `few` and `short k` have rooms of their own. An output's chain over k depends on k
- * alone; bits depend on neither cut nor thread count.
+ * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is
+ * packed. `transposed` is gemm.c's way, `few` and `short k` have rooms of their own. An output's chain over k
+ * depends on k alone; bits depend on neither cut nor thread count.
  *
- * A weight in panels (gemm.h) goes the same ways. Its panels are not in pairs of k, since their order is that of f32.
- * Forward: general, whatever the rows; where A is packed a tile makes the pairs itself from a whole panel (kernel.panel):
- * with 1 to 128 rows that took 0.85-1.08 of the time of the plain layout, packed in its first tile 1.0-2.1, by `few`
- * 1.04-1.2. dX: k lies 48 to a panel. Few rows are swapped and a tile goes on from panel to panel (kernel.across): 0.85-0.99
- * of the plain layout's time, where a tile of one panel took 1.6; else strips are packed a panel at a time. */
+ * A weight in panels (gemm.h) goes the same ways. Its panels are not in pairs of k, since their order is that of
+ * f32. Forward: general, whatever the rows; where A is packed a tile makes the pairs itself from a whole panel
+ * (kernel.panel): with 1 to 128 rows that took 0.85-1.08 of the time of the plain layout, packed in its first tile
+ * 1.0-2.1, by `few` 1.04-1.2. dX: k lies 48 to a panel. Few rows are transposed and a tile goes on from panel to
+ * panel (kernel.across): 0.85-0.99 of the plain layout's time, where a tile of one panel took 1.6; else micro-panels
+ * are packed a panel at a time. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
 #include "../nontemporal.h"
 #include "../../../runtime/base/number.h"
 
-#define STEPS WN_GEMM_KC /* words of k a packed strip holds */
+#define STEPS WN_GEMM_KC /* words of k a packed micro-panel holds */
 #define SUMS 49152       /* f32 sums of a block */
 #define PANEL_STEPS 144  /* of dX's panels, whole ones; with 120 it took up to 1.03 times as long */
 #define FLAT 128         /* rows of a block when A is packed */
 #define A_WORDS (FLAT * PANEL_STEPS)
 _Static_assert(PANEL_STEPS >= STEPS && PANEL_STEPS % WN_PANEL == 0, "buffers hold a stretch; it is of whole panels");
 #define B_WORDS (PANEL_STEPS * WN_GEMM_NR_MAX)
-#define SWAP_PACKED 65536 /* words of A: stays in the second cache; stretches of 128 steps were 15-20 % slower */
-#define SWAP_SUMS 8192    /* 32768: the same */
-#define SWAP_ROWS 64      /* rows of A up to which swapping pays */
-#define FEW_LEAST 16      /* rows of A from which gemm/small_m.c's way pays; at 8 it takes 1.1-1.5 times as long */
-#define DIRECT_ROWS 192   /* rows of A from which it is read in place */
-#define TALL 512          /* ... of a block then */
-#define LINE 32           /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
-#define BLOCK_UNIT 96     /* columns of a block, at multiples: two strips, three cache lines of c */
-#define SHORT_K 32        /* k up to which a row of tiles is made in one go; at 64 its narrower strips cost 10 % ... */
-#define SHORT_LEAST (1 << 14)  /* ... of so many outputs; with fewer it made no difference */
-#define SHORT_WIDTH 32         /* columns of a strip then: a line of a row */
-#define STREAM_LEAST (1 << 22) /* outputs that go past the caches then */
+#define TRANSPOSED_PACKED 65536 /* words of A: stays in the second cache; k-blocks of 128 steps were 15-20 % slower */
+#define TRANSPOSED_SUMS 8192    /* 32768: the same */
+#define TRANSPOSED_ROWS 64      /* rows of A up to which transposing pays */
+#define SMALL_M_LEAST 16 /* rows of A from which gemm/small_m.c's way pays; at 8 it takes 1.1-1.5 times as long */
+#define DIRECT_ROWS 192  /* rows of A from which it is read in place */
+#define TALL 512         /* ... of a block then */
+#define LINE 32          /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
+#define BLOCK_UNIT 96    /* columns of a block, at multiples: two micro-panels, three cache lines of c */
+#define SMALL_K 32 /* k up to which a row of tiles is made in one go; at 64 its narrower micro-panels cost 10 % ... */
+#define SMALL_K_LEAST (1 << 14) /* ... of so many outputs; with fewer it made no difference */
+#define SMALL_K_WIDTH 32        /* columns of a micro-panel then: a line of a row */
+#define STREAM_LEAST (1 << 22)  /* outputs that go past the caches then */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_bf16_kernel *kernel;
-    struct wn__gemm_cut cut;
+    struct wn__gemm_partition partition;
     int32_t in_place; /* words of k lie whole in memory, where k runs along it */
-    int32_t brief;    /* k is short */
+    int32_t small_k;  /* k is short */
     int32_t stream;
 };
 
@@ -67,13 +68,13 @@ static uint16_t *c_at(const struct job *w, const struct block *q, int64_t row, i
     return q->c + wn__gemm_c_at(w->p, 0, row, column, ld);
 }
 
-/* Columns stand in panels: the forward's of b, dW's of c. A strip is a panel or a part of one. */
+/* Columns stand in panels: the forward's of b, dW's of c. A micro-panel is a panel or a part of one. */
 static int32_t column_panels(const struct wn__gemm *p)
 {
     return (p->b_panels && p->bj == 1) || p->c_panels;
 }
 
-/* Words of k that a stretch is a multiple of: whole panels where k stands in them, as dX's does. */
+/* Words of k that a k-block is a multiple of: whole panels where k stands in them, as dX's does. */
 static int64_t k_unit(const struct job *w)
 {
     return w->p->b_panels && w->p->bk == 1 ? WN_PANEL / w->kernel->per : 16;
@@ -102,14 +103,14 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
     if (own) return *own;
     const struct wn__gemm_kernel *f32 = wn__gemm_best();
-    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->tile, pack_plain, NULL, NULL, NULL, NULL};
+    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->microkernel, pack_plain, NULL, NULL, NULL, NULL};
 }
 
-/* ---- swapped --------------------------------------------------------------------------------------- */
+/* ---- transposed --------------------------------------------------------------------------------------- */
 
-/* The strips a' of one stretch of k: strip s at packed + s * kc * width, (kc, width), zeros beyond m. */
-static void pack_swapped(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
-                         float *packed)
+/* The micro-panels a' of one k-block of k: micro-panel s at packed + s * kc * width, (kc, width), zeros beyond m. */
+static void pack_transposed(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
+                            float *packed)
 {
     const struct wn__gemm *p = w->p;
     int64_t per = w->kernel->per;
@@ -117,21 +118,21 @@ static void pack_swapped(const struct job *w, const struct block *q, int64_t k, 
 }
 
 /* sums (n, rows wide) -> columns [column, column + n) of c, all rows of the block. */
-static void finish_swapped(const struct job *w, const struct block *q, const float *sums, int64_t wide, int64_t column,
-                           int64_t n)
+static void finish_transposed(const struct job *w, const struct block *q, const float *sums, int64_t wide,
+                              int64_t column, int64_t n)
 {
-    float turned[SWAP_SUMS] __attribute__((aligned(64)));
+    float transposed[TRANSPOSED_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0;
-    wn__gemm_best()->transpose(sums, wide, n, rows, turned, n);
+    wn__gemm_best()->transpose(sums, wide, n, rows, transposed, n);
     const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
-    for (int64_t i = 0; i < rows; i++) round_row(turned + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
-    wn__gemm_map(p, q->batch, q->row0, q->row1, column, n);
+    for (int64_t i = 0; i < rows; i++) round_row(transposed + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
+    wn__gemm_epilogue(p, q->batch, q->row0, q->row1, column, n);
 }
 
-/* Columns [column, column + n) by a stretch of k from word k on: sums (n, ldc) += b' a'; a' in strips of `width`, `apart`
- * words from one to the next. next: where b is read after that. */
-struct swap {
+/* Columns [column, column + n) by a k-block of k from word k on: sums (n, ldc) += b' a'; a' in micro-panels of
+ * `width`, `apart` words from one to the next. next: where b is read after that. */
+struct transposed {
     const struct job *w;
     const struct block *q;
     int64_t column, n, k, width, apart, ldc;
@@ -141,86 +142,89 @@ struct swap {
 };
 
 /* Words [k, k + kc), along which rows of b run unbroken, of columns `from` on. */
-static void run_swapped_piece(const struct swap *o, int64_t k, int64_t kc, int64_t from)
+static void run_transposed_piece(const struct transposed *o, int64_t k, int64_t kc, int64_t from)
 {
     const struct job *w = o->w;
     int64_t mr = w->kernel->mr, ld;
     const float *b = (const float *)(const void *)b_at(w, o->q, k * w->kernel->per, o->column, &ld);
-    struct wn__gemm_tile t = {.kc = kc, .ak = 1, .bk = o->width, .n = o->width, .ldc = o->ldc, .first = k == 0};
+    struct wn__gemm_microtile t = {.kc = kc, .ak = 1, .bk = o->width, .n = o->width, .ldc = o->ldc, .first = k == 0};
     t.ai = ld / w->kernel->per;
     for (int64_t i = from; i < o->n; i += mr) {
         t.m = wn_min(o->n - i, mr);
         t.a = b + i * t.ai;
-        wn__gemm_along(&t, i + mr < o->n ? t.a + mr * t.ai : (const float *)(const void *)o->next);
+        wn__gemm_prefetch_rows(&t, i + mr < o->n ? t.a + mr * t.ai : (const float *)(const void *)o->next);
         for (int64_t row = 0; row < o->ldc; row += o->width) {
             t.b = o->packed + row / o->width * o->apart + (k - o->k) * o->width;
             t.c = o->sums + i * o->ldc + row;
-            w->kernel->tile(&t);
+            w->kernel->microkernel(&t);
         }
     }
 }
 
 /* Whole panels of k, one tile over all of them; returns how many columns: whole tiles. */
-static int64_t run_across(const struct swap *o, int64_t panels)
+static int64_t run_panels_kernel(const struct transposed *o, int64_t panels)
 {
     const struct job *w = o->w;
     int64_t mr = w->kernel->mr, ld, n = o->n / mr * mr;
     const float *b = (const float *)(const void *)b_at(w, o->q, o->k * w->kernel->per, o->column, &ld);
-    struct wn__gemm_tile t = {.m = mr, .n = o->width, .bk = o->width, .ldc = o->ldc, .first = o->k == 0};
+    struct wn__gemm_microtile t = {.m = mr, .n = o->width, .bk = o->width, .ldc = o->ldc, .first = o->k == 0};
     ld /= w->kernel->per;
     for (int64_t i = 0; i < n; i += mr) {
         t.a = b + i * ld;
-        t.ahead = (const char *)(i + mr < n ? t.a + mr * ld : (const float *)(const void *)o->next);
+        t.prefetch = (const char *)(i + mr < n ? t.a + mr * ld : (const float *)(const void *)o->next);
         for (int64_t row = 0; row < o->ldc; row += o->width) {
             t.b = o->packed + row / o->width * o->apart;
             t.c = o->sums + i * o->ldc + row;
-            w->kernel->across(&t, panels, w->p->n * ld);
+            w->kernel->panels_kernel(&t, panels, w->p->n * ld);
         }
     }
     return n;
 }
 
 /* kc words in panels: the whole ones together, then what is left of columns and panels. */
-static void run_swapped_panels(const struct swap *o, int64_t kc)
+static void run_transposed_panels(const struct transposed *o, int64_t kc)
 {
-    int64_t run = k_unit(o->w), whole = o->w->kernel->across ? kc / run : 0, done = whole ? run_across(o, whole) : 0;
+    int64_t run = k_unit(o->w), whole = o->w->kernel->panels_kernel ? kc / run : 0,
+            done = whole ? run_panels_kernel(o, whole) : 0;
     for (int64_t at = 0; at < kc; at += run) {
         int64_t from = at < whole * run ? done : 0;
-        run_swapped_piece(o, o->k + at, wn_min(kc - at, run), from);
+        run_transposed_piece(o, o->k + at, wn_min(kc - at, run), from);
     }
 }
 
-static void run_swapped_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
+static void run_transposed_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
-    float packed[SWAP_PACKED] __attribute__((aligned(64)));
-    float sums[SWAP_SUMS] __attribute__((aligned(64)));
+    float packed[TRANSPOSED_PACKED] __attribute__((aligned(64)));
+    float sums[TRANSPOSED_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t per = w->kernel->per, words = p->k / per, wide = wn_round_up(q->row1 - q->row0, width), ld;
-    int64_t step = SWAP_PACKED / wide / k_unit(w) * k_unit(w);
-    struct swap o = {w, q, column, n, 0, width, 0, wide, packed, sums, NULL}; /* zeros beyond the rows */
+    int64_t step = TRANSPOSED_PACKED / wide / k_unit(w) * k_unit(w);
+    struct transposed o = {w, q, column, n, 0, width, 0, wide, packed, sums, NULL}; /* zeros beyond the rows */
     for (; o.k < words; o.k += step) {
         int64_t kc = wn_min(words - o.k, step), last = o.k + kc == words;
-        pack_swapped(w, q, o.k, kc, width, packed);
+        pack_transposed(w, q, o.k, kc, width, packed);
         o.apart = kc * width;
         o.next = b_at(w, q, last ? 0 : (o.k + kc) * per, last ? column + n : column, &ld);
-        if (p->b_panels) run_swapped_panels(&o, kc);
-        else run_swapped_piece(&o, o.k, kc, 0);
+        if (p->b_panels) run_transposed_panels(&o, kc);
+        else run_transposed_piece(&o, o.k, kc, 0);
     }
-    finish_swapped(w, q, sums, wide, column, n);
+    finish_transposed(w, q, sums, wide, column, n);
 }
 
-static void run_swapped(const struct job *w, const struct block *q)
+static void run_transposed(const struct job *w, const struct block *q)
 {
-    int64_t rows = q->row1 - q->row0, strips = (rows + w->kernel->nr - 1) / w->kernel->nr;
-    int64_t width = wn_round_up((rows + strips - 1) / strips, 16);
-    int64_t step = SWAP_SUMS / (strips * width) / w->kernel->mr * w->kernel->mr;
+    int64_t rows = q->row1 - q->row0, micropanels = (rows + w->kernel->nr - 1) / w->kernel->nr;
+    int64_t width = wn_round_up((rows + micropanels - 1) / micropanels, 16);
+    int64_t step = TRANSPOSED_SUMS / (micropanels * width) / w->kernel->mr * w->kernel->mr;
     for (int64_t column = q->column0; column < q->column1; column += step)
-        run_swapped_part(w, q, column, wn_min(q->column1 - column, step), width);
+        run_transposed_part(w, q, column, wn_min(q->column1 - column, step), width);
 }
 
-/* ---- few rows, short k: gemm/small_m.c, gemm/small_k.c -------------------------------------------------------------- */
+/* ---- few rows, short k: gemm/small_m.c, gemm/small_k.c
+ * -------------------------------------------------------------- */
 
-static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part *t, int64_t k, int64_t steps, float *to)
+static void pack_variant_a(const struct wn__gemm_variant *f, const struct wn__gemm_part *t, int64_t k, int64_t steps,
+                           float *to)
 {
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
@@ -229,7 +233,8 @@ static void pack_way_a(const struct wn__gemm_way *f, const struct wn__gemm_part 
     w->kernel->pack(a, p->ai, p->ak, t->row1 - t->row0, n, f->mr, to);
 }
 
-static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t ld, int64_t n, int64_t steps, float *to)
+static void pack_variant_b(const struct wn__gemm_variant *f, const float *b, int64_t ld, int64_t n, int64_t steps,
+                           float *to)
 {
     const struct wn__gemm *p = f->p;
     const struct job *w = f->job;
@@ -237,12 +242,12 @@ static void pack_way_b(const struct wn__gemm_way *f, const float *b, int64_t ld,
     w->kernel->pack((const uint16_t *)(const void *)b, bj, bk, n, wn_min(p->k, steps * f->per), f->nr, to);
 }
 
-static void store_way(const float *sums, const void *bias, int64_t n, void *c)
+static void store_variant(const float *sums, const void *bias, int64_t n, void *c)
 {
     round_row(sums, bias, n, c);
 }
 
-static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
+static void set_output(struct wn__gemm_microtile *t, void *c, const void *bias)
 {
     t->half = c;
     t->half_bias = bias;
@@ -250,70 +255,76 @@ static void aim(struct wn__gemm_tile *t, void *c, const void *bias)
 
 /* ---- general ------------------------------------------------------------------------------------------- */
 
-/* What a stretch's tiles touch while they compute. */
-struct ahead {
-    const uint16_t *strip, *rows; /* the next strip of B; the next stretch of A when it is to be packed, else NULL */
-    int64_t tiles;                /* that share the strip */
-    int64_t parts, given;         /* of rows: quarters of its steps, two lines of each; given: touched already */
+/* What a k-block's tiles touch while they compute. */
+struct prefetch {
+    const uint16_t *micropanel,
+        *rows;            /* the next micro-panel of B; the next k-block of A when it is to be packed, else NULL */
+    int64_t tiles;        /* that share the micro-panel */
+    int64_t parts, given; /* of rows: quarters of its steps, two lines of each; given: prefetched already */
 };
 
-/* Two cache lines in each row of a quarter of the stretch's k; both at once, as memory likes it. */
-static void touch_rows(const struct job *w, const uint16_t *from, int64_t row, int64_t quarter, struct wn__gemm_tile *t)
+/* Two cache lines in each row of a quarter of the k-block's k; both at once, as memory likes it. */
+static void prefetch_rows(const struct job *w, const uint16_t *from, int64_t row, int64_t quarter,
+                          struct wn__gemm_microtile *t)
 {
-    t->ahead = (const char *)(from + quarter * (t->kc * w->kernel->per / 4) * row);
-    t->ahead_row = row * 2;
-    t->ahead_step = 64;
-    t->ahead_near = 0;
+    t->prefetch = (const char *)(from + quarter * (t->kc * w->kernel->per / 4) * row);
+    t->prefetch_row = row * 2;
+    t->prefetch_step = 64;
+    t->prefetch_near = 0;
 }
 
-/* Tile number i's share of the next strip: a quarter of it, or of what lies dense a line a step, or a panel. */
-static void touch_strip(const struct job *w, const uint16_t *strip, int64_t i, struct wn__gemm_tile *t)
+/* Tile number i's share of the next micro-panel: a quarter of it, or of what lies dense a line a step, or a panel. */
+static void prefetch_micropanel(const struct job *w, const uint16_t *micropanel, int64_t i,
+                                struct wn__gemm_microtile *t)
 {
     const struct wn__gemm *p = w->p;
-    if (p->b_panels) touch_rows(w, strip + i * (p->bj == 1 ? t->kc * 32 : p->n * WN_PANEL), 64, 0, t);
-    else if (p->bk == 1) touch_rows(w, strip + i * (t->kc * w->kernel->per / 4), p->bj, 0, t);
-    else touch_rows(w, strip, p->bk, i, t);
+    if (p->b_panels) prefetch_rows(w, micropanel + i * (p->bj == 1 ? t->kc * 32 : p->n * WN_PANEL), 64, 0, t);
+    else if (p->bk == 1) prefetch_rows(w, micropanel + i * (t->kc * w->kernel->per / 4), p->bj, 0, t);
+    else prefetch_rows(w, micropanel, p->bk, i, t);
 }
 
-/* Tile number i of a strip: first the next strip of B, then the next stretch of A, then the next tile's rows of A. */
-static void look_ahead(const struct job *w, struct ahead *to, int64_t i, struct wn__gemm_tile *t)
+/* Tile number i of a micro-panel: first the next micro-panel of B, then the next k-block of A, then the next tile's
+ * rows of A. */
+static void prefetch_next(const struct job *w, struct prefetch *to, int64_t i, struct wn__gemm_microtile *t)
 {
     const struct wn__gemm *p = w->p;
     if (i < to->tiles) {
-        touch_strip(w, to->strip, i, t);
+        prefetch_micropanel(w, to->micropanel, i, t);
     } else if (to->rows && to->given < to->parts) {
-        touch_rows(w, to->rows + (to->given >> 2) * 64, p->ak, to->given & 3, t);
+        prefetch_rows(w, to->rows + (to->given >> 2) * 64, p->ak, to->given & 3, t);
         to->given++;
     } else {
-        t->ahead = (const char *)(t->a + w->kernel->mr * t->ai);
-        t->ahead_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
-        t->ahead_step = t->ak == 1 ? t->kc / 4 : 0;
-        t->ahead_near = 1;
+        t->prefetch = (const char *)(t->a + w->kernel->mr * t->ai);
+        t->prefetch_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
+        t->prefetch_step = t->ak == 1 ? t->kc / 4 : 0;
+        t->prefetch_near = 1;
     }
 }
 
-/* n columns of a stretch of k, packed: words [k, k + kc). */
-static void pack_strip(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t column, int64_t n,
-                       int64_t width, float *to)
+/* n columns of a k-block of k, packed: words [k, k + kc). */
+static void pack_micropanel(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t column,
+                            int64_t n, int64_t width, float *to)
 {
-    const int32_t turned = w->p->bk == 1;
-    int64_t per = w->kernel->per, whole = w->p->b_panels && turned ? k_unit(w) : kc, ld;
+    const int32_t transposed = w->p->bk == 1;
+    int64_t per = w->kernel->per, whole = w->p->b_panels && transposed ? k_unit(w) : kc, ld;
     for (int64_t end = k + kc; k < end; k += whole, to += whole * width) {
         const uint16_t *b = b_at(w, q, k * per, column, &ld);
-        w->kernel->pack(b, turned ? ld : 1, turned ? 1 : ld, n, wn_min(w->p->k - k * per, whole * per), width, to);
+        w->kernel->pack(b, transposed ? ld : 1, transposed ? 1 : ld, n, wn_min(w->p->k - k * per, whole * per), width,
+                        to);
     }
 }
 
-/* Whether a strip is a whole panel that tiles make pairs of where it lies. Then it is read in pieces as long as what is
- * packed of A: pieces of 128 words, which stay in the first cache, took 1.05 to 1.09 times as long at 32 x 4096 x 4096. */
-static int32_t lies_whole(const struct job *w, const struct wn__gemm_tile *t)
+/* Whether a micro-panel is a whole panel that tiles make pairs of where it lies. Then it is read in pieces as long
+ * as what is packed of A: pieces of 128 words, which stay in the first cache, took 1.05 to 1.09 times as long at 32
+ * x 4096 x 4096. */
+static int32_t lies_whole(const struct job *w, const struct wn__gemm_microtile *t)
 {
     return w->in_place && w->kernel->panel && w->p->b_panels && w->p->bk != 1 && t->n == WN_PANEL && t->ak != 1;
 }
 
-/* All rows of a block by one strip of B, words [k, k + t.kc) of n columns: t says where A and the sums are. */
-static void run_strip(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t width,
-                      int64_t group, struct ahead *ahead, float *packed, struct wn__gemm_tile t)
+/* All rows of a block by one micro-panel of B, words [k, k + t.kc) of n columns: t says where A and the sums are. */
+static void run_micropanel(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t width,
+                           int64_t group, struct prefetch *prefetch, float *packed, struct wn__gemm_microtile t)
 {
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, ld;
@@ -325,7 +336,7 @@ static void run_strip(const struct job *w, const struct block *q, int64_t k, int
     float *sums = t.c;
     t.first = k == 0;
     t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
-    if (!copy) pack_strip(w, q, k, t.kc, column, t.n, width, packed);
+    if (!copy) pack_micropanel(w, q, k, t.kc, column, t.n, width, packed);
     for (int64_t i = 0; i < rows; i += mr) {
         t.copy = copy && !lies && i == 0 ? packed : NULL; /* the first tile packs it */
         t.b = t.copy || lies ? b : packed;
@@ -334,39 +345,40 @@ static void run_strip(const struct job *w, const struct block *q, int64_t k, int
         t.c = sums + i * t.ldc;
         t.half = half ? c + i * t.half_ld : NULL;
         t.m = wn_min(rows - i, mr);
-        look_ahead(w, ahead, i / mr, &t);
-        (lies ? w->kernel->panel : w->kernel->tile)(&t);
+        prefetch_next(w, prefetch, i / mr, &t);
+        (lies ? w->kernel->panel : w->kernel->microkernel)(&t);
     }
 }
 
-/* One stretch of k of a block, words [k, k + kc): every strip of B in turn, in pieces of t.kc words. */
-static void run_strips(const struct job *w, const struct block *q, int64_t k, int64_t kc, struct wn__gemm_tile t)
+/* One k-block of k of a block, words [k, k + kc): every micro-panel of B in turn, in pieces of t.kc words. */
+static void run_micropanels(const struct job *w, const struct block *q, int64_t k, int64_t kc,
+                            struct wn__gemm_microtile t)
 {
     float packed_b[B_WORDS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
-    int64_t strips = (columns + nr - 1) / nr,
-            width = column_panels(p) ? nr : wn_round_up((columns + strips - 1) / strips, 16);
+    int64_t micropanels = (columns + nr - 1) / nr,
+            width = column_panels(p) ? nr : wn_round_up((columns + micropanels - 1) / micropanels, 16);
     int64_t group = w->kernel->mr * (t.ak == 1 ? t.ai : kc); /* words from one tile's rows of A to the next one's */
     int64_t end = k + kc, most = t.kc, ld;
     const int32_t last = end * per >= p->k;
     const float *a = t.a;
     float *sums = t.c;
-    struct ahead ahead = {.tiles = 4, .parts = 4 * (rows / 64 + 1)};
-    if (p->b_panels) ahead.tiles = p->bj == 1 ? 3 : t.kc / k_unit(w);
-    if (t.ak != 1 && p->ak != 1) ahead.rows = q->a + q->row0 * p->ai + (last ? 0 : end * per) * p->ak;
+    struct prefetch prefetch = {.tiles = 4, .parts = 4 * (rows / 64 + 1)};
+    if (p->b_panels) prefetch.tiles = p->bj == 1 ? 3 : t.kc / k_unit(w);
+    if (t.ak != 1 && p->ak != 1) prefetch.rows = q->a + q->row0 * p->ai + (last ? 0 : end * per) * p->ak;
     for (int64_t column = q->column0; column < q->column1; column += width) {
         t.n = wn_min(q->column1 - column, width);
         const int64_t piece = lies_whole(w, &t) ? kc : most;
         for (int64_t at = k; at < end || at == k; at += piece) {
             t.kc = wn_min(end - at, piece);
-            ahead.strip = b_at(w, q, (at + piece) * per, column, &ld);
-            if (at + t.kc == end) ahead.strip = b_at(w, q, k * per, column + width, &ld);
+            prefetch.micropanel = b_at(w, q, (at + piece) * per, column, &ld);
+            if (at + t.kc == end) prefetch.micropanel = b_at(w, q, k * per, column + width, &ld);
             if (at + t.kc == end && column + width >= q->column1)
-                ahead.strip = b_at(w, q, last ? 0 : end * per, last ? q->column1 : q->column0, &ld);
+                prefetch.micropanel = b_at(w, q, last ? 0 : end * per, last ? q->column1 : q->column0, &ld);
             t.a = a + (at - k) * t.ak;
             t.c = sums + column - q->column0;
-            run_strip(w, q, at, column, width, group, &ahead, packed_b, t);
+            run_micropanel(w, q, at, column, width, group, &prefetch, packed_b, t);
         }
     }
 }
@@ -395,7 +407,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     int64_t piece = words ? wn_round_up((words + pieces - 1) / pieces, unit) : 1, step = piece;
     /* A panel is read on and on along k while what is packed of A lasts. */
     if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / wn_round_up(rows, w->kernel->mr) / piece * piece;
-    struct wn__gemm_tile t = {.c = sums, .ldc = wn_round_up(columns, 16), .kc = piece};
+    struct wn__gemm_microtile t = {.c = sums, .ldc = wn_round_up(columns, 16), .kc = piece};
     t.ai = direct ? p->ai / per : 1;
     t.ak = direct ? 1 : w->kernel->mr;
     do { /* once even when k is 0: then the result is the bias, or zeros */
@@ -403,7 +415,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
         int64_t kc = wn_min(words - k, step);
         t.a = direct ? (const float *)(const void *)a : packed_a;
         if (!direct) w->kernel->pack(a, p->ai, p->ak, rows, wn_min(p->k - k * per, kc * per), w->kernel->mr, packed_a);
-        run_strips(w, q, k, kc, t);
+        run_micropanels(w, q, k, kc, t);
         k += kc;
     } while (k < words);
     if (per == 1) round_block(w, q, sums, t.ldc); /* else the tiles did */
@@ -426,51 +438,44 @@ static void run_general(const struct job *w, const struct block *q)
             part.column0 = column;
             part.column1 = wn_min(column + wide, q->column1);
             run_block(w, &part, direct);
-            wn__gemm_map(p, q->batch, part.row0, part.row1, part.column0, part.column1 - part.column0);
+            wn__gemm_epilogue(p, q->batch, part.row0, part.row1, part.column0, part.column1 - part.column0);
         }
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
 
-static int32_t is_few(int64_t rows)
-{
-    return rows >= FEW_LEAST && rows <= WN_GEMM_FEW;
-}
-
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const struct wn__gemm *p = w->p;
-    const struct wn__gemm_way few = {.p = p,
-                                     .job = w,
-                                     .mr = w->kernel->mr,
-                                     .nr = w->kernel->nr,
-                                     .per = w->kernel->per,
-                                     .size = sizeof(uint16_t),
-                                     .carry = w->kernel->carry,
-                                     .sweep = w->kernel->sweep,
-                                     .tile = w->kernel->tile,
-                                     .pack_a = pack_way_a,
-                                     .pack_b = pack_way_b,
-                                     .store = store_way,
-                                     .aim = aim};
-    struct wn__gemm_way brief = few;
-    brief.nr = column_panels(p) ? WN_PANEL : SHORT_WIDTH;
+    const struct wn__gemm_variant small_m = {.p = p,
+                                             .job = w,
+                                             .mr = w->kernel->mr,
+                                             .nr = w->kernel->nr,
+                                             .per = w->kernel->per,
+                                             .size = sizeof(uint16_t),
+                                             .packing_kernel = w->kernel->packing_kernel,
+                                             .macrokernel = w->kernel->macrokernel,
+                                             .microkernel = w->kernel->microkernel,
+                                             .pack_a = pack_variant_a,
+                                             .pack_b = pack_variant_b,
+                                             .store = store_variant,
+                                             .set_output = set_output};
+    struct wn__gemm_variant small_k = small_m;
+    small_k.nr = column_panels(p) ? WN_PANEL : SMALL_K_WIDTH;
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
-        if (!wn__gemm_part(p, &w->cut, task, &t)) continue;
-        struct block q = {.a = (const uint16_t *)p->a + t.offset[0] * p->m * p->k,
-                          .b = (const uint16_t *)p->b + t.offset[1] * p->n * p->k,
-                          .c = (uint16_t *)p->c + t.batch * p->m * p->n,
-                          .batch = t.batch,
-                          .row0 = t.row0,
-                          .row1 = t.row1,
-                          .column0 = t.column0,
-                          .column1 = t.column1};
-        if (w->in_place && p->bk == 1 && !p->c_panels && p->k > 0 && q.row1 - q.row0 <= SWAP_ROWS) run_swapped(w, &q);
-        else if (w->in_place && p->bk != 1 && !p->c_panels && !p->b_panels && p->k > 0 && is_few(q.row1 - q.row0))
-            wn__gemm_few(&few, &t);
-        else if (w->brief) wn__gemm_short(&brief, &t, w->stream);
+        if (!wn__gemm_part(p, &w->partition, task, &t)) continue;
+        struct block q = {.batch = t.batch, t.row0, t.row1, t.column0, t.column1};
+        q.a = (const uint16_t *)p->a + t.offset[0] * p->m * p->k;
+        q.b = (const uint16_t *)p->b + t.offset[1] * p->n * p->k;
+        q.c = (uint16_t *)p->c + t.batch * p->m * p->n;
+        const int64_t rows = q.row1 - q.row0;
+        const int32_t in_place = w->in_place && !p->c_panels && p->k > 0,
+                      is_small_m = rows >= SMALL_M_LEAST && rows <= WN_GEMM_SMALL_M;
+        if (in_place && p->bk == 1 && rows <= TRANSPOSED_ROWS) run_transposed(w, &q);
+        else if (in_place && p->bk != 1 && !p->b_panels && is_small_m) wn__gemm_small_m(&small_m, &t);
+        else if (w->small_k) wn__gemm_small_k(&small_k, &t, w->stream);
         else run_general(w, &q);
     }
     if (w->stream) wn__stream_end();
@@ -482,11 +487,11 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     if (numel == 0) return WN_OK;
     struct wn__gemm_bf16_kernel kernel = kernel_here();
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
-    w.brief = kernel.per == 2 && !p->map && p->k > 0 && p->k <= SHORT_K && p->m * p->n >= SHORT_LEAST;
-    w.cut = wn__gemm_cut(p, kernel.mr, LINE, w.brief ? WN_GEMM_SHORT_TALL : 1);
+    w.small_k = kernel.per == 2 && !p->epilogue && p->k > 0 && p->k <= SMALL_K && p->m * p->n >= SMALL_K_LEAST;
+    w.partition = wn__gemm_partition(p, kernel.mr, LINE, w.small_k ? WN_GEMM_SMALL_K_TALL : 1);
     /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
-    w.stream = w.brief && (p->c_panels || (!column_panels(p) && p->n % SHORT_WIDTH == 0)) && numel >= STREAM_LEAST &&
-               (uintptr_t)p->c % 64 == 0;
-    wn__parallel_tasks(w.cut.tasks, w.cut.grain, run_tasks, &w);
+    w.stream = w.small_k && (p->c_panels || (!column_panels(p) && p->n % SMALL_K_WIDTH == 0)) &&
+               numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
+    wn__parallel_tasks(w.partition.tasks, w.partition.grain, run_tasks, &w);
     return WN_OK;
 }

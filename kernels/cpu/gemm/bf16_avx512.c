@@ -16,8 +16,8 @@ ISA_INLINE __mmask32 halves(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
 }
 
-/* k runs along memory: 16 rows x 16 pairs at a time, turned. One strip. */
-ISA_INLINE void pack_turned(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
+/* k runs along memory: 16 rows x 16 pairs at a time, turned. One micro-panel. */
+ISA_INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t i = 0; i < width; i += 16) {
         __mmask16 store_mask = lanes(width - i, 0);
@@ -38,8 +38,8 @@ ISA_INLINE void pack_turned(const uint16_t *x, int64_t xi, int64_t rows, int64_t
     }
 }
 
-/* The same of a strip of 8. */
-ISA_INLINE void pack_turned_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
+/* The same of a micro-panel of 8. */
+ISA_INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
 {
     for (int64_t at = 0; at < k; at += 32) {
         __mmask32 mask = halves(k - at);
@@ -49,7 +49,7 @@ ISA_INLINE void pack_turned_8(const uint16_t *x, int64_t xi, int64_t rows, int64
             r[q] =
                 q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + q * xi + at)) : _mm512_setzero_ps();
         transpose8(r);
-        store_turned8(r, (k - at + 1) / 2, to + at / 2 * MR);
+        store_transposed8(r, (k - at + 1) / 2, to + at / 2 * MR);
     }
 }
 
@@ -68,7 +68,7 @@ ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t 
     return (struct zipped){_mm512_permutex2var_epi16(x, order, y), _mm512_permutex2var_epi16(x, later, y)};
 }
 
-/* k runs across rows of memory: rows 2s and 2s + 1, zipped. One strip of 16, 32 or 48. */
+/* k runs across rows of memory: rows 2s and 2s + 1, zipped. One micro-panel of 16, 32 or 48. */
 ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t at = 0; at < k; at += 2, x += 2 * xk, to += width) {
@@ -80,19 +80,20 @@ ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t
     }
 }
 
-/* The same for strips of 8, four at a time: a cache line of a row is read once. */
+/* The same for micro-panels of 8, four at a time: a cache line of a row is read once. */
 ISA_INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, float *to)
 {
-    int64_t strip = (k + 1) / 2 * 8; /* words */
-    for (int64_t i = 0; i < rows; i += 32, to += 4 * strip) {
+    int64_t micropanel = (k + 1) / 2 * 8; /* words */
+    for (int64_t i = 0; i < rows; i += 32, to += 4 * micropanel) {
         const uint16_t *even = x + i;
         float *out = to;
         for (int64_t at = 0; at < k; at += 2, even += 2 * xk, out += 8) {
             struct zipped z = zip(even, at + 1 < k ? even + xk : NULL, rows - i);
             _mm256_storeu_si256((__m256i *)out, _mm512_castsi512_si256(z.low));
-            if (rows - i > 8) _mm256_storeu_si256((__m256i *)(out + strip), _mm512_extracti64x4_epi64(z.low, 1));
-            if (rows - i > 16) _mm256_storeu_si256((__m256i *)(out + 2 * strip), _mm512_castsi512_si256(z.high));
-            if (rows - i > 24) _mm256_storeu_si256((__m256i *)(out + 3 * strip), _mm512_extracti64x4_epi64(z.high, 1));
+            if (rows - i > 8) _mm256_storeu_si256((__m256i *)(out + micropanel), _mm512_extracti64x4_epi64(z.low, 1));
+            if (rows - i > 16) _mm256_storeu_si256((__m256i *)(out + 2 * micropanel), _mm512_castsi512_si256(z.high));
+            if (rows - i > 24)
+                _mm256_storeu_si256((__m256i *)(out + 3 * micropanel), _mm512_extracti64x4_epi64(z.high, 1));
         }
     }
 }
@@ -105,8 +106,8 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
     }
     for (int64_t i = 0; i < rows; i += width, x += width * xi, to += (k + 1) / 2 * width) {
         int64_t n = rows - i < width ? rows - i : width;
-        if (xk == 1 && width == MR) pack_turned_8(x, xi, n, k, to);
-        else if (xk == 1) pack_turned(x, xi, n, k, width, to);
+        if (xk == 1 && width == MR) pack_transposed_8(x, xi, n, k, to);
+        else if (xk == 1) pack_transposed(x, xi, n, k, width, to);
         else pack_zipped(x, xk, n, k, width, to);
     }
 }
@@ -114,7 +115,7 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
 /* ---- a tile of a panel in place ---------------------------------------------------------------------------------- */
 
 /* Three lines hold two rows of 48; two permutations of two of them each make pairs. */
-ISA_INLINE void panel_of(const struct wn__gemm_tile *t, const int32_t whole)
+ISA_INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
 {
     __m512 acc[MR][3];
     const __m512i outer = _mm512_set_epi16(63, 15, 62, 14, 61, 13, 60, 12, 59, 11, 58, 10, 57, 9, 56, 8, 55, 7, 54, 6,
@@ -122,14 +123,14 @@ ISA_INLINE void panel_of(const struct wn__gemm_tile *t, const int32_t whole)
     const __m512i inner = _mm512_set_epi16(47, 31, 46, 30, 45, 29, 44, 28, 43, 27, 42, 26, 41, 25, 40, 24, 39, 23, 38,
                                            22, 37, 21, 36, 20, 35, 19, 34, 18, 33, 17, 32, 16);
     const float *a = t->a, *b = t->b;
-    const char *ahead = t->ahead;
+    const char *prefetch = t->prefetch;
     load_tile(t, 3, whole, acc);
-    for (int64_t k = t->kc; k > 0; k--, a += MR, b += WN_PANEL, ahead += 64) {
+    for (int64_t k = t->kc; k > 0; k--, a += MR, b += WN_PANEL, prefetch += 64) {
         __m512i z0 = _mm512_loadu_si512(b), z1 = _mm512_loadu_si512(b + 16), z2 = _mm512_loadu_si512(b + 32);
         __m512 x[3] = {(__m512)_mm512_permutex2var_epi16(z0, outer, z1),
                        (__m512)_mm512_permutex2var_epi16(z0, inner, z2),
                        (__m512)_mm512_permutex2var_epi16(z1, outer, z2)};
-        _mm_prefetch(ahead, _MM_HINT_T0);
+        _mm_prefetch(prefetch, _MM_HINT_T0);
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++) {
             __m512 y = _mm512_set1_ps(a[i]);
@@ -142,7 +143,7 @@ ISA_INLINE void panel_of(const struct wn__gemm_tile *t, const int32_t whole)
     else store_tile(t, 3, whole, acc);
 }
 
-ISA static void panel(const struct wn__gemm_tile *t)
+ISA static void panel(const struct wn__gemm_microtile *t)
 {
     if (t->m == MR) panel_of(t, 1);
     else panel_of(t, 0);
@@ -150,7 +151,8 @@ ISA static void panel(const struct wn__gemm_tile *t)
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
 {
-    static const struct wn__gemm_bf16_kernel kernel = {MR, NR, 2, tile, pack, carry, sweep, across, panel};
+    static const struct wn__gemm_bf16_kernel kernel = {
+        MR, NR, 2, microkernel, pack, packing_kernel, macrokernel, panels_kernel, panel};
     return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
 }
 #else

@@ -30,9 +30,9 @@ struct wn__gemm {
     int32_t b_panels, c_panels;
     const void *a, *b, *bias; /* bias: (n) or NULL */
     void *c;
-    const struct wn__elementwise *map; /* an elementwise op over c, done as soon as a tile is; or NULL */
-    const void *map_in;                /* (batch, m, n): its second operand, or NULL */
-    struct wn__broadcast broadcast;    /* over the leading dims: offsets of a (0) and b (1), in matrices */
+    const struct wn__elementwise *epilogue; /* an elementwise op over c, done as soon as a tile is; or NULL */
+    const void *epilogue_in;                /* (batch, m, n): its second operand, or NULL */
+    struct wn__broadcast broadcast;         /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
 /* Where c(row, column) of matrix `batch` stands, in elements, and *ld from row to row. */
@@ -43,8 +43,8 @@ static inline int64_t wn__gemm_c_at(const struct wn__gemm *p, int64_t batch, int
     return at + row * *ld;
 }
 
-/* Where b(k, column) of the matrix `matrix` matrices behind b stands, in elements, and *ld from one k to the next, or where
- * bk is 1 from one column to the next. In panels that holds as far as the panel goes. */
+/* Where b(k, column) of the matrix `matrix` matrices behind b stands, in elements, and *ld from one k to the next,
+ * or where bk is 1 from one column to the next. In panels that holds as far as the panel goes. */
 static inline int64_t wn__gemm_b_at(const struct wn__gemm *p, int64_t matrix, int64_t k, int64_t column, int64_t *ld)
 {
     if (p->bk == 1) {
@@ -74,7 +74,7 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
 
 /* A batch cut into tasks: each matrix into row_parts x column_parts, at multiples of the two units; columns that lie in
  * panels are cut at panels. */
-struct wn__gemm_cut {
+struct wn__gemm_partition {
     int64_t row_unit, column_unit, row_parts, column_parts;
     int64_t tasks, grain; /* of parallel_for */
 };
@@ -84,38 +84,39 @@ struct wn__gemm_part {
 };
 /* Where k is short a thread's outputs are rows of their own up to so many times as many columns: 1024 x 1024 x 32 in
  * bf16 took 0.93-0.98 of the time then, in f32 0.98-0.995; with 16 times as many columns 1.02-1.04. */
-#define WN_GEMM_SHORT_TALL 4
-/* As many parts as threads ask for: first along the longer side, whose strips are packed once a part; a row counts as
- * row_weight columns. */
-struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit, int64_t row_weight);
+#define WN_GEMM_SMALL_K_TALL 4
+/* As many parts as threads ask for: first along the longer side, whose micro-panels are packed once a part; a row
+ * counts as row_weight columns. */
+struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit,
+                                             int64_t row_weight);
 /* What task number `task` makes; 0: nothing. */
-int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task,
+int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_partition *partition, int64_t task,
                       struct wn__gemm_part *out);
 /* p's elementwise op, if it has one, over rows [row0, row1), columns [column, column + n) of a matrix just made. */
-void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
-struct wn__gemm_tile;
-/* Lets a tile whose rows of a lie along memory touch them WN_GEMM_ALONG words before it needs them, then those of
- * the tile after it, which begin at `next`. */
-void wn__gemm_along(struct wn__gemm_tile *t, const float *next);
+void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
+struct wn__gemm_microtile;
+/* Lets a tile whose rows of a lie along memory touch them WN_GEMM_PREFETCH_WORDS words before it needs them, then
+ * those of the tile after it, which begin at `next`. */
+void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next);
 int32_t wn__gemm_bf16(const struct wn__gemm *p); /* a, b, bias, c are bf16 */
 
-#define WN_GEMM_B_FLOATS 6144 /* a packed strip */
-#define WN_GEMM_KC 128        /* k steps a packed strip holds; 96: 0-3 % less, 64: 1-8 % */
+#define WN_GEMM_B_FLOATS 6144 /* a packed micro-panel */
+#define WN_GEMM_KC 128        /* k steps a packed micro-panel holds; 96: 0-3 % less, 64: 1-8 % */
 #define WN_GEMM_NEAR_STEPS 16 /* k steps that touch ahead in one row of what is needed next */
 #define WN_GEMM_FAR_STEPS 4   /* ... when it is to come no nearer than the second cache */
 #define WN_GEMM_FAR_STEPS_BF16 2
-#define WN_GEMM_ALONG 160 /* words touched ahead along a row; 256: 0-3 % less */
+#define WN_GEMM_PREFETCH_WORDS 160 /* words prefetched along a row; 256: 0-3 % less */
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 
-/* What a tile is asked. The strip of b is padded with zeros to a multiple of 16 columns, unless `copy` is set. */
-struct wn__gemm_tile {
+/* What a tile is asked. The micro-panel of b is padded with zeros to a multiple of 16 columns, unless `copy` is set. */
+struct wn__gemm_microtile {
     int64_t kc; /* k steps: 0..WN_GEMM_KC */
     const float *a;
     int64_t ai, ak; /* a(i, k) = a[i * ai + k * ak], i < m */
     const float *b;
     int64_t bk;  /* b(k, j) = b[k * bk + j]; a multiple of 16, and b 64-byte aligned, unless `copy` is set */
-    float *copy; /* NULL, or: b lies in place, n columns wide; leave the packed strip (kc, nr) here */
+    float *copy; /* NULL, or: b lies in place, n columns wide; leave the packed micro-panel (kc, nr) here */
     float *c;    /* (m, n) sums, rows ldc apart; m <= mr, n <= nr */
     int64_t ldc, m, n;
     float *out; /* NULL, or: where the sums go instead, rows out_ld apart */
@@ -124,20 +125,20 @@ struct wn__gemm_tile {
     const float *row_bias; /* (m) added last, or NULL */
     int32_t first;         /* start at zero instead of c */
     int32_t stream;        /* c is whole cache lines nobody reads soon: write past the caches */
-    const char *ahead;     /* memory that is needed next, touched once a k step: at ... */
-    int64_t ahead_step;    /* ... ahead + k / steps * ahead_row + k % steps * ahead_step bytes, where steps */
-    int64_t ahead_row;     /* ... is one of the two above */
-    int32_t ahead_near;    /* into the first cache, else the second */
-    const char
-        *ahead_then;    /* NULL, or: all rows of a are touched side by side (wn__gemm_along): at ahead + k / 8 * 32 + */
-    int64_t ahead_turn; /* ... k % 8 * ahead_row; from this step on (a multiple of 8) at ahead_then + ... instead */
-    uint16_t *half;     /* bf16 only: NULL, or (m, n), rows half_ld apart: where the sums go, rounded, and ... */
+    const char *prefetch;  /* memory that is needed next, prefetched once a k step: at ... */
+    int64_t prefetch_step; /* ... ahead + k / steps * ahead_row + k % steps * ahead_step bytes, where steps */
+    int64_t prefetch_row;  /* ... is one of the two above */
+    int32_t prefetch_near; /* into the first cache, else the second */
+    const char *
+        prefetch_then; /* NULL, or: all rows of a are prefetched side by side (wn__gemm_prefetch_rows): at ahead + k / 8 * 32 + */
+    int64_t prefetch_turn; /* ... k % 8 * ahead_row; from this step on (a multiple of 8) at ahead_then + ... instead */
+    uint16_t *half;        /* bf16 only: NULL, or (m, n), rows half_ld apart: where the sums go, rounded, and ... */
     int64_t half_ld;
     const uint16_t *half_bias; /* ... (n) added before, or NULL; c is then only read */
 };
 
-/* sums (mr, nr) += a (kc, mr)^T b (kc, nr), all dense and packed, while rows of the next strip are packed. */
-struct wn__gemm_carry {
+/* sums (mr, nr) += a (kc, mr)^T b (kc, nr), all dense and packed, while rows of the next micro-panel are packed. */
+struct wn__gemm_packing {
     int64_t kc, n; /* n: columns of b that matter; sums of other vectors are left as they are */
     const float *a, *b;
     float *sums;
@@ -146,12 +147,13 @@ struct wn__gemm_carry {
     int64_t rows;      /* ... up to this many; every * rows <= kc */
     const float *from; /* where they lie, next_n columns, rows bk apart ... */
     int64_t bk, next_n;
-    float *next;        /* ... and go, (rows, nr), zeros beyond next_n */
-    const float *ahead; /* rows that are to be packed later: touched */
+    float *next;           /* ... and go, (rows, nr), zeros beyond next_n */
+    const float *prefetch; /* rows that are to be packed later: prefetched */
 };
 
-/* c (mr, n) = a (kc, mr)^T b (kc, n), dense and packed, for so many tiles: along a row of strips, or down a strip. */
-struct wn__gemm_sweep {
+/* c (mr, n) = a (kc, mr)^T b (kc, n), dense and packed, for so many tiles: along a row of micro-panels, or down a
+ * micro-panel. */
+struct wn__gemm_macrotile {
     int64_t kc, n, tiles; /* n: 48; of bf16 32 too */
     const float *a, *b;
     void *c;
@@ -163,43 +165,44 @@ struct wn__gemm_sweep {
 
 struct wn__gemm_kernel {
     int32_t mr, nr; /* nr: a multiple of 16 */
-    void (*tile)(const struct wn__gemm_tile *t);
+    void (*microkernel)(const struct wn__gemm_microtile *t);
     /* A tile whose rows of a (mr of them, along memory) go on in `panels` whole panels, `apart` words from one to the
-     * next; kc is not asked. t->n is a multiple of 16. Touched: as much as it reads, from `ahead` on. Or NULL. */
-    void (*across)(const struct wn__gemm_tile *t, int64_t panels, int64_t apart);
+     * next; kc is not asked. t->n is a multiple of 16. Prefetched: as much as it reads, from `ahead` on. Or NULL. */
+    void (*panels_kernel)(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n. Writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
-    void (*carry)(const struct wn__gemm_carry *t); /* or NULL */
-    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
+    void (*packing_kernel)(const struct wn__gemm_packing *t); /* or NULL */
+    void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
 };
 
 /* ---- ways that are the same for every element ------------------------------------------------------------- */
 
 /* What such a way needs to know of the element. Steps are words. nr divides WN_PANEL where b's columns or c's are in
- * panels; sweep takes strips of nr columns. */
-struct wn__gemm_way {
+ * panels; sweep takes micro-panels of nr columns. */
+struct wn__gemm_variant {
     const struct wn__gemm *p;
     const void *job;           /* of whoever asks */
-    int64_t mr, nr, per, size; /* columns of a strip; steps of k in a word; bytes of an element */
+    int64_t mr, nr, per, size; /* columns of a micro-panel; steps of k in a word; bytes of an element */
     int32_t direct;            /* tiles read b's panels where they lie */
-    void (*carry)(const struct wn__gemm_carry *t);
-    void (*sweep)(const struct wn__gemm_sweep *t);
-    void (*tile)(const struct wn__gemm_tile *t);
+    void (*packing_kernel)(const struct wn__gemm_packing *t);
+    void (*macrokernel)(const struct wn__gemm_macrotile *t);
+    void (*microkernel)(const struct wn__gemm_microtile *t);
     /* Rows of A in groups: (group, steps, mr), from step k on. */
-    void (*pack_a)(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int64_t k, int64_t steps, float *to);
+    void (*pack_a)(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int64_t k, int64_t steps,
+                   float *to);
     /* n columns of B: (steps, nr), zeros beyond n. ld: b's stride that is not 1, as it is there. */
-    void (*pack_b)(const struct wn__gemm_way *w, const float *b, int64_t ld, int64_t n, int64_t steps, float *to);
-    void (*store)(const float *sums, const void *bias, int64_t n, void *c); /* bias: (n) or NULL */
-    void (*aim)(struct wn__gemm_tile *t, void *c, const void *bias);        /* where a tile's outputs go */
+    void (*pack_b)(const struct wn__gemm_variant *w, const float *b, int64_t ld, int64_t n, int64_t steps, float *to);
+    void (*store)(const float *sums, const void *bias, int64_t n, void *c);      /* bias: (n) or NULL */
+    void (*set_output)(struct wn__gemm_microtile *t, void *c, const void *bias); /* where a tile's outputs go */
 };
 
-#define WN_GEMM_FEW 64 /* rows of A up to which it pays to read B once, as it lies */
-/* gemm/small_m.c. part: at most WN_GEMM_FEW rows; p->bj is 1, p->k a multiple of per and not 0; carry, or b in
+#define WN_GEMM_SMALL_M 64 /* rows of A up to which it pays to read B once, as it lies */
+/* gemm/small_m.c. part: at most WN_GEMM_SMALL_M rows; p->bj is 1, p->k a multiple of per and not 0; carry, or b in
  * panels and direct. */
-void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part);
-/* gemm/small_k.c. p->k: at most WN_GEMM_SHORT steps, and not 0; no map. stream: as a tile's. */
-#define WN_GEMM_SHORT 64
-void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int32_t stream);
+void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_part *part);
+/* gemm/small_k.c. p->k: at most WN_GEMM_SMALL_K steps, and not 0; no map. stream: as a tile's. */
+#define WN_GEMM_SMALL_K 64
+void wn__gemm_small_k(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int32_t stream);
 
 const struct wn__gemm_kernel *wn__gemm_best(void); /* what this machine runs fastest */
 const struct wn__gemm_kernel *wn__gemm_plain(void);
@@ -212,16 +215,17 @@ const struct wn__gemm_kernel *wn__gemm_avx512(void); /* NULL when this machine h
  * tile is asked as for floats, in words; c is f32 sums, `half` only where per is 2. */
 struct wn__gemm_bf16_kernel {
     int32_t mr, nr, per;
-    void (*tile)(const struct wn__gemm_tile *t);
+    void (*microkernel)(const struct wn__gemm_microtile *t);
     /* Strips of `width` rows of x, each (steps, width) words: word (s, i) is x(i, k) = x[i * xi + k * xk] for the k of
      * step s; zeros for i beyond rows and beyond k. One of xi, xk is 1. */
     void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
-    void (*carry)(const struct wn__gemm_carry *t); /* or NULL; b's rows of a step: bk halves apart */
-    void (*sweep)(const struct wn__gemm_sweep *t); /* or NULL */
-    void (*across)(const struct wn__gemm_tile *t, int64_t panels, int64_t apart); /* as that of f32; or NULL */
-    /* As tile, of a whole panel where it lies: b's rows dense, 48 columns, a packed; line k at ahead is touched in step k.
-     * Or NULL. */
-    void (*panel)(const struct wn__gemm_tile *t);
+    void (*packing_kernel)(const struct wn__gemm_packing *t); /* or NULL; b's rows of a step: bk halves apart */
+    void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
+    void (*panels_kernel)(const struct wn__gemm_microtile *t, int64_t panels,
+                          int64_t apart); /* as that of f32; or NULL */
+    /* As tile, of a whole panel where it lies: b's rows dense, 48 columns, a packed; line k at ahead is prefetched
+     * in step k. Or NULL. */
+    void (*panel)(const struct wn__gemm_microtile *t);
 };
 
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL when this machine has none */

@@ -9,49 +9,50 @@
 #define WN_GEMM_TASK ((int64_t)1 << 25)
 #endif
 
-/* The least a task is, of whole blocks, so that no strip or row is packed again for it: with 128 rows of A read in
- * place products took 1.09-1.12 times as long, with 512 columns of few rows 1.03. */
+/* The least a task is, of whole blocks, so that no micro-panel or row is packed again for it: with 128 rows of A
+ * read in place products took 1.09-1.12 times as long, with 512 columns of few rows 1.03. */
 static void least_task(const struct wn__gemm *p, int64_t *rows, int64_t *columns)
 {
     *rows = p->ak == 1 ? 512 : 384;
     *columns = p->ak == 1 ? 288 : 384;
-    if (p->m <= WN_GEMM_FEW) *columns = p->bk == 1 ? 256 : 1024;
+    if (p->m <= WN_GEMM_SMALL_M) *columns = p->bk == 1 ? 256 : 1024;
 }
 
 /* Large parts are cut once more, so that a free thread can help. Beside a process that spins on one of two cores,
  * products of 2.5 to 17 ms then took 0.80-0.90 of the time, alone 0.99-1.01. */
-static void cut_finer(const struct wn__gemm *p, struct wn__gemm_cut *cut)
+static void partition_finer(const struct wn__gemm *p, struct wn__gemm_partition *partition)
 {
-    int64_t times = p->m * p->n * p->k / (cut->row_parts * cut->column_parts) / WN_GEMM_TASK, rows, columns;
+    int64_t times = p->m * p->n * p->k / (partition->row_parts * partition->column_parts) / WN_GEMM_TASK, rows, columns;
     least_task(p, &rows, &columns);
-    rows = p->m / cut->row_parts / rows;
-    columns = p->n / cut->column_parts / columns;
+    rows = p->m / partition->row_parts / rows;
+    columns = p->n / partition->column_parts / columns;
     if (times > FINER) times = FINER;
     if (rows > times) rows = times;
-    if (rows > 1) cut->row_parts *= rows, times /= rows;
+    if (rows > 1) partition->row_parts *= rows, times /= rows;
     if (columns > times) columns = times;
-    if (columns > 1) cut->column_parts *= columns;
+    if (columns > 1) partition->column_parts *= columns;
 }
 
-struct wn__gemm_cut wn__gemm_cut(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit, int64_t row_weight)
+struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit,
+                                             int64_t row_weight)
 {
     if (p->c_panels || (p->b_panels && p->bk != 1)) column_unit = WN_PANEL;
-    struct wn__gemm_cut cut = {row_unit, column_unit, 1, 1, p->batch, 1};
+    struct wn__gemm_partition partition = {row_unit, column_unit, 1, 1, p->batch, 1};
     int64_t threads = wn_cpu_threads(), work = p->m * p->n * p->k;
     int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
     if (p->batch % threads != 0 && work >= WN_GEMM_SMALL) {
         int32_t by_rows = p->m * row_weight > p->n;
         int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
-        int64_t *first = by_rows ? &cut.row_parts : &cut.column_parts;
-        int64_t *second = by_rows ? &cut.column_parts : &cut.row_parts;
+        int64_t *first = by_rows ? &partition.row_parts : &partition.column_parts;
+        int64_t *second = by_rows ? &partition.column_parts : &partition.row_parts;
         *first = wn_min(want, by_rows ? rows : columns);
         *second = wn_min((want + *first - 1) / *first, by_rows ? columns : rows);
     }
-    if (threads > 1) cut_finer(p, &cut);
-    int64_t parts = cut.row_parts * cut.column_parts;
-    cut.tasks = p->batch * parts;
-    cut.grain = WN_GEMM_SMALL / (work / parts + p->m * p->n / parts + 1) + 1;
-    return cut;
+    if (threads > 1) partition_finer(p, &partition);
+    int64_t parts = partition.row_parts * partition.column_parts;
+    partition.tasks = p->batch * parts;
+    partition.grain = WN_GEMM_SMALL / (work / parts + p->m * p->n / parts + 1) + 1;
+    return partition;
 }
 
 /* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
@@ -62,13 +63,15 @@ static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_
     *end = wn_min(units * (part + 1) / parts * unit, n);
 }
 
-int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_cut *cut, int64_t task, struct wn__gemm_part *out)
+int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_partition *partition, int64_t task,
+                      struct wn__gemm_part *out)
 {
-    int64_t parts = cut->row_parts * cut->column_parts, part = task % parts;
+    int64_t parts = partition->row_parts * partition->column_parts, part = task % parts;
     out->batch = task / parts;
     wn__gemm_offsets(p, out->batch, out->offset);
-    part_of(p->m, cut->row_unit, part / cut->column_parts, cut->row_parts, &out->row0, &out->row1);
-    part_of(p->n, cut->column_unit, part % cut->column_parts, cut->column_parts, &out->column0, &out->column1);
+    part_of(p->m, partition->row_unit, part / partition->column_parts, partition->row_parts, &out->row0, &out->row1);
+    part_of(p->n, partition->column_unit, part % partition->column_parts, partition->column_parts, &out->column0,
+            &out->column1);
     return out->row0 < out->row1 && out->column0 < out->column1;
 }
 
@@ -83,28 +86,29 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
     }
 }
 
-void wn__gemm_map(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
+void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
 {
-    if (p->map == NULL) return;
-    const int64_t end = column + n, size = wn__dtype_size(p->map->dtype);
+    if (p->epilogue == NULL) return;
+    const int64_t end = column + n, size = wn__dtype_size(p->epilogue->dtype);
     for (int64_t part, ld; column < end; column += part) {
         int64_t at = wn__gemm_c_at(p, batch, row0, column, &ld) * size, rows = row1 - row0;
         part = p->c_panels ? wn__gemm_in_panel(column, end - column) : n;
         int64_t run = part == ld ? rows * ld : part; /* whole rows are one run */
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
-            wn__elementwise_run(p->map, c, c, p->map_in ? (const char *)p->map_in + at : NULL, run, 1, 1, 0);
+            wn__elementwise_run(p->epilogue, c, c, p->epilogue_in ? (const char *)p->epilogue_in + at : NULL, run, 1, 1,
+                                0);
         }
     }
 }
 
-void wn__gemm_along(struct wn__gemm_tile *t, const float *next)
+void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next)
 {
-    int64_t turn = (t->kc - WN_GEMM_ALONG) / 8 * 8;
-    t->ahead_near = 1;
-    t->ahead_row = t->ai * (int64_t)sizeof(float);
-    t->ahead_step = 0;
-    t->ahead_turn = turn > 0 ? turn : 0;
-    t->ahead = (const char *)(turn > 0 ? t->a + WN_GEMM_ALONG : next);
-    t->ahead_then = (const char *)next;
+    int64_t turn = (t->kc - WN_GEMM_PREFETCH_WORDS) / 8 * 8;
+    t->prefetch_near = 1;
+    t->prefetch_row = t->ai * (int64_t)sizeof(float);
+    t->prefetch_step = 0;
+    t->prefetch_turn = turn > 0 ? turn : 0;
+    t->prefetch = (const char *)(turn > 0 ? t->a + WN_GEMM_PREFETCH_WORDS : next);
+    t->prefetch_then = (const char *)next;
 }

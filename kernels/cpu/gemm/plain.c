@@ -16,7 +16,7 @@ static inline float multiply_add(float a, float b, float c)
 #endif
 }
 
-static void tile(const struct wn__gemm_tile *t)
+static void microkernel(const struct wn__gemm_microtile *t)
 {
     float acc[MR][NR] = {{0}};
     const float *b = t->b;
@@ -52,6 +52,6 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
 
 const struct wn__gemm_kernel *wn__gemm_plain(void)
 {
-    static const struct wn__gemm_kernel kernel = {MR, NR, tile, NULL, transpose, NULL, NULL};
+    static const struct wn__gemm_kernel kernel = {MR, NR, microkernel, NULL, transpose, NULL, NULL};
     return &kernel;
 }

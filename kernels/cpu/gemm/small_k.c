@@ -1,8 +1,8 @@
 /* Products of few steps of k and many outputs (a layer's dW at a small batch): what counts is that outputs are written
- * in long runs, and that the start and the end of a tile cost little. All of k is one stretch. A group of mr rows goes
+ * in long runs, and that the start and the end of a tile cost little. All of k is one k-block. A group of mr rows goes
  * over all columns that are packed before the next group does, in one call where the kernel has one for it (sweep): so
  * the lines of a row are written one after the other, and a call makes more than a few steps. Where c lies in panels it
- * is the other way round: a strip of one panel goes down all groups, and writes one run of memory.
+ * is the other way round: a micro-panel of one panel goes down all groups, and writes one run of memory.
  * An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <stddef.h>
 #include "gemm.h"
@@ -11,9 +11,9 @@
 #define A_WORDS 49152 /* packed rows of A: B is packed again for each of them */
 #define B_WORDS 4608  /* packed columns of B: a third of the first cache; a half or 4096: the same to 2 % more time */
 
-/* The packed strips of columns [column, column + n), one after the other. */
-static void pack_strips(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int64_t column, int64_t n,
-                        int64_t steps, float *to)
+/* The packed micro-panels of columns [column, column + n), one after the other. */
+static void pack_micropanels(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int64_t column,
+                             int64_t n, int64_t steps, float *to)
 {
     const struct wn__gemm *p = w->p;
     for (int64_t j = 0, ld; j < n; j += w->nr, to += steps * w->nr) {
@@ -23,63 +23,63 @@ static void pack_strips(const struct wn__gemm_way *w, const struct wn__gemm_part
 }
 
 /* Columns [column, column + n), packed in b, of the rows of a part, packed in a. */
-static void run_columns(const struct wn__gemm_way *w, const struct wn__gemm_part *part, const float *a, const float *b,
-                        int64_t column, int64_t n, struct wn__gemm_tile *t)
+static void run_columns(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, const float *a,
+                        const float *b, int64_t column, int64_t n, struct wn__gemm_microtile *t)
 {
     const struct wn__gemm *p = w->p;
-    const int64_t rows = part->row1 - part->row0, strip = t->kc * w->nr;
+    const int64_t rows = part->row1 - part->row0, micropanel = t->kc * w->nr;
     const char *bias = p->bias;
     char *c = (char *)p->c + ((part->batch * p->m + part->row0) * p->n + column) * w->size;
     for (int64_t i = 0; i < rows; i += w->mr, a += w->mr * t->kc, c += w->mr * p->n * w->size) {
         int64_t j = 0;
-        if (w->sweep && rows - i >= w->mr && !bias) {
-            /* After the last strip the lines below the first are asked for: beyond it another thread writes. */
-            const struct wn__gemm_sweep s = {.kc = t->kc,
-                                             .n = w->nr,
-                                             .tiles = n / w->nr,
-                                             .a = a,
-                                             .b = b,
-                                             .c = c,
-                                             .b_step = strip,
-                                             .c_step = w->nr,
-                                             .ldc = p->n,
-                                             .then = c + w->mr * p->n * w->size,
-                                             .stream = t->stream};
-            w->sweep(&s);
+        if (w->macrokernel && rows - i >= w->mr && !bias) {
+            /* After the last micro-panel the lines below the first are asked for: beyond it another thread writes. */
+            const struct wn__gemm_macrotile s = {.kc = t->kc,
+                                                 .n = w->nr,
+                                                 .tiles = n / w->nr,
+                                                 .a = a,
+                                                 .b = b,
+                                                 .c = c,
+                                                 .b_step = micropanel,
+                                                 .c_step = w->nr,
+                                                 .ldc = p->n,
+                                                 .then = c + w->mr * p->n * w->size,
+                                                 .stream = t->stream};
+            w->macrokernel(&s);
             j = s.tiles * w->nr;
         }
         t->a = a;
         t->m = wn_min(rows - i, w->mr);
         for (; j < n; j += w->nr) {
             t->n = wn_min(n - j, w->nr);
-            t->b = b + j / w->nr * strip;
-            t->ahead = (const char *)(t->b + strip);
-            w->aim(t, c + j * w->size, bias ? bias + (column + j) * w->size : NULL);
-            w->tile(t);
+            t->b = b + j / w->nr * micropanel;
+            t->prefetch = (const char *)(t->b + micropanel);
+            w->set_output(t, c + j * w->size, bias ? bias + (column + j) * w->size : NULL);
+            w->microkernel(t);
         }
     }
 }
 
 /* Columns [column, column + n) of one panel of c, packed in b: down all rows of a part, which is one run of memory. */
-static void run_down(const struct wn__gemm_way *w, const struct wn__gemm_part *part, const float *a, const float *b,
-                     int64_t column, int64_t n, const struct wn__gemm_tile *like)
+static void run_down(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, const float *a, const float *b,
+                     int64_t column, int64_t n, const struct wn__gemm_microtile *like)
 {
     int64_t rows = part->row1 - part->row0, i = 0, ld;
     char *c = (char *)w->p->c + wn__gemm_c_at(w->p, 0, part->row0, column, &ld) * w->size;
-    struct wn__gemm_tile t = *like;
-    if (w->sweep && n == w->nr) {
-        const struct wn__gemm_sweep s = {.kc = t.kc,
-                                         .n = n,
-                                         .tiles = rows / w->mr,
-                                         .a = a,
-                                         .b = b,
-                                         .c = c,
-                                         .a_step = w->mr * t.kc,
-                                         .c_step = w->mr * ld,
-                                         .ldc = ld,
-                                         .then = c,
-                                         .stream = t.stream};
-        w->sweep(&s);
+    struct wn__gemm_microtile t = *like;
+    if (w->macrokernel && n == w->nr) {
+        const struct wn__gemm_macrotile s = {.kc = t.kc,
+                                             .n = n,
+                                             .tiles = rows / w->mr,
+                                             .a = a,
+                                             .b = b,
+                                             .c = c,
+                                             .a_step = w->mr * t.kc,
+                                             .c_step = w->mr * ld,
+                                             .ldc = ld,
+                                             .then = c,
+                                             .stream = t.stream};
+        w->macrokernel(&s);
         i = s.tiles * w->mr;
     }
     t.b = b;
@@ -89,23 +89,23 @@ static void run_down(const struct wn__gemm_way *w, const struct wn__gemm_part *p
     for (; i < rows; i += w->mr) {
         t.a = a + i * t.kc;
         t.m = wn_min(rows - i, w->mr);
-        t.ahead = (const char *)(t.a + w->mr * t.kc);
-        w->aim(&t, c + i * ld * w->size, NULL);
-        w->tile(&t);
+        t.prefetch = (const char *)(t.a + w->mr * t.kc);
+        w->set_output(&t, c + i * ld * w->size, NULL);
+        w->microkernel(&t);
     }
 }
 
-void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *part, int32_t stream)
+void wn__gemm_small_k(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int32_t stream)
 {
     float a[A_WORDS] __attribute__((aligned(64)));
     float b[B_WORDS] __attribute__((aligned(64)));
     const int64_t steps = (w->p->k + w->per - 1) / w->per;
     const int64_t tall = A_WORDS / steps / w->mr * w->mr;
     const int64_t wide = w->p->c_panels ? w->nr : B_WORDS / steps / w->nr * w->nr;
-    struct wn__gemm_tile t = {.kc = steps, .ai = 1, .ak = w->mr, .bk = w->nr, .first = 1, .stream = stream};
+    struct wn__gemm_microtile t = {.kc = steps, .ai = 1, .ak = w->mr, .bk = w->nr, .first = 1, .stream = stream};
     t.ldc = t.half_ld = w->p->n;
-    t.ahead_near = 1;
-    t.ahead_step = 64;
+    t.prefetch_near = 1;
+    t.prefetch_step = 64;
     for (int64_t row = part->row0; row < part->row1; row += tall) {
         struct wn__gemm_part block = *part;
         block.row0 = row;
@@ -113,7 +113,7 @@ void wn__gemm_short(const struct wn__gemm_way *w, const struct wn__gemm_part *pa
         w->pack_a(w, &block, 0, steps, a);
         for (int64_t column = part->column0; column < part->column1; column += wide) {
             int64_t n = wn_min(part->column1 - column, wide);
-            pack_strips(w, part, column, n, steps, b);
+            pack_micropanels(w, part, column, n, steps, b);
             if (w->p->c_panels) run_down(w, &block, a, b, column, n, &t);
             else run_columns(w, &block, a, b, column, n, &t);
         }

@@ -1,92 +1,96 @@
-/* Products of few rows whose B has its rows along the columns (a layer's dX at a small batch): B is most of what memory
- * has to give, and is read once, as it lies, a stretch of KC steps of k at a time over all columns. While one strip of
- * 48 columns is multiplied the next one is packed by the same tiles (gemm_kernel.carry), and what is packed after that is
- * on its way: so memory and arithmetic run side by side, and what stands a power of two apart meets in one cache set
- * only for as long as it takes to be packed. The sums of all columns wait in a dense buffer, again a strip at a time.
+/* Products of few rows whose B has its rows along the columns (a layer's dX at a small batch): B is most of what
+ * memory has to give, and is read once, as it lies, a k-block of KC steps of k at a time over all columns. While one
+ * micro-panel of 48 columns is multiplied the next one is packed by the same tiles (gemm_kernel.carry), and what is
+ * packed after that is on its way: so memory and arithmetic run side by side, and what stands a power of two apart
+ * meets in one cache set only for as long as it takes to be packed. The sums of all columns wait in a dense buffer,
+ * again a micro-panel at a time.
  *
- * Reading B in place in the first tile of a strip, as the general way does, reached 66-73 % of the peak at 32 x 4096 x
- * 4096 where this reached 66-79 (1.04-1.11 times as much, in turns), and 70-82 at 32 x 1024 x 1024 where this reached
- * 77-86; on cores that nobody shares this reaches 82-89 % of both. Memory asked for in wider pieces of rows, two or
- * four strips packed side by side, reached 0.87-0.97 of it: strips then come from the second cache.
+ * Reading B in place in the first tile of a micro-panel, as the general way does, reached 66-73 % of the peak at 32
+ * x 4096 x 4096 where this reached 66-79 (1.04-1.11 times as much, in turns), and 70-82 at 32 x 1024 x 1024 where
+ * this reached 77-86; on cores that nobody shares this reaches 82-89 % of both. Memory asked for in wider pieces of
+ * rows, two or four micro-panels packed side by side, reached 0.87-0.97 of it: micro-panels then come from the
+ * second cache.
  *
- * Panels that tiles read where they lie (f32, a layer's forward) are packed strips already: nothing is carried, all rows go
- * over a piece of a panel that stays in the first cache, and memory is read in runs as long as the packed rows allow (where
- * the next panel was not asked for at the end of one, 32 x 4096 x 4096 took 1.2 times as long; carried, 1.35 times).
- * An output's chain over k is the one of gemm.h. Nothing here allocates. */
+ * Panels that tiles read where they lie (f32, a layer's forward) are packed micro-panels already: nothing is
+ * carried, all rows go over a piece of a panel that stays in the first cache, and memory is read in runs as long as
+ * the packed rows allow (where the next panel was not asked for at the end of one, 32 x 4096 x 4096 took 1.2 times
+ * as long; carried, 1.35 times). An output's chain over k is the one of gemm.h. Nothing here allocates. */
 #include <string.h>
 #include "gemm.h"
 #include "../../../runtime/base/number.h"
 
 #define KC 96      /* 64: up to 4 % less; 128: the same to 4 % less */
 #define SUMS 65536 /* f32 */
-/* A piece of a panel, and the next one on its way, in the first cache; 128, and ahead into the second cache: 1 to 5 % less */
+/* A piece of a panel, and the next one on its way, in the first cache; 128, and ahead into the second cache: 1 to 5
+ * % less */
 #define PANEL_KC 96
 #define PANEL_A 15360 /* packed rows of A */
 
-struct few {
-    const struct wn__gemm_way *w;
+struct small_m {
+    const struct wn__gemm_variant *w;
     const struct wn__gemm_part *part;
     int64_t groups, steps;    /* of mr rows; of k, in words */
     int64_t column0, column1; /* of this pass */
 };
 
-/* Where a strip stands: its first step of k, its first column. */
+/* Where a micro-panel stands: its first step of k, its first column. */
 struct place {
     int64_t k, column;
 };
 
-static int64_t steps_at(const struct few *f, struct place at)
+static int64_t steps_at(const struct small_m *f, struct place at)
 {
     return wn_min(f->steps - at.k, KC);
 }
 
-static int64_t columns_at(const struct few *f, struct place at)
+static int64_t columns_at(const struct small_m *f, struct place at)
 {
     return wn_min(f->column1 - at.column, f->w->nr);
 }
 
-/* Row `step` of a strip; rows are *ld words apart, whatever the element. */
-static const float *row_at(const struct few *f, struct place at, int64_t step, int64_t *ld)
+/* Row `step` of a micro-panel; rows are *ld words apart, whatever the element. */
+static const float *row_at(const struct small_m *f, struct place at, int64_t step, int64_t *ld)
 {
     int64_t row = wn__gemm_b_at(f->w->p, f->part->offset[1], (at.k + step) * f->w->per, at.column, ld);
     return (const float *)(const void *)((const char *)f->w->p->b + row * f->w->size);
 }
 
-/* The strip after this one; there is none where k is f->steps. */
-static struct place after(const struct few *f, struct place at)
+/* The micro-panel after this one; there is none where k is f->steps. */
+static struct place after(const struct small_m *f, struct place at)
 {
     at.column += f->w->nr;
     if (at.column < f->column1) return at;
     return (struct place){at.k + steps_at(f, at), f->column0};
 }
 
-/* One strip, all rows, while the strip `next` is packed; half a strip ahead of what is packed memory is asked (a third:
- * 6 to 12 % less at 32 x 4096 x 4096; three quarters: 0 to 7 %). A last strip of up to two vectors is multiplied as
- * such. */
-static void run_strip(const struct few *f, struct place at, const float *a, const float *b, float *packed, float *sums)
+/* One micro-panel, all rows, while the micro-panel `next` is packed; half a micro-panel ahead of what is packed
+ * memory is asked (a third: 6 to 12 % less at 32 x 4096 x 4096; three quarters: 0 to 7 %). A last micro-panel of up
+ * to two vectors is multiplied as such. */
+static void run_micropanel(const struct small_m *f, struct place at, const float *a, const float *b, float *packed,
+                           float *sums)
 {
     int64_t mr = f->w->mr, nr = f->w->nr, kc = steps_at(f, at), done = 0, ld;
     struct place next = after(f, at), later = after(f, next);
     int64_t rows = next.k < f->steps ? steps_at(f, next) : 0;
-    struct wn__gemm_carry t = {.kc = kc, .b = b, .first = at.k == 0, .next_n = columns_at(f, next)};
+    struct wn__gemm_packing t = {.kc = kc, .b = b, .first = at.k == 0, .next_n = columns_at(f, next)};
     t.n = columns_at(f, at);
     t.every = f->groups >= 4 ? 4 : f->groups >= 2 ? 2 : 1;
     for (int64_t g = 0; g < f->groups; g++) {
-        int64_t touch = done + kc / 2;
+        int64_t prefetch = done + kc / 2;
         t.a = a + g * mr * kc;
         t.sums = sums + g * mr * nr;
         t.rows = wn_min(rows - done, kc / t.every);
-        t.ahead = touch < rows ? row_at(f, next, touch, &ld) : row_at(f, later, touch - rows, &ld);
+        t.prefetch = prefetch < rows ? row_at(f, next, prefetch, &ld) : row_at(f, later, prefetch - rows, &ld);
         t.from = row_at(f, next, done, &t.bk);
         t.next = packed + done * nr;
-        f->w->carry(&t);
+        f->w->packing_kernel(&t);
         done += t.rows;
     }
     const float *from = row_at(f, next, done, &ld);
     if (done < rows) f->w->pack_b(f->w, from, ld, t.next_n, rows - done, packed + done * nr);
 }
 
-static void store(const struct few *f, const float *sums)
+static void store(const struct small_m *f, const float *sums)
 {
     const struct wn__gemm *p = f->w->p;
     const struct wn__gemm_part *q = f->part;
@@ -100,14 +104,14 @@ static void store(const struct few *f, const float *sums)
                         (char *)p->c + to * size);
         }
     }
-    wn__gemm_map(p, q->batch, q->row0, q->row1, f->column0, f->column1 - f->column0);
+    wn__gemm_epilogue(p, q->batch, q->row0, q->row1, f->column0, f->column1 - f->column0);
 }
 
-static void run_columns(const struct few *f, float *sums)
+static void run_columns(const struct small_m *f, float *sums)
 {
     float b[2][KC * WN_GEMM_NR_MAX] __attribute__((aligned(64)));
-    float a[KC * WN_GEMM_FEW] __attribute__((aligned(64)));
-    const struct wn__gemm_way *w = f->w;
+    float a[KC * WN_GEMM_SMALL_M] __attribute__((aligned(64)));
+    const struct wn__gemm_variant *w = f->w;
     struct place at = {0, f->column0};
     int32_t odd = 0;
     int64_t ld;
@@ -115,23 +119,24 @@ static void run_columns(const struct few *f, float *sums)
     w->pack_b(w, from, ld, columns_at(f, at), steps_at(f, at), b[0]);
     for (; at.k < f->steps; at = after(f, at), odd = !odd) {
         if (at.column == f->column0) w->pack_a(w, f->part, at.k, steps_at(f, at), a);
-        run_strip(f, at, a, b[odd], b[!odd], sums + (at.column - f->column0) * f->groups * w->mr);
+        run_micropanel(f, at, a, b[odd], b[!odd], sums + (at.column - f->column0) * f->groups * w->mr);
     }
     store(f, sums);
 }
 
 /* ---- b in panels that tiles read where they lie ------------------------------------------------------------------ */
 
-/* Steps [k, k + steps) of one strip, all rows, from a (group, steps, mr). The panel goes on ahead, at its end the next one. */
-static void run_panel(const struct few *f, struct place at, int64_t steps, const float *a, float *sums)
+/* Steps [k, k + steps) of one micro-panel, all rows, from a (group, steps, mr). The panel goes on ahead, at its end
+ * the next one. */
+static void run_panel(const struct small_m *f, struct place at, int64_t steps, const float *a, float *sums)
 {
     const int64_t mr = f->w->mr, nr = f->w->nr, end = at.k + steps;
     const struct place beside = {at.k, at.column + nr};
     int64_t ld;
-    struct wn__gemm_tile t = {.ai = 1, .ak = mr, .ldc = nr, .m = mr, .n = columns_at(f, at)};
-    t.ahead_near = 1;
-    t.ahead_step = 64;
-    t.ahead_row = WN_GEMM_NEAR_STEPS * 64;
+    struct wn__gemm_microtile t = {.ai = 1, .ak = mr, .ldc = nr, .m = mr, .n = columns_at(f, at)};
+    t.prefetch_near = 1;
+    t.prefetch_step = 64;
+    t.prefetch_row = WN_GEMM_NEAR_STEPS * 64;
     for (; at.k < end; at.k += t.kc, a += t.kc * mr) {
         t.kc = wn_min(end - at.k, PANEL_KC);
         t.b = row_at(f, at, 0, &t.bk);
@@ -141,14 +146,14 @@ static void run_panel(const struct few *f, struct place at, int64_t steps, const
         for (int64_t g = 0; g < f->groups; g++) {
             t.a = a + g * mr * steps;
             t.c = sums + g * mr * nr;
-            t.ahead = (const char *)(next + t.kc * 16 * g);
-            f->w->tile(&t);
+            t.prefetch = (const char *)(next + t.kc * 16 * g);
+            f->w->microkernel(&t);
         }
     }
 }
 
 /* As many steps as the packed rows allow over all columns of the pass: of each panel a long run. */
-static void run_panels(const struct few *f, float *sums)
+static void run_panels(const struct small_m *f, float *sums)
 {
     float a[PANEL_A] __attribute__((aligned(64)));
     const int64_t rows = f->groups * f->w->mr, most = PANEL_A / rows / 16 * 16;
@@ -162,10 +167,10 @@ static void run_panels(const struct few *f, float *sums)
     store(f, sums);
 }
 
-void wn__gemm_few(const struct wn__gemm_way *w, const struct wn__gemm_part *part)
+void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_part *part)
 {
     float sums[SUMS] __attribute__((aligned(64)));
-    struct few f = {.w = w, .part = part, .groups = (part->row1 - part->row0 + w->mr - 1) / w->mr};
+    struct small_m f = {.w = w, .part = part, .groups = (part->row1 - part->row0 + w->mr - 1) / w->mr};
     int64_t wide = SUMS / (f.groups * w->mr * w->nr) * w->nr;
     f.steps = w->p->k / w->per;
     for (int64_t column = part->column0; column < part->column1; column += wide) {

@@ -1,5 +1,5 @@
-/* Squares of words that turn in registers: 8 x 16 and 16 x 16. Part of tile_avx512.h, which says for which instruction sets
- * (ISA_INLINE); nothing here touches memory but store_turned8. */
+/* Squares of words that turn in registers: 8 x 16 and 16 x 16. Part of tile_avx512.h, which says for which
+ * instruction sets (ISA_INLINE); nothing here touches memory but store_turned8. */
 #ifndef WN_CPU_GEMM_SQUARE_AVX512_H
 #define WN_CPU_GEMM_SQUARE_AVX512_H
 /* 8 rows of 16 in registers: r[i] is then steps 2 i and 2 i + 1 of all rows. Lanes of four steps turn, then go where
@@ -32,7 +32,7 @@ ISA_INLINE void transpose8(__m512 r[8])
 }
 
 /* Up to 16 steps of what transpose8 made, (n, 8) at `to`. */
-ISA_INLINE void store_turned8(const __m512 r[8], int64_t n, float *to)
+ISA_INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
 {
 #pragma GCC unroll 8
     for (int32_t q = 0; q < 8; q++)

@@ -1,5 +1,5 @@
 /* The tile for AVX-512: 8 rows x 1, 2 or 3 vectors of 16, one broadcast of A for up to three multiply-adds.
- * B is read from a packed strip, or in place while the strip is packed on the way: the stores cost nothing beside
+ * B is read from a packed micro-panel, or in place while the micro-panel is packed on the way: the stores cost nothing beside
  * the arithmetic. While it runs it touches the memory that is needed next, a line a step.
  *
  * Included by one file for floats and by one for pairs of bf16, which lie in words of the same size. They define
@@ -31,7 +31,7 @@ ISA_INLINE __mmask16 lanes(int64_t n, int32_t v)
     return left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
 }
 
-ISA_INLINE void add_bias(const struct wn__gemm_tile *t, const int32_t vectors, __m512 acc[MR][3])
+ISA_INLINE void add_bias(const struct wn__gemm_microtile *t, const int32_t vectors, __m512 acc[MR][3])
 {
     if (t->bias) {
 #pragma GCC unroll 3
@@ -51,7 +51,8 @@ ISA_INLINE void add_bias(const struct wn__gemm_tile *t, const int32_t vectors, _
     }
 }
 
-ISA_INLINE void store_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+ISA_INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                           __m512 acc[MR][3])
 {
     float *to = t->out ? t->out : t->c;
     const int64_t ld = t->out ? t->out_ld : t->ldc;
@@ -73,7 +74,8 @@ ISA_INLINE void store_tile(const struct wn__gemm_tile *t, const int32_t vectors,
 }
 
 #if defined(TILE_HALF)
-ISA_INLINE void store_half(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+ISA_INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                           __m512 acc[MR][3])
 {
     if (t->half_bias) {
 #pragma GCC unroll 3
@@ -102,7 +104,8 @@ ISA_INLINE void store_half(const struct wn__gemm_tile *t, const int32_t vectors,
 }
 #endif
 
-ISA_INLINE void load_tile(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+ISA_INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                          __m512 acc[MR][3])
 {
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
@@ -120,7 +123,7 @@ ISA_INLINE void load_tile(const struct wn__gemm_tile *t, const int32_t vectors, 
 }
 
 /* Asks for the lines the tile will write, while it computes: they may be another core's, or in memory. */
-ISA_INLINE void ask_out(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t whole)
+ISA_INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole)
 {
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
@@ -161,8 +164,8 @@ ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64
 
 /* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used; packed:
  * and the rows of a lie side by side, so that one pointer walks them (eight do not fit the registers). */
-ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, const int32_t copy, const int32_t near,
-                        const int32_t whole, const int32_t packed)
+ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t copy,
+                               const int32_t near, const int32_t whole, const int32_t packed)
 {
     __m512 acc[MR][3];
     __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
@@ -170,20 +173,20 @@ ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, co
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) row[i] = packed ? t->a + i : t->a + (whole || i < t->m ? i : t->m - 1) * t->ai;
     load_tile(t, vectors, whole, acc);
-    if (t->out && !t->stream) ask_out(t, vectors, whole);
+    if (t->out && !t->stream) prefetch_out(t, vectors, whole);
     const float *b = t->b;
     float *to = t->copy;
-    const char *ahead_row = t->ahead;
+    const char *prefetch_row = t->prefetch;
     /* In locals, since the compiler cannot know that storing the copy leaves the request alone. */
-    const int64_t kc = t->kc, ak = packed ? MR : t->ak, bk = t->bk, ahead_step = t->ahead_step;
+    const int64_t kc = t->kc, ak = packed ? MR : t->ak, bk = t->bk, prefetch_step = t->prefetch_step;
     const int64_t group = near ? WN_GEMM_NEAR_STEPS : TILE_FAR_STEPS;
     int64_t at = 0;
-    for (int64_t k0 = 0; k0 < kc; k0 += group, ahead_row += t->ahead_row) {
-        const char *ahead = ahead_row;
+    for (int64_t k0 = 0; k0 < kc; k0 += group, prefetch_row += t->prefetch_row) {
+        const char *prefetch = prefetch_row;
         for (int64_t k = kc - k0 < group ? kc - k0 : group; k > 0; k--, at += ak, b += bk) {
-            if (near) _mm_prefetch(ahead, _MM_HINT_T0);
-            else _mm_prefetch(ahead, _MM_HINT_T1);
-            ahead += ahead_step;
+            if (near) _mm_prefetch(prefetch, _MM_HINT_T0);
+            else _mm_prefetch(prefetch, _MM_HINT_T1);
+            prefetch += prefetch_step;
             __m512 x[3];
 #pragma GCC unroll 3
             for (int32_t v = 0; v < vectors; v++) {
@@ -209,24 +212,25 @@ ISA_INLINE void tile_of(const struct wn__gemm_tile *t, const int32_t vectors, co
     store_tile(t, vectors, whole, acc);
 }
 
-/* A whole tile whose rows of a lie along memory: 8 steps at once, and in each a line of one row is touched, so every
- * line twice. The rows are read as they stand in memory, side by side, WN_GEMM_ALONG words behind what is touched. */
-ISA_INLINE void along_of(const struct wn__gemm_tile *t, const int32_t vectors)
+/* A whole tile whose rows of a lie along memory: 8 steps at once, and in each a line of one row is prefetched, so
+ * every line twice. The rows are read as they stand in memory, side by side, WN_GEMM_PREFETCH_WORDS words behind
+ * what is prefetched. */
+ISA_INLINE void along_of(const struct wn__gemm_microtile *t, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const float *row[MR];
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) row[i] = t->a + i * t->ai;
     load_tile(t, vectors, 1, acc);
-    const char *ahead = t->ahead;
+    const char *prefetch = t->prefetch;
     const float *b = t->b;
-    const int64_t bk = t->bk, ahead_row = t->ahead_row, turn = t->kc - t->ahead_turn;
+    const int64_t bk = t->bk, prefetch_row = t->prefetch_row, turn = t->kc - t->prefetch_turn;
     int64_t k = 0, left = t->kc;
-    for (; left >= 8; left -= 8, ahead += 32) {
-        if (left == turn) ahead = t->ahead_then;
+    for (; left >= 8; left -= 8, prefetch += 32) {
+        if (left == turn) prefetch = t->prefetch_then;
 #pragma GCC unroll 8
         for (int32_t q = 0; q < 8; q++, k++, b += bk) {
-            _mm_prefetch(ahead + q * ahead_row, _MM_HINT_T0);
+            _mm_prefetch(prefetch + q * prefetch_row, _MM_HINT_T0);
             step_of(vectors, row, k, b, acc);
         }
     }
@@ -235,21 +239,21 @@ ISA_INLINE void along_of(const struct wn__gemm_tile *t, const int32_t vectors)
 }
 
 /* A whole tile whose rows of a lie side by side in each of some panels: one pointer walks a panel. */
-ISA_INLINE void across_of(const struct wn__gemm_tile *t, const int32_t vectors, int64_t panels, int64_t apart)
+ISA_INLINE void across_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels, int64_t apart)
 {
     __m512 acc[MR][3];
     load_tile(t, vectors, 1, acc);
     const float *b = t->b, *panel = t->a;
-    const char *ahead = t->ahead;
+    const char *prefetch = t->prefetch;
     const int64_t bk = t->bk;
-    for (; panels > 0; panels--, panel += apart, ahead += 4 * apart)
+    for (; panels > 0; panels--, panel += apart, prefetch += 4 * apart)
         for (int64_t k = 0; k < PANEL_STEPS; k += 8) {
             const float *row[MR];
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) row[i] = panel + i * PANEL_STEPS + k;
 #pragma GCC unroll 8
             for (int32_t q = 0; q < 8; q++, b += bk) { /* as many lines as they take, two steps each */
-                if (q % 2 == 0) _mm_prefetch(ahead + 32 * (k + q), _MM_HINT_T0);
+                if (q % 2 == 0) _mm_prefetch(prefetch + 32 * (k + q), _MM_HINT_T0);
                 step_of(vectors, row, q, b, acc);
             }
         }
@@ -257,12 +261,12 @@ ISA_INLINE void across_of(const struct wn__gemm_tile *t, const int32_t vectors, 
 }
 
 #define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
-    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    ISA static void NAME(const struct wn__gemm_microtile *t)                                                           \
     {                                                                                                                  \
         int32_t whole = t->m == MR && t->n == 16 * VECTORS;                                                            \
-        if (whole && t->ai == 1 && t->ak == MR) tile_of(t, VECTORS, COPY, NEAR, 1, 1);                                 \
-        else if (whole) tile_of(t, VECTORS, COPY, NEAR, 1, 0);                                                         \
-        else tile_of(t, VECTORS, COPY, NEAR, 0, 0);                                                                    \
+        if (whole && t->ai == 1 && t->ak == MR) microkernel_of(t, VECTORS, COPY, NEAR, 1, 1);                          \
+        else if (whole) microkernel_of(t, VECTORS, COPY, NEAR, 1, 0);                                                  \
+        else microkernel_of(t, VECTORS, COPY, NEAR, 0, 0);                                                             \
     }
 TILE(far_1, 1, 0, 0)
 TILE(far_2, 2, 0, 0)
@@ -275,16 +279,16 @@ TILE(copy_2, 2, 1, 0)
 TILE(copy_3, 3, 1, 0)
 
 #define ALONG(NAME, VECTORS)                                                                                           \
-    ISA static void NAME(const struct wn__gemm_tile *t)                                                                \
+    ISA static void NAME(const struct wn__gemm_microtile *t)                                                           \
     {                                                                                                                  \
         along_of(t, VECTORS);                                                                                          \
     }
-ALONG(along_1, 1)
-ALONG(along_2, 2)
-ALONG(along_3, 3)
+ALONG(prefetching_1, 1)
+ALONG(prefetching_2, 2)
+ALONG(prefetching_3, 3)
 
 #define ACROSS(NAME, VECTORS)                                                                                          \
-    ISA static void NAME(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)                                 \
+    ISA static void NAME(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)                            \
     {                                                                                                                  \
         across_of(t, VECTORS, panels, apart);                                                                          \
     }
@@ -292,22 +296,24 @@ ACROSS(across_1, 1)
 ACROSS(across_2, 2)
 ACROSS(across_3, 3)
 
-static inline void across(const struct wn__gemm_tile *t, int64_t panels, int64_t apart)
+static inline void panels_kernel(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)
 {
-    static void (*const of[3])(const struct wn__gemm_tile *, int64_t, int64_t) = {across_1, across_2, across_3};
+    static void (*const of[3])(const struct wn__gemm_microtile *, int64_t, int64_t) = {across_1, across_2, across_3};
     of[t->n / 16 - 1](t, panels, apart);
 }
 
-static void tile(const struct wn__gemm_tile *t)
+static void microkernel(const struct wn__gemm_microtile *t)
 {
-    static void (*const along[3])(const struct wn__gemm_tile *) = {along_1, along_2, along_3};
-    static void (*const of[3][3])(const struct wn__gemm_tile *) = {
+    static void (*const prefetching[3])(const struct wn__gemm_microtile *) = {prefetching_1, prefetching_2,
+                                                                              prefetching_3};
+    static void (*const of[3][3])(const struct wn__gemm_microtile *) = {
         {far_1, far_2, far_3}, {near_1, near_2, near_3}, {copy_1, copy_2, copy_3}};
-    if (t->ahead_then && t->m == MR && t->n % 16 == 0) along[t->n / 16 - 1](t);
-    else of[t->copy ? 2 : t->ahead_near ? 1 : 0][(t->n - 1) / 16](t);
+    if (t->prefetch_then && t->m == MR && t->n % 16 == 0) prefetching[t->n / 16 - 1](t);
+    else of[t->copy ? 2 : t->prefetch_near ? 1 : 0][(t->n - 1) / 16](t);
 }
 
-/* ---- a tile that packs the next strip -------------------------------------------------------------------------- */
+/* ---- a tile that packs the next micro-panel
+ * -------------------------------------------------------------------------- */
 
 /* One step of k: a (8), b (16 vectors). */
 ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
@@ -324,25 +330,26 @@ ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b
     }
 }
 
-/* Vector v of a row of the next strip, and a line of what is packed after it. */
-ISA_INLINE void carry_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *ahead, int32_t v)
+/* Vector v of a row of the next micro-panel, and a line of what is packed after it. */
+ISA_INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *prefetch,
+                                    int32_t v)
 {
     _mm512_store_ps(to + 16 * v, load_in_place(from, bk, v, mask));
 #if defined(TILE_HALF) /* two rows of 96 bytes, which lie in two lines each */
-    const uint16_t *even = (const uint16_t *)(const void *)ahead;
+    const uint16_t *even = (const uint16_t *)(const void *)prefetch;
     if (v != 1) _mm_prefetch((const char *)(even + 16 * v), _MM_HINT_T1);
     if (v != 1) _mm_prefetch((const char *)(even + bk + 16 * v), _MM_HINT_T1);
 #else
-    _mm_prefetch((const char *)(ahead + 16 * v), _MM_HINT_T1);
+    _mm_prefetch((const char *)(prefetch + 16 * v), _MM_HINT_T1);
 #endif
 }
 
-/* every: steps of k a row of the next strip takes; vectors: of b, that hold columns. */
-ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every, const int32_t vectors)
+/* every: steps of k a row of the next micro-panel takes; vectors: of b, that hold columns. */
+ISA_INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_t every, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const __mmask16 mask[3] = {lanes(t->next_n, 0), lanes(t->next_n, 1), lanes(t->next_n, 2)};
-    const float *a = t->a, *b = t->b, *from = t->from, *ahead = t->ahead;
+    const float *a = t->a, *b = t->b, *from = t->from, *prefetch = t->prefetch;
     float *to = t->next;
     const char *sums = (const char *)(t->sums + MR * NR);
     const int64_t bk = t->bk;
@@ -351,12 +358,12 @@ ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every, co
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++)
             acc[i][v] = t->first ? _mm512_setzero_ps() : _mm512_load_ps(t->sums + i * NR + 16 * v);
-    for (int64_t rows = t->rows; rows > 0; rows--, from += bk, ahead += bk, to += NR, sums += 64) {
+    for (int64_t rows = t->rows; rows > 0; rows--, from += bk, prefetch += bk, to += NR, sums += 64) {
 #pragma GCC unroll 4
         for (int32_t q = 0; q < every; q++, a += MR, b += NR) {
 #pragma GCC unroll 3
             for (int32_t v = 0; v < 3; v++)
-                if (v % every == q) carry_copy(from, bk, mask[v], to, ahead, v);
+                if (v % every == q) packing_kernel_copy(from, bk, mask[v], to, prefetch, v);
             if (q == every - 1) _mm_prefetch(sums, _MM_HINT_T0);
             dense_step(vectors, a, b, acc);
         }
@@ -369,21 +376,21 @@ ISA_INLINE void carry_of(const struct wn__gemm_carry *t, const int32_t every, co
 }
 
 #define CARRY(NAME, EVERY, VECTORS)                                                                                    \
-    ISA static void NAME(const struct wn__gemm_carry *t)                                                               \
+    ISA static void NAME(const struct wn__gemm_packing *t)                                                             \
     {                                                                                                                  \
-        carry_of(t, EVERY, VECTORS);                                                                                   \
+        packing_kernel_of(t, EVERY, VECTORS);                                                                          \
     }
-CARRY(carry_1, 1, 3)
-CARRY(carry_2, 2, 3)
-CARRY(carry_4, 4, 3)
+CARRY(packing_kernel_1, 1, 3)
+CARRY(packing_kernel_2, 2, 3)
+CARRY(packing_kernel_4, 4, 3)
 CARRY(narrow_1, 1, 2)
 CARRY(narrow_2, 2, 2)
 CARRY(narrow_4, 4, 2)
 
-static void carry(const struct wn__gemm_carry *t)
+static void packing_kernel(const struct wn__gemm_packing *t)
 {
-    static void (*const of[2][3])(const struct wn__gemm_carry *) = {{narrow_1, narrow_2, narrow_4},
-                                                                    {carry_1, carry_2, carry_4}};
+    static void (*const of[2][3])(const struct wn__gemm_packing *) = {
+        {narrow_1, narrow_2, narrow_4}, {packing_kernel_1, packing_kernel_2, packing_kernel_4}};
     of[t->n > 32][t->every / 2](t);
 }
 
@@ -396,7 +403,7 @@ static void carry(const struct wn__gemm_carry *t)
 #endif
 
 /* A row of a tile, from registers to c. */
-ISA_INLINE void sweep_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
+ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
 {
 #if defined(TILE_HALF)
     if (vectors == 2) {
@@ -420,9 +427,9 @@ ISA_INLINE void sweep_row(const int32_t vectors, const int32_t stream, const __m
 }
 
 /* One call for all tiles: with few steps of k the next tile's begin while the lines of this one are on their way. */
-ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t vectors, const int32_t stream)
+ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t stream)
 {
-    const struct wn__gemm_sweep t = *given;
+    const struct wn__gemm_macrotile t = *given;
     const int64_t row = t.ldc * SWEEP_SIZE, step = t.c_step * SWEEP_SIZE;
     const float *from_a = t.a, *from_b = t.b;
     char *c = t.c;
@@ -440,31 +447,31 @@ ISA_INLINE void sweep_of(const struct wn__gemm_sweep *given, const int32_t vecto
         }
         for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * vectors) dense_step(vectors, a, b, acc);
 #pragma GCC unroll 8
-        for (int32_t i = 0; i < MR; i++) sweep_row(vectors, stream, acc[i], c + i * row);
+        for (int32_t i = 0; i < MR; i++) macrokernel_row(vectors, stream, acc[i], c + i * row);
     }
 }
 
 #define SWEEP(NAME, VECTORS, STREAM)                                                                                   \
-    ISA static void NAME(const struct wn__gemm_sweep *t)                                                               \
+    ISA static void NAME(const struct wn__gemm_macrotile *t)                                                           \
     {                                                                                                                  \
-        sweep_of(t, VECTORS, STREAM);                                                                                  \
+        macrokernel_of(t, VECTORS, STREAM);                                                                            \
     }
-SWEEP(sweep_3, 3, 0)
+SWEEP(macrokernel_3, 3, 0)
 SWEEP(stream_3, 3, 1)
 #if defined(TILE_HALF)
-SWEEP(sweep_2, 2, 0)
+SWEEP(macrokernel_2, 2, 0)
 SWEEP(stream_2, 2, 1)
 #endif
 
-static void sweep(const struct wn__gemm_sweep *t)
+static void macrokernel(const struct wn__gemm_macrotile *t)
 {
 #if defined(TILE_HALF)
     if (t->n == 32) {
-        (t->stream ? stream_2 : sweep_2)(t);
+        (t->stream ? stream_2 : macrokernel_2)(t);
         return;
     }
 #endif
-    (t->stream ? stream_3 : sweep_3)(t);
+    (t->stream ? stream_3 : macrokernel_3)(t);
 }
 
 #include "square_avx512.h"
