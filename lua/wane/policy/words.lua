@@ -9,7 +9,8 @@ local words = {}
 
 --- Words a policy may answer, and the library's numbers of them.
 words.words = {
-    save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE, offload = C.WN_DECISION_OFFLOAD,
+    save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE,
+    offload = C.WN_DECISION_OFFLOAD,
     ['offload:disk'] = C.WN_DECISION_OFFLOAD_DISK, ['offload:host'] = C.WN_DECISION_OFFLOAD_HOST,
     ['compress:bf16'] = C.WN_DECISION_BF16, ['compress:int8'] = C.WN_DECISION_INT8,
     ['compress:bits'] = C.WN_DECISION_BITS,
