@@ -1,5 +1,5 @@
--- wane.accumulate: n micro-batches, one after the other, are opt:step{l1, ..., ln} to the bit, and what lives at once
--- is one micro-batch whatever n is.
+-- Checks that wane.accumulate over n micro-batches gives the bits of opt:step{l1, ..., ln}, and that memory holds one
+-- micro-batch at a time whatever n is.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

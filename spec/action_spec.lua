@@ -1,6 +1,6 @@
--- Values that are something else between forward and backward: packed by an op, made again by another. What holds of
--- every plan holds of these - predicted is measured to the byte, the trace is the schedule, a spoiled schedule is
--- refused - but for the bits, where the packed form is lossy.
+-- Checks actions: values that are packed by one op between forward and backward, and unpacked by another. What holds of
+-- every plan must hold of plans with actions: predicted bytes are measured bytes, the trace is the schedule, and the
+-- verifier refuses a broken schedule. Only the bits may differ, where the packed form is lossy.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,5 @@
--- wane.anomaly: a run ends at the first value that is not finite, and says which it is; nothing else changes - the bits
--- of runs that are not stopped, and the state after those that are.
+-- Checks wane.anomaly: a run stops at the first value that is not finite and names it. A run that is not stopped must
+-- give the bits it gives without wane.anomaly, and a run that is stopped must leave every state as it was.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

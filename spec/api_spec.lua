@@ -1,7 +1,8 @@
--- Walks every function of the C API with arguments that make no sense, then with live handles of every kind in every
--- place. Each call comes back, with a status and words where its result can tell of a failure, and a training step
--- afterwards gives the same bits as before.
--- The functions are those that the library's own header declares: one that the walk cannot call fails by its name.
+-- Calls every function of the C API with arguments that make no sense, then with live handles of every kind in the
+-- place of every number. Guards against crashes: each call must come back, with a status and a message where its result
+-- can tell of a failure, and a training step afterwards must give the same bits as before.
+--
+-- The functions are those that the library's header declares: a function that this file cannot call fails by its name.
 -- `make fuzz` goes further, with random programs under the sanitizers.
 require 'spec.helper'
 local wane = require 'wane'

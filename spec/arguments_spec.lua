@@ -1,6 +1,6 @@
--- Wrong arguments: every public function and method is called with each of a list of values where another is meant.
--- Each call returns, or raises an error of Wane's at this file's line, never one of Lua's own ("attempt to index", "bad
--- argument", "cannot convert"). Functions are found by looking at the tables, so a new one is called too.
+-- Calls every public function and method with each of a list of values where another kind is meant. Each call must
+-- return, or raise an error of Wane's at this file's line, never one of Lua's own ("attempt to index", "bad argument",
+-- "cannot convert"). The functions are found in the tables, so a new one is called without a change here.
 local helper = require 'spec.helper'
 local ffi = require 'ffi'
 local wane = require 'wane'

@@ -1,6 +1,6 @@
--- Attention in one op (its values: spec/cases/attention.lua) against the same attention composed of products, softmax
--- and dropout: values, gradients and masks of both forms of nn.Attention; memory; bits under policies, threads and
--- devices; and what says which form it needs.
+-- Compares attention as one op (spec/cases/attention.lua has its values) with the same attention composed of products,
+-- softmax and dropout: values, gradients and masks of both forms of nn.Attention, memory, and bits under policies,
+-- thread counts and devices. Requests that need the other form must be refused, and the message must say so.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local ffi = require 'ffi'

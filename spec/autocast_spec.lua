@@ -1,5 +1,6 @@
--- wane.autocast: the dtypes it gives, what it costs in bytes, that casts of parameters are never kept, and that
--- training under it is training: f32's within a stated distance, the same bits under every policy, and PyTorch's.
+-- Checks wane.autocast: the dtype that each op gets, the bytes of a step, and that casts of parameters are never kept.
+-- Training under autocast must stay within a stated distance of f32, give the same bits under every policy, and agree
+-- with PyTorch.
 local helper = require 'spec.helper'
 local gpt = require 'spec.support.gpt'
 local gradcheck = require 'spec.support.gradcheck'

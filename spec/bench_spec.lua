@@ -1,6 +1,6 @@
--- The path from a bench's results to the documents: what publish.lua writes is what the data say, all of it and
--- nothing else; results that lack columns never replace ones that have them; and the pages of this checkout are
--- those of the data beside them (spec/bench/results.lua).
+-- Checks the path from a bench's results to the pages. What publish.lua writes must be all of the data and nothing
+-- else; results that lack columns must never replace ones that have them; the pages of this checkout must show the data
+-- beside them (spec/bench/results.lua).
 local helper = require 'spec.helper'
 local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'

@@ -1,5 +1,5 @@
--- bf16: conversions bit by bit, kernels against their f32 selves (op_spec does so for every op that is one node; here
--- are tiles, broadcasting, products, creation, optimizers), and what Lua does with such tensors.
+-- Checks bf16: conversions bit by bit, kernels against their f32 forms, and what Lua does with bf16 tensors. op_spec
+-- compares every op that is one node; this file has products, broadcasting, stretches of rows, creation and optimizers.
 local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'

@@ -1,5 +1,5 @@
--- A budget in bytes: kept on every model at every size, never slower for more bytes, bit-identical, and faster than
--- what people write by hand.
+-- Checks budgets in bytes. Every model must keep every budget to the byte, more bytes must never give a slower plan,
+-- the gradients must have the same bits, and plans must be faster than the policies that people write by hand.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local models = require 'spec.support.budget_models'

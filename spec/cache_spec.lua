@@ -1,5 +1,6 @@
--- The plan cache: the same program again is found by its bytes before anything is differentiated; what is bound when
--- it runs is no part of them, and everything else is. 64 plans, the least recently used one goes.
+-- Checks the plan cache: a program that was met before is found by its key before anything is differentiated. What is
+-- bound at a run must be no part of the key, and everything else must be. The cache holds 64 plans and drops the least
+-- recently used one.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

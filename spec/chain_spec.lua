@@ -1,5 +1,6 @@
--- The planner of chains: against every legal schedule and against rotor's class on small chains, against closed
--- formulas on equal ones, and on its own word everywhere - what a plan claims, a replay must give to the byte.
+-- Checks the planner of chains: against every legal schedule and against rotor's class of schedules on small chains,
+-- against closed formulas on chains of equal stages, and against a replay everywhere, which must give the time and
+-- bytes that a plan claims.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

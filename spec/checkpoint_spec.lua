@@ -1,4 +1,5 @@
--- Regions: what wane.checkpoint marks is recomputed, the bits stay, boundaries are PyTorch's.
+-- Checks wane.checkpoint and wane.checkpoint_sequential: what a region marks is recomputed, no bit changes, and regions
+-- begin and end where PyTorch's do.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local programs = require 'spec.support.programs'

@@ -1,7 +1,7 @@
--- wane.chunked: pieces put together are the function of the whole, to the bit, where the proof accepts it; everything
--- else is refused with the op, its line and the reason. For each function the table below says which dims of x it may
--- be chunked along - so a rule that is too lax shows as a wrong value or as a dim too many, one too strict as a dim
--- too few.
+-- Checks wane.chunked: where it accepts a function, the pieces put together must have the bits of the whole; it must
+-- refuse every other function, with the op, its line and the reason. The table below says for each function along which
+-- dims of x it may be chunked. So a rule that is too lax shows as a wrong value or as a dim too many, and a rule that
+-- is too strict as a dim too few.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

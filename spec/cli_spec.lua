@@ -1,5 +1,5 @@
--- The command line: build/wane as a shell sees it. What it prints, its exit codes, and that it works from any
--- folder, through links, with nothing exported.
+-- Checks the command line, build/wane, as a shell sees it: what it prints, its exit codes, and that it works from any
+-- folder and through links, with nothing exported.
 local helper = require 'spec.helper'
 
 local scripts = {}

@@ -1,4 +1,5 @@
--- wane.compile: recorded twice, then run again with other inputs; the same bits as the plain loop.
+-- Checks wane.compile: the function is recorded twice and then run with other inputs, and every step has the bits of
+-- the loop without compile.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn = wane.nn

@@ -1,5 +1,5 @@
--- Values kept in fewer bytes: compress:int8, compress:bits, what a budget may choose of them, and wane.gradient_error.
--- What holds of every action is in action_spec; here is what is particular to these.
+-- Checks the actions compress:int8 and compress:bits, which of them a budget may choose, and wane.gradient_error.
+-- action_spec.lua checks what holds of every action.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,6 +1,6 @@
--- Scopes belong to the coroutine that entered them: whatever callback yields, what is recorded and run elsewhere
--- meanwhile is as if it had not been called; resumed, it goes on as if it had not yielded; dropped, it leaves nothing
--- behind.
+-- Checks that scopes belong to the coroutine that entered them. Whatever callback yields, what is recorded and run
+-- meanwhile must be as if the callback had not been called; a coroutine that is resumed must go on as if it had not
+-- yielded; one that is dropped must leave nothing behind.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local tensor = require 'wane.tensor'

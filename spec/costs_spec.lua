@@ -1,4 +1,5 @@
--- Where a plan's seconds come from: the table of what was measured, else a roofline of the machine's or a target's.
+-- Checks where the seconds of a plan come from: the table of measured seconds where it knows an application, else a
+-- roofline of the machine or of a target. A broken table must be named and left aside.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'

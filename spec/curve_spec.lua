@@ -1,5 +1,5 @@
--- wane.plot: what is given is where it must be in the chart, in characters and in the picture; what is no number is
--- counted and never drawn.
+-- Checks wane.plot: each point must be at its place in the chart, in characters and in the picture. A value that is no
+-- number must be counted and never drawn.
 local helper = require 'spec.helper'
 local wane = helper.wane
 

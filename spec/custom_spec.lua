@@ -1,4 +1,5 @@
--- wane.custom: the gradients are what the backward records for the dy that arrives, under every policy to the bit.
+-- Checks wane.custom: the gradient of a custom function is what its backward records for the dy that arrives, with the
+-- same bits under every policy.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

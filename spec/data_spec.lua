@@ -1,5 +1,5 @@
--- wane.data: what a file holds comes out as it stands there, and batches are what they are said to be: in an order that
--- follows from a seed, in tensors that are used again, from any place on.
+-- Checks wane.data. Readers of files must give what the file holds, and name the place where it is broken. Batches must
+-- come in the order that the seed says, in tensors that are used again, and go on from any position.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,7 +1,8 @@
--- Arrays of LuaJIT's ffi check no index, so no array is written by a length that a file, a string or a caller gives
--- before that length was compared. The first part looks at the text of lua/: arrays are made and filled in ffi.lua
--- alone. The second gives every reader of files, tables and dims lengths of every kind and asks for an error of Wane's,
--- or a value, and an intact process (`make asan SPEC=spec/door_spec.lua` runs it where a stray write ends the process).
+-- Guards against writes beyond an array: arrays of LuaJIT's ffi check no index, so no array may be written by a length
+-- from a file, a string or a caller before that length was compared. The first part reads the text of lua/: only
+-- ffi.lua makes and fills such arrays. The second part gives lengths of every kind to every reader of files, tables and
+-- dims, and expects a value or an error of Wane's, and an intact process (`make asan SPEC=spec/door_spec.lua` ends the
+-- process at a stray write).
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,4 +1,5 @@
--- Misuse: every mistake raises at the line that made it, in this file, and says what was given and what was expected.
+-- Checks messages about misuse: every mistake raises at the line of this file that made it, and says what was given and
+-- what was expected.
 local wane = require 'wane'
 local errors = require 'wane.errors'
 local nn, optim = wane.nn, wane.optim

@@ -1,6 +1,6 @@
--- The examples run small, from any folder, and what they claim holds: gradients are the same bits in every arm, the
--- peak is the predicted one, and the pictures lie in the folder that was given. The bench against PyTorch runs
--- without PyTorch, and says which columns are absent.
+-- Runs the examples small, from any folder, and checks what they claim: gradients have the same bits in every arm, the
+-- peak is the predicted one, and the pictures are in the folder that was given. The bench against PyTorch must run
+-- without PyTorch and name the columns that are absent.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 

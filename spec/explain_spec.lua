@@ -1,5 +1,5 @@
--- plan:explain(): what holds the peak, what recomputing saves and costs, and every mistake it knows - shown caught in
--- a script that makes it, and silent on one that does not.
+-- Checks plan:explain(): what holds the peak, what recomputing saves and costs, and every mistake that it knows. Each
+-- mistake must be found in a script that makes it, and in no script that does not.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn = wane.nn

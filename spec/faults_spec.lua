@@ -1,6 +1,5 @@
--- Faults of moves: every kind of program, every kind of fault, every index. The error is in words; the bytes held are
--- Faults of moves: every kind of program, every kind of fault, every index. The error is in words; the bytes held are
--- were, or gone; and the next step gives the bits of a run that never failed.
+-- Makes transfers fail: every kind of program, every kind of fault, at every index. The error must be in words, the
+-- bytes held must be what they were or be released, and the next step must give the bits of a run that never failed.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- Files: whatever fails while one is written leaves the old one whole and nothing beside it; whatever is wrong with one
--- that is read is said with the byte where it is wrong, and changes nothing. See also spec/save_spec.lua.
+-- Checks writing and reading of files. Whatever fails during a write must leave the old file whole and nothing beside
+-- it. Whatever is wrong with a file that is read must be named with its byte, and must change nothing. See also
+-- spec/save_spec.lua.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- Files of dtypes that Wane has not: every number comes out as numpy and PyTorch hold it, one that the dtype here does
--- not hold is named with its place, and a tensor that cannot be read keeps no other from being read.
+-- Checks files with dtypes that Wane does not have: every number must come out as numpy and PyTorch hold it, a number
+-- that the dtype here does not hold must be named with its place, and a tensor that cannot be read must keep no other
+-- from being read.
 require 'spec.helper'
 local wane = require 'wane'
 local errors = require 'wane.errors'

@@ -1,5 +1,5 @@
--- Invariant 1 (c): what a run takes was planned. Nothing asks the system for memory while a program runs, and the
--- process grows by no more than the planned bytes and 32 MB.
+-- Guards against memory that was not planned: nothing may ask the system for memory while a program runs, and the
+-- process may grow by no more than the planned bytes and 32 MB.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 

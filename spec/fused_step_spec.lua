@@ -1,6 +1,7 @@
--- Compares opt:step(loss) with the three usual lines, and with these when every rewrite is off: equal bits in every
--- parameter and every cell of an optimizer. The networks are random: parameters are inputs, products of parameters are
--- weights, weights are computed, frozen and shared, and two optimizers share a model. Cases that went wrong follow.
+-- Compares opt:step(loss) with the three usual lines, and with these when every rewrite is off: every parameter and
+-- every cell of an optimizer must have equal bits. The networks are random: parameters are inputs, products of
+-- parameters are weights, weights are computed, frozen and shared, and two optimizers share a model. Cases that went
+-- wrong follow.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

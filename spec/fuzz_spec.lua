@@ -1,7 +1,7 @@
--- Random networks under random decisions: any graph of the ops, cut into nested checkpoint regions at random, with a
--- word drawn for every residual, must give the bits that saving everything gives, and take the bytes that were
--- predicted. Every third network is recorded under autocast; a state cast once and read everywhere is in all of them.
--- The seed of a failing network is in its message.
+-- Runs random networks under random decisions: any graph of the ops, cut into nested checkpoint regions at random, with
+-- a random decision for every residual. Each must give the bits that saving everything gives, and take the predicted
+-- bytes. Every third network is recorded under autocast; every network has a state that is cast once and read
+-- everywhere. The message of a failure contains the seed of its network.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- The collector decides nothing: with it stopped, with it never resting, and in compiled code, a program has the same
--- bytes, predicted and measured. Finalizers only enqueue; what they let go of is gone at the next call.
+-- Checks that the collector decides nothing: with the collector stopped, under constant collection, and in compiled
+-- code, a program has the same bytes, predicted and measured. Finalizers only enqueue; what they released must be free
+-- at the next call.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,6 +1,6 @@
--- A small GPT trained under many decisions: every one gives the same bits, every program uses exactly the bytes that
--- were predicted, the three usual lines equal opt:step(loss), a second device equals the first, and the gradients
--- are those of finite differences. The model: spec/support/gpt.lua.
+-- Trains a small GPT (spec/support/gpt.lua) under many decisions. Every one must give the same bits, every program must
+-- use exactly the predicted bytes, the three usual lines must equal opt:step(loss), a second device must equal the
+-- first, and the gradients must be those of finite differences.
 local helper = require 'spec.helper'
 local gpt = require 'spec.support.gpt'
 local gradcheck = require 'spec.support.gradcheck'

@@ -1,6 +1,6 @@
--- Gradients of gradients at work: gradient penalties, Hessian-vector products and an inner step of MAML, against
--- PyTorch's numbers (spec/fixtures/torch_gradients.py), a known Hessian and finite differences; and under every policy,
--- type, layout and optimizer.
+-- Checks gradients of gradients at work: gradient penalties, Hessian-vector products and an inner step of MAML, against
+-- PyTorch's numbers (spec/fixtures/torch_gradients.py), a known Hessian and finite differences, and under every policy,
+-- dtype, layout and optimizer.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'

@@ -1,6 +1,6 @@
--- Headers that were made to cost: nested lists, long names, millions of entries, of escapes, of digits. A header of n
--- bytes costs at most 8 n bytes of memory and 2 MiB for the reader itself, and a second of processor time for 16 MiB,
--- measured in a process of its own, whether it is read or refused, as a table or into a model.
+-- Guards against headers that were made to cost: nested lists, long names, millions of entries, escapes and digits.
+-- Reading or refusing a header of n bytes, as a table or into a model, must take at most 8 n bytes of memory beside 2
+-- MiB for the reader, and a second of processor time for 16 MiB. It is measured in a process of its own.
 local helper = require 'spec.helper'
 local json = require 'wane.report.json'
 

@@ -1,4 +1,5 @@
--- wane.json: what is written is read back the same, to the last bit, and what is no JSON is refused with its place.
+-- Checks wane.json: what is written is read back equal to the last bit, and text that is no JSON is refused with its
+-- place.
 require 'spec.helper'
 local json = require 'wane.report.json'
 

@@ -1,6 +1,6 @@
--- What a request answers never depends on what was asked before it in the process: every request of
--- spec/support/requests.lua, first in a fresh process, against the same request after others, in many orders; and what
--- is bound at run, not encoded, is bound to each recording's own.
+-- Checks that the answer to a request never depends on what was asked before it in the process. Every request of
+-- spec/support/requests.lua, first in a fresh process, is compared with the same request after others, in many orders.
+-- What is bound at a run must be bound to each recording's own values.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local requests = require 'spec.support.requests'

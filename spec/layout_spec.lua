@@ -1,6 +1,7 @@
--- Layouts (runtime/base/layout.h): a weight of nn.Linear lies in panels, and nobody can see it but by counting nodes.
--- Everything is done twice, with panels and with { layout = 'plain' }: the same bits, the same bytes, no copy; whoever
--- reads such a weight otherwise gets a plain copy from a node of its own.
+-- Checks layouts (runtime/base/layout.h): a weight of nn.Linear is in panels, and a script can see that only by
+-- counting nodes. Everything runs twice, with panels and with { layout = 'plain' }: the bits and the bytes must be
+-- equal, and no copy may be made. An op that reads such a weight otherwise must get a plain copy from a node of its
+-- own.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'

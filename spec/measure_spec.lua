@@ -1,4 +1,4 @@
--- wane.measure, wane.memory, wane.bytes: measured equals predicted, and measuring changes nothing.
+-- Checks wane.measure, wane.memory and wane.bytes: measured bytes equal predicted bytes, and measuring changes nothing.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn, bytes = wane.nn, wane.bytes

@@ -1,6 +1,6 @@
--- Micro-batches and what may change between steps: opt:step{l1, l2, ...} is the accumulation a script would write,
--- to the bit and in the order of the list; learning rates and Lua numbers are bound when a program runs, so they
--- change its values and never its plan.
+-- Checks micro-batches and what may change between steps. opt:step{l1, l2, ...} must equal the accumulation that a
+-- script would write, to the bit and in the order of the list. Learning rates and Lua numbers are bound when a program
+-- runs, so they must change its values and never its plan.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

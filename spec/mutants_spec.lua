@@ -1,5 +1,6 @@
--- The rows of `make mutants` break lines that are there: what a row replaces stands once in its file, and its specs are
--- files of this tree. Else a row rots unseen, since the run itself takes hours.
+-- Checks the rows of `make mutants` without running them: the text that a row replaces must occur once in its file, and
+-- its specs must be files of this tree. Without this a row would become wrong unnoticed, since the run itself takes
+-- hours.
 require 'spec.helper'
 
 local function read(path)

@@ -1,5 +1,5 @@
--- Layers, losses and modules, against plain Lua arithmetic in double precision. What a policy sees of them is the
--- subject of other specs.
+-- Compares layers, losses and modules with plain Lua arithmetic in double precision. Other specs check what a policy
+-- sees of them.
 local wane = require 'wane'
 local module = require 'wane.module'
 local nn = wane.nn

@@ -1,4 +1,5 @@
--- Where offloaded values lie: scripts of their own, each with another folder in WANE_OFFLOAD_DIR.
+-- Checks where offloaded values are written: each script runs in a process of its own, with another folder in
+-- WANE_OFFLOAD_DIR.
 require 'spec.helper'
 
 describe('a folder', function()

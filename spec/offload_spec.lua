@@ -1,5 +1,6 @@
--- Values that wait in a depot, on disk or in host memory, between forward and backward: the same bits, the bytes that
--- were predicted, every wait needed - and what happens when a disk is full or fails.
+-- Checks values that wait in an offload buffer, on disk or in host memory, between forward and backward: the bits must
+-- be the same, the bytes the predicted ones, and every wait must be needed. A disk that is full or fails must end the
+-- step with an error and change nothing.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,5 @@
--- Offsets of narrow (x[i], select, split, chunk) are bound at run: a loop over slices plans once, every step has
--- the numbers of its own slice, and no decision knows where a slice begins.
+-- Checks that offsets of narrow (x[i], select, split, chunk) are bound at a run: a loop over slices plans once, every
+-- step has the numbers of its own slice, and no decision depends on where a slice begins.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local wane = helper.wane

@@ -1,5 +1,6 @@
--- Invariant 9: any allocation may fail; then live bytes are what they were, nothing was changed, and the next try
--- gives the bits of a run that never failed. A limit is exact: at reserved it runs, one granule below it does not.
+-- Makes allocations fail, each in turn. The live bytes must be what they were, nothing may have changed, and the next
+-- try must give the bits of a run that never failed. A memory limit is exact: a program runs within its reserved bytes,
+-- and not within one granule less.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,4 +1,4 @@
--- Every op of the table, through its record in spec/cases: values against the plain reference, gradients against
+-- Checks every op of the table through its record in spec/cases: values against the plain reference, gradients against
 -- finite differences, the same bits twice, in checked runs over poisoned memory and on a second device, bf16 against
 -- the f32 kernel, and refusals that leave everything usable. An op without a record fails here, by name.
 local helper = require 'spec.helper'

@@ -1,5 +1,5 @@
--- Optimizers, against PyTorch's formulas written out in plain Lua: five steps on the loss sum(c * p^2 + p), whose
--- gradient is 2 c p + 1, so gradients are known without the library.
+-- Compares optimizers with PyTorch's formulas written in plain Lua: five steps on the loss sum(c * p^2 + p), whose
+-- gradient is 2 c p + 1, so the expected gradients do not come from the library.
 local wane = require 'wane'
 local nn, optim = wane.nn, wane.optim
 

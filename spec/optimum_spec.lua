@@ -1,5 +1,6 @@
--- How good plans are: on small random graphs of unlike kinds every assignment of 'save' and 'recompute' to the
--- residuals is planned, lowered, placed and simulated like any other, and no budget may do worse than the best of them.
+-- Checks how good plans are: on small random graphs of several kinds every assignment of 'save' and 'recompute' to the
+-- residuals is planned, lowered, placed and simulated like any other, and no budget may give a worse plan than the best
+-- of them.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local graphs = require 'spec.support.planned_graphs'

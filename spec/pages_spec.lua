@@ -1,5 +1,6 @@
--- What the pages say about the tree: every path that they name exists, every link leads to a file, the front page is
--- short, and each function and struct that runtime/README.md names stands in the file that it names.
+-- Checks what the pages say about the tree: every path that they name must exist, every link must lead to a file, the
+-- front page must be short, and each function and struct that runtime/README.md names must be in the file that it
+-- names.
 local helper = require 'spec.helper'
 local readme = require 'spec.support.readme'
 local report = require 'spec.bench.report'

@@ -1,6 +1,6 @@
 -- Plans steps of several run points (zero_grad, backward, clip, update, assign) before anything ran and between steps,
--- and runs them under a memory limit of the bytes that were said: what the ledger counts is what was predicted, from
--- the first step on. Planning leaves gradients, states and bytes as they were.
+-- and runs them under a memory limit of the predicted bytes. The ledger must count what was predicted, from the first
+-- step on. Planning must leave gradients, states and bytes as they were.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'

@@ -1,4 +1,4 @@
--- Policies: precedence, units, ownership, words, and errors for what matches nothing.
+-- Checks policies: precedence, units, ownership of values, decisions, and errors for what matches nothing.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn, policy = wane.nn, wane.policy

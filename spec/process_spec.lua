@@ -1,4 +1,4 @@
--- Other processes through wane.h: what they get of this one, how they are waited for, and how they end.
+-- Checks other processes that wane.h starts: what they inherit of this one, how they are waited for, and how they end.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 

@@ -1,5 +1,6 @@
--- Products beyond their records in spec/cases: every tile (plain C, AVX2, AVX-512, its bf16), also those that a newer
--- one hides on this machine; and bf16 products through the library, against exact sums rounded once.
+-- Checks products beyond their records in spec/cases: by every micro-kernel (plain C, AVX2, AVX-512, AVX-512 bf16),
+-- also those that a newer one hides on this machine, and bf16 products through the library, against exact sums rounded
+-- once.
 local helper = require 'spec.helper'
 local array = require 'spec.cases.array'
 local tiles = require 'spec.support.tiles'

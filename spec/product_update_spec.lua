@@ -1,5 +1,6 @@
--- PRODUCT_UPDATE beyond its records in spec/cases: by every tile, also those that a newer one hides on this machine,
--- with the cells plain and in panels, against a product and an update one after the other, bit for bit.
+-- Compares PRODUCT_UPDATE with a product and an update one after the other, bit for bit: by every micro-kernel, also
+-- those that a newer one hides on this machine, with the cells plain and in panels. Its records in spec/cases check the
+-- values.
 local tiles = require 'spec.support.tiles'
 local ffi = require 'ffi'
 local id = require('wane.tensor.op').id

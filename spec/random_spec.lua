@@ -1,5 +1,5 @@
--- Random numbers: addressed by (seed, number of the node, element), never streamed. A second Philox, written here in
--- Lua and checked against the published answers, says what every element must be.
+-- Checks random numbers: each is addressed by (seed, number of the node, element) and never streamed. A second Philox,
+-- written here in Lua and checked against the published answers, says what every element must be.
 require 'spec.helper'
 local bit = require 'bit'
 local wane = require 'wane'

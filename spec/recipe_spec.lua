@@ -1,6 +1,6 @@
--- Recipes: what a plan does as text, and the same plan from that text - to the byte, for every policy and every plan a
--- budget may choose, on other recordings of the same forward. What breaks a rule, or is of another graph, is refused by
--- step and rule.
+-- Checks recipes: a recipe says in text what a plan does, and gives the same plan again, to the byte, for every policy,
+-- for every plan that a budget may choose, and for other recordings of the same forward. A recipe that breaks a rule,
+-- or belongs to another graph, must be refused by step and rule.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'

@@ -1,5 +1,5 @@
--- The prompt: what it shows, what it keeps, what it survives. Most specs feed a session directly; the last ones
--- drive build/wane through a pipe, as a user's shell would.
+-- Checks the prompt: what it shows, what it keeps and what it survives. Most specs feed a session directly; the last
+-- ones drive build/wane through a pipe, as a user's shell would.
 local helper = require 'spec.helper'
 
 local function session()

@@ -1,5 +1,5 @@
--- The prompt at a terminal: a pseudo-terminal is typed into and read (spec/support/pty.c), once for each line editor
--- there is, and without one. What a pipe must not show is looked for there too.
+-- Checks the prompt at a terminal: types into a pseudo-terminal and reads it (spec/support/pty.c), once for each line
+-- editor there is, and once without one. Escape sequences that a pipe must not show are looked for as well.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 

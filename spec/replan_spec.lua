@@ -1,5 +1,5 @@
--- A step that is planned for the fifth time is warned about once, in words that name what differs; a loop that plans
--- once is not, whatever is bound at run.
+-- Checks the warning about replanning: a step that is planned for the fifth time is warned about once, in words that
+-- name what differs; a loop that plans once is never warned about, whatever is bound at a run.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local nn, optim, policy = wane.nn, wane.optim, wane.policy

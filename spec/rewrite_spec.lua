@@ -1,6 +1,6 @@
--- Rewrites (runtime/plan/ir/rewrite.c): each pattern, recorded by a script, must be found, give the bits of the
--- separate nodes, and move or hold fewer bytes than they do. And where absorbing a value would change what a user sees
--- or cost memory, it must be left alone.
+-- Checks rewrites (runtime/plan/ir/rewrite.c): each pattern, recorded by a script, must be found, give the bits of the
+-- separate nodes, and move or hold fewer bytes than they do. Where absorbing a value would change what a user sees, or
+-- cost memory, the pattern must be left alone.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- What is around a process: files left by one that was killed, names of pipes and devices where a file was meant, links
--- to nothing, switches of the environment that point nowhere, a second thread. None is waited for, none is silent.
+-- Checks what is around a process: files left by a process that was killed, names of pipes and devices where a file was
+-- meant, links to nothing, environment variables that point nowhere, a second thread. Nothing may be waited for, and
+-- nothing may pass in silence.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local ffi = require 'ffi'

@@ -1,6 +1,6 @@
--- A row has the same bits however many rows are computed with it: a kernel may take short rows many at once
--- (kernels/cpu/rows_avx512.c), and no result may show it. All rows are held to three of them at a time, which are too
--- few.
+-- Checks that a row has the same bits however many rows are computed with it: a kernel may compute 16 short rows at
+-- once (kernels/cpu/rows_avx512.c), and no result may show it. All rows together are compared with three of them at a
+-- time, which are too few for that kernel.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local fingerprint = require('wane.plan.measure').fingerprint

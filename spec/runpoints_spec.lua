@@ -1,5 +1,5 @@
--- Run points: what a read keeps, what a backward leaves behind, which graphs are spent, and that an error while
--- recording changes nothing. Values are small integers or computed by hand, so equal means equal bits.
+-- Checks run points: what a read keeps, what a backward leaves behind, which graphs are spent, and that an error during
+-- recording changes nothing. Values are small integers or computed by hand, so equality is equality of bits.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,5 @@
--- wane.save and wane.load: a run goes on from a file to the bit, and a file that does not fit changes nothing.
--- That a failure leaves the old file whole, and what is said of broken files: spec/file_spec.lua.
+-- Checks wane.save and wane.load: a run that goes on from a file has the bits of one that never stopped, and a file
+-- that does not fit changes nothing. spec/file_spec.lua checks failing writes and broken files.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

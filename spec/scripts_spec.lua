@@ -1,6 +1,7 @@
--- Random scripts of run points against the same scripts in plain Lua numbers: backward, steps, assignment, freezing,
--- clearing, reading, in any order, over programs that share plans. Whatever is cached, held, stale or spent, values
--- and gradients must be the same doubles. Dyadic numbers only, so that every sum is exact in any order.
+-- Compares random scripts of run points with the same scripts in plain Lua numbers: backward, steps, assignment,
+-- freezing, clearing and reading, in any order, over programs that share plans. Whatever is cached, held, stale or
+-- spent, values and gradients must be the same doubles. All numbers are dyadic, so that every sum is exact in any
+-- order.
 require 'spec.helper'
 local wane = require 'wane'
 

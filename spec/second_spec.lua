@@ -1,4 +1,4 @@
--- Derivatives of derivatives: an op that has no rule is refused, and second derivatives are right.
+-- Checks second derivatives: each is right, and an op without a gradient rule is refused.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding, tensor = require 'wane.ffi', require 'wane.tensor'

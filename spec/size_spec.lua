@@ -1,5 +1,5 @@
--- Planning at size: counts of work, not seconds. Four times the graph takes about four times the work, whatever its
--- shape; placing meets its bound where it can; what is only looked at is not kept.
+-- Checks planning at size by counts of work, not by seconds: four times the graph must take about four times the work,
+-- whatever its shape; placing must meet its bound where it can; what is only looked at must not be kept.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local C = require('wane.ffi').C

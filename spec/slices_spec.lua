@@ -1,6 +1,6 @@
--- Planning at size: the list of plans is made in slices (base/slices.c, wn_frontier), so that a long wait is shown and
--- ^C is heard. The list must not depend on where it was cut, nothing may be lost when it is stopped, and the number of
--- plans looked at must shrink as graphs grow, or planning takes time by the square of their size.
+-- Checks that the list of plans can be made in slices (base/slices.c, wn_frontier), so that a long wait is shown and ^C
+-- is heard. The list must not depend on where it was cut, nothing may be lost when it is stopped, and the number of
+-- plans looked at must shrink as graphs grow, or planning time would grow with the square of their size.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'

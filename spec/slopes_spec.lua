@@ -1,5 +1,5 @@
--- Gradients that a definition leaves open (kinks, bounds, ties, NaN), and RMSNorm in bf16, against PyTorch's numbers
--- (spec/fixtures/torch_gradients.py).
+-- Compares gradients that a definition leaves open (kinks, bounds, ties, NaN), and RMSNorm in bf16, with PyTorch's
+-- numbers (spec/fixtures/torch_gradients.py).
 local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'

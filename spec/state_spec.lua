@@ -1,5 +1,5 @@
--- State: cells that effects write and nothing else. Tied and frozen parameters, gradients that come, add up and go,
--- assignment as the door for everything a script wants to do itself, and evaluation that leaves no trace.
+-- Checks cells, which only effects write: tied and frozen parameters, gradients that are created, accumulated and
+-- cleared, assignment as the way for a script to write a cell, and evaluation that leaves no trace.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

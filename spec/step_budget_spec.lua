@@ -1,6 +1,6 @@
--- Asks for the least bytes of a step before anything ran, and holds every step to them by a memory limit: the first,
--- which makes parameters and states of optimizers, and the later ones; clipped or not, compiled or not. What is
--- predicted is what the ledger counts.
+-- Asks for the least bytes of a step before anything ran, and runs every step under a memory limit of those bytes: the
+-- first, which makes parameters and states of optimizers, and the later ones, clipped or not, compiled or not. The
+-- ledger must count what was predicted.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local limits = require 'spec.support.limits'

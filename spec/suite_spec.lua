@@ -1,5 +1,5 @@
--- The run of all specs (spec/support/suite.sh): files in processes of their own, one closing line over all of them,
--- and no way for a file to end without being counted.
+-- Checks the run of all specs (spec/support/suite.sh): files run in processes of their own, one closing line counts all
+-- of them, and no file can end without being counted.
 local helper = require 'spec.helper'
 
 local folder = helper.lines 'mktemp -d'[1]

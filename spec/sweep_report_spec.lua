@@ -1,5 +1,5 @@
--- What a sweep shows: table, comma separated values, pictures, the HTML page. The page is opened in Chromium where that
--- is installed: it must load nothing, complain of nothing, and sort.
+-- Checks what a sweep shows: table, comma separated values, pictures and the HTML page. The page is opened in Chromium
+-- where that is installed: it must load nothing, complain of nothing, and sort.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local plot = require 'wane.report.plot'

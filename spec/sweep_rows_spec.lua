@@ -1,5 +1,5 @@
--- Rows of sweeps that somebody edited: whatever stands in a field, the sweep goes on or says which line is wrong and
--- why, at the user's line; so does everything that shows rows.
+-- Checks rows of sweeps that somebody edited: whatever is in a field, the sweep must go on, or say at the user's line
+-- which line of the file is wrong and why; so must everything that shows rows.
 require 'spec.helper'
 local wane = require 'wane'
 local errors = require 'wane.errors'

@@ -1,5 +1,6 @@
--- wane.sweep: the order of points, what a row holds, that a point's end is its own, that rows outlive whoever wrote
--- them, and that what must be equal is compared. Points in processes of their own are tried through scripts.
+-- Checks wane.sweep: the order of points, what a row holds, that a failing point ends no other, that rows outlive the
+-- process that wrote them, and that results which must be equal are compared. Scripts try points in processes of their
+-- own.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local wane = helper.wane

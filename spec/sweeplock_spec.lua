@@ -1,5 +1,5 @@
--- The lock of a sweep's file: one process writes it at a time, whatever is started, killed or read beside it; and
--- points that failed: what the command line says of them, and how they run again.
+-- Checks the lock of a sweep's file: one process at a time writes the file, whatever is started, killed or read beside
+-- it. Also checks points that failed: what the command line says of them, and how they run again.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'

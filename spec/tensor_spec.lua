@@ -1,6 +1,5 @@
--- Tensors as a script sees them: what creation, arithmetic, shapes, reductions and lookups yield, against values
--- worked out by hand or by plain Lua. Nothing here looks at plans; gradients only where a tensor method is
--- the subject.
+-- Compares tensors with values worked out by hand or by plain Lua: creation, arithmetic, shapes, reductions and
+-- lookups. Nothing here looks at plans; gradients appear only where a method of tensors is about them.
 local wane = require 'wane'
 
 local function near(expected, got, tolerance)

@@ -1,5 +1,5 @@
--- The bits do not depend on how many threads computed them: work is shared out by outputs, and a sum is cut where its
--- length says, never where a thread begins. So it is with own kernels; oneDNN promises less.
+-- Checks that bits do not depend on the number of threads: work is divided by outputs, and a sum is split by its
+-- length, never by threads. It holds for own kernels; oneDNN promises less.
 local helper = require 'spec.helper'
 
 describe('threads', function()

@@ -1,5 +1,5 @@
--- A plan over time: bytes by kind add up to what the plan says, the pictures and the trace show all of it, and the
--- replay check sees a bit that differs.
+-- Checks a plan over time: bytes by kind must add up to what the plan says, the pictures and the trace must show all of
+-- it, and the replay check must see a bit that differs.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- PyTorch's accounting of Sequentials of every layer against live PyTorch (spec/fixtures/torch_layers.lua, written by
--- torch_layers.py beside it): what each layer saves, in f32 and bf16, and the bytes at five instants of a step.
+-- Compares the accounting of PyTorch's bytes for Sequentials of every layer with live PyTorch
+-- (spec/fixtures/torch_layers.lua, written by torch_layers.py beside it): what each layer saves, in f32 and bf16, and
+-- the bytes at five instants of a step.
 local helper = require 'spec.helper'
 local wane = helper.wane
 

@@ -1,5 +1,5 @@
--- PyTorch's accounting against what live PyTorch saves (a committed fixture), against numbers that public texts
--- print, and against closed formulas for sizes no text has.
+-- Compares the accounting of PyTorch's bytes with what live PyTorch saves (a committed fixture), with numbers that
+-- public texts print, and with closed formulas for sizes that no text has.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local script = require('wane.pytorch').script

@@ -1,6 +1,7 @@
--- PyTorch's accounting of steps of one op against live PyTorch (spec/fixtures/torch_operands.lua, written by
--- torch_operands.py beside it), for every op that saves something and every kind of operand: data, a result of ops that
--- an earlier program computed, a parameter, a value of the step that needs a gradient or not, a value the script keeps.
+-- Compares the accounting of PyTorch's bytes for steps of one op with live PyTorch (spec/fixtures/torch_operands.lua,
+-- written by torch_operands.py beside it), for every op that saves something and every kind of operand: data, a result
+-- of ops that an earlier program computed, a parameter, a value of the step that needs a gradient or not, a value that
+-- the script keeps.
 local helper = require 'spec.helper'
 local wane = helper.wane
 

@@ -1,5 +1,6 @@
--- The verifier refuses what is illegal: each rule of plan/lower/verify.c has a schedule spoiled for it through the one
--- door there is (wn_test_mutate), and the words must name the rule. A spoiled plan is forgotten afterwards.
+-- Checks that the verifier refuses what is illegal: for each rule of plan/lower/verify.c a schedule is broken through
+-- the one function that can (wn_test_mutate), and the message must name the rule. A broken plan must be forgotten
+-- afterwards.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

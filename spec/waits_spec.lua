@@ -1,5 +1,5 @@
--- Waits of moves that run beside kernels: the verifier derives from the schedule what each one protects, and refuses it
--- without.
+-- Checks waits of transfers that run beside kernels: the verifier derives from the schedule what each wait protects,
+-- and refuses a schedule without it.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

@@ -1,6 +1,7 @@
--- Words beside a budget bind every plan it may choose: random graphs under random words of every kind of policy, and
--- the plans of the whole frontier looked at instruction by instruction. 'recompute': the value's bytes are let go after
--- its last forward reader, and it is computed again. 'save': it is computed once. An action: as under the words alone.
+-- Checks that decisions beside a budget bind every plan that the budget may choose: random graphs under random
+-- decisions of every kind of policy, with the plans of the whole frontier looked at instruction by instruction.
+-- 'recompute': the bytes are freed after the last forward reader, and the value is computed again. 'save': the value is
+-- computed once. An action: as under the decisions alone.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'

@@ -1,5 +1,6 @@
--- The models of examples/zoo: the published parameter counts, plans on meta that add up and allocate nothing, and small
--- ones that train as predicted. GPT-2 774M by PyTorch's accounting, against the catalogue's figures (E5).
+-- Checks the models of examples/zoo: the published numbers of parameters, plans on meta that add up and allocate
+-- nothing, and small models that train as predicted. GPT-2 774M by PyTorch's accounting must have the figures of the
+-- catalogue (E5).
 local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
