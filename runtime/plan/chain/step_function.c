@@ -72,10 +72,11 @@ int32_t wn__step_sum_at(const struct wn__step_sum *sum, int64_t m, struct wn__co
 /* A sum inside a range of budgets. Invariant: a <= a_end and b <= b_end, in the corners of the sum's functions. */
 struct wn__span {
     const struct wn__step_sum *sum;
-    const struct wn__corner *a, *b;         /* the corners that hold at the start of the range, or at `start` */
-    const struct wn__corner *a_end, *b_end; /* the last corners inside the range */
-    int64_t start;                          /* bytes from which on the sum has a value */
-    int64_t end_time;                       /* its time at the end of the range, the least in the range */
+    const struct wn__corner *a, *a_end; /* of the sum's a: the corner that holds at the start of the range, or at
+                                           `start`; the last corner inside the range */
+    const struct wn__corner *b, *b_end; /* the same of the sum's b */
+    int64_t start;                      /* bytes from which on the sum has a value */
+    int64_t end_time;                   /* its time at the end of the range, the least in the range */
 };
 
 enum { SHORT = 64 }; /* up to so many corners are sorted and not halved. Measured: 16 and 32 are no faster */
