@@ -1,46 +1,56 @@
---- PyTorch's autograd engine, acted out on byte counts: the backward half of pytorch/machine.lua.
+--- PyTorch's autograd engine in byte counts: the backward half of pytorch/machine.lua.
 --
--- Order is PyTorch's: among ready nodes the newest first, AccumulateGrad before all. A node's gradient is held until
--- its kernels are done, then its saved tensors go, then its results are handed on; gradients are taken over where
--- nobody else holds them, copied where somebody does, added in place where that is allowed.
+-- The order is PyTorch's: of the nodes that are ready, AccumulateGrad runs first, then the newest one. The gradient
+-- that a node receives is held until its kernels are done; then its saved tensors are freed, then its results are
+-- delivered. AccumulateGrad takes over a gradient that it alone holds and copies another one; a second gradient is
+-- added in place where nothing else sees the first.
+--
+-- A gradient is { storage =, dense = (false after an expand), layout = (strides, nil for row-major), is_view =,
+-- is_part = (part of a larger tensor), reduce = (to be summed to the input's shape) }.
 -- @internal wane.pytorch.engine
 local errors = require 'wane.errors'
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 
-local engine = {} -- methods of the machine
-local Context = {}
+local engine = {} -- functions that become methods of the machine
+local Context = {} -- class of what the gradient functions of pytorch/ops.lua are given: { machine, node, dy }
 Context.__index = Context
 
+
+-- Returns a new gradient of the size of input k.
 function Context:new(k, strides)
     return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true, layout = strides }
 end
+-- Returns the incoming gradient under other strides, as the same tensor.
 function Context:same(strides)
     local dy = self.dy
     return { storage = self.machine.keep(dy.storage), dense = dy.dense, layout = strides, is_view = dy.is_view }
 end
--- The same bytes seen otherwise. PyTorch's view holds its base, so nothing is ever added to it in place.
+-- Returns a view of the incoming gradient. PyTorch's view holds its base, so no gradient is added to it in place.
 function Context:view(strides)
     local grad = self:same(strides)
     grad.is_view = true
     return grad
 end
+-- Returns the incoming gradient as a part of its tensor.
 function Context:part(strides)
     local dy = self.dy
     return { storage = self.machine.keep(dy.storage), dense = dy.dense, is_part = true, layout = strides }
 end
+-- Returns the incoming gradient expanded: its storage has fewer elements than its shape.
 function Context:expanded()
     return { storage = self.machine.keep(self.dy.storage), dense = false }
 end
--- Strides of the gradient that came in; the layout of a new tensor made of it element by element.
+-- Returns the strides of the incoming gradient.
 function Context:strides()
     return self.dy.layout or layout.dense(self.node.shape)
 end
+-- Returns the layout of a new tensor made element by element of the incoming gradient, nil for row-major.
 function Context:like()
     local dy, shape = self.dy, self.node.shape
     return dy.dense and dy.layout and layout.elementwise(shape, { { shape = shape, layout = dy.layout } }) or nil
 end
--- A row-major copy takes the place of the gradient that came in.
+-- Replaces the incoming gradient by a row-major copy.
 function Context:flatten()
     local dy = { storage = self:temp(self.node.bytes), dense = true }
     self:drop(self.dy.storage)
@@ -53,7 +63,8 @@ function Context:drop(storage)
     self.machine:drop(storage)
 end
 
--- A second gradient for the same slot: added in place when nobody else sees the first.
+-- Delivers a gradient to a slot of an autograd node. A second gradient of the same slot is added in place where nothing
+-- else sees the first one, and into a new tensor elsewhere.
 function engine:deliver(target, slot, grad, node_bytes)
     local old = target.buffers[slot]
     if not old then
@@ -68,8 +79,8 @@ function engine:deliver(target, slot, grad, node_bytes)
     self:drop(grad.storage)
 end
 
--- AccumulateGrad: takes a row-major gradient it alone holds, copies another, adds to what is there. A part of another
--- tensor is one of its own, so it is taken with all the bytes it lies in.
+-- Runs AccumulateGrad. A row-major gradient that it alone holds, or a part of another tensor, becomes the leaf's
+-- gradient with all bytes of its storage. Otherwise the leaf's gradient is a tensor of its own, made on the first time.
 function engine:accumulate(g)
     local grad, t = g.buffers[1], g.leaf
     g.buffers[1] = nil
@@ -81,6 +92,8 @@ function engine:accumulate(g)
     self:drop(grad.storage)
 end
 
+-- Takes the recomputed tensors that a node saved in a checkpoint, running the region again when it has not been, and
+-- adds their storages to `taken`.
 function engine:unpack(g, taken)
     for _, saved in ipairs(g.saved) do
         local frame = saved.frame
@@ -93,6 +106,7 @@ function engine:unpack(g, taken)
     end
 end
 
+-- Runs one autograd node and returns the gradients of its inputs by number.
 function engine:apply(g)
     local node, dy, taken = g.node, g.buffers[1], {}
     g.buffers[1] = nil
@@ -117,7 +131,7 @@ function engine:apply(g)
     return grads
 end
 
--- The node of a reentrant checkpoint: run the region with gradients on, then an engine of its own.
+-- Runs the node of a reentrant checkpoint: the region again with gradients on, then an engine pass of its own.
 function engine:apply_region(g)
     local region, env, detached, grads = g.region, {}, {}, {}
     for k, node in ipairs(region.inputs) do
@@ -154,6 +168,7 @@ function engine:apply_region(g)
     return grads
 end
 
+-- Counts the edges into each autograd node that is reached from the roots.
 local function count_edges(roots)
     local waiting, seen, stack = {}, {}, {}
     for _, root in ipairs(roots) do stack[#stack + 1] = root.node end
@@ -170,6 +185,7 @@ local function count_edges(roots)
     return waiting
 end
 
+-- Removes the newest node from the list and returns it; AccumulateGrad counts as newer than any other.
 local function take_newest(ready)
     local best = 1
     for i = 2, #ready do
@@ -178,8 +194,8 @@ local function take_newest(ready)
     return table.remove(ready, best)
 end
 
---- One pass of the engine: newest ready node first, AccumulateGrad before all.
--- @param roots list of { node = autograd node, grad = gradient whose reference is taken }
+--- Runs one pass of the engine.
+-- @param roots list of { node = autograd node, slot = number or nil, grad = gradient, of which one reference is taken }
 function engine:engine(roots)
     local waiting, ready = count_edges(roots), {}
     for _, root in ipairs(roots) do
@@ -203,7 +219,9 @@ function engine:engine(roots)
     end
 end
 
---- loss.backward(): the root gradient is a tensor of its own that the call holds to its end.
+--- Runs loss.backward(). The root gradient is a tensor of its own, held until the call returns.
+-- @param loss tensor
+-- @raise 'value' for a loss that needs no gradient
 function engine:backward(loss)
     if not (loss.grad_node or loss.leaf) then
         errors.raise(nil, 'value', 'pytorch: the loss needs no gradient (in PyTorch a reentrant checkpoint whose '

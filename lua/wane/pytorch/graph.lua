@@ -1,10 +1,11 @@
---- The graph as PyTorch sees it: what existed before the step, what the step makes, which regions it is cut into.
+--- The graph as PyTorch sees it: what existed before the step, what the step computes, and its checkpointed regions.
 --
 -- A value exists before the step when the step only reads it: a cell, a number, a result of an earlier program (of any
--- op), and a creation op that was recorded before the planned function was called. A result of an earlier program that
--- needs a gradient still has its inputs: PyTorch ran those ops before the step too, and holds what they saved.
--- Functions that PyTorch has as one op (`mse_loss`) are told by the scope they were recorded in, and become one node.
--- Part of pytorch/init.lua, which counts bytes; nothing here does.
+-- op), or a creation op that was recorded before the planned function was called. A result of an earlier program that
+-- needs a gradient keeps its inputs: PyTorch ran those ops before the step too, and holds what they saved. Functions
+-- that are one op in PyTorch (`mse_loss`) are found by the scope in which they were recorded, and become one node.
+--
+-- This file prepares the graph for pytorch/init.lua; it counts no bytes beyond those of each value.
 -- @internal wane.pytorch.graph
 local errors = require 'wane.errors'
 
@@ -12,16 +13,16 @@ local torchgraph = {}
 
 local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
 
--- layer norm keeps its statistics in f32 whatever the dtype of x
+-- ops whose result is at least f32, as layer norm keeps its statistics in f32 for every dtype of x
 local is_statistic = { row_mean = true, row_rstd = true }
 
 local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
 -- ---- one op of PyTorch, several of Wane ---------------------------------------------------------------------
--- name of a function's scope -> function(node): the inputs PyTorch's op has and the nodes that become part of it, or
--- nothing when `node` is not the last of them
+-- Name of a function's scope -> function(node) that returns the inputs of PyTorch's op and the list of nodes that
+-- become part of it, or nothing when `node` is not the last node of the function.
 local composites = {
-    mse_loss = function(node) -- mean(d * d), d = a - b
+    mse_loss = function(node) -- mean(d * d) with d = a - b
         if node.op ~= 'mean' then return end
         local product = node.inputs[1]
         local difference = product.inputs[1]
@@ -29,6 +30,7 @@ local composites = {
     end,
 }
 
+-- Replaces the nodes of each composite by one node, in place.
 local function fold(graph)
     local folded = {}
     for _, node in ipairs(graph) do
@@ -54,15 +56,15 @@ local function fold(graph)
 end
 
 -- ---- what a node is -----------------------------------------------------------------------------------------
--- Whether the node is there before the step. since: what was recorded after that place in record order is the step's.
+-- Tells whether a node exists before the step; nodes recorded after the place `since` belong to the step.
 local function is_leaf(node, since)
     if node.leaf ~= 0 then return true end
     return creation[node.op] ~= nil and node.serial <= (since or math.huge)
 end
 
---- Fills the fields the machine reads: is_leaf, ndim, numel, bytes (int64 for i32), position.
--- @param graph of program.graph, with `since` (place in record order where the planned function began; optional)
--- @return the nodes that are computed, in order
+--- Fills the fields that the machine reads: is_leaf, ndim, numel, bytes (PyTorch's i32 is int64), position.
+-- @param graph of program.graph, with `since` (place in record order at which the planned function began; optional)
+-- @return list of the nodes that are computed, in order
 function torchgraph.prepare(graph)
     fold(graph)
     local order = {}
@@ -84,6 +86,7 @@ function torchgraph.prepare(graph)
 end
 
 -- ---- how long names hold ------------------------------------------------------------------------------------
+-- Tells whether a node was recorded in a scope or in one that lies in it.
 local function has_scope(graph, node, scope)
     local s = node.scope
     while s and s ~= 0 do
@@ -93,7 +96,7 @@ local function has_scope(graph, node, scope)
     return false
 end
 
--- The outermost module call that reads v from outside, seen from its reader: nil when there is none.
+-- Returns the scope of the outermost module call around `reader` that takes `value` from outside, or nil.
 local function call_of(graph, value, reader)
     local found
     local s = reader.scope
@@ -104,13 +107,15 @@ local function call_of(graph, value, reader)
     return found
 end
 
+-- Returns the position of the last consecutive node that lies in the scope, from the reader on.
 local function call_end(graph, order, reader, scope)
     local last = reader.position
     while order[last + 1] and has_scope(graph, order[last + 1], scope) do last = last + 1 end
     return last
 end
 
--- The stretches to execute: single nodes, and regions (consecutive nodes of one region).
+-- Returns the stretches that are executed: single nodes { node =, after = }, and regions of consecutive nodes { region
+-- =, nodes =, inputs =, outputs =, dying =, after = }.
 local function split(order)
     local stretches, seen = {}, {}
     for _, node in ipairs(order) do
@@ -135,7 +140,10 @@ local function split(order)
     return stretches
 end
 
---- Adds an item to a list unless the set has it.
+--- Appends an item to a list unless the set contains it.
+-- @param list items so far
+-- @param seen set of them
+-- @param item any value
 function torchgraph.add_once(list, seen, item)
     if not seen[item] then
         seen[item] = true
@@ -143,7 +151,7 @@ function torchgraph.add_once(list, seen, item)
     end
 end
 
--- Who reads what; inputs and outputs of regions.
+-- Finds the inputs and outputs of regions, and numbers the outputs. Returns the readers of each node: list of nodes.
 local function connect(order, kept)
     local readers = {}
     for _, node in ipairs(order) do
@@ -175,11 +183,12 @@ local function connect(order, kept)
     return readers
 end
 
---- Cuts a graph into what is executed, with the moments at which names let go.
+--- Cuts a graph into stretches that are executed, and notes after which node each name of a value ends.
 -- @param graph of program.graph; graph.parents: scope -> scope it lies in
 -- @param order of torchgraph.prepare
--- @param kept set of nodes that something else holds
--- @return list of stretches
+-- @param kept set of nodes that something else holds to the end
+-- @return list of stretches; `after` lists the values that end after the stretch, dying[node] those that end after a
+-- node inside a region
 function torchgraph.stretches(graph, order, kept)
     local stretches = split(order)
     local readers = connect(order, kept)
@@ -209,9 +218,10 @@ function torchgraph.stretches(graph, order, kept)
     return stretches
 end
 
---- Parts stretches into those PyTorch ran before the step, and the step's: a value that an earlier program computed and
--- that still needs a gradient was made before, with all that leads to it; a region is made at once.
--- @return list, list
+--- Splits stretches into those that PyTorch ran before the step and those of the step. A value that an earlier program
+-- computed and that needs a gradient was made before, with everything it depends on; a region is not split.
+-- @param stretches of torchgraph.stretches
+-- @return list before, list of the step
 function torchgraph.part(stretches)
     local is_before, stack = {}, {}
     local function mark(stretch)

@@ -1,16 +1,21 @@
---- PyTorch's accounting: what `torch.cuda.memory_allocated` would print for the same script.
+--- PyTorch's accounting: the bytes that `torch.cuda.memory_allocated` would print for the same script.
 --
--- Two doors: `plan:pytorch{...}` for one forward and backward, `wane.pytorch(fn, opts)` for a whole script with
--- names that are bound, rebound and deleted. Both act the script out on byte counts (pytorch/machine.lua) with
--- these rules, found by matching printed numbers of public texts:
---   R1 blocks are rounded up to 512 bytes            R2 cuBLAS and cublasLt workspaces, a thread each, are kept
---   R3 what each op saves: pytorch/ops.lua              R4 what the user's code still names stays alive
---   R5 checkpoint_sequential keeps its last segment  R6 a reentrant checkpoint without inputs that need a
---   gradient trains nothing                          R7 PyTorch 1.10 has no workspace in its allocator
--- A Python variable is modelled by calls: what a module (or a checkpoint) was given is named by its caller until
--- the call returns; other values until their last reader. Integer tensors are int64 there. Copies that strides force
--- (pytorch/layout.lua, pytorch/product.lua) and the casts of autocast are followed; dtypes are those of the recorded
--- nodes.
+-- `plan:pytorch{...}` accounts for one forward and backward, `wane.pytorch(fn, opts)` for a whole script with names
+-- that are bound, rebound and deleted. Both execute the script in byte counts (pytorch/machine.lua) by these rules,
+-- which were found by matching numbers printed in public texts:
+--
+-- * R1: blocks are rounded up to 512 bytes.
+-- * R2: workspaces of cuBLAS and cublasLt, one a thread, are kept once they were used.
+-- * R3: each op saves what the column `saves` of runtime/op.def says (pytorch/ops.lua).
+-- * R4: what the user's code still names stays alive.
+-- * R5: checkpoint_sequential saves everything in its last segment.
+-- * R6: a reentrant checkpoint without inputs that need a gradient trains nothing.
+-- * R7: PyTorch 1.10 has no workspaces in its allocator.
+--
+-- A Python variable is modelled by calls: the caller names what it gave to a module (or a checkpoint) until the call
+-- returns; other values are named until their last reader. Integer tensors are int64 in PyTorch. The accounting follows
+-- copies that strides force (pytorch/layout.lua, pytorch/product.lua) and the casts of autocast. Dtypes are those of
+-- the recorded nodes.
 -- @module wane.pytorch
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -19,8 +24,8 @@ local torchmachine = require 'wane.pytorch.machine'
 
 local torchmem = {}
 
--- The value the loss was computed from, as user code names it: the first one, going back from the loss, that
--- a module call returned; without modules, what the loss op read.
+-- Returns the value that the loss was computed from, as user code names it: going back from the loss, the first value
+-- that a module call returned, or what the loss op read where there are no modules.
 local function output_of(loss)
     local node = loss
     repeat
@@ -32,7 +37,7 @@ local function output_of(loss)
     return node
 end
 
--- A value that needs a gradient although nothing it was made of does is what a function of wane.custom returned.
+-- Refuses functions of wane.custom: their results need a gradient although none of their inputs does.
 local function refuse_custom(order)
     for _, node in ipairs(order) do
         local is_made = not node.needs_grad
@@ -47,6 +52,7 @@ end
 -- ---- one forward and backward ---------------------------------------------------------------------------------
 local hold_words = { inputs = true, loss = true, output = true, retained = true }
 
+-- Returns the option `hold` as a set of words.
 local function hold_set(hold)
     if hold == nil then return hold_words end
     local set = {}
@@ -63,11 +69,12 @@ end
 local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant', 'state', 'gradients' }
 local script_options = { 'sm', 'warm', 'torch', 'reentrant' }
 
+-- Tells whether a version of PyTorch is 1.x.
 local function is_old(torch)
     return torch ~= nil and tostring(torch):match('^1%.') ~= nil
 end
 
--- Everything that is allocated before the forward: parameters, inputs, what `extra` lists (bytes).
+-- Allocates what exists before the forward: parameters, inputs, optimizer state (`extra`, in bytes) and gradients.
 local function start(machine, graph, env, opts)
     for _, node in ipairs(graph) do
         if node.phase == 'forward' and node.is_leaf and node.op ~= 'const' then
@@ -86,6 +93,7 @@ local function start(machine, graph, env, opts)
     end
 end
 
+-- Checks the options `state` and `gradients`.
 local function check_state(opts)
     local state, gradients = opts.state, opts.gradients
     if state ~= nil and (type(state) ~= 'number' or not (state >= 0 and state < 1024)) then
@@ -97,7 +105,7 @@ local function check_state(opts)
     end
 end
 
--- The nodes that names of the script hold to the end.
+-- Returns the set of nodes that names of the script hold to the end.
 local function kept_of(graph, hold)
     local kept, output = { [graph.loss] = true }, output_of(graph.loss)
     if hold.output and not output.is_leaf then kept[output] = true end
@@ -108,16 +116,16 @@ local function kept_of(graph, hold)
     return kept
 end
 
---- Bytes PyTorch would have allocated on CUDA for the forward and backward of a graph.
--- @param graph program.graph(...), with `loss` (its node) and `extra` (bytes of optimizer state)
+--- Returns the bytes that PyTorch would have allocated on CUDA for the forward and backward of a graph.
+-- @param graph program.graph(...), with `loss` (its node) and `extra` (list of bytes of optimizer states)
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2', reentrant = false,
--- state = bytes of optimizer state an element of a parameter (default: what the plan's optimizer holds),
--- gradients = 'none' or 'kept': whether they are there before the forward (zero_grad(set_to_none = False)) }
--- @return { before, after_forward, peak_forward, peak_backward, after_backward } by name, in bytes; taken_forward and
--- taken_backward: the sum of what was allocated, whether it was given back or not; `parts`: a list of { path, module,
--- saved, peak_forward, peak_backward } by module in the order of the forward: bytes that were kept first there, and
--- the most that was allocated while its ops ran
--- Errors: 'unsupported' for an op or a nesting the accounting does not know.
+-- state = (bytes of optimizer state an element of a parameter; without it, what the plan's optimizer holds), gradients
+-- = ('none' or 'kept': whether they exist before the forward, as with zero_grad(set_to_none = False)) }
+-- @return bytes by name: before, after_forward, peak_forward, peak_backward, after_backward; taken_forward and
+-- taken_backward: sums of all allocations; `parts`: list of { path =, module =, saved =, peak_forward =, peak_backward
+-- = } by module in forward order, where `saved` counts what was saved there first and the peaks hold while its ops ran
+-- @raise 'unsupported' for an op or a nesting that the accounting does not know; 'value' for wrong options
+-- @within Internal
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
     check_state(opts)
@@ -148,14 +156,29 @@ end
 local Script = {}
 Script.__index = Script
 
---- Notes the allocated bytes here.
+--- py:at - notes the allocated bytes at this place of the script.
+-- @function py:at
 -- @param label text
+-- @usage
+-- print(wane.pytorch(function(py)
+--     py.let.a = wane.zeros(1024)
+--     py:at 'a exists'
+-- end)[1].bytes) --> 4096
 function Script:at(label)
     self.events[#self.events + 1] = { what = 'at', label = label }
 end
 
---- name.backward(): gradients of what the name is bound to.
+--- py:backward - runs the backward of the tensor that a name is bound to.
+-- @function py:backward
 -- @param name text
+-- @raise 'value' for a name that nothing is bound to
+-- @usage
+-- print(#wane.pytorch(function(py)
+--     py.let.model = model
+--     py.let.loss = model(x):sum()
+--     py:backward 'loss'
+--     py:at 'gradients exist'
+-- end)) --> 1
 function Script:backward(name)
     if self.bound[name] == nil then
         errors.raise(nil, 'value', "py:backward: nothing is bound to '%s'; %s", tostring(name), errors.near(name,
@@ -164,6 +187,7 @@ function Script:backward(name)
     self.events[#self.events + 1] = { what = 'backward', name = name }
 end
 
+-- Makes the object that a script is recorded with: `let`, `at`, `backward`.
 local function recorder()
     local script = setmetatable({ events = {}, bound = {} }, Script)
     script.let = setmetatable({}, {
@@ -176,13 +200,14 @@ local function recorder()
     return script
 end
 
--- Tensors of an event's value: itself, or the parameters of a module.
+-- Returns the tensors of an event's value: the tensor itself, or the parameters of a module.
 local function tensors_of(value)
     if require('wane.tensor').is(value) then return { value } end
     if type(value) == 'table' and type(value.parameters) == 'function' then return value:parameters() end
     errors.raise(nil, 'value', 'py.let: bind a tensor, a module or nil, not %s', errors.describe(value))
 end
 
+-- Returns the tensors of all events, each once.
 local function roots_of(events)
     local roots, seen = {}, {}
     for _, event in ipairs(events) do
@@ -194,8 +219,8 @@ local function roots_of(events)
     return roots
 end
 
--- The graph of everything that is bound to a name, and which node each tensor is. A state cell is told by its
--- bytes only: they are allocated when it is bound, so that its nodes in the graph take none.
+-- Returns the graph of everything that is bound to a name; its field node_of gives the node of each tensor. A state
+-- cell has only bytes: they are allocated when it is bound, so its nodes in the graph allocate none.
 local function look(roots)
     local program = require 'wane.program'
     local values, cells = {}, {}
@@ -224,7 +249,8 @@ end
 local Replay = {}
 Replay.__index = Replay
 
--- Runs what `node` needs and has not run; names inside the stretches let go as they pass.
+--- Runs the stretches that `node` depends on and that have not run; values that end in one of them are released.
+-- @within Internal
 function Replay:reach(node)
     local need, stack = {}, { node }
     while #stack > 0 do
@@ -248,6 +274,8 @@ function Replay:reach(node)
     self.machine:forward(todo, self.env, self.reentrant)
 end
 
+--- Binds a name: makes or finds the tensors, then releases what the name held before.
+-- @within Internal
 function Replay:let(event)
     local held = {}
     for i, tensor in ipairs(event.tensors or {}) do
@@ -257,7 +285,7 @@ function Replay:let(event)
         else
             self:reach(node)
             held[i] = self.env[node]
-            self.env[node] = nil -- the name holds it now; readers find it through the name
+            self.env[node] = nil -- the name holds it from now on; readers find it in `values`
             self.values[node] = held[i]
         end
     end
@@ -266,6 +294,7 @@ function Replay:let(event)
     for _, t in ipairs(before or {}) do self.machine:release(t) end
 end
 
+-- Executes the events of a script in order and returns the noted points.
 local function replay(script, graph, opts)
     local kept = {}
     for _, node in pairs(graph.node_of) do kept[node] = true end
@@ -292,11 +321,24 @@ local function replay(script, graph, opts)
     return points
 end
 
---- Acts out a PyTorch script with its names.
--- @param fn function(py): `py.let.o = v` binds a name after v exists and frees what it held, `py.let.o = nil`
---   deletes, `py:at 'label'` notes allocated bytes, `py:backward 'loss'`; nothing runs
--- @param opts { sm = 80, warm = false, torch = '2', reentrant = }
--- @return list of { label =, bytes =, difference = } (bytes; the difference to the point before)
+--- wane.pytorch(fn, opts) executes a PyTorch script with its names, in byte counts. Nothing runs.
+--
+-- Assigning to `py.let.o` binds the name o after the value exists and frees what the name held before; nil deletes it.
+-- `py:at 'label'` notes the allocated bytes; `py:backward 'loss'` runs a backward.
+-- @function wane.pytorch
+-- @param fn function(py)
+-- @param opts { sm = 80, warm = false, torch = '2', reentrant = }: compute capability; whether workspaces exist
+-- already; version of PyTorch; which form of checkpoint regions stand for (by default the reentrant one in version 1)
+-- @return list of { label =, bytes =, difference = (bytes since the point before) }
+-- @raise 'unsupported' for an op or a nesting that the accounting does not know; 'value' for wrong options or names
+-- @usage
+-- local points = wane.pytorch(function(py)
+--     py.let.a = wane.zeros(1024)
+--     py:at 'one tensor'
+--     py.let.a = wane.zeros(2048)
+--     py:at 'another under the same name'
+-- end)
+-- for _, point in ipairs(points) do print(point.label, point.bytes) end
 function torchmem.script(fn, opts)
     opts = errors.check_options(opts, script_options, 'wane.pytorch')
     local program = require 'wane.program'

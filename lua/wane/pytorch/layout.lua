@@ -1,13 +1,13 @@
---- Strides, as far as PyTorch's memory depends on them: which results are views, and where an op copies first.
+--- Strides, as far as PyTorch's memory depends on them: which results are views, and which ops copy first.
 --
--- A layout is a list of strides in elements, or nil for row-major. Wane's own values are always row-major; PyTorch's
--- transposed views are not, and a product of batches or a reshape of one copies it (with 4-d heads: q, k and v). The
--- rules are those of ATen: computeStride for views, TensorIterator's order of dims for elementwise results.
--- Pure functions on shapes; nothing here counts bytes.
+-- A layout is a list of strides in elements, or nil for row-major. Wane's values are always row-major. PyTorch's
+-- transposed views are not, and a batched product or a reshape of one copies it (with 4-d heads: q, k and v). The rules
+-- are ATen's: computeStride for views, TensorIterator's order of dims for elementwise results. The functions are pure
+-- functions of shapes and count no bytes.
 -- @internal wane.pytorch.layout
 local layout = {}
 
---- Row-major strides of a shape.
+--- Returns the row-major strides of a shape.
 function layout.dense(shape)
     local strides, n = {}, 1
     for k = #shape, 1, -1 do
@@ -17,7 +17,7 @@ function layout.dense(shape)
     return strides
 end
 
---- nil when the strides are the row-major ones of the shape, else the strides. Dims of size 1 do not count.
+--- Returns the strides, or nil when they are the row-major strides of the shape. Dims of size 1 do not count.
 function layout.normal(shape, strides)
     if strides == nil then return nil end
     local dense = layout.dense(shape)
@@ -27,15 +27,19 @@ function layout.normal(shape, strides)
     return nil
 end
 
+-- Returns the strides that a layout stands for.
 local function strides_of(shape, strides)
     return strides or layout.dense(shape)
 end
 
---- The layout of a view under another shape of as many elements.
--- @return is_view, layout: false when the bytes must be copied
+--- Returns the layout of a view under another shape with as many elements (ATen's computeStride).
+-- @param shape of the tensor
+-- @param strides its layout
+-- @param new shape of the view
+-- @return true and its layout; false when the bytes must be copied
 function layout.view(shape, strides, new)
     local old, out = strides_of(shape, strides), {}
-    local d, size, seen = #new, 1, 1 -- of the new dims: the one looked at; elements of the chunk, and of it so far
+    local d, size, seen = #new, 1, 1 -- dim of `new`; elements of the contiguous chunk of `shape`; of it placed in `new`
     local base = old[#shape] or 1
     for k = #shape, 1, -1 do
         size = size * shape[k]
@@ -53,14 +57,17 @@ function layout.view(shape, strides, new)
     return true, layout.normal(new, out)
 end
 
---- The layout behind a permutation. order: 1-based dims of the input.
+--- Returns the layout of a permutation.
+-- @param shape of the tensor
+-- @param strides its layout
+-- @param order dims of the tensor, from 1
 function layout.permuted(shape, strides, order)
     local old, new, out = strides_of(shape, strides), {}, {}
     for k, from in ipairs(order) do new[k], out[k] = shape[from], old[from] end
     return layout.normal(new, out)
 end
 
---- The layout of the same bytes with the last two dims exchanged.
+--- Returns the layout of a tensor with its last two dims exchanged.
 function layout.transposed(shape, strides)
     local order = {}
     for k = 1, #shape do order[k] = k end
@@ -68,7 +75,10 @@ function layout.transposed(shape, strides)
     return layout.permuted(shape, strides, order)
 end
 
---- Strides for a broadcast to `shape`: 0 where a dim is repeated.
+--- Returns the strides of a broadcast: 0 where a dim is repeated.
+-- @param from shape of the tensor
+-- @param strides its layout
+-- @param shape of the result
 function layout.expanded(from, strides, shape)
     local old, out, lead = strides_of(from, strides), {}, #shape - #from
     for k = 1, #shape do
@@ -78,7 +88,8 @@ function layout.expanded(from, strides, shape)
     return layout.normal(shape, out)
 end
 
--- Which of two dims lies further in: the first operand that tells decides. > 0: a is the outer one.
+-- Compares two dims in the order of TensorIterator; the first operand that distinguishes them decides. Returns a
+-- positive number when a is the outer dim, a negative one when b is, else 0.
 local function compare(shape, operands, a, b)
     for _, strides in ipairs(operands) do
         local x, y = strides[a], strides[b]
@@ -90,9 +101,9 @@ local function compare(shape, operands, a, b)
     return 0
 end
 
---- The layout of an elementwise result: dense, its dims ordered as those of the operands are.
+--- Returns the layout of an elementwise result: dense, with dims in the order of the operands' dims.
 -- @param shape of the result
--- @param operands list of { shape =, layout = }; those of fewer elements are broadcast
+-- @param operands list of { shape =, layout = }; operands with fewer elements are broadcast
 function layout.elementwise(shape, operands)
     local lists, is_plain = {}, true
     for i, each in ipairs(operands) do
@@ -100,7 +111,7 @@ function layout.elementwise(shape, operands)
         is_plain = is_plain and each.layout == nil
     end
     if is_plain then return nil end
-    local order = {} -- innermost first
+    local order = {} -- dims from the innermost to the outermost
     for k = 1, #shape do order[k] = #shape + 1 - k end
     for i = 2, #shape do
         local at = i

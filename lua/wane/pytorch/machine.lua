@@ -1,9 +1,12 @@
---- PyTorch's eager execution, acted out on byte counts: a caching allocator's `allocated`, tensors with
--- reference counts, autograd nodes with their saved tensors, checkpoint in both forms (the engine: pytorch/engine.lua).
+--- PyTorch's eager execution in byte counts: the `allocated` bytes of its caching allocator, tensors with reference
+-- counts, autograd nodes with their saved tensors, and torch.utils.checkpoint in both forms. The backward is in
+-- pytorch/engine.lua.
 --
--- Input is a graph (program.graph): nodes in record order. The machine runs no kernel and knows no formula for
--- any model: peaks come out of what is alive when. Rules R1-R7 of pytorch/init.lua's head are applied here.
--- Reference counts: a storage lives while a tensor, an autograd node, a gradient buffer or a name holds it.
+-- The machine executes a graph (program.graph), whose nodes are in record order. It runs no kernel and knows no model:
+-- peaks follow from which storages are alive at a time. It applies the rules R1-R7 at the head of pytorch/init.lua.
+--
+-- A storage { bytes =, size = (rounded), refs = } lives while a tensor, an autograd node, a gradient buffer or a name
+-- holds a reference to it.
 -- @internal wane.pytorch.machine
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
@@ -11,13 +14,14 @@ local rows = require 'wane.pytorch.ops'
 local Machine = {}
 Machine.__index = Machine
 
-local GRANULE = 512
+local GRANULE = 512 -- bytes that the size of a storage is rounded up to (R1)
 
 local function round(bytes)
     return math.ceil(bytes / GRANULE) * GRANULE
 end
 
 -- ---- storages ---------------------------------------------------------------------------------------------
+-- Allocates a storage of so many bytes with one reference.
 function Machine:alloc(bytes)
     local storage = { bytes = bytes, size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
     self.live = self.live + storage.size
@@ -28,7 +32,7 @@ function Machine:alloc(bytes)
     return storage
 end
 
---- From here on bytes are noted under the module this node belongs to: what it saves and the peaks while it runs.
+--- Makes the module of a node the current part: saved bytes and peaks are noted under its path from now on.
 function Machine:enter(node)
     local key = node.path or ''
     local part = self.part_of[key]
@@ -41,13 +45,14 @@ function Machine:enter(node)
     if self.live > part[self.phase] then part[self.phase] = self.live end
 end
 
---- From here on peaks are counted anew: what was alive until now is there before the step.
+--- Restarts the peaks: what is alive now was there before the step.
 function Machine:mark()
     self.peak = self.live
     for _, part in ipairs(self.parts) do part.peak_forward = 0 end
 end
 
--- A storage is kept for the backward: noted once, where it is kept first. What was there before the forward is not.
+-- Notes that a storage is kept for the backward, once, under the part where it is kept first. Storages that existed
+-- before the forward are not noted.
 local function note(machine, storage)
     if storage.is_noted or storage.bound then return end
     storage.is_noted = true
@@ -59,12 +64,15 @@ local function keep(storage)
     return storage
 end
 
+-- Releases one reference to a storage.
 function Machine:drop(storage)
     storage.refs = storage.refs - 1
     if storage.refs == 0 then self.live = self.live - storage.size end
 end
 
---- A workspace of a library, allocated at its first use by a thread and kept.
+--- Allocates the workspace of a library at its first use by a thread; it stays (R2).
+-- @param thread 'main' or 'autograd'
+-- @param library 'cublas' or 'cublaslt'
 function Machine:workspace(thread, library)
     local size = self.workspaces[library]
     local key = thread .. library
@@ -73,7 +81,8 @@ function Machine:workspace(thread, library)
 end
 
 -- ---- autograd nodes ---------------------------------------------------------------------------------------
--- Held by the tensor they made and by the nodes that read it; when nobody holds one, its saved tensors go.
+-- Makes an autograd node. The tensor it made and the nodes that read that tensor hold references to it; its saved
+-- tensors are freed with the last reference.
 function Machine:grad_node(node, inputs)
     self.seq = self.seq + 1
     local g = { node = node, seq = self.seq, saved = {}, next = {}, refs = 1, buffers = {} }
@@ -90,6 +99,7 @@ end
 
 local release_frame
 
+-- Frees what an autograd node saved: storages, and places in the frames of checkpoints.
 function Machine:release_saved(g)
     for _, saved in ipairs(g.saved) do
         if saved.storage then
@@ -101,9 +111,10 @@ function Machine:release_saved(g)
     g.saved = {}
 end
 
+-- Releases one reference to an autograd node, and to its inputs' nodes when it was the last one.
 function Machine:drop_grad_node(first)
     local stack = { first }
-    while #stack > 0 do -- a chain of a thousand additions must not recurse
+    while #stack > 0 do -- a loop, because a chain of a thousand additions must not recurse
         local g = table.remove(stack)
         g.refs = g.refs - 1
         if g.refs == 0 and g.node then
@@ -115,12 +126,13 @@ function Machine:drop_grad_node(first)
 end
 
 -- ---- tensors ----------------------------------------------------------------------------------------------
+-- Adds a reference to a tensor and returns it.
 function Machine:hold(t)
     t.refs = t.refs + 1
     return t
 end
 
---- Gives up one reference to a tensor.
+--- Releases one reference to a tensor.
 function Machine:release(t)
     t.refs = t.refs - 1
     if t.refs > 0 then return end
@@ -128,7 +140,7 @@ function Machine:release(t)
     if t.grad_node then self:drop_grad_node(t.grad_node) end
 end
 
---- The tensor of a leaf (parameter, input, number): made once, held by the caller's names.
+--- Returns the tensor of a leaf (parameter, input, number), which is made once and held by names of the caller.
 function Machine:leaf(node)
     local t = self.leaves[node]
     if t then return t end
@@ -141,7 +153,8 @@ function Machine:leaf(node)
 end
 
 -- ---- forward ----------------------------------------------------------------------------------------------
--- mode.save(g, tensor or storage): what the autograd node g keeps; mode.grad: whether nodes are made at all
+-- Saves for the backward what the row of the op says. mode.save(g, storage) keeps a storage for the autograd node g;
+-- mode.grad says whether autograd nodes are made.
 function Machine:save(g, node, inputs, out, mode)
     local row = rows[node.op]
     for _, save in ipairs(row.saves) do
@@ -161,7 +174,8 @@ function Machine:save(g, node, inputs, out, mode)
     end
 end
 
--- Behind a reentrant checkpoint that trains nothing, a value needs no gradient although its graph says so.
+-- Tells whether an input needs a gradient in this run. Behind a reentrant checkpoint that trains nothing, a value needs
+-- none although its graph says so.
 local function is_tracked(inputs)
     for _, t in ipairs(inputs) do
         if t.leaf or t.grad_node then return true end
@@ -169,7 +183,7 @@ local function is_tracked(inputs)
     return false
 end
 
--- The layout of an elementwise result.
+-- Returns the layout of an elementwise result.
 local function layout_like(node, inputs)
     local operands = {}
     for _, t in ipairs(inputs) do
@@ -183,7 +197,7 @@ local function layout_like(node, inputs)
     return layout.elementwise(node.shape, operands)
 end
 
--- Returns what the kernel reads, the inputs or copies of them, and a list of copies to drop behind it.
+-- Returns the list of tensors that the kernel reads, inputs or copies of them, and the list of copies to drop after it.
 function Machine:operands(row, node, inputs)
     if row.operands then return row.operands(self, node, inputs) end
     if not row.flat then return inputs end
@@ -198,14 +212,18 @@ function Machine:operands(row, node, inputs)
     return operands, copies
 end
 
+-- Releases one reference to each storage of a list, or of nil.
 function Machine:drop_list(storages)
     for _, storage in ipairs(storages or {}) do self:drop(storage) end
 end
 
---- Runs one node; env: node -> tensor. Puts the result into env with one reference.
--- mode.casts: copies of leaves that need a gradient in another dtype, which torch.autocast makes once and keeps until
--- its extent ends: here the forward, or one second run of a region.
--- `skip_result`: early stop, nothing after the inputs are saved.
+--- Runs one node and puts its result into env with one reference.
+-- @param node of the graph
+-- @param env node -> tensor
+-- @param mode { grad =, thread =, save =, casts = }. casts: leaves that need a gradient -> their copies in another
+-- dtype, which torch.autocast makes once and keeps until its extent ends (the forward, or one recomputation of a
+-- region).
+-- @param skip_result true where a recomputation stops early: the inputs are saved and no result is made
 function Machine:step(node, env, mode, skip_result)
     local row = rows.of(node.op)
     local inputs = {}
@@ -246,6 +264,7 @@ function Machine:step(node, env, mode, skip_result)
     if casts then casts[leaf] = self:hold(out) end
 end
 
+-- Returns the mode of a plain forward: autograd nodes are made, and their saved tensors are kept.
 local function normal_mode(machine, thread, casts)
     return { grad = true, thread = thread, casts = casts, save = function(g, storage)
         note(machine, storage)
@@ -255,7 +274,7 @@ end
 
 local no_grad = function(thread) return { grad = false, thread = thread } end
 
--- Frees what the caller's variables no longer name after node number i of a stretch.
+-- Releases the tensors that no variable of the caller names any longer.
 function Machine:forget(dying, env)
     for _, node in ipairs(dying or {}) do
         local t = env[node]
@@ -267,8 +286,8 @@ function Machine:forget(dying, env)
 end
 
 -- ---- checkpoint --------------------------------------------------------------------------------------------
--- A frame: what torch.utils.checkpoint keeps of one call. Inputs are held until every autograd node inside has
--- let go; `stored` holds recomputed tensors until they are taken, each once.
+-- Makes the frame of one call of torch.utils.checkpoint. Its inputs are held until every autograd node inside has
+-- released its saved tensors; `stored` holds recomputed tensors until each has been taken, which happens once.
 local function new_frame(machine, region, env)
     local frame = { region = region, inputs = {}, count = 0, open = 0, stored = {} }
     machine:enter(region.nodes[1])
@@ -280,6 +299,7 @@ local function new_frame(machine, region, env)
     return frame
 end
 
+-- Releases one saved place of a frame, and the frame's inputs with the last one.
 function release_frame(machine, saved)
     local frame = saved.frame
     local storage = frame.stored[saved.index]
@@ -294,6 +314,7 @@ function release_frame(machine, saved)
     end
 end
 
+-- Releases every tensor of an env, and empties it.
 local function drop_all(machine, env)
     for node, t in pairs(env) do
         env[node] = nil
@@ -301,7 +322,8 @@ local function drop_all(machine, env)
     end
 end
 
--- use_reentrant=False: nodes are made, saved tensors are not; a saved one asked for runs the region again.
+-- Runs a region under checkpoint(use_reentrant=False): autograd nodes are made without their saved tensors; the first
+-- saved tensor that the backward asks for runs the region again.
 function Machine:checkpoint(region, env)
     local frame = new_frame(self, region, env)
     local inner = setmetatable({}, { __index = env })
@@ -323,8 +345,8 @@ function Machine:checkpoint(region, env)
     end
 end
 
--- The last node that saves something is where the second run stops: its kernel runs only when what it saves
--- comes out of it.
+-- Returns the index of the last node that saves something, at which the recomputation stops, and whether its kernel
+-- runs: it does only when what it saves is made by it.
 local function last_saver(region)
     for i = #region.nodes, 1, -1 do
         local node = region.nodes[i]
@@ -342,6 +364,7 @@ local function last_saver(region)
     end
 end
 
+-- Runs the region of a frame again and stores what its nodes save.
 function Machine:recompute(frame)
     local count, env = 0, {}
     for node, t in pairs(frame.inputs) do env[node] = self:hold(t) end
@@ -360,7 +383,8 @@ function Machine:recompute(frame)
     frame.ready = true
 end
 
--- use_reentrant=True: one autograd node; where no input needs a gradient the region is not trained (R6).
+-- Runs a region under checkpoint(use_reentrant=True): it has one autograd node, or none where no input needs a
+-- gradient, so that the region is not trained (R6).
 function Machine:checkpoint_reentrant(region, env)
     local inputs, needs = {}, false
     for k, node in ipairs(region.inputs) do
@@ -392,8 +416,10 @@ function Machine:checkpoint_reentrant(region, env)
     if g then self:drop_grad_node(g) end
 end
 
---- Runs the nodes of a graph in order. `stretches`: from torchmem.stretches.
--- `after(node)` is called when a node has run and what died with it is gone.
+--- Runs stretches in order.
+-- @param stretches of torchgraph.stretches
+-- @param env node -> tensor; results are put here
+-- @param reentrant whether regions are run as with use_reentrant=True
 function Machine:forward(stretches, env, reentrant)
     local mode = normal_mode(self, 'main', self.casts)
     for _, stretch in ipairs(stretches) do
@@ -412,8 +438,9 @@ for name, method in pairs(require 'wane.pytorch.engine') do Machine[name] = meth
 
 local machine = {}
 
---- A machine with nothing allocated.
+--- Makes a machine with nothing allocated.
 -- @param options { sm = 80, warm = false, torch = '2' }
+-- @return machine: `live`, `peak` (bytes), `taken` (bytes allocated, by phase), `parts` (by module)
 function machine.new(options)
     local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- R7
     local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680

@@ -27,8 +27,8 @@ local products = require 'wane.pytorch.product'
 local rows = {}
 
 -- ---- gradients ------------------------------------------------------------------------------------------
--- Where the input was broadcast, what comes out here has the result's shape: the engine sums it after the node's
--- kernels are done (`reduce`).
+-- Returns the incoming gradient. Where the input was broadcast it has the result's shape, and the engine sums it after
+-- the node's kernels are done (`reduce`).
 local function pass(c, n, k)
     local reduce = n.inputs[k].numel ~= n.numel
     local grad = c:same(not reduce and c.dy.layout or nil)
@@ -36,14 +36,15 @@ local function pass(c, n, k)
     return grad
 end
 
--- A new tensor of the result's size.
+-- Returns a new tensor of the result's size, as a product with dy is.
 local function product(c, n, k)
     local reduce = n.inputs[k].numel ~= n.numel
     return { storage = c:temp(n.bytes), dense = true, layout = not reduce and c:like() or nil, reduce = reduce }
 end
 
--- The last of `count` tensors of the result's size that one expression makes, all alive until it ends; beside them
--- `masks` of a byte an element, and a number where the expression makes one of a literal.
+-- Returns a gradient function whose result is the last of `count` tensors of the result's size that one expression
+-- makes, all alive until it ends. Beside them are `masks` tensors of a byte an element, and one number where the
+-- expression makes one of a literal.
 local function product_of(count, masks, number)
     return function(c, n, k)
         local temporaries = {}
@@ -63,13 +64,14 @@ local function part(c, n, k) return c:part(layout.normal(n.inputs[k].shape, c:st
 -- ---- views -------------------------------------------------------------------------------------------------
 local function reshaped(n, t) return layout.view(t.node.shape, t.layout, n.shape) end
 
--- dy under the input's shape: a view of it, or a copy.
+-- Returns dy under the input's shape: a view of it, or a copy.
 local function reshape_back(c, n, k)
     local is_view, strides = true, nil
     if c.dy.dense then is_view, strides = layout.view(n.shape, c.dy.layout, n.inputs[k].shape) end
     return is_view and c:view(strides) or c:new(k)
 end
 
+-- Returns the dims of a permutation, from 1.
 local function order_of(n)
     local order = {}
     for k = 1, #n.shape do order[k] = n.ints[k] + 1 end
@@ -146,18 +148,19 @@ op('mul', { like = true, back = product })
 -- dy / b; -dy * ((a / b) / b)
 local quotient = { product, product_of(4) }
 op('div', { like = true, reversed = true, back = function(c, n, k) return quotient[k](c, n, k) end })
--- where(b == 0, 0, dy * (b * a ^ (b - 1))); dy * where(a == 0 and b >= 0, 0, y * log a); of a number, what is left
+-- dy * (b * a ^ (b - 1)) with 0 where b == 0; dy * where(a == 0 and b >= 0, 0, y * log a); the second pair is of a
+-- number.
 local power = { product_of(5, 1, true), product_of(4, 1, true) }
 local power_of_number = { product_of(3), product_of(2) }
 op('pow', { like = true, reversed = true, back = function(c, n, k)
     return (n.inputs[3 - k].op == 'const' and power_of_number or power)[k](c, n, k)
 end })
--- where(a == b, dy / 2, dy), then zeros where a < b
+-- where(a == b, dy / 2, dy), then zeros where a < b.
 op('maximum minimum', { like = true, back = product_of(2, 2) })
 local chosen = product_of(1, 0, true)
 op('where', { like = true, reversed = true, back = function(c, n, k) return k > 1 and chosen(c, n, k) or nil end })
 op('eq ne lt gt le ge isnan', { like = true })
--- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product is there
+-- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product exists.
 op('isfinite', { like = true, scratch = function(n) return 2 * n.numel + n.inputs[1].bytes end })
 op('argmax', {})
 op('full arange eye uniform normal randint', {})
@@ -176,7 +179,7 @@ op('attention', { back = products.flash_back })
 
 op('sum', { back = function(c, n) return c:expanded(n) end })
 op('mean', { back = fresh }) -- the expanded gradient divided by the count
--- (dy * mask) / how many elements of the mask there are in a row, which is int64
+-- (dy * mask) / (number of elements of the mask in a row, an int64).
 op('max min', { back = function(c, n, k)
     local input = n.inputs[k]
     local temporaries = { c:temp(input.numel), c:temp(input.bytes), c:temp(8 * n.numel) }
@@ -200,28 +203,33 @@ op('gather', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, back = fresh })
 op('nll', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
--- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own
+-- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own.
 op('row_mean row_rstd', {})
 op('layernorm', { flat = true, makes = true, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
 op('dropout', { like = true, back = fresh_like })
 
---- The row of a recorded op; an error that says what to do where there is none.
+--- Returns the row of a recorded op.
+-- @param name op of Wane
+-- @raise 'unsupported' for an op without a row
 function rows.of(name)
     return rows[name] or errors.raise(nil, 'unsupported', "pytorch: the accounting of op '%s' is not in this version",
         name)
 end
 
---- Whether an entry of `saves` holds for these inputs; `needs`: their field that says whether they need a gradient.
+--- Tells whether an entry of `saves` holds for these inputs.
+-- @param save entry { k or 'y', when =, unless = }
+-- @param inputs list of nodes
+-- @param needs name of the field that says whether an input needs a gradient
 function rows.is_saved(save, inputs, needs)
     if save.when then return inputs[save.when][needs] end
     return not (save.unless and inputs[save.unless].op == 'const')
 end
 
---- Bytes an op's autograd node keeps beside parameters, as PyTorch would for one application alone.
+--- Returns the bytes that an op's autograd node saves beside parameters, for one application alone.
 -- @param name op of Wane
--- @param n { numel=, bytes=, inputs={ {bytes=, needs=, parameter=}, ... } }: result and inputs
+-- @param n { numel =, bytes =, inputs = list of { bytes =, needs =, parameter = } }: result and inputs
 -- @return bytes, not rounded
 function rows.saved_bytes(name, n)
     local row, total = rows[name], 0

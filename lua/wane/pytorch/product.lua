@@ -1,23 +1,25 @@
---- PyTorch's matrix products and flash attention, on byte counts: what they copy first, keep, and give back.
+--- PyTorch's matrix products and flash attention in byte counts: what they copy first, save, and allocate in the
+-- backward. These functions are columns of the table in pytorch/ops.lua.
 --
--- torch.matmul turns batches of products into one bmm: leading dims are broadcast and merged into one. Where strides
--- do not allow that (heads: (B, T, H, hd) seen as (B, H, T, hd)) the operand is copied, and it is the copy that is
--- kept for the backward. A product with a 2-d right side becomes one mm of all rows. Part of pytorch/ops.lua's table.
+-- torch.matmul turns batched products into one bmm, whose leading dims are broadcast and merged into one. Where strides
+-- do not allow that - heads: (B, T, H, hd) seen as (B, H, T, hd) - the operand is copied, and the backward keeps the
+-- copy. A product whose right side is a matrix becomes one mm over all rows.
 -- @internal wane.pytorch.product
 local layout = require 'wane.pytorch.layout'
 
 local product = {}
 
+-- Returns the number of elements of the dims from `from` to `to`.
 local function count(shape, from, to)
     local n = 1
     for k = from, to do n = n * shape[k] end
     return n
 end
 
--- Whether torch.matmul makes one mm of it: the right side is a matrix.
+-- Tells whether torch.matmul makes one mm: the right side is a matrix.
 local function is_folded(n) return #n.inputs[2].shape == 2 end
 
--- Input k as bmm sees it: bytes when its rows are repeated for every batch, and whether that is a view.
+-- Returns the bytes of input k as bmm reads it, repeated for every batch, and whether that is a view of it.
 local function batched(n, t, k)
     local own, out = t.node.shape, {}
     for i = 1, #n.shape - 2 do out[i] = n.shape[i] end
@@ -29,25 +31,27 @@ local function batched(n, t, k)
     return n.inputs[k].bytes / n.inputs[k].numel * full, is_view
 end
 
--- A copy of t of this many bytes, noted to be dropped behind the kernel.
+-- Makes a copy of t with so many bytes, and adds it to the list that is dropped after the kernel.
 local function copied(machine, t, bytes, copies)
     local storage = machine:alloc(bytes)
     copies[#copies + 1] = storage
     return { storage = storage, node = t.node }
 end
 
--- x (..., K) as (rows, K): a copy where its strides say no.
+-- Returns x (..., K) as (rows, K): x itself, or a copy where its strides do not allow a view.
 local function rows_of(machine, n, t, copies)
     local shape = t.node.shape
     if #shape < 3 or layout.view(shape, t.layout, { count(shape, 1, #shape - 1), shape[#shape] }) then return t end
     return copied(machine, t, n.inputs[1].bytes, copies)
 end
 
+-- Returns the operands of a linear product, x as (rows, K), and the list of copies.
 function product.linear_operands(machine, n, inputs)
     local copies = {}
     return { rows_of(machine, n, inputs[1], copies), inputs[2], inputs[3] }, copies
 end
 
+-- Returns the operands of torch.matmul as mm or bmm reads them, and the list of copies.
 function product.matmul_operands(machine, n, inputs)
     local copies = {}
     if is_folded(n) then return { rows_of(machine, n, inputs[1], copies), inputs[2] }, copies end
@@ -60,7 +64,8 @@ function product.matmul_operands(machine, n, inputs)
 end
 
 -- ---- gradients ------------------------------------------------------------------------------------------
--- cuBLAS wants real strides: an expanded dy (the gradient of sum) is copied for each product it enters.
+-- Returns a gradient of so many bytes made by cuBLAS. cuBLAS needs real strides, so an expanded dy (the gradient of
+-- sum) is copied for each product that reads it.
 local function gemm_grad(c, n, bytes)
     local copy = not c.dy.dense and c:temp(n.bytes) or nil
     local storage = c:temp(bytes)
@@ -68,6 +73,7 @@ local function gemm_grad(c, n, bytes)
     return { storage = storage, dense = true }
 end
 
+-- Returns the gradient of input k of a linear product; that of the bias is dy, to be summed.
 function product.linear_back(c, n, k)
     if k == 3 then
         local grad = c:same()
@@ -75,11 +81,11 @@ function product.linear_back(c, n, k)
         return grad
     end
     local grad = gemm_grad(c, n, n.inputs[k].bytes)
-    grad.is_view = #n.inputs[k].shape > 2 -- of the product's rows
+    grad.is_view = #n.inputs[k].shape > 2 -- a view of the gradient with shape (rows, K)
     return grad
 end
 
--- dy with its leading dims merged: a copy where its strides say no.
+-- Merges the leading dims of dy, by a copy where its strides do not allow a view.
 local function merge(c, n)
     local shape = n.shape
     local merged = is_folded(n) and { count(shape, 1, #shape - 1), shape[#shape] }
@@ -87,20 +93,21 @@ local function merge(c, n)
     if c.dy.dense and not layout.view(shape, c.dy.layout, merged) then c:flatten() end
 end
 
+-- Returns the gradient of input k of torch.matmul.
 function product.matmul_back(c, n, k)
     local input = n.inputs[k]
     merge(c, n)
     local bytes = is_folded(n) and input.bytes or batched(n, { node = input }, k)
     local grad = gemm_grad(c, n, bytes)
-    grad.is_view = #input.shape > 2 -- of the rows, or of the batches, of one product
+    grad.is_view = #input.shape > 2 -- a view of the gradient of the mm or bmm
     if is_folded(n) then return grad end
     grad.reduce = bytes ~= input.bytes
-    -- taken the other way round, so given back the other way round
+    -- The input was read transposed, so its gradient is the transposed view of a product.
     if n.ints[k] == 1 then grad.layout = layout.transposed(product.swapped(input.shape), nil) end
     return grad
 end
 
---- A shape with its last two dims exchanged.
+--- Returns a shape with its last two dims exchanged.
 function product.swapped(shape)
     local out = {}
     for k, n in ipairs(shape) do out[k] = n end
@@ -109,26 +116,28 @@ function product.swapped(shape)
 end
 
 -- ---- flash attention --------------------------------------------------------------------------------------
-local function up(n, multiple) return math.ceil(n / multiple) * multiple end
+-- Returns n rounded up to a multiple.
+local function round_up(n, multiple) return math.ceil(n / multiple) * multiple end
 
--- qkv (B, T, (H + 2 K) hd) -> (B, T, H hd); ints: H, K, causal.
+-- Returns B, T, H and hd of an attention with qkv: (B, T, (H + 2 K) hd) and result (B, T, H hd); n.ints: H, K, causal.
 local function sizes(n)
     local b, t, d = n.shape[1], n.shape[2], n.shape[3]
     return b, t, n.ints[1], d / n.ints[1]
 end
 
---- f32, one a query and head.
+--- Returns the bytes of the log-sum-exp: f32, one a query and head.
 function product.logsumexp(n)
     local b, t, heads = sizes(n)
     return 4 * b * heads * t
 end
 
--- FlashAttention 2: row sums and an f32 sum of dq beside dq, dk, dv (dk and dv of every query head), which are then
--- put together for the projection.
+-- Returns the gradient of qkv by FlashAttention 2. Its temporaries are the row sums and an f32 sum of dq, and dq, dk
+-- and dv, where dk and dv have every query head; the gradient of the projection is put together from these.
 function product.flash_back(c, n)
     local b, t, heads, hd = sizes(n)
     local element = n.bytes / n.numel
-    local sums, dq = c:temp(4 * b * heads * up(t, 128)), c:temp(4 * b * heads * up(t, 128) * up(hd, 32))
+    local rows = round_up(t, 128)
+    local sums, dq = c:temp(4 * b * heads * rows), c:temp(4 * b * heads * rows * round_up(hd, 32))
     local parts = {}
     for i = 1, 3 do parts[i] = c:temp(b * t * heads * hd * element) end
     c:drop(sums)
