@@ -31,8 +31,6 @@ local exceptions = {
     -- Gradient rules record nodes.
     ops = { 'wn__emit', 'wn__emit1', 'wn__emit2', 'wn__emit_replay', 'wn__emit_scalar', 'wn__emit_sum_to',
         'wn__give_zero', 'wn__is_made_by', 'wn__value_type', 'wn__wants' },
-    -- The table of handles frees what each kind of handle holds.
-    graph = { 'wn__chain_close', 'wn__file_free', 'wn__lock_free', 'wn__program_free', 'wn__rehearsal_free' },
     -- The roofline reads the limits of the device.
     ['plan/ir'] = { 'wn__device' },
     -- Scripts ask whether oneDNN is used.

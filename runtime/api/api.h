@@ -2,7 +2,7 @@
 #ifndef WN_API_H
 #define WN_API_H
 #include "../base/alloc.h"
-#include "../graph/graph.h"
+#include "handle.h"
 #include "../io/file.h"
 #include "../io/lock.h"
 #include "../plan/chain/chain.h"
@@ -37,4 +37,8 @@ int32_t wn__check_update(const struct wn_update *u, int64_t stamp); /* stamp: of
 int32_t wn__check_request(const struct wn_request *r);
 int32_t wn__check_recipe(const struct wn_recipe_given *g);
 int32_t wn__check_chain(const struct wn_chain *c);
+
+/* api/request.c: turns the handles of a checked request into pointers. Release it on failure too. */
+int32_t wn__request_resolve(const struct wn_request *r, struct wn__program_request *out);
+void wn__request_release(struct wn__program_request *resolved);
 #endif

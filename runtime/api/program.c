@@ -68,10 +68,13 @@ int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
 
 int32_t wn_open(const struct wn_request *r)
 {
+    struct wn__program_request resolved = {0};
     struct wn_program *p;
     int32_t code = wn__enter();
     if (code == WN_OK) code = wn__check_request(r);
-    if (code == WN_OK) code = wn__program_open(r, &p);
+    if (code == WN_OK) code = wn__request_resolve(r, &resolved);
+    if (code == WN_OK) code = wn__program_open(&resolved, &p);
+    wn__request_release(&resolved);
     if (code != WN_OK) return -code;
     int32_t id = wn__handle_new(WN_HANDLE_PROGRAM, p);
     if (id < 0) wn__program_free(p);

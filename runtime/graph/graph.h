@@ -142,33 +142,6 @@ struct wn__custom {
 int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_node **out);
 void wn__template_unref(struct wn__template *t);
 
-/* ---- handle.c */
-enum wn__handle_kind {
-    WN_HANDLE_FREE,
-    WN_HANDLE_VALUE,
-    WN_HANDLE_CELL,
-    WN_HANDLE_HYPER,
-    WN_HANDLE_PROGRAM,
-    WN_HANDLE_FILE,
-    WN_HANDLE_CHAIN,
-    WN_HANDLE_LOCK,
-    WN_HANDLE_REHEARSAL
-};
-void wn__thread_own(void);                        /* the calling thread is the one that may use the library */
-int32_t wn__thread_check(void);                   /* WN_VALUE in any other */
-int32_t wn__handle_new(int32_t kind, void *what); /* takes over the reference; id or -(status) */
-void *wn__handle_get(int32_t id, int32_t kind);   /* NULL with a message when it is not one */
-int32_t wn__handle_kind(int32_t id);
-void wn__handle_release(int32_t id); /* enqueues */
-void wn__handle_drain(void);         /* runs what was enqueued */
-/* A value for use as an input: a cell gives its reader. Counted. */
-int32_t wn__handle_value(int32_t id, struct wn_node **out);
-void wn__program_free(void *program);     /* by run/ */
-void wn__file_free(void *file);           /* by io/ */
-void wn__lock_free(void *lock);           /* by io/ */
-void wn__rehearsal_free(void *rehearsal); /* by run/ */
-void wn__chain_close(void *solution);     /* by plan/ */
-
 /* ---- grad.c */
 struct wn__grads {          /* the outcome of differentiating */
     struct wn_node **nodes; /* emitted, in order; counted */

@@ -305,7 +305,7 @@ static void put_updates(struct assembly *a)
         struct wn_cell **cell = &p->update_cell[3 * i];
         int32_t k = gradient_for(a, i);
         if (k < 0) continue;
-        struct wn__ir_node *e = put_node(a, p->update[i].op, WN_PHASE_UPDATE, &cell[0]->type);
+        struct wn__ir_node *e = put_node(a, p->update_op[i], WN_PHASE_UPDATE, &cell[0]->type);
         put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
         put_input(a, e, a->hyper[p->hyper_set[i]]);
         for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;

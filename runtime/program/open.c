@@ -1,4 +1,4 @@
-/* Opening a program: resolves what was asked for, puts what it reaches in order, writes the key, looks the plan up.
+/* Opening a program: takes what was asked for, puts what it reaches in order, writes the key, looks the plan up.
  * On a hit nothing is differentiated; on a miss the program stays open to a policy's words. */
 #include <string.h>
 #include "../base/alloc.h"
@@ -40,18 +40,18 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
     return WN_OK;
 }
 
-static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
+static int32_t take_roots(struct wn_program *p, const struct wn__program_request *r)
 {
     p->root = get_array(r->n_roots + r->n_updates, sizeof *p->root);
     p->assigned = get_array(r->n_roots + r->n_updates, sizeof *p->assigned);
     if (p->root == NULL || p->assigned == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n_roots; i++) {
-        WN_TRY(wn__handle_value(r->roots[i], &p->root[i]));
+        p->root[i] = r->root[i];
+        wn__node_ref(p->root[i]);
         p->n_roots++;
         WN_TRY(check_root(p, p->root[i]));
         if (p->mode != WN_RUN_ASSIGN) continue;
-        struct wn_cell *c = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
-        if (c == NULL) return WN_VALUE;
+        struct wn_cell *c = r->cell[i];
         if (!wn__type_agrees(&c->type, &p->root[i]->type))
             return wn__fail(WN_SHAPE, "assign: a value of %s cannot go into a state of %s",
                             wn__type_text(&p->root[i]->type), wn__type_text(&c->type));
@@ -64,17 +64,14 @@ static int32_t resolve_roots(struct wn_program *p, const struct wn_request *r)
     return WN_OK;
 }
 
-static int32_t resolve_update(struct wn_program *p, const struct wn_update *u, int32_t at)
+static int32_t take_update(struct wn_program *p, const struct wn__program_update *u, int32_t at)
 {
-    struct wn__hyper *h = wn__handle_get(u->hyper, WN_HANDLE_HYPER);
-    if (h == NULL) return WN_VALUE;
-    p->update[at] = *u;
-    p->hyper[at] = h;
-    h->refs++;
+    p->update_op[at] = u->op;
+    p->hyper[at] = u->hyper;
+    u->hyper->refs++;
     for (int32_t k = 0; k < 3; k++) {
-        if (u->cell[k] < 0) continue;
-        struct wn_cell *c = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
-        if (c == NULL) return WN_VALUE;
+        struct wn_cell *c = u->cell[k];
+        if (c == NULL) continue;
         if (k > 0 && !wn__type_equal(&c->type, &p->update_cell[3 * at]->type))
             return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s", wn__type_text(&c->type),
                             wn__type_text(&p->update_cell[3 * at]->type));
@@ -85,7 +82,7 @@ static int32_t resolve_update(struct wn_program *p, const struct wn_update *u, i
 }
 
 /* The limit of the gradients' norm becomes a number among the leaves, in the dtype that the norm has. */
-static int32_t resolve_clip(struct wn_program *p, double limit)
+static int32_t take_clip(struct wn_program *p, double limit)
 {
     if (limit == 0) return WN_OK;
     if (!(limit > 0) || p->mode != WN_RUN_STEP || p->n_updates == 0)
@@ -95,19 +92,18 @@ static int32_t resolve_clip(struct wn_program *p, double limit)
 }
 
 /* Updates; in UPDATE mode each gradient that exists becomes a root and the others are left out. */
-static int32_t resolve_updates(struct wn_program *p, const struct wn_request *r)
+static int32_t take_updates(struct wn_program *p, const struct wn__program_request *r)
 {
-    p->update = get_array(r->n_updates, sizeof *p->update);
+    p->update_op = get_array(r->n_updates, sizeof *p->update_op);
     p->update_cell = get_array(3 * (int64_t)r->n_updates, sizeof *p->update_cell);
     p->hyper = get_array(r->n_updates, sizeof *p->hyper);
-    if (p->update == NULL || p->update_cell == NULL || p->hyper == NULL) return WN_OOM;
+    if (p->update_op == NULL || p->update_cell == NULL || p->hyper == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n_updates; i++) {
-        const struct wn_update *u = &r->updates[i];
-        struct wn_cell *c = wn__handle_get(u->cell[0], WN_HANDLE_CELL);
-        if (c == NULL) return WN_VALUE;
+        const struct wn__program_update *u = &r->update[i];
+        const struct wn_cell *c = u->cell[0];
         if (p->mode == WN_RUN_UPDATE && (c->grad == NULL || !c->grad->born)) continue;
         int32_t at = p->n_updates++;
-        WN_TRY(resolve_update(p, u, at));
+        WN_TRY(take_update(p, u, at));
         if (p->mode != WN_RUN_UPDATE) continue;
         WN_TRY(wn__cell_reader(c->grad, &p->root[p->n_roots]));
         p->n_roots++;
@@ -290,7 +286,7 @@ static int32_t write_key(struct wn_program *p)
         if (p->assigned[i] != NULL) wn__bytes_int(b, p->assigned[i]->local);
     }
     for (int32_t i = 0; i < p->n_updates; i++) {
-        wn__bytes_int(b, p->update[i].op);
+        wn__bytes_int(b, p->update_op[i]);
         /* How blocks of numbers are shared, not what is in them. */
         wn__bytes_int(b, p->hyper_set[i] + 1);
         for (int32_t k = 0; k < 3; k++)
@@ -303,11 +299,11 @@ static int32_t write_key(struct wn_program *p)
     return b->code;
 }
 
-static int32_t program_prepare(struct wn_program *p, const struct wn_request *r)
+static int32_t program_prepare(struct wn_program *p, const struct wn__program_request *r)
 {
-    WN_TRY(resolve_roots(p, r));
-    WN_TRY(resolve_updates(p, r));
-    WN_TRY(resolve_clip(p, r->clip));
+    WN_TRY(take_roots(p, r));
+    WN_TRY(take_updates(p, r));
+    WN_TRY(take_clip(p, r->clip));
     WN_TRY(find_device(p));
     WN_TRY(walk_roots(p));
     WN_TRY(number_sets(p));
@@ -326,7 +322,7 @@ static void give_up_root(struct wn_program *p)
     wn__node_drop_inputs(n);
 }
 
-int32_t wn__program_open(const struct wn_request *r, struct wn_program **out)
+int32_t wn__program_open(const struct wn__program_request *r, struct wn_program **out)
 {
     struct wn_program *p = wn__alloc(sizeof *p);
     if (p == NULL) return WN_OOM;
@@ -378,7 +374,7 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__ir_unref(p->ir);
-    void *own[] = {p->hyper_set, p->root,  p->assigned,     p->update,      p->update_cell, p->hyper, p->root_end,
+    void *own[] = {p->hyper_set, p->root,  p->assigned,     p->update_op,   p->update_cell, p->hyper, p->root_end,
                    p->read_cell, p->given, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
                    p->key.data,  p->trace, p->step_seconds, p->order.nodes, p->offset,      p->line,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);

@@ -38,7 +38,7 @@ struct wn_program {
     struct wn__recipe *by_recipe;  /* recipe to plan by instead; NULL: none */
     struct wn_node **root;         /* (n_roots) in the order of the request; counted */
     int32_t n_roots;
-    struct wn_update *update;     /* (n_updates) as in the request; the next two hold what its handles name */
+    int32_t *update_op;           /* (n_updates) op of each update */
     struct wn_cell **update_cell; /* (n_updates, 3) counted */
     struct wn__hyper **hyper;     /* (n_updates) counted */
     int32_t *hyper_set; /* (n_updates) number among n_sets distinct hyper; -1: the step does not read the cell */
@@ -70,8 +70,29 @@ struct wn_program {
     double *step_seconds; /* (n of the schedule) seconds of each instruction in the last run, while timing is on */
 };
 
-/* Opens a program for a request. WN_VALUE, WN_STALE, WN_SPENT, WN_OOM; on failure nothing is left. */
-int32_t wn__program_open(const struct wn_request *r, struct wn_program **out);
+/* One update of a step: a wn_update whose handles are resolved. */
+struct wn__program_update {
+    int32_t op;
+    struct wn_cell *cell[3]; /* the parameter, then the states of the optimizer; NULL: none */
+    struct wn__hyper *hyper;
+};
+/* What a program is asked to do: a wn_request whose handles are resolved. Counts nothing. */
+struct wn__program_request {
+    int32_t mode; /* WN_RUN */
+    int32_t joint, again, transient, target;
+    double scale;   /* d(root)/d(root) */
+    double clip;    /* the most that the joint 2-norm of all gradients may be; 0: any */
+    int64_t policy; /* number of the policy, part of the key */
+    int32_t n_roots, n_updates;
+    struct wn_node *const *root;             /* (n_roots) */
+    struct wn_cell *const *cell;             /* (n_roots) of an assignment; else not read */
+    const struct wn__program_update *update; /* (n_updates) */
+};
+
+/* Opens a program for a request, and counts what it keeps of it. WN_VALUE, WN_STALE, WN_SPENT, WN_OOM; on failure nothing is
+ * left. */
+int32_t wn__program_open(const struct wn__program_request *r, struct wn_program **out);
+void wn__program_free(void *program);
 /* Differentiates the ordered graph and builds its IR. */
 int32_t wn__program_assemble(struct wn_program *p);
 /* Lets reruns keep the random numbers of values held before, and of nodes recorded up to place `seq`. */

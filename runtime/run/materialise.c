@@ -65,45 +65,41 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
 
 /* ---- computing the beginnings --------------------------------------------------------------------------- */
 
-static int32_t take_handles(const struct first *x, int32_t *handle, int32_t *number, int32_t *n)
+/* Lists the beginnings that a program must compute, and their numbers in x->init. Returns how many there are. */
+static int32_t list_roots(const struct first *x, struct wn_node **root, int32_t *number)
 {
+    int32_t n = 0;
     for (int32_t i = 0; i < x->n_init; i++) {
         if (!is_computed(x->init[i]) && x->init[i]->op != WN_OP_CELL) continue;
-        wn__node_ref(x->init[i]);
-        int32_t id = wn__handle_new(WN_HANDLE_VALUE, x->init[i]);
-        if (id < 0) {
-            wn__node_unref(x->init[i]);
-            return WN_OOM;
-        }
-        handle[*n] = id;
-        number[(*n)++] = i;
+        root[n] = x->init[i];
+        number[n++] = i;
     }
-    return WN_OK;
+    return n;
 }
 
-static int32_t plan_inits(const int32_t *handle, int32_t n, struct wn_program **out)
+static int32_t plan_inits(struct wn_node *const *root, int32_t n, struct wn_program **out)
 {
-    struct wn_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .roots = handle, .scale = 1};
+    struct wn__program_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .root = root, .scale = 1};
     WN_TRY(wn__program_open(&r, out));
     int32_t code = wn__program_plan(*out);
     if (code != WN_OK) wn__program_free(*out);
     return code;
 }
 
-static int32_t look_at_inits(const int32_t *handle, int32_t n, struct wn_summary *out)
+static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_summary *out)
 {
     struct wn_program *p;
-    WN_TRY(plan_inits(handle, n, &p));
+    WN_TRY(plan_inits(root, n, &p));
     *out = p->schedule->summary;
     wn__program_free(p);
     return WN_OK;
 }
 
-static int32_t run_inits(struct first *x, const int32_t *handle, const int32_t *number, int32_t n)
+static int32_t run_inits(struct first *x, struct wn_node *const *root, const int32_t *number, int32_t n)
 {
     struct wn_program *p;
     int32_t code;
-    WN_TRY(plan_inits(handle, n, &p));
+    WN_TRY(plan_inits(root, n, &p));
     p->harvest = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->harvest);
     WN_TRY_GOTO(p->harvest == NULL ? WN_OOM : WN_OK);
     WN_TRY_GOTO(wn__program_run(p, 0));
@@ -124,15 +120,12 @@ fail:
 /* With `planned`, what the program of all beginnings would take, and nothing runs. */
 static int32_t compute(struct first *x, struct wn_summary *planned)
 {
-    int32_t *handle = wn__alloc(2 * (x->n_init + 1) * (int64_t)sizeof *handle), n = 0;
-    if (handle == NULL) return WN_OOM;
-    int32_t *number = handle + x->n_init + 1;
-    int32_t code = take_handles(x, handle, number, &n);
-    if (code == WN_OK && n > 0 && planned == NULL) code = run_inits(x, handle, number, n);
-    else if (code == WN_OK && n > 0) code = look_at_inits(handle, n, planned);
-    for (int32_t i = 0; i < n; i++) wn__handle_release(handle[i]);
-    wn__handle_drain();
-    wn__free(handle);
+    struct wn_node **root = wn__alloc((x->n_init + 1) * (int64_t)(sizeof *root + sizeof(int32_t)));
+    if (root == NULL) return WN_OOM;
+    int32_t *number = (int32_t *)(root + x->n_init + 1), n = list_roots(x, root, number), code = WN_OK;
+    if (n > 0 && planned == NULL) code = run_inits(x, root, number, n);
+    else if (n > 0) code = look_at_inits(root, n, planned);
+    wn__free(root);
     return code;
 }
 

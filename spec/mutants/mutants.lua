@@ -254,7 +254,7 @@ return {
     },
     {
         name = 'garbage is never let go',
-        file = 'runtime/graph/handle.c',
+        file = 'runtime/api/handle.c',
         old = '        handle_let_go(h.kind, h.what);',
         new = '        if (h.kind != WN_HANDLE_VALUE) handle_let_go(h.kind, h.what);',
         spec = 'spec/gc_spec.lua',

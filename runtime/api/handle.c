@@ -1,15 +1,16 @@
-/* Handles: small numbers by which the caller holds things. A finalizer may only enqueue a number here - the
- * list is threaded through the table, so it cannot fail - and the next call of the API does the releasing. The table and
- * all behind it belong to the thread that started the library: every call comes through wn__thread_check, here or in
- * wn__enter, so that a call of another thread is refused before it changes anything. */
+/* The table of handles. A finalizer only puts a number into the queue, which is threaded through the table and so cannot
+ * fail; the next call of the API releases what the queue holds. The table and all that handles are of belong to the thread
+ * that started the library: every call passes wn__thread_check, here or in wn__enter, so that a call of another thread is
+ * refused before it changes anything. */
 #include <pthread.h>
-#include "../base/alloc.h"
-#include "graph.h"
+#include "api.h"
+#include "../program/rehearse.h"
 
 struct handle {
     void *what;
-    int32_t kind, next; /* of the free list, or of the queue */
-    int32_t queued;
+    int32_t kind;   /* WN_HANDLE */
+    int32_t next;   /* handle that follows in the free list or in the queue; -1: none */
+    int32_t queued; /* 1: it is in the queue */
 };
 static struct handle *table;
 static int64_t capacity;
@@ -73,6 +74,7 @@ void wn__handle_release(int32_t id)
     queue_head = id;
 }
 
+/* Gives the reference up that a handle held. */
 static void handle_let_go(int32_t kind, void *what)
 {
     struct wn__hyper *hyper = what;
