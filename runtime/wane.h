@@ -104,7 +104,7 @@ WN_API int32_t wn_op_id(const char *name);
 
 /* ---- devices and memory --------------------------------------------------------------------------------------- */
 
-/* What bytes are for: every byte of a device counts under one kind. */
+/* The kinds of bytes: every byte of a device counts under one kind. */
 enum {
     WN_KIND_PARAMETER,
     WN_KIND_GRADIENT,
@@ -279,7 +279,7 @@ enum {
 };
 /* Why an instruction runs. */
 enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
-/* What a program does. */
+/* The kinds of programs. */
 enum {
     WN_RUN_EVAL,     /* roots become results */
     WN_RUN_BACKWARD, /* gradients of the roots are added to the cells of gradients */
@@ -293,7 +293,7 @@ struct wn_update {
     int32_t cell[3]; /* the parameter, then the states of the optimizer; -1: none */
     int32_t hyper;   /* the hyper block with its numbers */
 };
-/* What a program is opened with. */
+/* The request that a program is opened with. */
 struct wn_request {
     int32_t mode; /* WN_RUN */
     int32_t n_roots, n_updates, n_cells;

@@ -37,7 +37,7 @@ struct wn_chain_op {
     int32_t stage;  /* from 1 */
     int32_t option; /* of FE, from 0 */
 };
-/* What a schedule takes. */
+/* The time and the memory that a schedule takes. */
 struct wn_chain_cost {
     int64_t bytes, time; /* the most live bytes; the sum of times */
 };

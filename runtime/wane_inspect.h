@@ -1,5 +1,5 @@
-/* What values, programs and plans look like: how a value was recorded, what a plan predicts, what a run measured,
- * every instruction and every node; and what the predictions rest on, costs and targets. Nothing here computes a
+/* Describes values, programs and plans: how a value was recorded, what a plan predicts, what a run measured, every
+ * instruction and every node; and what the predictions rest on, costs and targets. Nothing here computes a
  * value, and nothing changes a plan that exists. Handles, statuses and ids are those of wane.h. */
 #ifndef WANE_INSPECT_H
 #define WANE_INSPECT_H
@@ -57,7 +57,7 @@ struct wn_summary {
 };
 /* Fills *out for a planned program. */
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out);
-/* What it takes to make the states that a program reads and that have no value yet, before its first run. */
+/* The cost of making the states that a program reads and that have no value yet, before its first run. */
 struct wn_first {
     int64_t peak, reserved; /* bytes */
     int64_t beside;         /* bytes that are held for them already */
@@ -124,7 +124,7 @@ WN_API double wn_roofline(int32_t program);
 WN_API int32_t wn_timing(int32_t on);
 /* Returns the seconds of instruction i in the last run; -1: not noted. */
 WN_API double wn_step_seconds(int32_t program, int32_t i);
-/* What the last run of a program measured, each as the field of wn_summary with its name. */
+/* The measurements of the last run of a program, each as the field of wn_summary with its name. */
 struct wn_measured {
     int64_t peak, reserved, peak_kinds[9], at[5];
     int64_t high_water;               /* the highest byte of the arena that was used */

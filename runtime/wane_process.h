@@ -1,5 +1,5 @@
-/* What the API reaches outside of this process: files, locks of files, and other processes. Handles, statuses and
- * ids are those of wane.h. */
+/* Declares what the API reaches outside of this process: files, locks of files, and other processes. Handles, statuses
+ * and ids are those of wane.h. */
 #ifndef WANE_PROCESS_H
 #define WANE_PROCESS_H
 #include "wane.h"

@@ -39,7 +39,7 @@ function gc.warn()
     if text ~= nil and text ~= '' then io.stderr:write('wane: ', text, '\n') end
 end
 
---- Both, after a run point that made results.
+--- Writes pending warnings and lets the collector run where results took much memory: the end of a run point.
 -- @param device number
 function gc.ran(device)
     gc.warn()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What can be said about the files without running them: luacheck, clang-format, shell syntax, and the rules of
-# layers and sizes (spec/layers_spec.lua). `make format` mends what clang-format finds.
+# layers, sizes and comments (spec/layers_spec.lua, spec/sentences_spec.lua). `make format` mends what clang-format finds.
 cd "$(dirname "$0")/../.." || exit 1
 bad=0
 echo "== lint"
@@ -11,5 +11,5 @@ find runtime kernels -name '*.[ch]' ! -name scalar.h -exec clang-format --dry-ru
 for script in .ci/run spec/support/*.sh lua/wane/cli/*.sh; do
     sh -n "$script" || bad=1
 done
-sh spec/support/suite.sh plain spec/layers_spec.lua || bad=1
+sh spec/support/suite.sh plain spec/layers_spec.lua spec/sentences_spec.lua || bad=1
 exit $bad
