@@ -52,17 +52,18 @@ return {
     {
         name = 'a value is freed one instruction early',
         file = 'runtime/plan/lower/liveness.c',
-        old = '        x->allocation_last[value->allocation] = x->last[it->out];',
-        new = '        x->allocation_last[value->allocation] = x->last[it->out] > i ? x->last[it->out] - 1 : i;',
+        old = '        x->allocations.last[value->allocation] = x->uses.last[it->out];',
+        new = '        x->allocations.last[value->allocation] = x->uses.last[it->out]'
+            .. ' > i ? x->uses.last[it->out] - 1 : i;',
         spec = 'spec/exact_spec.lua',
         filter = 'recomputation',
     },
     {
         name = 'a value is freed one instruction late',
         file = 'runtime/plan/lower/liveness.c',
-        old = '        x->allocation_last[value->allocation] = x->last[it->out];',
-        new = '        x->allocation_last[value->allocation] = x->last[it->out]'
-            .. ' + (x->last[it->out] + 1 < x->l->n_items);',
+        old = '        x->allocations.last[value->allocation] = x->uses.last[it->out];',
+        new = '        x->allocations.last[value->allocation] = x->uses.last[it->out]'
+            .. ' + (x->uses.last[it->out] + 1 < x->l->n_items);',
         spec = 'spec/exact_spec.lua',
         filter = 'a free',
     },
@@ -110,8 +111,8 @@ return {
     {
         name = 'an update does not wait for the last reader',
         file = 'runtime/plan/lower/effects.c',
-        old = '        if (p->cell[k] >= 0 && read[p->cell[k]] > time) time = read[p->cell[k]];',
-        new = '        if (p->cell[k] >= 0 && read[p->cell[k]] > time + 1000000) time = read[p->cell[k]];',
+        old = '        if (p->cell[k] >= 0 && t->read[p->cell[k]] > time) time = t->read[p->cell[k]];',
+        new = '        if (p->cell[k] >= 0 && t->read[p->cell[k]] > time + 1000000) time = t->read[p->cell[k]];',
         spec = 'spec/verify_spec.lua',
         filter = 'waits',
     },
@@ -134,7 +135,7 @@ return {
     {
         name = 'an op overwrites an input that lives on',
         file = 'runtime/plan/lower/liveness.c',
-        old = 'if (allocation->pinned || x->allocation_last[t] != i || allocation->bytes != p->bytes) continue;',
+        old = 'if (allocation->pinned || x->allocations.last[t] != i || allocation->bytes != p->bytes) continue;',
         new = 'if (allocation->pinned || allocation->bytes != p->bytes) continue;',
         spec = 'spec/exact_spec.lua',
         filter = 'predicted',
@@ -298,9 +299,9 @@ return {
     },
     {
         name = 'casts of weights stay for the next stretch',
-        file = 'runtime/plan/lower/lower.c',
-        old = '        forget_reissued(l);\n    }',
-        new = '        if (l->n_reissued > l->f->n) forget_reissued(l);\n    }',
+        file = 'runtime/plan/lower/issue.c',
+        old = '        forget_reissued(x);\n    }',
+        new = '        if (x->n_reissued > x->f->n) forget_reissued(x);\n    }',
         spec = 'spec/autocast_spec.lua',
         filter = 'parameter cast',
     },
@@ -372,9 +373,9 @@ return {
     },
     {
         name = 'an update with its product reads what there is at the end',
-        file = 'runtime/plan/lower/lower.c',
-        old = '!wn__ir_is_alias(f, at)) note_effect(l, into);',
-        new = '!wn__ir_is_alias(f, at) && l->n_items < 0) note_effect(l, into);',
+        file = 'runtime/plan/lower/issue.c',
+        old = '!wn__ir_is_alias(f, at)) note_effect(x, into);',
+        new = '!wn__ir_is_alias(f, at) && x->out->list.n_items < 0) note_effect(x, into);',
         spec = 'spec/rewrite_spec.lua',
         filter = 'is due',
     },
@@ -457,9 +458,9 @@ return {
     },
     {
         name = 'a value is computed again from its signs',
-        file = 'runtime/plan/lower/offload.c',
-        old = '    return action_by(l, node) != 0 && !wn__action_is_partial(action_by(l, node));',
-        new = '    return action_by(l, node) != 0;',
+        file = 'runtime/plan/lower/residency.c',
+        old = '    return action_by(x, node) != 0 && !wn__action_is_partial(action_by(x, node));',
+        new = '    return action_by(x, node) != 0;',
         spec = 'spec/compress_spec.lua',
     },
     {

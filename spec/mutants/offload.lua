@@ -33,6 +33,7 @@ return {
     row('disk counts as memory', 'plan/lower/simulate.c',
         'return t->space != WN_SPACE_DISK &&', 'return t->space >= 0 &&',
         'is predicted'),
-    row('a packed value is not brought back', 'plan/lower/offload.c', '? &l->cur[node] : &l->part[node]) = value;',
-        '? &l->cur[node] : &l->part[node]) = kept;', 'compress', 'spec/action_spec.lua'),
+    row('a packed value is not brought back', 'plan/lower/residency.c',
+        '? &x->at.now[node] : &x->at.part[node]) = value;', '? &x->at.now[node] : &x->at.part[node]) = kept;',
+        'compress', 'spec/action_spec.lua'),
 }

@@ -7,18 +7,27 @@
 #include "instruction.h"
 #include "lower.h"
 
+/* When values are used, as numbers of items. Invariant: last[v] is -1 exactly where no item makes or reads value v. */
+struct uses {
+    int32_t *last; /* (n_values of the list) the last item that makes or reads a value */
+    int32_t *pin;  /* (n_values) the cell that a value is made in; -1: none */
+};
+/* What is known of allocations while lifetimes are found.
+ * Invariant: each allocation that is not pinned is in one of the lists of `freed` and `next`, once. */
+struct allocations {
+    int32_t *last;     /* (allocations) the last item that uses the value that lives there now */
+    int32_t *of_cell;  /* (n_cells) -1: none yet */
+    int32_t *of_bound; /* (n_given) of bound inputs; -1: none yet */
+    int32_t *freed;    /* (n_items) the first allocation that is freed after an item; -1: none */
+    int32_t *next;     /* (allocations) the next that is freed there; -1: none */
+};
 struct finish {
-    struct wn__lowering *l;
     const struct wn__ir *f;
+    const struct wn__list *l;
     struct wn__schedule *s;
-    int32_t *last;            /* (n_values) last item that uses it */
-    int32_t *pin;             /* (n_values) cell slot it is made in, or -1 */
-    int32_t *allocation_last; /* (allocations) last item */
-    int32_t *cell_allocation; /* (n_cells) */
-    int32_t *given_allocation;
-    int32_t *inplace; /* (n_items) */
-    int32_t *frees;   /* allocations by last item: threaded */
-    int32_t *free_next;
+    struct uses uses;
+    struct allocations allocations;
+    int32_t *inplace; /* (n_items) number of the input that an item's output overwrites; -1: none */
 };
 
 static void *pool(struct finish *x, int64_t n, int64_t size)
@@ -38,11 +47,11 @@ static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int
 static int32_t cell_allocation(struct finish *x, int32_t slot)
 {
     const struct wn__ir_cell *c = &x->f->cell[slot];
-    if (x->cell_allocation[slot] >= 0) return x->cell_allocation[slot];
+    if (x->allocations.of_cell[slot] >= 0) return x->allocations.of_cell[slot];
     int32_t t = put_allocation(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind,
                                c->bytes, 1);
     x->s->allocation[t].offset = c->slab >= 0 ? c->slab_offset : 0;
-    return x->cell_allocation[slot] = t;
+    return x->allocations.of_cell[slot] = t;
 }
 
 #define SCALAR_STRIDE 64 /* bytes a number of the host takes: a hyper block fits, and each is aligned for any op */
@@ -62,26 +71,27 @@ static void place_leaves(struct finish *x)
             value->allocation = x->s->scalars;
             value->at = (int64_t)p->slot * SCALAR_STRIDE;
         } else if (p->leaf == WN_LEAF_HELD || p->bound == WN_BOUND_HELD) {
-            if (x->given_allocation[p->slot] < 0)
-                x->given_allocation[p->slot] = put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
-            value->allocation = x->given_allocation[p->slot];
+            if (x->allocations.of_bound[p->slot] < 0)
+                x->allocations.of_bound[p->slot] =
+                    put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
+            value->allocation = x->allocations.of_bound[p->slot];
         }
     }
 }
 
 static void find_uses(struct finish *x)
 {
-    const struct wn__lowering *l = x->l;
-    for (int64_t c = 0; c < l->n_values; c++) x->last[c] = x->pin[c] = -1;
+    const struct wn__list *l = x->l;
+    for (int64_t c = 0; c < l->n_values; c++) x->uses.last[c] = x->uses.pin[c] = -1;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         const struct wn__ir_node *p = &x->f->node[it->node];
-        if (it->out >= 0) x->last[it->out] = (int32_t)i;
-        for (int32_t k = 0; k < it->n_in; k++) x->last[l->in[it->in_at + k]] = (int32_t)i;
+        if (it->out >= 0) x->uses.last[it->out] = (int32_t)i;
+        for (int32_t k = 0; k < it->n_in; k++) x->uses.last[l->in[it->in_at + k]] = (int32_t)i;
         if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
         const struct wn__ir_node *v = &x->f->node[l->value[c].node];
-        if (v->leaf == WN_LEAF_NONE && !v->bound && v->result < 0 && x->pin[c] < 0) x->pin[c] = p->cell[0];
+        if (v->leaf == WN_LEAF_NONE && !v->bound && v->result < 0 && x->uses.pin[c] < 0) x->uses.pin[c] = p->cell[0];
     }
 }
 
@@ -90,12 +100,12 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
     const struct wn__ir_node *p = &x->f->node[it->node];
-    if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->pin[it->out] >= 0 || p->result >= 0)
+    if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->uses.pin[it->out] >= 0 || p->result >= 0)
         return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
         int32_t c = x->l->in[it->in_at + k], t = x->s->value[c].allocation;
         const struct wn__allocation *allocation = &x->s->allocation[t];
-        if (allocation->pinned || x->allocation_last[t] != i || allocation->bytes != p->bytes) continue;
+        if (allocation->pinned || x->allocations.last[t] != i || allocation->bytes != p->bytes) continue;
         if (wn__type_equal(&x->f->in_type[p->in_at + k], &p->type)) return k;
     }
     return -1;
@@ -116,8 +126,8 @@ static void put_allocations(struct finish *x)
         if (k >= 0) {
             x->inplace[i] = k;
             value->allocation = x->s->value[x->l->in[it->in_at + k]].allocation;
-        } else if (x->pin[it->out] >= 0) {
-            value->allocation = cell_allocation(x, x->pin[it->out]);
+        } else if (x->uses.pin[it->out] >= 0) {
+            value->allocation = cell_allocation(x, x->uses.pin[it->out]);
         } else if (p->result >= 0 && p->type.ndim > 0) {
             value->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
             x->s->result_allocation[p->result] = value->allocation;
@@ -130,7 +140,7 @@ static void put_allocations(struct finish *x)
                 put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__value_bytes(x->f, value), 0);
         }
         x->s->allocation[value->allocation].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
-        x->allocation_last[value->allocation] = x->last[it->out];
+        x->allocations.last[value->allocation] = x->uses.last[it->out];
     }
 }
 
@@ -153,11 +163,11 @@ static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct 
 
 static void thread_frees(struct finish *x)
 {
-    for (int64_t i = 0; i < x->l->n_items; i++) x->frees[i] = -1;
+    for (int64_t i = 0; i < x->l->n_items; i++) x->allocations.freed[i] = -1;
     for (int32_t t = x->s->n_allocations - 1; t >= 0; t--) {
         if (x->s->allocation[t].pinned) continue;
-        x->free_next[t] = x->frees[x->allocation_last[t]];
-        x->frees[x->allocation_last[t]] = t;
+        x->allocations.next[t] = x->allocations.freed[x->allocations.last[t]];
+        x->allocations.freed[x->allocations.last[t]] = t;
     }
 }
 
@@ -213,7 +223,7 @@ static void put_list(struct finish *x)
         int32_t what = x->l->item[i].what;
         if (what == WN_DO_OFFLOAD || what == WN_DO_FETCH || what == WN_DO_WAIT) put_move(x, i);
         else put_run(x, i);
-        for (int32_t t = x->frees[i]; t >= 0; t = x->free_next[t]) {
+        for (int32_t t = x->allocations.freed[i]; t >= 0; t = x->allocations.next[t]) {
             put_instr(x, WN_DO_FREE, &x->l->item[i], t);
             x->s->allocation[t].last = x->s->n - 1;
         }
@@ -224,65 +234,75 @@ static void put_list(struct finish *x)
     }
 }
 
-static int32_t prepare(struct finish *x)
+/* Takes the schedule's arrays, room for `allocations` among them, and copies the list's values and inputs. */
+static int32_t take_schedule(struct finish *x, int64_t allocations)
 {
-    struct wn__lowering *l = x->l;
-    struct wn__schedule *s = x->s;
+    const struct wn__list *l = x->l;
     const struct wn__ir *f = x->f;
-    int64_t allocations = l->n_values + f->n_cells + f->n_given + 1, fresh = allocations;
+    struct wn__schedule *s = x->s;
     s->value = pool(x, l->n_values, sizeof *s->value);
     s->in = pool(x, l->n_in, sizeof *s->in);
     s->allocation = pool(x, allocations, sizeof *s->allocation);
-    s->instr = pool(x, 2 * l->n_items + fresh + f->n_results, sizeof *s->instr);
+    s->instr = pool(x, 2 * l->n_items + allocations + f->n_results, sizeof *s->instr);
     s->result_allocation = pool(x, f->n_results, sizeof *s->result_allocation);
     s->node_issues = pool(x, f->n, sizeof *s->node_issues);
     s->node_action = pool(x, f->n, sizeof *s->node_action);
-    x->last = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->last);
-    x->pin = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *x->pin);
-    x->allocation_last = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->allocation_last);
-    x->free_next = wn__pool_get(&l->scratch, (allocations + 1) * (int64_t)sizeof *x->free_next);
-    x->cell_allocation = wn__pool_get(&l->scratch, (f->n_cells + 1) * (int64_t)sizeof *x->cell_allocation);
-    x->given_allocation = wn__pool_get(&l->scratch, (f->n_given + 1) * (int64_t)sizeof *x->given_allocation);
-    x->inplace = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
-    x->frees = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *x->frees);
     if (!s->value || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_issues ||
-        !s->node_action || !x->last || !x->pin || !x->allocation_last || !x->free_next || !x->cell_allocation ||
-        !x->given_allocation || !x->inplace || !x->frees)
+        !s->node_action)
         return WN_OOM;
     if (l->n_values > 0) memcpy(s->value, l->value, (size_t)l->n_values * sizeof *s->value);
     if (l->n_in > 0) memcpy(s->in, l->in, (size_t)l->n_in * sizeof *s->in);
     s->n_values = (int32_t)l->n_values;
     s->n_in = (int32_t)l->n_in;
-    s->n_blocks = l->r->n_blocks;
     s->n_moves = l->n_moves;
     s->scalars = -1;
-    for (int32_t i = 0; i < f->n_cells; i++) x->cell_allocation[i] = -1;
-    for (int32_t i = 0; i < f->n_given; i++) x->given_allocation[i] = -1;
     for (int32_t i = 0; i < f->n_results; i++) s->result_allocation[i] = -1;
     return WN_OK;
 }
 
-int32_t wn__lower_finish(struct wn__lowering *l, struct wn__schedule **out)
+static int32_t take_scratch(struct finish *x, int64_t allocations, struct wn__pool *scratch)
 {
-    struct wn__pool first = {0};
-    struct finish x = {.l = l, .f = l->f};
-    x.s = wn__pool_get(&first, sizeof *x.s);
+    const struct wn__list *l = x->l;
+    const struct wn__ir *f = x->f;
+    struct allocations *a = &x->allocations;
+    x->uses.last = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.last);
+    x->uses.pin = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.pin);
+    a->last = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->last);
+    a->next = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->next);
+    a->of_cell = wn__pool_get(scratch, (f->n_cells + 1) * (int64_t)sizeof *a->of_cell);
+    a->of_bound = wn__pool_get(scratch, (f->n_given + 1) * (int64_t)sizeof *a->of_bound);
+    a->freed = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *a->freed);
+    x->inplace = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
+    if (!x->uses.last || !x->uses.pin || !a->last || !a->next || !a->of_cell || !a->of_bound || !a->freed ||
+        !x->inplace)
+        return WN_OOM;
+    for (int32_t i = 0; i < f->n_cells; i++) a->of_cell[i] = -1;
+    for (int32_t i = 0; i < f->n_given; i++) a->of_bound[i] = -1;
+    return WN_OK;
+}
+
+int32_t wn__lower_finish(const struct wn__ir *f, int32_t n_blocks, const struct wn__list *l, struct wn__schedule **out)
+{
+    struct wn__pool first = {0}, scratch = {0};
+    struct finish x = {.f = f, .l = l, .s = wn__pool_get(&first, sizeof *x.s)};
+    int64_t allocations = l->n_values + f->n_cells + f->n_given + 1;
     if (x.s == NULL) return WN_OOM;
     x.s->pool = first;
     x.s->refs = 1;
-    int32_t code = prepare(&x);
+    x.s->n_blocks = n_blocks;
+    int32_t code = take_schedule(&x, allocations);
+    if (code == WN_OK) code = take_scratch(&x, allocations, &scratch);
     if (code == WN_OK) {
         place_leaves(&x);
         find_uses(&x);
         put_allocations(&x);
         put_list(&x);
-    }
-    if (code != WN_OK) {
+        *out = x.s;
+    } else {
         wn__schedule_unref(x.s);
-        return code;
     }
-    *out = x.s;
-    return WN_OK;
+    wn__pool_release(&scratch);
+    return code;
 }
 
 void wn__schedule_unref(struct wn__schedule *s)

@@ -1,88 +1,113 @@
-/* Moves get time to be hidden: what moves out is waited for later, what comes back is started earlier, both no further
- * than the clock asks for, and only as far as bytes alive stay under a cap. Lowering put each move in beside its wait;
- * a move that finds no room stays like that, so no plan gets slower.
+/* Gives transfers time to be hidden: waits for what goes out later, and starts what comes back earlier, both no further
+ * than the clock asks for, and only while the bytes alive stay under a cap. offload.c and residency.c put each transfer in
+ * beside its wait; one that finds no room stays like that, so no plan gets slower.
  *
- * The cap: what is alive at most with every wait at once, plus recipe->ahead eighths of what all the offloading gives.
- * Bytes here are those of values and workspaces, without what in-place ops merge: an estimate that only chooses places.
- * What a schedule takes, and how long, the simulator says. */
+ *   before   run, offload a, wait a, run, run, run, fetch a, wait a, run
+ *   after    run, offload a, run, wait a, run, fetch a, run, wait a, run
+ *
+ * The cap, with the recipe's budget in eighths:
+ *
+ *   cap = peak with every wait at once + budget / 8 * (peak without any offloading - peak with every wait at once)
+ *
+ * Bytes here are those of values and workspaces, before in-place ops share allocations: an estimate that only chooses
+ * places. What a schedule takes, and how long, the simulator says. */
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
 #include "instruction.h"
 #include "lower.h"
 
-struct move {
-    int32_t way, place;
+/* A transfer, as it is at first and then as it is moved. Items that never move are fixed: all but fetches and the waits of
+ * offloads. Invariant: start <= wait, and a fetch starts no earlier than the offload that it needs is waited for. */
+struct transfer {
+    int32_t way, place; /* WN_WAY_; enum wn_place */
     int64_t bytes;
-    double takes, ends;
-    int32_t start, wait; /* base items it stands before: start of what comes in, wait of what goes out; else its own */
-    int32_t kept;        /* value in the depot */
-    int32_t needs;       /* IN: the move that made it; else -1 */
+    double takes; /* seconds */
+    double ends;  /* seconds: an offload ends; a fetch should start */
+    /* Indices of fixed items. A fetch is put before `start`, the wait of an offload before `wait`; start of an offload and
+     * wait of a fetch are fixed items themselves. */
+    int32_t start, wait;
+    int32_t kept;  /* the value that holds the kept form */
+    int32_t needs; /* of a fetch: the offload that made the kept form; else -1 */
 };
-struct slide {
-    struct wn__lowering *l;
-    struct move *move; /* (n_moves) */
-    int32_t *in_order; /* (n_moves) moves in, by what waits for them */
-    int32_t n_in, n;   /* n: base items, all but those that are moved about */
-    int32_t *base;     /* (n_items) base items before this one */
-    double *seconds;   /* (n) */
-    double *clock;     /* (n + 1) when each starts */
-    int64_t *live;     /* (n + 1) */
-    int32_t *starts;   /* (n) move out that starts there, + 1 */
-    int32_t *waits;    /* (n) move in that is waited for there, + 1 */
-    int64_t cap;
+/* The fixed items. Invariant: clock[i + 1] >= clock[i] + seconds[i]. */
+struct fixed_items {
+    int32_t n;
+    int32_t *before; /* (n_items of the list) how many fixed items precede each item */
+    double *seconds; /* (n) */
+    double *clock;   /* (n + 1) seconds at which each starts; of n, the end */
+    int64_t *live;   /* (n + 1) bytes alive at each */
+    int32_t *starts; /* (n) the offload that an item starts, + 1; 0: none */
+    int32_t *waits;  /* (n) the fetch that an item waits for, + 1; 0: none */
+};
+struct prefetch {
+    const struct wn__ir *f;
+    struct wn__list *l;
+    struct wn__pool scratch;
+    struct transfer *transfer; /* (n_moves of the list) */
+    int32_t *fetch, n_fetches; /* (n_moves) fetches in the order of their waits */
+    int32_t *pending;          /* (n_moves) offloads under way */
+    struct fixed_items fixed;
+    int64_t cap; /* bytes alive that transfers may make */
 };
 
-static int32_t is_base(const struct slide *s, const struct wn__item *it)
+static int32_t is_fixed(const struct prefetch *x, const struct wn__item *it)
 {
-    return it->what != WN_DO_FETCH && (it->what != WN_DO_WAIT || s->move[it->move].way == WN_WAY_IN);
+    return it->what != WN_DO_FETCH && (it->what != WN_DO_WAIT || x->transfer[it->move].way == WN_WAY_IN);
 }
 
-static double item_seconds(const struct wn__lowering *l, const struct wn__item *it)
+static double item_seconds(const struct prefetch *x, const struct wn__item *it)
 {
-    if (it->what == WN_DO_RUN) return l->f->seconds[it->node];
+    if (it->what == WN_DO_RUN) return x->f->seconds[it->node];
     if (it->what != WN_DO_PACK && it->what != WN_DO_UNPACK) return 0;
-    const struct wn__schedule s = {.value = l->value, .in = l->in};
+    const struct wn__schedule s = {.value = x->l->value, .in = x->l->in};
     const struct wn__instr n = {.what = it->what, .node = it->node, .out = it->out, .in_at = it->in_at};
     struct wn__applied room;
     int32_t is_measured;
-    return wn__desc_seconds(l->f, wn__instr_desc(l->f, &s, &n, &room), &is_measured);
+    return wn__desc_seconds(x->f, wn__instr_desc(x->f, &s, &n, &room), &is_measured);
 }
 
-/* Moves, and where they stand now. */
-static void find_moves(struct slide *s)
+static void find_transfers(struct prefetch *x)
 {
-    struct wn__lowering *l = s->l;
+    const struct wn__list *l = x->l;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         if (it->what != WN_DO_OFFLOAD && it->what != WN_DO_FETCH) continue;
-        struct move *m = &s->move[it->move];
+        struct transfer *m = &x->transfer[it->move];
         m->way = it->what == WN_DO_FETCH ? WN_WAY_IN : WN_WAY_OUT;
         m->kept = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
         m->place = wn__action_place(l->value[m->kept].action);
-        m->bytes = wn__value_bytes(l->f, &l->value[m->kept]);
-        m->takes = wn__move_seconds(l->f, m->place, m->way, m->bytes);
+        m->bytes = wn__value_bytes(x->f, &l->value[m->kept]);
+        m->takes = wn__move_seconds(x->f, m->place, m->way, m->bytes);
         m->needs = -1;
-        for (int32_t k = 0; m->way == WN_WAY_IN && k < l->n_moves; k++)
-            if (s->move[k].bytes > 0 && s->move[k].way == WN_WAY_OUT && s->move[k].kept == m->kept) m->needs = k;
-    }
-    for (int64_t i = 0; i < l->n_items; i++) {
-        const struct wn__item *it = &l->item[i];
-        s->base[i] = s->n;
-        if (it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH) s->move[it->move].start = s->n;
-        if (it->what == WN_DO_WAIT) s->move[it->move].wait = s->n;
-        if (!is_base(s, it)) continue;
-        if (it->what == WN_DO_OFFLOAD) s->starts[s->n] = it->move + 1;
-        if (it->what == WN_DO_WAIT) {
-            s->waits[s->n] = it->move + 1;
-            s->in_order[s->n_in++] = it->move;
+        for (int32_t k = 0; m->way == WN_WAY_IN && k < l->n_moves; k++) {
+            const struct transfer *out = &x->transfer[k];
+            if (out->bytes > 0 && out->way == WN_WAY_OUT && out->kept == m->kept) m->needs = k;
         }
-        s->seconds[s->n++] = item_seconds(l, it);
+    }
+}
+
+static void find_fixed(struct prefetch *x)
+{
+    struct fixed_items *fixed = &x->fixed;
+    for (int64_t i = 0; i < x->l->n_items; i++) {
+        const struct wn__item *it = &x->l->item[i];
+        fixed->before[i] = fixed->n;
+        if (it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH) x->transfer[it->move].start = fixed->n;
+        if (it->what == WN_DO_WAIT) x->transfer[it->move].wait = fixed->n;
+        if (!is_fixed(x, it)) continue;
+        if (it->what == WN_DO_OFFLOAD) fixed->starts[fixed->n] = it->move + 1;
+        if (it->what == WN_DO_WAIT) {
+            fixed->waits[fixed->n] = it->move + 1;
+            x->fetch[x->n_fetches++] = it->move;
+        }
+        fixed->seconds[fixed->n++] = item_seconds(x, it);
     }
 }
 
 /* ---- bytes alive --------------------------------------------------------------------------------------------------- */
 
+/* Adds `bytes` to the items from .. to, where `change` holds differences between neighbours. */
 static void add(int64_t *change, int32_t from, int32_t to, int64_t bytes)
 {
     if (to < from) return;
@@ -90,6 +115,7 @@ static void add(int64_t *change, int32_t from, int32_t to, int64_t bytes)
     change[to + 1] -= bytes;
 }
 
+/* Turns differences between neighbours into sums, and returns the largest. */
 static int64_t sum_up(int64_t *v, int32_t n)
 {
     int64_t most = 0;
@@ -100,175 +126,214 @@ static int64_t sum_up(int64_t *v, int32_t n)
     return most;
 }
 
-static int32_t is_counted(const struct wn__lowering *l, int32_t value)
+/* Whether a value takes bytes of the arena. */
+static int32_t is_counted(const struct prefetch *x, int32_t value)
 {
-    const struct wn__ir_node *p = &l->f->node[l->value[value].node];
-    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(l->value[value].action) < 0;
+    const struct wn__value *v = &x->l->value[value];
+    const struct wn__ir_node *p = &x->f->node[v->node];
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(v->action) < 0;
 }
 
-/* live: with every move waited for at once. cap from it, and from what would be alive if nothing moved. */
-static int32_t find_bytes(struct slide *s)
+/* Fills the fixed items from which (first) to which (last) each value lives, and adds workspaces to live. */
+static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
 {
-    struct wn__lowering *l = s->l;
-    int32_t *first = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *first);
-    int32_t *last = wn__pool_get(&l->scratch, (l->n_values + 1) * (int64_t)sizeof *last);
-    int64_t *kept = wn__pool_get(&l->scratch, (s->n + 2) * (int64_t)sizeof *kept);
-    if (first == NULL || last == NULL || kept == NULL) return WN_OOM;
+    const struct wn__list *l = x->l;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
-        int32_t at = s->base[i] - !is_base(s, it);
-        const struct wn__rules *rules = wn__op_rules(l->f->node[it->node].op);
-        struct wn_desc d = wn__ir_desc(l->f, it->node);
+        int32_t at = x->fixed.before[i] - !is_fixed(x, it);
+        const struct wn__rules *rules = wn__op_rules(x->f->node[it->node].op);
+        struct wn_desc d = wn__ir_desc(x->f, it->node);
         if (it->what == WN_DO_RUN && rules->workspace != NULL)
-            add(s->live, at, at, wn__padded(rules->workspace(&d, wn__workspace_target(l->f))));
-        if (it->out >= 0) first[it->out] = s->base[i];
+            add(x->fixed.live, at, at, wn__padded(rules->workspace(&d, wn__workspace_target(x->f))));
+        if (it->out >= 0) first[it->out] = x->fixed.before[i];
         if (it->out >= 0 && at > last[it->out]) last[it->out] = at;
         int32_t stays = it->what == WN_DO_RUN && d.op == WN_OP_ASSIGN;
         for (int32_t k = 0; k < it->n_in; k++) {
             int32_t *to = &last[l->in[it->in_at + k]];
-            if (stays || at > *to) *to = stays ? s->n - 1 : at;
+            if (stays || at > *to) *to = stays ? x->fixed.n - 1 : at;
         }
     }
-    for (int32_t c = 0; c < l->n_values; c++)
-        if (is_counted(l, c)) add(s->live, first[c], last[c], wn__value_bytes(l->f, &l->value[c]));
-    int64_t plain = sum_up(s->live, s->n), all;
-    for (int32_t i = 0; i < s->n; i++) kept[i] = s->live[i] - (i > 0 ? s->live[i - 1] : 0);
+}
+
+/* Fills live, with every transfer waited for at once, and the cap. */
+static int32_t find_bytes(struct prefetch *x, int32_t budget)
+{
+    const struct wn__list *l = x->l;
+    int32_t *first = wn__pool_get(&x->scratch, (l->n_values + 1) * (int64_t)sizeof *first);
+    int32_t *last = wn__pool_get(&x->scratch, (l->n_values + 1) * (int64_t)sizeof *last);
+    int64_t *kept = wn__pool_get(&x->scratch, (x->fixed.n + 2) * (int64_t)sizeof *kept), *live = x->fixed.live;
+    if (first == NULL || last == NULL || kept == NULL) return WN_OOM;
+    find_lives(x, first, last);
+    for (int32_t v = 0; v < l->n_values; v++)
+        if (is_counted(x, v)) add(live, first[v], last[v], wn__value_bytes(x->f, &l->value[v]));
+    int64_t at_once = sum_up(live, x->fixed.n);
+    for (int32_t i = 0; i < x->fixed.n; i++) kept[i] = live[i] - (i > 0 ? live[i - 1] : 0);
     for (int32_t k = 0; k < l->n_moves; k++) {
-        const struct move *m = &s->move[k];
-        if (m->way == WN_WAY_IN && m->needs >= 0) add(kept, s->move[m->needs].start + 1, m->wait - 1, m->bytes);
+        const struct transfer *m = &x->transfer[k];
+        if (m->way == WN_WAY_IN && m->needs >= 0) add(kept, x->transfer[m->needs].start + 1, m->wait - 1, m->bytes);
     }
-    all = sum_up(kept, s->n);
-    s->cap = plain + (all > plain ? (all - plain) / 8 * l->r->ahead : 0);
+    int64_t without = sum_up(kept, x->fixed.n);
+    x->cap = at_once + (without > at_once ? (without - at_once) / 8 * budget : 0);
     return WN_OK;
 }
 
-/* ---- sliding --------------------------------------------------------------------------------------------------------- */
+/* ---- moving --------------------------------------------------------------------------------------------------------- */
 
-/* What goes out is waited for when it has ended, or its bytes are needed, or it is to come back. pending: (n_moves). */
-static void slide_out(struct slide *s, int32_t *pending)
+/* Waits before fixed item j, which starts at second t, for every pending offload that has ended, whose bytes the cap
+ * needs, or that is to come back there (wanted). Returns the second at which j can start. */
+static double wait_for(struct prefetch *x, int32_t *n_pending, int32_t j, double t, int64_t *extra)
 {
-    double t = 0, lane[WN_PLACE_COUNT] = {0};
-    int64_t extra = 0;
-    int32_t n = 0;
-    for (int32_t j = 0; j < s->n; j++) {
-        int32_t wanted = s->waits[j] > 0 ? s->move[s->waits[j] - 1].needs : -1, left = 0;
-        for (int32_t i = 0; i < n; i++) {
-            struct move *m = &s->move[pending[i]];
-            int32_t must = pending[i] == wanted || s->live[j] + extra > s->cap;
-            if (!must && m->ends > t) {
-                pending[left++] = pending[i];
-                continue;
-            }
-            if (m->ends > t) t = m->ends;
-            m->wait = j;
-            extra -= m->bytes;
+    int32_t wanted = x->fixed.waits[j] > 0 ? x->transfer[x->fixed.waits[j] - 1].needs : -1, left = 0;
+    for (int32_t i = 0; i < *n_pending; i++) {
+        struct transfer *m = &x->transfer[x->pending[i]];
+        int32_t must = x->pending[i] == wanted || x->fixed.live[j] + *extra > x->cap;
+        if (!must && m->ends > t) {
+            x->pending[left++] = x->pending[i];
+            continue;
         }
-        n = left;
-        s->live[j] += extra;
-        s->clock[j] = t;
-        t += s->seconds[j];
-        if (s->starts[j] == 0) continue;
-        struct move *m = &s->move[s->starts[j] - 1];
+        if (m->ends > t) t = m->ends;
+        m->wait = j;
+        *extra -= m->bytes;
+    }
+    *n_pending = left;
+    return t;
+}
+
+/* Waits for each offload as late as the clock, the cap and its fetch allow, and fills the clock. */
+static void delay_waits(struct prefetch *x)
+{
+    struct fixed_items *fixed = &x->fixed;
+    double t = 0, lane[WN_PLACE_COUNT] = {0};
+    int64_t extra = 0; /* bytes of offloads under way */
+    int32_t n = 0;
+    for (int32_t j = 0; j < fixed->n; j++) {
+        t = wait_for(x, &n, j, t, &extra);
+        fixed->live[j] += extra;
+        fixed->clock[j] = t;
+        t += fixed->seconds[j];
+        if (fixed->starts[j] == 0) continue;
+        struct transfer *m = &x->transfer[fixed->starts[j] - 1];
         m->ends = (t > lane[m->place] ? t : lane[m->place]) + m->takes;
         lane[m->place] = m->ends;
         extra += m->bytes;
-        pending[n++] = s->starts[j] - 1;
+        x->pending[n++] = fixed->starts[j] - 1;
     }
-    s->clock[s->n] = t;
-    for (int32_t i = 0; i < n; i++) s->move[pending[i]].wait = s->n;
+    fixed->clock[fixed->n] = t;
+    for (int32_t i = 0; i < n; i++) x->transfer[x->pending[i]].wait = fixed->n;
 }
 
-/* The last base item that starts at or before t, of [lo, hi]. */
-static int32_t item_at(const struct slide *s, double t, int32_t lo, int32_t hi)
+/* Returns the last fixed item of [lo, hi] that starts at or before second t; lo when there is none. */
+static int32_t item_at(const struct fixed_items *fixed, double t, int32_t lo, int32_t hi)
 {
     while (lo < hi) {
         int32_t middle = hi - (hi - lo) / 2;
-        if (s->clock[middle] <= t) lo = middle;
+        if (fixed->clock[middle] <= t) lo = middle;
         else hi = middle - 1;
     }
     return lo;
 }
 
-/* What comes in starts as late as the clock allows, those needed first taking room first. */
-static void slide_in(struct slide *s)
+/* Starts each fetch as late as the clock allows; those that are needed first take room first. */
+static void advance_starts(struct prefetch *x)
 {
+    struct fixed_items *fixed = &x->fixed;
     double next[WN_PLACE_COUNT];
     int32_t before[WN_PLACE_COUNT] = {0};
-    for (int32_t p = 0; p < WN_PLACE_COUNT; p++) next[p] = s->clock[s->n];
-    for (int32_t i = s->n_in - 1; i >= 0; i--) {
-        struct move *m = &s->move[s->in_order[i]];
-        double by = s->clock[m->wait] < next[m->place] ? s->clock[m->wait] : next[m->place];
-        m->ends = next[m->place] = by - m->takes; /* when it should start */
+    for (int32_t p = 0; p < WN_PLACE_COUNT; p++) next[p] = fixed->clock[fixed->n];
+    for (int32_t i = x->n_fetches - 1; i >= 0; i--) {
+        struct transfer *m = &x->transfer[x->fetch[i]];
+        double by = fixed->clock[m->wait] < next[m->place] ? fixed->clock[m->wait] : next[m->place];
+        m->ends = next[m->place] = by - m->takes;
     }
-    for (int32_t i = 0; i < s->n_in; i++) {
-        struct move *m = &s->move[s->in_order[i]];
-        int32_t least = m->needs >= 0 ? s->move[m->needs].wait : m->wait;
+    for (int32_t i = 0; i < x->n_fetches; i++) {
+        struct transfer *m = &x->transfer[x->fetch[i]];
+        int32_t least = m->needs >= 0 ? x->transfer[m->needs].wait : m->wait;
         if (before[m->place] > least) least = before[m->place];
         if (least > m->wait) least = m->wait;
-        int32_t wanted = item_at(s, m->ends, least, m->wait);
+        int32_t wanted = item_at(fixed, m->ends, least, m->wait);
         m->start = m->wait;
-        while (m->start > wanted && s->live[m->start - 1] + m->bytes <= s->cap) s->live[--m->start] += m->bytes;
+        while (m->start > wanted && fixed->live[m->start - 1] + m->bytes <= x->cap) fixed->live[--m->start] += m->bytes;
         before[m->place] = m->start;
     }
 }
 
 /* ---- the list again --------------------------------------------------------------------------------------------------- */
 
-/* Items that stand before a base item, threaded: waits of what goes out, then starts of what comes in. */
-static int32_t rebuild(struct slide *s)
+/* Threads the movable items by the fixed item that they are put before: waits of offloads, then starts of fetches.
+ * head: (fixed.n + 1), next: (n_items); -1 ends a list. */
+static void thread_movable(const struct prefetch *x, int64_t *head, int64_t *next)
 {
-    struct wn__lowering *l = s->l;
-    struct wn__item *list = wn__alloc((l->n_items + 1) * (int64_t)sizeof *list);
-    int64_t *head = wn__pool_get(&l->scratch, (s->n + 1) * (int64_t)sizeof *head);
-    int64_t *next = wn__pool_get(&l->scratch, (l->n_items + 1) * (int64_t)sizeof *next), n = 0;
-    if (list == NULL || head == NULL || next == NULL) {
-        wn__free(list);
-        return WN_OOM;
-    }
-    for (int32_t j = 0; j <= s->n; j++) head[j] = -1;
+    for (int32_t j = 0; j <= x->fixed.n; j++) head[j] = -1;
     for (int32_t pass = 0; pass < 2; pass++) /* threaded backwards, so the starts go in first */
-        for (int64_t i = l->n_items - 1; i >= 0; i--) {
-            const struct wn__item *it = &l->item[i];
-            if (is_base(s, it) || (it->what == WN_DO_FETCH) != (pass == 0)) continue;
-            int32_t at = it->what == WN_DO_FETCH ? s->move[it->move].start : s->move[it->move].wait;
+        for (int64_t i = x->l->n_items - 1; i >= 0; i--) {
+            const struct wn__item *it = &x->l->item[i];
+            if (is_fixed(x, it) || (it->what == WN_DO_FETCH) != (pass == 0)) continue;
+            int32_t at = it->what == WN_DO_FETCH ? x->transfer[it->move].start : x->transfer[it->move].wait;
             next[i] = head[at];
             head[at] = i;
         }
+}
+
+static int32_t rebuild(struct prefetch *x)
+{
+    struct wn__list *l = x->l;
+    struct wn__item *item = wn__alloc((l->n_items + 1) * (int64_t)sizeof *item);
+    int64_t *head = wn__pool_get(&x->scratch, (x->fixed.n + 1) * (int64_t)sizeof *head);
+    int64_t *next = wn__pool_get(&x->scratch, (l->n_items + 1) * (int64_t)sizeof *next), n = 0;
+    if (item == NULL || head == NULL || next == NULL) {
+        wn__free(item);
+        return WN_OOM;
+    }
+    thread_movable(x, head, next);
     for (int64_t i = 0; i <= l->n_items; i++) {
         int32_t is_end = i == l->n_items;
-        if (!is_end && !is_base(s, &l->item[i])) continue;
+        if (!is_end && !is_fixed(x, &l->item[i])) continue;
         int32_t phase = is_end ? WN_PHASE_RECOMPUTE : l->item[i].phase;
-        for (int64_t k = head[is_end ? s->n : s->base[i]]; k >= 0; k = next[k]) {
-            list[n] = l->item[k];
-            if (phase == WN_PHASE_FORWARD) list[n].phase = phase; /* the backward has not begun where it stands now */
+        for (int64_t k = head[is_end ? x->fixed.n : x->fixed.before[i]]; k >= 0; k = next[k]) {
+            item[n] = l->item[k];
+            if (phase == WN_PHASE_FORWARD) item[n].phase = phase; /* at its new place the backward has not begun */
             n++;
         }
-        if (!is_end) list[n++] = l->item[i];
+        if (!is_end) item[n++] = l->item[i];
     }
-    memcpy(l->item, list, (size_t)l->n_items * sizeof *list);
-    wn__free(list);
+    wn__list_take_items(l, item, n, l->n_items + 1);
     return WN_OK;
 }
 
-int32_t wn__lower_prefetch(struct wn__lowering *l)
+static int32_t take_arrays(struct prefetch *x)
 {
-    struct slide s = {.l = l};
-    if (l->n_moves == 0 || l->f->seconds == NULL) return WN_OK;
-    int64_t items = l->n_items + 2;
-    s.move = wn__pool_get(&l->scratch, l->n_moves * (int64_t)sizeof *s.move);
-    s.in_order = wn__pool_get(&l->scratch, l->n_moves * (int64_t)sizeof *s.in_order);
-    int32_t *pending = wn__pool_get(&l->scratch, l->n_moves * (int64_t)sizeof *pending);
-    s.base = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.base);
-    s.starts = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.starts);
-    s.waits = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.waits);
-    s.seconds = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.seconds);
-    s.clock = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.clock);
-    s.live = wn__pool_get(&l->scratch, items * (int64_t)sizeof *s.live);
-    if (!s.move || !s.in_order || !pending || !s.base || !s.starts || !s.waits || !s.seconds || !s.clock || !s.live)
-        return WN_OOM;
-    find_moves(&s);
-    WN_TRY(find_bytes(&s));
-    slide_out(&s, pending);
-    slide_in(&s);
-    return rebuild(&s);
+    int64_t moves = x->l->n_moves, items = x->l->n_items + 2;
+    struct fixed_items *fixed = &x->fixed;
+    x->transfer = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->transfer);
+    x->fetch = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->fetch);
+    x->pending = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->pending);
+    fixed->before = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->before);
+    fixed->starts = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->starts);
+    fixed->waits = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->waits);
+    fixed->seconds = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->seconds);
+    fixed->clock = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->clock);
+    fixed->live = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->live);
+    return x->transfer && x->fetch && x->pending && fixed->before && fixed->starts && fixed->waits && fixed->seconds &&
+                   fixed->clock && fixed->live
+               ? WN_OK
+               : WN_OOM;
+}
+
+int32_t wn__lower_prefetch(const struct wn__ir *f, int32_t budget, struct wn__list *l)
+{
+    struct prefetch x = {.f = f, .l = l};
+    if (l->n_moves == 0 || f->seconds == NULL) return WN_OK;
+    int32_t code = take_arrays(&x);
+    if (code == WN_OK) {
+        find_transfers(&x);
+        find_fixed(&x);
+        code = find_bytes(&x, budget);
+    }
+    if (code == WN_OK) {
+        delay_waits(&x);
+        advance_starts(&x);
+        code = rebuild(&x);
+    }
+    wn__pool_release(&x.scratch);
+    return code;
 }
