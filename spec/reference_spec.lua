@@ -12,7 +12,7 @@ local OPEN = {
     'nn/linear', 'nn/losses', 'nn/mlp', 'nn/residual', 'nn/rmsnorm', 'nn/sequential', 'nn/start', 'optim/adam',
     'optim/clip', 'optim/optimizer', 'optim/schedule', 'optim/sgd', 'policy/init', 'policy/recipe', 'policy/words',
     'program/accumulate', 'program/anomaly', 'program/checkpoint', 'program/chunked', 'program/compile',
-    'program/gradient_error', 'report/bytes', 'report/line_plot', 'sweep/init', 'sweep/report', 'tensor/op',
+    'program/gradient_error', 'sweep/init', 'sweep/report', 'tensor/op',
 }
 
 -- Functions that every layer or class has, described where the class is.

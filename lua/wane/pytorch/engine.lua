@@ -16,7 +16,6 @@ local engine = {} -- functions that become methods of the machine
 local Context = {} -- class of what the gradient functions of pytorch/ops.lua are given: { machine, node, dy }
 Context.__index = Context
 
-
 -- Returns a new gradient of the size of input k.
 function Context:new(k, strides)
     return { storage = self.machine:alloc(self.node.inputs[k].bytes), dense = true, layout = strides }

@@ -1,6 +1,7 @@
---- Byte counts: what a user types ('1.5 GiB', '800 MB', 4096) to a number, and a number to short text.
--- A byte count here is a whole, non-negative number of bytes, exact in a double. Binary units (KiB, MiB, GiB,
--- TiB) are powers of 1024, decimal ones (kB, MB, GB, TB) powers of 1000, as the letters say.
+--- wane.bytes: sizes that a user writes ('1.5 GiB', '800 MB', 4096) as numbers, and numbers as short text.
+--
+-- A byte count is a whole number of bytes, 0 or more, exact in a double. Binary units (KiB, MiB, GiB, TiB) are powers
+-- of 1024; decimal units (kB, MB, GB, TB) are powers of 1000.
 -- @module wane.report.bytes
 local errors = require 'wane.errors'
 
@@ -14,11 +15,13 @@ local units = {
 
 bytes.KiB, bytes.MiB, bytes.GiB = 1024, 1024 ^ 2, 1024 ^ 3
 
---- Turns a size into bytes.
--- @param size a number of bytes, or text such as '1.5 GiB', '800 MB', '4096'
--- @param what name of the option, for the message
--- @return whole bytes, rounded down
--- Errors: code 'value' when it is not a size, is negative, or has an unknown unit.
+--- Converts a size to bytes.
+-- @param size number of bytes, or text such as '1.5 GiB', '800 MB', '4096'
+-- @param what name of the option, for the message of an error
+-- @return whole number of bytes, rounded down
+-- @raise 'value' for what is no size, is negative, or has an unknown unit
+-- @usage
+-- print(wane.bytes.parse '1.5 GiB', wane.bytes.parse '800 MB') --> 1610612736	800000000
 function bytes.parse(size, what)
     what = what or 'size'
     local number, unit = size, ''
@@ -36,9 +39,11 @@ function bytes.parse(size, what)
     return math.floor(number * units[unit])
 end
 
---- Short text of a byte count: '0 B', '512 B', '1.50 MiB', '-3.25 GiB'.
--- @param n bytes
--- @return text, exact below 1 KiB, else to a hundredth of the unit
+--- Returns a byte count as short text, exact below 1 KiB and else to a hundredth of the unit.
+-- @param n bytes, may be negative
+-- @return text such as '0 B', '512 B', '1.50 MiB', '-3.25 GiB'
+-- @usage
+-- print(wane.bytes.text(1610612736)) --> 1.50 GiB
 function bytes.text(n)
     local size, sign = math.abs(n), n < 0 and '-' or ''
     if size < 1024 then return ('%s%d B'):format(sign, size) end
@@ -49,9 +54,11 @@ function bytes.text(n)
     return ('%s%.2f TiB'):format(sign, size / 1024)
 end
 
---- A byte count with thousands separated: '20,984,320'.
+--- Returns a byte count with its thousands separated.
 -- @param n bytes
--- @return text
+-- @return text such as '20,984,320'
+-- @usage
+-- print(wane.bytes.exact(20984320)) --> 20,984,320
 function bytes.exact(n)
     local text = ('%.0f'):format(n)
     local sign, digits = text:match('^(%-?)(%d+)$')

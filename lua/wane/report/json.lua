@@ -1,8 +1,8 @@
---- JSON: a Lua value to one line of text and back, numbers to the last bit.
+--- JSON: writes a Lua value as one line of text, and reads it back with every bit of its numbers.
 --
--- Written: a table with entries 1 to n is a list, any other an object with its names in order, so equal values give
--- equal text. A number takes as many digits as it needs to be read back the same, 17 at most. What JSON has no word
--- for (nan and the infinities) is null. Read: strictly as the standard says; what is wrong is told with its byte.
+-- Writing: a table with entries 1 to n is a list, any other table an object with its names sorted, so that equal values
+-- give equal text. A number has the fewest digits that give it back, at most 17. nan and the infinities are written as
+-- null, because JSON has no form for them. Reading is as strict as the standard (RFC 8259); an error names its byte.
 -- @internal wane.report.json
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -12,11 +12,13 @@ local byte = string.byte
 
 local json = {}
 
---- Stands for null where it is asked for: decode(text, json.null).
+--- Represents null for readers that ask for it: decode(text, json.null).
 json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
---- A number in the fewest digits that give it back.
+--- Returns a finite number in the fewest digits that give it back.
+-- @param x number
+-- @return text
 function json.number(x)
     if x == math.floor(x) and math.abs(x) < 2 ^ 53 then return ('%.0f'):format(x) end
     for digits = 15, 16 do
@@ -28,7 +30,7 @@ end
 
 local short = { ['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t' }
 
--- Bytes that are not UTF-8 become U+FFFD: JSON cannot hold them.
+-- Returns a text with each byte that is not UTF-8 replaced by U+FFFD, because JSON cannot hold it.
 local function valid(text)
     if not utf8.wrong(text) then return text end
     local out, at = {}, 1
@@ -42,7 +44,8 @@ local function valid(text)
     return table.concat(out)
 end
 
---- A string as JSON, in quotes; bytes that are no UTF-8 become U+FFFD.
+--- Returns a string in JSON's quotes; bytes that are not UTF-8 become U+FFFD.
+-- @param text string
 function json.quote(text)
     return '"' .. valid(text):gsub('[%c"\\]', function(c) return short[c] or ('\\u%04x'):format(c:byte()) end) .. '"'
 end
@@ -86,7 +89,10 @@ write = function(value, out)
     end
 end
 
---- The text of a value: nil, booleans, numbers, strings, and tables of these.
+--- Returns the JSON of a value.
+-- @param value nil, boolean, number, string, or a table of these
+-- @return text of one line
+-- @raise 'value' for a value of another type
 function json.encode(value)
     local out = {}
     write(value, out)
@@ -94,18 +100,19 @@ function json.encode(value)
 end
 
 -- ---- reading ------------------------------------------------------------------------------------------------------
--- A place in the text is a byte, from 1. Each function takes the text and a place, and returns the place behind what it
--- read; the texts are walked by bytes, so that the walk makes no strings.
+-- A place in the text is the number of a byte, from 1. Each function takes the text and a place, and returns the place
+-- after what it read. Texts are read byte by byte, so that reading makes no strings on the way.
 local DEEPEST = 32
 local LONGEST_NUMBER = 400
 
 local QUOTE, COMMA, COLON, ESCAPE, OBJECT, LIST = 34, 44, 58, 92, 123, 91
 
--- Raises a table that json.try catches: what is wrong, and at which byte.
+-- Raises the table that json.try catches: the message, and the byte that it is about.
 local function wrong(at, fmt, ...)
     error({ json_at = at, message = fmt:format(...) }, 0)
 end
 
+-- Returns the byte at a place as it is shown in a message.
 local function shown(text, at)
     local c = text:sub(at, at)
     if c == '' then return 'the end' end
@@ -113,6 +120,7 @@ local function shown(text, at)
     return "'" .. c .. "'"
 end
 
+-- Returns the first place from `at` on that is not white space.
 local function skip(text, at)
     while true do
         local b = byte(text, at)
@@ -128,7 +136,7 @@ local function hex_digit(b)
     if b >= 97 and b <= 102 then return b - 87 end
 end
 
--- The number behind a \u at `at` (the backslash).
+-- Returns the code of the \u escape whose backslash is at `at`.
 local function hex(text, at)
     local code = 0
     for i = at + 2, at + 5 do
@@ -142,7 +150,7 @@ end
 local ESCAPES = { [98] = 8, [102] = 12, [110] = 10, [114] = 13, [116] = 9, [QUOTE] = QUOTE, [ESCAPE] = ESCAPE,
     [47] = 47 } -- b f n r t " \ /
 
--- Returns the character of an escape at `at` (the backslash), as its number, and the place behind it.
+-- Returns the code point of the escape whose backslash is at `at`, and the place after it.
 local function escape(text, at)
     local b = byte(text, at + 1)
     if ESCAPES[b or 0] then return ESCAPES[b], at + 2 end
@@ -155,7 +163,7 @@ local function escape(text, at)
     return 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00), at + 12
 end
 
--- Returns the place behind the string that begins at `at`, and whether it has escapes.
+-- Returns the place after the string that begins at `at`, and whether the string has escapes.
 local function skip_string(text, at)
     local i, has_escapes = at + 1, false
     while true do
@@ -174,7 +182,8 @@ local function skip_string(text, at)
     end
 end
 
--- The string that begins at `at` and ends before `stop`; no escape takes less than the character it stands for.
+-- Returns the string that begins at `at` and ends before `stop`, unescaped. No escape is shorter than the bytes of its
+-- character, so stop - at bytes suffice.
 local function unescaped(text, at, stop)
     local bytes, n, i = binding.array('u8', stop - at), 0, at + 1
     while i < stop - 1 do
@@ -190,12 +199,13 @@ local function unescaped(text, at, stop)
     return binding.string(bytes, n)
 end
 
+-- Returns the string that begins at `at`, and the place after it.
 local function read_string(text, at)
     local stop, has_escapes = skip_string(text, at)
     return has_escapes and unescaped(text, at, stop) or text:sub(at + 1, stop - 2), stop
 end
 
--- Digits alone, at most 15 of them: the number and the place behind; nil for any other number.
+-- Returns a number of 1 to 15 digits and the place after it; nil for any other number.
 local function read_digits(text, at)
     local value, i = 0, at
     while true do
@@ -210,6 +220,7 @@ local function read_digits(text, at)
     end
 end
 
+-- Returns the number that begins at `at`, and the place after it.
 local function read_number(text, at)
     local count, after = read_digits(text, at)
     if count then return count, after end
@@ -231,9 +242,10 @@ end
 
 local WORDS = { ['true'] = true, ['false'] = false }
 
+-- Returns the value of null, true, false or a number at `at`, and the place after it.
 local function read_word_or_number(text, at, null)
     local b = byte(text, at)
-    if b == 110 or b == 116 or b == 102 then -- null, true, false
+    if b == 110 or b == 116 or b == 102 then -- n, t, f: null, true, false
         local word = text:sub(at, at + 4):match '^%l+'
         if word == 'null' then return null, at + 4 end
         if WORDS[word] ~= nil then return WORDS[word], at + #word end
@@ -241,7 +253,7 @@ local function read_word_or_number(text, at, null)
     return read_number(text, at)
 end
 
--- Returns the place behind the comma at `at`, with what follows skipped to, or nil and the place behind `close`.
+-- Returns the place of the entry after the comma at `at`; or nil and the place after `close` at the end of the entries.
 local function next_entry(text, at, close)
     at = skip(text, at)
     local b = byte(text, at)
@@ -250,9 +262,9 @@ local function next_entry(text, at, close)
     return skip(text, at + 1)
 end
 
--- Returns the first entry's place of the list or object at `at`, or nil and the place behind an empty one.
+-- Returns the place of the first entry of the list or object at `at`; or nil and the place after an empty one.
 local function first_entry(text, at)
-    local close = byte(text, at) + 2 -- '[' and ']', '{' and '}' lie two apart
+    local close = byte(text, at) + 2 -- ']' is '[' + 2, and '}' is '{' + 2
     at = skip(text, at + 1)
     if byte(text, at) == close then return nil, at + 1 end
     return at
@@ -262,7 +274,7 @@ local function need_name(text, at)
     if byte(text, at) ~= QUOTE then wrong(at, 'a name in quotes expected, not %s', shown(text, at)) end
 end
 
--- Returns the place of the value behind a name that ends before `at`.
+-- Returns the place of the value that follows a name; the name ends before `at`.
 local function skip_colon(text, at)
     at = skip(text, at)
     if byte(text, at) ~= COLON then wrong(at, "':' expected, not %s", shown(text, at)) end
@@ -273,7 +285,7 @@ local function need_depth(at, depth)
     if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
 end
 
--- Returns the place behind a value that is of no use; makes nothing of it.
+-- Returns the place after a value, without making the value.
 local function skip_value(text, at, depth)
     depth = depth or 0
     need_depth(at, depth)
@@ -296,6 +308,7 @@ end
 
 local read_value
 
+-- Returns the list at `at`, and the place after it.
 local function read_list(text, at, depth, null)
     local list, n = {}, 0
     local entry, after = first_entry(text, at)
@@ -307,7 +320,7 @@ local function read_list(text, at, depth, null)
     return list, after
 end
 
--- Also `places`: a table's key -> byte where it stands (from 1).
+-- Returns the object at `at`, and the place after it. Fills `places`, where given: name -> byte at which it stands.
 local function read_object(text, at, depth, null, places)
     local object, seen = {}, places or {}
     local entry, after = first_entry(text, at)
@@ -322,6 +335,7 @@ local function read_object(text, at, depth, null, places)
     return object, after
 end
 
+-- Returns the value at `at`, and the place after it.
 read_value = function(text, at, depth, null, places)
     need_depth(at, depth)
     local b = byte(text, at)
@@ -332,7 +346,9 @@ read_value = function(text, at, depth, null, places)
 end
 
 --- Calls fn(...), which reads a text.
--- @return what fn returns, one value; or nil, what is wrong with the text, and at which byte (from 1)
+-- @param fn function of this file
+-- @param ... its arguments
+-- @return what fn returns, one value; or nil, the message, and the byte it is about (from 1)
 function json.try(fn, ...)
     local ok, value = pcall(fn, ...)
     if ok then return value end
@@ -340,25 +356,27 @@ function json.try(fn, ...)
     error(value, 0)
 end
 
---- Refuses anything but white space from `at` on.
+--- Refuses everything but white space from a place on.
+-- @param text JSON
+-- @param at byte, from 1
 function json.need_end(text, at)
     at = skip(text, at)
     if at <= #text then wrong(at, 'nothing more expected, not %s', shown(text, at)) end
 end
 
---- Reads a large text piece by piece, inside json.try, where making tables of all of it would cost too much.
--- Each function takes the text and a place (a byte, from 1) and returns what it read and the place behind it.
+--- Functions that read a large text piece by piece, inside json.try, where tables of the whole text would cost too
+-- much. Each takes the text and a place (a byte, from 1) and returns what it read and the place after it.
 json.cursor = { skip = skip, string = read_string, skip_string = skip_string, number = read_number,
     first_entry = first_entry, next_entry = next_entry, need_name = need_name, skip_colon = skip_colon,
     skip_value = skip_value, wrong = wrong }
 
-local FLOOR = 2 ^ 20 -- bytes that a value in Lua may take however short its text is, beside 6 times the text
+local FLOOR = 2 ^ 20 -- bytes that a value may take in Lua beside 6 times its text, however short that text is
 
---- Reads a text. What would take much more memory than the text itself is refused before it is made.
--- @param text JSON, UTF-8; an integer above 2^53 is refused, for it would be rounded
--- @param null what null becomes, nil when it is not given (json.null, for example)
--- @return the value, and for an object at the top a table: name -> byte where it stands (from 1);
--- or nil, what is wrong, and at which byte (from 1)
+--- Reads a text as a value. A text whose value would take much more memory than the text is refused before it is read.
+-- @param text JSON in UTF-8; an integer above 2^53 is refused, because a double would round it
+-- @param null value that null becomes, json.null for example; nil by default
+-- @return value, and for an object at the top a table: name -> byte at which it stands (from 1); or nil, the message,
+-- and the byte that it is about (from 1)
 function json.decode(text, null)
     local cost = binding.C.wn_json_cost(text, #text)
     if cost > FLOOR + 6 * #text then

@@ -1,7 +1,7 @@
---- wane.plot(losses): numbers over steps, as lines of characters at the prompt and as a picture in a file.
+--- wane.plot(losses): numbers over steps, as lines of characters at the prompt and as an SVG picture in a file.
 --
--- What is drawn is only looked at: a list of numbers, or several under names. A value that is no finite number (a
--- training that went astray) is left out and counted below the chart, never drawn.
+-- The data is a list of numbers, or several lists under names, and is never changed. A value that is not finite (of a
+-- training that diverged) is not drawn; the chart counts such values below it.
 -- @module wane.report.line_plot
 local errors = require 'wane.errors'
 local plot = require 'wane.report.plot'
@@ -16,6 +16,7 @@ local line_plot = {}
 local WHAT = 'wane.plot'
 
 -- ---- what is given ------------------------------------------------------------------------------------------------
+-- Returns an entry as a number; a 0-d tensor gives its item.
 local function number_of(value, name, k)
     if tensor.is(value) and tensor.typed(value)._ndim == 0 then value = value:item() end
     if type(value) ~= 'number' then
@@ -24,7 +25,7 @@ local function number_of(value, name, k)
     return value
 end
 
--- One line: { name =, points = { {x =, y =}, ... }, missing = values that are no numbers }.
+-- Makes one line of a list: { name =, points = { {x =, y =}, ... }, missing = count of values that are not finite }.
 local function series_of(name, list, words)
     if type(list) ~= 'table' or tensor.is(list) or getmetatable(list) ~= nil then
         raise(nil, 'value', '%s: %s must be a list of numbers, got %s', WHAT, words, errors.describe(list))
@@ -45,7 +46,8 @@ local function series_of(name, list, words)
     return out
 end
 
--- A list of numbers (or { x =, y = }) is one line; a table of such lists is one a name, that with most points first.
+-- Makes the lines of the data: one of a list of numbers (or of { x =, y = }), one a name of a table of such lists, the
+-- line with most points first.
 local function lines_of(what)
     if type(what) ~= 'table' or tensor.is(what) or getmetatable(what) ~= nil then
         raise(nil, 'value', '%s: expected a list of numbers, or lists under names, got %s', WHAT,
@@ -66,7 +68,7 @@ local function lines_of(what)
     return out
 end
 
--- All points, and the corners of the levels: what the axes must show.
+-- Returns all points and the levels, which the axes must show, and the least and largest x of the points.
 local function shown(chart)
     local all, low, high = {}, huge, -huge
     for _, line in ipairs(chart.lines) do
@@ -79,7 +81,7 @@ local function shown(chart)
     return all, low, high
 end
 
--- Steps fill the width; the axis of values is that of plot.scatter.
+-- Returns the ranges of the axes. x fills the width; the range of y is that of plot.scatter.
 local function axes_of(chart)
     local all, low, high = shown(chart)
     local box = {}
@@ -91,7 +93,7 @@ local function axes_of(chart)
 end
 
 -- ---- as a picture -------------------------------------------------------------------------------------------------
--- At most two points a column: the lowest and the highest, in their order.
+-- Returns at most two points a column, the lowest and the highest one, in their order.
 local function thinned(points, columns, column_of)
     if #points <= 2 * columns then return points end
     local out, at, least, most = {}, nil, nil, nil
@@ -115,6 +117,7 @@ local function thinned(points, columns, column_of)
     return out
 end
 
+-- Draws the chart as SVG.
 local function picture(chart)
     local parts = plot.parts
     local box = axes_of(chart)
@@ -151,7 +154,7 @@ local function mark_of(s)
     return MARKS:sub(k, k)
 end
 
--- The first line is drawn from point to point, each further one by a mark at its points: there are no colours.
+-- Draws the first line from point to point, and each further line as one mark a point, because there are no colours.
 local function draw(canvas, chart, at_x, at_y)
     for _, level in ipairs(chart.levels) do
         for x = 0, canvas.wide - 1, 2 do canvas.mark(x, at_y(level.y), '-', true) end
@@ -172,6 +175,7 @@ local function draw(canvas, chart, at_x, at_y)
     end
 end
 
+-- Returns the lines below the chart: names of lines, counts of values that are not drawn, levels.
 local function notes_of(chart)
     local out = {}
     for s, line in ipairs(chart.lines) do
@@ -187,6 +191,7 @@ local function notes_of(chart)
     return out
 end
 
+-- Draws the chart with characters.
 local function characters(chart)
     local columns, rows, box = chart.columns, chart.rows, axes_of(chart)
     local canvas = plot.parts.new_canvas(columns, rows, chart.braille)
@@ -207,7 +212,7 @@ local function characters(chart)
 end
 
 -- ---- using it -----------------------------------------------------------------------------------------------------
---- A drawing: prints as characters; `:svg 'x.svg'` writes it as a picture.
+--- Class of charts. A chart prints as characters; `:svg 'x.svg'` writes it as a picture.
 local Curve = {}
 Curve.__index = Curve
 
@@ -215,13 +220,19 @@ function Curve.__tostring(self)
     return characters(self)
 end
 
---- Writes the picture (SVG) and returns the file's name; without a name returns the SVG.
+--- Writes the chart as an SVG picture.
+-- @param path file to write (optional); folders that are missing are made
+-- @return the name of the file; without a path, the SVG
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- wane.plot({ 3, 2, 1.5 }, { title = 'loss' }):svg 'loss.svg'
 function Curve:svg(path)
     if path == nil then return picture(self) end
     system.make_folders(path)
     return plot.write(path, picture(self))
 end
 
+-- Returns the levels as a list of { y =, name = }.
 local function levels_of(levels)
     local out = {}
     for k, level in ipairs(levels or {}) do
@@ -237,14 +248,21 @@ end
 
 local OPTIONS = { 'title', 'x', 'y', 'levels', 'columns', 'rows', 'braille' }
 
---- wane.plot(losses, {title =, x = 'step', y =, levels =, columns = 64, rows = 16, braille =}): a chart of numbers over
--- steps. At the prompt it shows itself; print(wane.plot(losses)) in a script; wane.plot(losses):svg 'loss.svg'.
--- @param what a list of numbers or 0-d tensors; { x = list, y = list } where they are not at steps 1, 2, 3; or a table
--- of such lists under names, one line each: { train = losses, ['held out'] = { x = {100, 200}, y = {2.3, 2.1} } }
--- @param opts levels: numbers, or { y =, name = }, drawn across; braille: finer dots, by itself at a terminal that
--- takes UTF-8 and is not dumb
--- @return an object that prints as the chart, with the method `svg`
--- Errors: 'value' for what is no number.
+--- wane.plot(what, opts) makes a chart of numbers over steps.
+--
+-- At the prompt the chart shows itself; in a script, print(wane.plot(losses)) shows it and
+-- wane.plot(losses):svg 'loss.svg' writes it.
+-- @param what list of numbers or 0-d tensors; { x = list, y = list } where they are not at steps 1, 2, 3; or a table of
+-- such lists under names, one line each: { train = losses, ['held out'] = { x = {100, 200}, y = {2.3, 2.1} } }
+-- @param opts { title =, x = 'step', y =, levels = (list of numbers or { y =, name = }, drawn across), columns = 64,
+-- rows = 16, braille = (finer dots; by default at a terminal that takes UTF-8) }
+-- @return chart, which prints, with the method `svg`
+-- @raise 'value' for entries that are no numbers, and where there is nothing to draw
+-- @function wane.plot
+-- @usage
+-- local losses = {}
+-- for i = 1, 20 do losses[i] = opt:step(nn.cross_entropy(model(x), y)):item() end
+-- print(wane.plot(losses, { columns = 40, rows = 8, levels = { { y = 1.386, name = 'of chance' } } }))
 function line_plot.plot(what, opts)
     opts = errors.check_options(opts, OPTIONS, WHAT)
     local lines, count = lines_of(what), 0

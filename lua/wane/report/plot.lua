@@ -1,7 +1,8 @@
---- Pictures as SVG text, in plain Lua: bars, stacked bars, areas of bytes over instructions, points. And areas and
--- points as lines of characters, for a terminal.
--- A picture is one self-contained <svg> element; no fonts, scripts or files are loaded. Colours are those of
--- one palette, dark enough to read on white.
+--- Pictures as SVG text, in plain Lua: bars, stacked bars, areas of bytes over instructions, points. Areas and points
+-- also as lines of characters, for a terminal.
+--
+-- A picture is one self-contained <svg> element and loads no fonts, scripts or files. Its colours are one palette, dark
+-- enough to read on white.
 -- @internal wane.report.plot
 local errors = require 'wane.errors'
 
@@ -9,15 +10,18 @@ local plot = {}
 
 local palette = { '#3366aa', '#cc6633', '#448844', '#884488', '#aa9922', '#336688', '#aa3344', '#666666' }
 
---- Text as it stands in XML and HTML.
+--- Escapes a text for XML and HTML.
+-- @param text any value, converted by tostring
 function plot.escape(text)
     return (tostring(text):gsub('[&<>"]', { ['&'] = '&amp;', ['<'] = '&lt;', ['>'] = '&gt;', ['"'] = '&quot;' }))
 end
 
+-- Returns a text element; `extra` holds further attributes.
 local function words(x, y, text, extra)
     return ('<text x="%.1f" y="%.1f" %s>%s</text>'):format(x, y, extra or '', plot.escape(text))
 end
 
+-- Begins a picture: the list of its lines.
 local function open(width, height, title)
     return { ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
         .. 'font-family="sans-serif" font-size="12">'):format(width, height, width, height),
@@ -25,7 +29,7 @@ local function open(width, height, title)
         words(width / 2, 22, title or '', 'text-anchor="middle" font-size="15"') }
 end
 
---- Step of a scale: 1, 2 or 5 times a power of ten, so that there are at most `count` steps up to `top`.
+-- Returns the step of a scale, 1, 2 or 5 times a power of ten, with which at most `count` steps reach `top`.
 local function step_of(top, count)
     local raw = top / count
     local power = 10 ^ math.floor(math.log10(raw))
@@ -34,6 +38,7 @@ local function step_of(top, count)
     end
 end
 
+-- Draws the horizontal lines and numbers of a scale from 0 to `top`.
 local function scale(out, top, box, unit)
     local step = step_of(top, 5)
     local value = 0
@@ -48,9 +53,9 @@ local function scale(out, top, box, unit)
         ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format((box.top + box.bottom) / 2))
 end
 
---- A bar chart with groups.
--- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}, aims={...}}, ... },
--- format='%.0f' }; an aim is a black line across its bar, false where there is none
+--- Draws a bar chart with groups.
+-- @param chart { title =, unit =, groups = list of names, series = list of { name =, values = list, one a group, aims =
+-- list (optional) }, format = '%.0f' }; an aim is a black line across its bar, false for none
 -- @return SVG text
 function plot.bars(chart)
     local box = { left = 70, top = 60, right = math.max(360, 70 + 130 * #chart.groups * math.max(1,
@@ -93,8 +98,8 @@ function plot.bars(chart)
     return table.concat(out, '\n')
 end
 
--- Corners of series s stacked on those below it, at most `most` columns: of several instructions that share one, the
--- one where the sum is largest.
+-- Returns at most `most` columns { at = index, sum = }, and the number of values in each of them. Of the values in one
+-- column it takes the index at which the sum over all series is largest.
 local function columns_of(chart, most)
     local n, out = #chart.series[1].values, {}
     local count = math.min(n, most)
@@ -111,6 +116,7 @@ local function columns_of(chart, most)
     return out, n / count
 end
 
+-- Draws one square and name a series, from left to right.
 local function legend_of(out, series, y)
     local x = 70
     for s, each in ipairs(series) do
@@ -121,6 +127,7 @@ local function legend_of(out, series, y)
     end
 end
 
+-- Draws each series stacked on those before it. Returns the width of one value.
 local function add_areas(out, chart, box, top)
     local columns, wide = columns_of(chart, 1600)
     local width, base = (box.right - box.left) / #chart.series[1].values, {}
@@ -139,9 +146,9 @@ local function add_areas(out, chart, box, top)
     return width
 end
 
---- Areas, one on the other, over instructions; below them bars from one instruction to another.
--- @param chart { title=, unit=, series={ {name=, values={numbers}}, ... }, marks={ {at=index, name=}, ... }, bars={
--- {from=index, to=index, name=, group=number of a series}, ... }, bars_title= }
+--- Draws areas, stacked, over instructions; below them bars from one instruction to another.
+-- @param chart { title =, unit =, series = list of { name =, values = list }, marks = list of { at = index, name = },
+-- bars = list of { from = index, to = index, name =, group = number of a series }, bars_title = }
 -- @return SVG text
 function plot.areas(chart)
     local box = { left = 70, top = 60, right = 870, bottom = 320 }
@@ -157,7 +164,7 @@ function plot.areas(chart)
         local x = box.left + mark.at * width
         out[#out + 1] = ('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#444444" stroke-dasharray="4 3"/>')
             :format(x, box.top, x, bottom)
-        local is_near = x < ((before or -math.huge) + 60) -- beside the last word there is no room: above it then
+        local is_near = x < ((before or -math.huge) + 60) -- then its name goes above the areas
         out[#out + 1] = words(x + 3, is_near and box.top - 4 or box.bottom + 16, mark.name)
         before = x
     end
@@ -174,14 +181,16 @@ function plot.areas(chart)
 end
 
 -- ---- stacked bars -----------------------------------------------------------------------------------------------
+-- Returns the length of the longest name.
 local function widest(names)
     local most = 0
     for _, name in ipairs(names) do most = math.max(most, #tostring(name)) end
     return most
 end
 
---- Lying bars, one a group, each of parts one after the other.
--- @param chart { title=, unit=, groups={names}, series={ {name=, values={one a group}}, ... }, format='%.1f' }
+--- Draws horizontal bars, one a group, each of parts one after the other.
+-- @param chart { title =, unit =, groups = list of names, series = list of { name =, values = list, one a group },
+-- format = '%.1f' }
 -- @return SVG text
 function plot.stacks(chart)
     local row, top = 22, 0
@@ -222,7 +231,8 @@ function plot.stacks(chart)
 end
 
 -- ---- points -----------------------------------------------------------------------------------------------------
--- Returns the range of a scale: from 0 when the numbers come near it, else with a margin.
+-- Returns the range of a scale: from 0 where the smallest number is below 0.6 times the largest one, else with a
+-- margin.
 local function range_of(points, axis)
     local low, high = math.huge, -math.huge
     for _, p in ipairs(points) do low, high = math.min(low, p[axis]), math.max(high, p[axis]) end
@@ -232,13 +242,14 @@ local function range_of(points, axis)
     return low - margin, high + margin
 end
 
+-- Returns the numbers at which a scale from low to high is marked.
 local function ticks_of(low, high)
     local step, list = step_of(high - low, 5), {}
     for k = math.ceil(low / step), math.floor(high / step) do list[#list + 1] = k * step end
     return list
 end
 
--- Corners of the staircase under which nothing lies: from the top over each point of a front to the right end.
+-- Returns the corners of the staircase through a front: from the top over each of its points to the right end.
 local function stairs_of(chart, front, top, right)
     local list, y = {}, top
     for _, i in ipairs(front) do
@@ -251,7 +262,7 @@ local function stairs_of(chart, front, top, right)
     return list
 end
 
--- A place for a number beside a point that covers neither a point nor a number placed before.
+-- Returns a place beside a point for a number of that width, which covers no point and no number placed before.
 local function place_of(taken, x, y, width)
     local tries = { { 7, -5 }, { 7, 14 }, { -7 - width, -5 }, { -7 - width, 14 }, { -width / 2, -9 },
         { -width / 2, 19 } }
@@ -268,6 +279,7 @@ local function place_of(taken, x, y, width)
     return x + 7, y - 5
 end
 
+-- Draws the lines and numbers of both scales.
 local function grid_lines(out, chart, box, at_x, at_y)
     for _, v in ipairs(ticks_of(box.low_x, box.high_x)) do
         out[#out + 1] = ('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#dddddd"/>'):format(at_x(v), box.top,
@@ -288,7 +300,7 @@ local function colour_of(p)
     return palette[((p.group or 1) - 1) % #palette + 1]
 end
 
--- Points that have a name, in their order, and the names.
+-- Returns the points that have a name, in their order, and their names.
 local function named_of(chart)
     local points, names = {}, {}
     for _, p in ipairs(chart.points) do
@@ -306,10 +318,10 @@ local function dot(p, x, y)
         colour_of(p), plot.escape(('%s%g, %g'):format(p.name and p.name .. ': ' or '', p.x, p.y)))
 end
 
---- Points: those with a name are numbered and listed beside the picture, others are small; those of a front are
--- joined by a staircase.
--- @param chart { title=, x=, y= (words of the axes), points={ {x=, y=, name= (optional), group= (number of a
--- colour)}, ... }, fronts={ { numbers of points, by x }, ... } (optional) }
+--- Draws points. Points with a name are numbered and listed beside the picture, others are small. The points of a front
+-- are joined by a staircase.
+-- @param chart { title =, x =, y = (titles of axes), points = list of { x =, y =, name = (optional), group = (number of
+-- a colour) }, fronts = list of lists of indices of points, by x (optional) }
 -- @return SVG text
 function plot.scatter(chart)
     local named, names = named_of(chart)
@@ -347,7 +359,7 @@ end
 -- ---- points made of characters -------------------------------------------------------------------------------------
 local MARKS = '123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
 
--- A canvas of columns x rows of characters, each of 2 x 4 dots (braille), or of one (a full stop).
+-- Makes a canvas of columns x rows characters. A character has 2 x 4 dots, in braille or shown as one full stop.
 local function new_canvas(columns, rows, is_braille)
     local dots, marks = {}, {}
     local weight = { [0] = { [0] = 1, 8 }, { [0] = 2, 16 }, { [0] = 4, 32 }, { [0] = 64, 128 } }
@@ -376,7 +388,7 @@ local function new_canvas(columns, rows, is_braille)
     return canvas
 end
 
--- Dots from corner to corner: each stretch goes along one axis.
+-- Draws dots from corner to corner; each stretch is parallel to one axis.
 local function draw_stairs(canvas, corners, at_x, at_y)
     for i = 2, #corners do
         local x0, y0 = at_x(corners[i - 1][1]), at_y(corners[i - 1][2])
@@ -386,9 +398,10 @@ local function draw_stairs(canvas, corners, at_x, at_y)
     end
 end
 
---- The same as plot.scatter, of characters: named points are marks that a list below names, * where several meet.
+--- Draws points as plot.scatter does, with characters: named points are marks that a list below explains, * where
+-- several coincide.
 -- @param chart as for plot.scatter
--- @param opts { braille = false, columns = 60, rows = 16 }: braille draws the staircase finer, for UTF-8 terminals
+-- @param opts { braille = false (true: a finer staircase, for terminals that take UTF-8), columns = 60, rows = 16 }
 -- @return text
 function plot.terminal_scatter(chart, opts)
     opts = opts or {}
@@ -419,7 +432,7 @@ function plot.terminal_scatter(chart, opts)
     return table.concat(out, '\n')
 end
 
---- The sum of a chart for plot.areas, of characters: a filled staircase, marks below it.
+--- Draws the sum of all series of a chart for plot.areas with characters: a filled staircase, with marks below it.
 -- @param chart as for plot.areas
 -- @param opts { braille = false, columns = 72, rows = 16 }
 -- @return text
@@ -449,12 +462,15 @@ function plot.terminal_areas(chart, opts)
     return table.concat(out, '\n')
 end
 
--- What pictures are made of, for those that stand in files of their own (report/line_plot.lua).
+-- Parts that charts in files of their own (report/line_plot.lua) are drawn with.
 plot.parts = { palette = palette, words = words, open = open, range_of = range_of, grid_lines = grid_lines,
     new_canvas = new_canvas, legend_of = legend_of }
 
---- Writes text to a file and returns the file's name.
--- Errors: code 'io' when the file cannot be written.
+--- Writes a text to a file.
+-- @param path name of the file
+-- @param text its contents
+-- @return path
+-- @raise 'io' where the file cannot be written, 'value' for what is no name
 function plot.write(path, text)
     local file, why = require('wane.system').open(path, 'w')
     if not file then

@@ -1,7 +1,7 @@
---- Shows on the error stream how far a long piece of work is.
+--- Progress lines: shows on the error stream how many pieces of a long task are done.
 --
--- A terminal gets one line that is rewritten, a dumb one a line for each piece; any other stream gets nothing, or those
--- lines when they were asked for. No line is longer than a terminal of 80 columns shows.
+-- A terminal gets one line that is rewritten, a dumb terminal one line a piece. Any other stream gets nothing, or one
+-- line a piece where that is asked for. No line is longer than 79 columns.
 -- @internal wane.report.progress
 local binding = require 'wane.ffi'
 local system = require 'wane.system'
@@ -10,8 +10,8 @@ local C = binding.C
 
 local progress = {}
 
-local COLUMNS = 79
-local PAUSE = 0.1 -- seconds a line stands at least: pieces may be short
+local COLUMNS = 79 -- of a terminal of 80, whose last column would wrap
+local PAUSE = 0.1 -- seconds that a line stands at least; pieces may be short
 
 local Progress = {}
 Progress.__index = Progress
@@ -25,11 +25,11 @@ local function duration(seconds)
     return ('%.1f h'):format(seconds / 3600)
 end
 
---- Work of a number of pieces.
--- @param total pieces
--- @param is_verbose lines where there is no terminal too
--- @param first pieces that were done before, by another process (default 0)
--- @return an object with the methods `at`, `done`, `say`, `finish`
+--- Begins a task of a known number of pieces.
+-- @param total number of pieces
+-- @param is_verbose whether pieces get lines where there is no terminal, too
+-- @param first number of pieces that were done before, by another process (default 0)
+-- @return an object with the methods `at`, `done`, `say`, `seconds` and `finish`
 function progress.new(total, is_verbose, first)
     local is_rich = system.is_rich(2)
     local is_plain = not is_rich and (is_verbose or system.is_terminal(2))
@@ -37,15 +37,17 @@ function progress.new(total, is_verbose, first)
         is_rich = is_rich, is_plain = is_plain }, Progress)
 end
 
---- Work that is often over at once: its line is begun when it has lasted a while.
+--- Begins a task that is often over at once: its line appears when it has lasted for a while.
 -- @param silent seconds without a line
 -- @param what what is counted, for the line
--- @return an object with the methods `look(done, expected)`, of pieces that are done and about how many there will be,
--- and `finish`
+-- @return an object with the methods `look(done, expected)`, where `expected` may change, and `finish`
 function progress.late(silent, what)
     return setmetatable({ silent = silent, what = what, start = C.wn_now() }, Late)
 end
 
+--- Updates the line when the silent seconds are over.
+-- @param done number of pieces done
+-- @param expected about how many there will be
 function Late:look(done, expected)
     if C.wn_now() - self.start < self.silent then return end
     if not self.bar then
@@ -56,10 +58,12 @@ function Late:look(done, expected)
     self.bar:at(self.what, done)
 end
 
+--- Ends the task and clears its line.
 function Late:finish()
     if self.bar then self.bar:finish() end
 end
 
+-- Returns the text about the rate of pieces and the time that is left.
 local function rate_of(self)
     if self.count == self.first then return '' end
     local each = (C.wn_now() - self.start) / (self.count - self.first)
@@ -67,9 +71,9 @@ local function rate_of(self)
     return ('  %s, %s left'):format(rate, duration(each * (self.total - self.count)))
 end
 
---- A piece is under way.
+--- Says that a piece is under way.
 -- @param what its name
--- @param count pieces that are done (optional, for those too short to be told of one by one)
+-- @param count number of pieces done (optional, for pieces too short to be reported one by one)
 function Progress:at(what, count)
     self.count = count or self.count
     if not self.is_rich or count and C.wn_now() - self.shown < PAUSE then return end
@@ -79,25 +83,26 @@ function Progress:at(what, count)
     io.stderr:flush()
 end
 
---- A piece is done.
--- @param words what came of it, in a line
+--- Says that a piece is done.
+-- @param words its result, in one line
 function Progress:done(words)
     self.count = self.count + 1
     if self.is_plain then io.stderr:write(('%d/%d  %s\n'):format(self.count, self.total, words)) end
 end
 
---- A line that stays, beside the count.
+--- Writes a line that stays, above the progress line.
+-- @param words text
 function Progress:say(words)
     if self.is_rich then io.stderr:write '\r\27[K' end
     io.stderr:write(words, '\n')
 end
 
---- Seconds since it began.
+--- Returns the seconds since the task began.
 function Progress:seconds()
     return C.wn_now() - self.start
 end
 
---- The work is over, or stopped: clears the line.
+--- Ends the task, finished or stopped, and clears its line.
 function Progress:finish()
     if self.is_rich then io.stderr:write '\r\27[K' end
 end

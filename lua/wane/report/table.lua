@@ -1,9 +1,11 @@
---- Text tables: rows of cells to aligned columns, numbers to the right, words to the left.
--- Every report of Wane that is a table is printed by this file, so that they look alike. It never writes: it
--- returns text.
+--- Text tables: rows of cells as aligned columns, numbers to the right, words to the left.
+--
+-- Every table that a report of Wane prints is made here, so that all look alike. The functions return text and write
+-- nothing.
 -- @internal wane.report.table
 local table_ = {}
 
+-- Returns the text of a cell.
 local function text_of(cell)
     if cell == nil then return '' end
     if type(cell) == 'number' and cell == math.floor(cell)
@@ -11,11 +13,13 @@ local function text_of(cell)
     return tostring(cell)
 end
 
+-- Returns the columns that a text takes in a terminal.
 local function width_of(text)
-    local _, continuation = text:gsub('[\128-\191]', '') -- a UTF-8 continuation byte takes no column
+    local _, continuation = text:gsub('[\128-\191]', '') -- a continuation byte of UTF-8 takes no column
     return #text - continuation
 end
 
+-- Tells whether a cell is aligned to the right: a number, a size with its unit, or nothing.
 local function is_number(text)
     return text == '' or text:find('^[%+%-]?[%d][%d,%.]*[eE%d+%-]*%s?%%?$') ~= nil
         or text:find('^[%+%-]?[%d%.,]+ [KMGT]?i?B$')
@@ -27,6 +31,7 @@ local function pad(text, width, right)
     return right and fill .. text or text .. fill
 end
 
+-- Returns the width of each column, and whether it is aligned to the right.
 local function measure(lines, count)
     local widths, right = {}, {}
     for column = 1, count do
@@ -39,11 +44,11 @@ local function measure(lines, count)
     return widths, right
 end
 
---- Lays out a table.
--- @param head array of column titles
--- @param rows array of arrays of cells (text, numbers, nil for an empty cell)
--- @param indent text before every line, default none
--- @return text without a newline at the end
+--- Returns a table as text.
+-- @param head list of column titles
+-- @param rows list of lists of cells (text, numbers, or nil for an empty cell)
+-- @param indent text before every line (optional)
+-- @return lines without a newline at the end
 function table_.text(head, rows, indent)
     local lines = { head }
     for _, row in ipairs(rows) do
@@ -66,10 +71,10 @@ function table_.text(head, rows, indent)
     return table.concat(out, '\n')
 end
 
---- Rows as comma separated values (RFC 4180 quoting).
--- @param head array of column titles
--- @param rows array of arrays
--- @return text with a newline after every row
+--- Returns rows as comma separated values, quoted as in RFC 4180.
+-- @param head list of column titles
+-- @param rows list of lists of cells
+-- @return lines, each with a newline at its end
 function table_.csv(head, rows)
     local function quote(cell)
         local text = text_of(cell)

@@ -1,5 +1,5 @@
---- UTF-8: one character at a time out of bytes, and back. Overlong forms, surrogates and numbers above 10FFFF are
--- refused, as the standard says.
+--- UTF-8: decodes and encodes one character at a time. Overlong forms, surrogates and code points above 10FFFF are
+-- refused, as RFC 3629 says.
 -- @internal wane.report.utf8
 
 local utf8 = {}
@@ -7,7 +7,8 @@ local utf8 = {}
 local band, bor, lshift, rshift = bit.band, bit.bor, bit.lshift, bit.rshift
 local char = string.char
 
--- First byte -> bytes of the character, and the least number that needs so many.
+-- Returns of the first byte of a character its number of bytes (0: none begins so), the least code point that needs so
+-- many, and the byte's own bits of the code point.
 local function head(b)
     if b < 0x80 then return 1, 0, b end
     if b >= 0xC2 and b < 0xE0 then return 2, 0x80, band(b, 0x1F) end
@@ -16,12 +17,12 @@ local function head(b)
     return 0
 end
 
---- The character that begins at bytes[i].
+--- Decodes the character that begins at bytes[i].
 -- @param bytes uint8 array
--- @param i index from 0
+-- @param i index, from 0
 -- @param n bytes in the array
--- @return its number and how many bytes it takes; -1, 0 when no character begins there, -1, k when k bytes are needed
--- and the array ends before
+-- @return code point and number of bytes; -1 and 0 when no character begins there; -1 and k when k bytes are needed and
+-- the array ends before
 function utf8.next(bytes, i, n)
     local length, least, code = head(bytes[i])
     if length == 0 then return -1, 0 end
@@ -35,7 +36,8 @@ function utf8.next(bytes, i, n)
     return code, length
 end
 
---- The bytes of a character, as a string.
+--- Returns the bytes of a character as a string.
+-- @param code code point
 function utf8.char(code)
     if code < 0x80 then return char(code) end
     if code < 0x800 then return char(bor(0xC0, rshift(code, 6)), bor(0x80, band(code, 0x3F))) end
@@ -47,7 +49,10 @@ function utf8.char(code)
 end
 
 --- Writes the bytes of a character at bytes[n].
--- @return the index behind them
+-- @param bytes uint8 array with room for 4 bytes more
+-- @param n index, from 0
+-- @param code code point
+-- @return index after them
 function utf8.put(bytes, n, code)
     if code < 0x80 then
         bytes[n] = code
@@ -62,7 +67,8 @@ function utf8.put(bytes, n, code)
     return n + letters
 end
 
---- The first byte (from 1) at which a string is no UTF-8, or nil.
+--- Returns the first byte (from 1) at which a string is not UTF-8, or nil.
+-- @param s string
 function utf8.wrong(s)
     if not s:find '[\128-\255]' then return nil end
     local i, n = 0, #s
