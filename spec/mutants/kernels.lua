@@ -196,7 +196,7 @@ return {
     },
     {
         name = 'bf16 products are cut off instead of rounded',
-        file = 'kernels/cpu/gemm/tile_avx512.h',
+        file = 'kernels/cpu/gemm/microkernel_avx512.h',
         old = '            __m256i h = (__m256i)_mm512_cvtneps_pbh(acc[i][v]);',
         new = '            __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(acc[i][v]), 16));',
         spec = 'spec/product_spec.lua',

@@ -1,4 +1,4 @@
-/* The f32 tile for AVX-512 (tile_avx512.h). */
+/* The f32 micro-kernel for AVX-512 (microkernel_avx512.h). */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -6,7 +6,7 @@
 #define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,prfchw"
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
-#include "tile_avx512.h"
+#include "microkernel_avx512.h"
 
 /* 8 rows into (n, 8): what a tile takes of A. */
 ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)

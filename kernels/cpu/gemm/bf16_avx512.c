@@ -1,6 +1,7 @@
-/* The bf16 tile for AVX-512 with bf16 (tile_avx512.h): a word is a pair of k, one instruction multiplies 16 pairs and
- * adds both products to a float. The instruction takes denormals for zero, makes none, and rounds to the nearest in an
- * order of its own: so the bits differ from the portable tile's, and are the same on every run on such a processor. */
+/* The bf16 micro-kernel for AVX-512 with bf16 (microkernel_avx512.h): a word is a pair of k, one instruction
+ * multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes none, and
+ * rounds to the nearest in an order of its own: so the bits differ from the portable tile's, and are the same on
+ * every run on such a processor. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -9,7 +10,7 @@
 #define MULTIPLY_ADD(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS_BF16
 #define TILE_HALF
-#include "tile_avx512.h"
+#include "microkernel_avx512.h"
 
 ISA_INLINE __mmask32 halves(int64_t n)
 {

@@ -474,5 +474,5 @@ static void macrokernel(const struct wn__gemm_macrotile *t)
     (t->stream ? stream_3 : macrokernel_3)(t);
 }
 
-#include "square_avx512.h"
+#include "transpose_avx512.h"
 #endif

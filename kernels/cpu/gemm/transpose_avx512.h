@@ -1,4 +1,4 @@
-/* Squares of words that turn in registers: 8 x 16 and 16 x 16. Part of tile_avx512.h, which says for which
+/* Transposes of 8 x 16 and 16 x 16 words in registers. Part of microkernel_avx512.h, which says for which
  * instruction sets (ISA_INLINE); nothing here touches memory but store_turned8. */
 #ifndef WN_CPU_GEMM_SQUARE_AVX512_H
 #define WN_CPU_GEMM_SQUARE_AVX512_H
