@@ -32,7 +32,8 @@ local function defined_by(line)
     local name = line:match '^function ([%w_.:]+)' or line:match '^([%w_]+%.[%w_]+) *='
         or line:match '^    function ([%w_]+[.:][%w_]+)'
     if name then return name, false end
-    return line:match '^local function ([%w_]+)', true
+    name = line:match '^local function ([%w_]+)'
+    return name, name ~= nil
 end
 
 -- Takes the examples out of a comment: lists of lines, one list an `@usage`.
@@ -142,7 +143,7 @@ function reference.callable()
     return list
 end
 
---- Returns all public blocks by their title.
+--- Returns all blocks of public files by their title.
 function reference.by_title(files)
     local found = {}
     for _, file in ipairs(files) do
@@ -150,7 +151,7 @@ function reference.by_title(files)
             local head = reference.title(file.head)
             if head then found[head] = file.head end
             for _, block in ipairs(file.blocks) do
-                local title = not block.is_internal and reference.title(block)
+                local title = reference.title(block)
                 if title then found[title] = block end
             end
         end

@@ -1,10 +1,10 @@
 --- Modules: named parts of a model that own parameters and other modules.
 --
--- `nn.module(name, init)` makes a class; calling the class makes an instance, calling the instance records its
--- `forward` inside a scope (path and type), which is all that policies and reports know of it. Children and
--- parameters are found by walking the fields in order of assignment, plain tables of modules included, so
--- nothing is registered by hand. A module that only one program uses has the path its owner gives it; the
--- outermost module of a program has the path ''.
+-- `nn.module(name, init)` makes a class; calling the class makes an instance, and calling the instance records its
+-- `forward` inside a scope (path and type), which is all that policies and reports know of it. Children and parameters
+-- are found by walking the fields in order of assignment, plain tables of modules included, so nothing is registered by
+-- hand. A module that only one program uses has the path that its owner gives it; the outermost module of a program has
+-- the path ''.
 -- @module wane.module
 
 local binding = require 'wane.ffi'
@@ -26,7 +26,8 @@ module.Module = Module
 local mode_number = 0
 local epoch = 0
 
---- A number that changes whenever recordings may differ: train/eval, policies, freezing.
+--- Returns a number that changes whenever recordings may differ: train or eval, policies, freezing.
+-- @within Internal
 function module.mode()
     return mode_number
 end
@@ -37,17 +38,21 @@ end
 module.mode_changed = mode_changed
 tensor.mode_changed = mode_changed
 
---- A program ran: modules recorded from now on belong to another one.
+--- Begins another program: modules that are recorded from now on belong to it.
+-- @within Internal
 function module.new_epoch()
     epoch = epoch + 1
 end
 
---- The number of the program being recorded.
+--- Returns the number of the program that is being recorded.
+-- @within Internal
 function module.epoch()
     return epoch
 end
 
---- Whether x is an instance of a module class.
+--- Returns whether x is a module.
+-- @param x any value
+-- @usage print(nn.is_module(model), nn.is_module(nn.Linear)) --> true	false
 function module.is(x)
     local mt = getmetatable(x)
     return type(mt) == 'table' and rawget(mt, '__module') == true
@@ -58,7 +63,12 @@ local function is_parameter(x)
     return getmetatable(x) == tensor.Tensor and rawget(x, '_parameter') == true
 end
 
---- nn.Parameter(t): a state cell of kind parameter that starts as t. t: creation op, or any float tensor.
+--- Makes a parameter: a state that is trained.
+-- @param init float tensor of its first value, usually a creation op, which then takes no storage until it is read
+-- @param name text for reports; the path in the module unless given
+-- @return tensor that names the parameter
+-- @raise 'dtype' for a tensor of integers
+-- @usage print(nn.Parameter(wane.zeros(3)).requires_grad) --> true
 function module.parameter(init, name)
     if not tensor.is(init) then
         raise(nil, 'value', 'nn.Parameter: expected a tensor, got %s', errors.describe(init))
@@ -89,7 +99,7 @@ local function sorted_keys(list)
     return names
 end
 
--- Calls on_module(path, m) and on_parameter(path, p) for what `value` (a field of a module) holds.
+-- Calls on_module(path, m) and on_parameter(path, p) for the modules and parameters in `value`, a field of a module.
 local function visit(value, path, on_module, on_parameter, seen)
     if is_parameter(value) then
         if on_parameter then on_parameter(path, value) end
@@ -111,8 +121,9 @@ local function each_field(m, on_module, on_parameter)
     end
 end
 
---- Direct children of a module in order of assignment: a list of { name =, module = }.
--- Plain tables are looked through: name 'blocks.1'.
+--- Lists the direct children of a module, in order of assignment: { { name =, module = }, ... }.
+-- Modules in plain tables are children too, with names such as 'blocks.1'.
+-- @within Internal
 function module.children(m)
     local list = {}
     each_field(m, function(path, child) list[#list + 1] = { name = path, module = child } end)
@@ -136,7 +147,7 @@ end
 -- ---- scopes ---------------------------------------------------------------------------------------------
 
 local stack, scopes, depth = {}, { [0] = 0 }, 0
-local infos = {} -- scope id -> what module.of_scope says, and `taker`
+local infos = {} -- scope id -> the table that module.of_scope returns; also has `taker`
 local takers = {} -- scope id without a variant -> { module = the last one recorded under that path }
 local weak_values = { __mode = 'v' }
 local info_class = { __index = function(info, key) return key == 'module' and info.taker.module or nil end }
@@ -145,17 +156,19 @@ local info_class = { __index = function(info, key) return key == 'module' and in
 -- `policy` is the one given to the module, or nil; `numbers` lists the names of its numbered children. Neither ever
 -- changes: a module with another policy records under another scope. `module` is the instance last recorded under the
 -- path, nil when it was collected.
+-- @within Internal
 function module.of_scope(id)
     return infos[id]
 end
 
---- The module whose forward is being recorded, or nil.
+--- Returns the module whose forward is being recorded, or nil.
+-- @within Internal
 function module.current()
     return stack[depth]
 end
 
--- Names of the children that end in a number ('blocks.3'): units are counted by them, and one that records nothing
--- counts too.
+-- Returns the names of the children that end in a number ('blocks.3'). Units are counted by them, and a child that
+-- records nothing counts too.
 local function numbered_children(m)
     local names = {}
     for _, child in ipairs(module.children(m)) do
@@ -167,7 +180,8 @@ end
 
 local variants, n_variants = { ['0 '] = 0 }, 0
 
--- A number for what decisions about a module's nodes depend on and its path does not say.
+-- Returns a number for the policy and the numbered children of a module, on which decisions about its nodes depend and
+-- which its path does not say.
 local function variant_of(policy, names)
     local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))
     if not variants[text] then
@@ -192,8 +206,9 @@ local function intern(parent, name, m)
     return id
 end
 
---- The scope of what a function records that PyTorch has as one function: the path of the module being recorded, and
--- the function's name as the type. For within('scope', ...).
+--- Returns the scope of the nodes of a function that is one function in PyTorch: the path of the module that is being
+-- recorded, with the function's name as the type. It is a value of scoped('scope', ...).
+-- @within Internal
 -- @param name of the function
 function module.function_scope(name)
     local parent = scopes[depth]
@@ -206,7 +221,7 @@ function module.function_scope(name)
     return id
 end
 
--- The path of m under the module being recorded; its type when it is no part of it.
+-- Returns the path of m under the module that is being recorded, or its type when it is no part of that module.
 local function relative_name(owner, m)
     local names = rawget(owner, '_names')
     if names == nil or names[m] == nil then
@@ -227,8 +242,8 @@ local function taken(id, m)
     return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
 end
 
--- '<parent scope> <type>' -> { epoch =, n = }: how many modules of the type took a path in that program, so that
--- thousands of them do not each try the paths of all before.
+-- '<parent scope> <type>' -> { epoch =, n = }: the number of modules of the type that took a path in that program, so
+-- that thousands of modules do not each try the paths of all before.
 local counts = {}
 
 local function root_scope(m)
@@ -301,7 +316,7 @@ local handler = within.handler
 
 local running, watch = coroutine.running, within.watch
 
--- A module that a coroutine was left in is gone from the stack when the module around it ends.
+-- Ends a forward. A module in which a coroutine was left is gone from the stack when the module around it ends.
 local function leave(m, before, ok, ...)
     if watch.on then within.sync() end
     if depth > before and stack[before + 1] == m then pop(before) end
@@ -316,15 +331,17 @@ local function call(m, ...)
         raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
             module.type(m))
     end
-    -- Measured: asking who runs takes 0.4 us, so the outermost module asks for those in it; a coroutine that is started
-    -- in a forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
+    -- The outermost module asks which coroutine runs, for all modules in it; a coroutine that is started in a
+    -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
+    -- Measured: asking takes 0.4 us.
     if watch.on or depth == 0 and running() ~= nil then return within('module', m, forward, m, ...) end
     return leave(m, push(m), xpcall(forward, handler, m, ...))
 end
 
 -- ---- classes --------------------------------------------------------------------------------------------
 
---- The type name of a module instance or class.
+--- Returns the type name of a module or of a class.
+-- @within Internal
 function module.type(m)
     return getmetatable(m).__name
 end
@@ -349,9 +366,14 @@ local function new_field(m, key, value)
     end
 end
 
---- nn.module(name, init): a class of modules. init(self, ...) fills the instance; define Class:forward(...).
--- @param name type name, what policy.by_type matches
--- @param init function(self, ...), optional
+--- Makes a class of modules. Calling the class makes an instance; the script defines Class:forward(...).
+-- @param name type name, which policy.by_type matches
+-- @param init function(self, ...) that fills a new instance with the arguments of the class's call; may be nil
+-- @return the class
+-- @usage
+-- local Scale = nn.module('Scale', function(self, d) self.weight = nn.Parameter(wane.ones(d)) end)
+-- function Scale:forward(h) return h * self.weight end
+-- print(Scale(8)(x).shape) --> (2, 8)
 function module.new(name, init)
     if type(name) ~= 'string' or name == '' then
         raise(nil, 'value', 'nn.module: expected a type name, got %s', errors.describe(name))
@@ -377,7 +399,8 @@ function module.new(name, init)
     })
 end
 
---- Text of a module as a tree: one line a child.
+--- Returns the text of a module as a tree, one line for each child.
+-- @within Internal
 function module.text(m)
     local head = module.type(m) .. '(' .. (m.extra and m:extra() or '') .. ')'
     local children = module.children(m)

@@ -1,7 +1,7 @@
---- What every module can do with its parameters: list, load, move, freeze, clear, switch to evaluation.
+--- The methods of every module: they list, load, move, freeze and clear its parameters, and switch to evaluation.
 --
--- The methods are added to the base of all modules by module/init.lua. Names are paths ('blocks.1.attn.weight'); the
--- same parameter under two names is listed once, under the first.
+-- module/init.lua adds them to the base of all modules. Names are paths ('blocks.1.attn.weight'); a parameter under two
+-- names is listed once, under the first.
 -- @module wane.module.state
 
 local binding = require 'wane.ffi'
@@ -16,14 +16,14 @@ local C = binding.C
 local raise = errors.raise
 local ipairs, pairs, rawset, tostring, type = ipairs, pairs, rawset, tostring, type
 
---- Lists parameters: { {name =, parameter =}, ... }.
+-- Lists the parameters: { { name =, parameter = }, ... }.
 local function named(module, m)
     local list = {}
     module.walk(m, '', nil, function(path, p) list[#list + 1] = { name = path, parameter = p } end, {})
     return list
 end
 
--- Another cell for a parameter: whoever holds the tensor sees the new one.
+-- Gives a parameter another cell with the first value `init`; every holder of the tensor sees the new cell.
 local function renew(p, init)
     if create.layout(p) ~= 0 then
         init = create.laid(init, create.weight_layout(p.shape, tensor.typed(init)._device))
@@ -34,6 +34,7 @@ local function renew(p, init)
     tensor.rebind(p, cell)
 end
 
+-- Returns the value of a parameter on another device or in another dtype, or nil when it is there already.
 local function moved(p, where)
     if tensor.dtype_id[where] then return p:to(where):detach() end
     if op.device(where, 'to') == tensor.typed(p)._device then return nil end
@@ -78,16 +79,22 @@ local function load_state(module, m, dict, opts)
     if #roots > 0 then upper.run { mode = 'assign', roots = roots, cells = cells } end
 end
 
--- Walking, listing, changing mode.
+-- Adds the methods that walk, list and change the mode.
 local function add_lists(module, Module)
-    --- All parameters, each once, in order of assignment: a list.
+    --- Lists all parameters, each once, in order of assignment.
+    -- @usage print(#model:parameters()) --> 4
     function Module.parameters(m)
         local list = {}
         for k, entry in ipairs(named(module, m)) do list[k] = entry.parameter end
         return list
     end
 
-    --- for name, p in model:named_parameters() do ... end
+    --- Iterates over names and parameters, in order of assignment.
+    -- @usage for name, p in model:named_parameters() do print(name, p.shape) end
+    -- --> 1.weight	(16, 8)
+    -- --> 1.bias	(16)
+    -- --> 3.weight	(4, 16)
+    -- --> 3.bias	(4)
     function Module.named_parameters(m)
         local list, k = named(module, m), 0
         return function()
@@ -96,21 +103,24 @@ local function add_lists(module, Module)
         end
     end
 
-    --- Direct children, in order of assignment: a list of modules.
+    --- Lists the direct children, in order of assignment.
+    -- @usage print(#model:children()) --> 3
     function Module.children(m)
         local list = {}
         for k, entry in ipairs(module.children(m)) do list[k] = entry.module end
         return list
     end
 
-    --- All modules, this one first: a list.
+    --- Lists all modules inside, and this one first.
+    -- @usage print(#model:modules()) --> 4
     function Module.modules(m)
         local list = {}
         module.walk(m, '', function(_, each) list[#list + 1] = each end, nil, {})
         return list
     end
 
-    --- for path, m in model:named_modules() do ... end; the model itself has the path ''.
+    --- Iterates over paths and modules; the module itself comes first, with the path ''.
+    -- @usage for path, m in nn.MLP(8):named_modules() do print(path, m) end
     function Module.named_modules(m)
         local list, k = {}, 0
         module.walk(m, '', function(path, each) list[#list + 1] = { path, each } end, nil, {})
@@ -121,6 +131,12 @@ local function add_lists(module, Module)
     end
 
     --- Calls fn(module) for every module, children before their owner. Returns the module.
+    -- @param m module
+    -- @param fn function
+    -- @usage
+    -- model:apply(function(m)
+    --     if m.weight then nn.init.normal(m.weight, 0.02) end
+    -- end)
     function Module.apply(m, fn)
         if type(fn) ~= 'function' then
             raise(nil, 'value', 'apply: expected a function, got %s', errors.describe(fn))
@@ -130,7 +146,11 @@ local function add_lists(module, Module)
         return m
     end
 
-    --- Training mode (default true) for this module and all inside; changes Dropout. Returns the module.
+    --- Switches this module and all inside to training mode, which Dropout reads as `self.training`. Returns the
+    -- module.
+    -- @param m module
+    -- @param on true unless given; false is evaluation
+    -- @usage print(model:train().training, model:train(false).training) --> true	false
     function Module.train(m, on)
         if on == nil then on = true end
         for _, each in ipairs(m:modules()) do rawset(each, 'training', on and true or false) end
@@ -138,44 +158,61 @@ local function add_lists(module, Module)
         return m
     end
 
-    --- Evaluation mode: the opposite of train.
+    --- Switches this module and all inside to evaluation mode. Returns the module.
+    -- @usage print(model:eval().training) --> false
     function Module.eval(m)
         return m:train(false)
     end
 end
 
--- Parameters and their gradients.
+-- Adds the methods for parameters and their gradients.
 local function add_state(module, Module)
-    --- Drops all gradients; their bytes are given back at once.
+    --- Drops the gradients of all parameters; their bytes are given back at once.
+    -- @usage
+    -- loss:backward()
+    -- model:zero_grad()
+    -- print(model[1].weight.grad) --> nil
     function Module.zero_grad(m)
         within.sync() -- not the gradients of a planning that waits
         for _, p in ipairs(m:parameters()) do binding.check(C.wn_cell_drop_grad(p.id)) end
     end
 
-    --- Freezes (false) or trains (true) every parameter. Returns the module.
+    --- Freezes or trains every parameter. Returns the module.
+    -- @param m module
+    -- @param on false freezes, true trains
+    -- @usage model[1]:requires_grad(false)
     function Module.requires_grad(m, on)
         for _, p in ipairs(m:parameters()) do p.requires_grad = on and true or false end
         return m
     end
 
-    --- Parameters by name. The tensors are the model's own, not copies.
+    --- Returns the parameters by name. The tensors are the model's own, not copies.
+    -- @usage print(model:state_dict()['1.weight'] == model[1].weight) --> true
     function Module.state_dict(m)
         local dict = {}
         for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.parameter end
         return dict
     end
 
-    --- Assigns every parameter from a table of names and tensors. A run point.
+    --- Assigns every parameter from a table of tensors by name. Returns the module. A run point.
     -- @param m module
-    -- @param dict what state_dict of an equal model returned, or tensors read from a file
-    -- @param opts {strict = false}: names may be missing on either side; {cast = true}: floats of another dtype become
-    -- the parameter's
+    -- @param dict the state_dict of an equal model, or tensors read from a file
+    -- @param opts {strict = true: every name must be on both sides; cast = false: floats of another dtype are cast to
+    -- the parameter's}
+    -- @raise 'shape' or 'value' with the lists missing, unexpected and wrong; nothing is changed then
+    -- @usage
+    -- local other = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    -- other:load_state_dict(model:state_dict())
+    -- print((other(x) - model(x)):abs():max():item()) --> 0
     function Module.load_state_dict(m, dict, opts)
         load_state(module, m, dict, opts)
         return m
     end
 
-    --- All parameters to a dtype or device ('bf16', 'meta'). Returns the module.
+    --- Moves all parameters to a dtype or a device. Returns the module.
+    -- @param m module
+    -- @param where name of a dtype or of a device
+    -- @usage print(nn.Linear(8, 4):to('bf16').weight.dtype, nn.Linear(8, 4):to('meta').weight.device) --> bf16	meta
     function Module.to(m, where)
         if type(where) ~= 'string' then
             raise(nil, 'value', "to: expected a dtype or a device, got %s", errors.describe(where))
@@ -189,16 +226,18 @@ local function add_state(module, Module)
         return m
     end
 
-    --- Number of elements of all parameters.
+    --- Returns the number of elements of all parameters.
+    -- @usage print(model:parameter_count()) --> 212
     function Module.parameter_count(m)
         local n = 0
         for _, p in ipairs(m:parameters()) do n = n + p:numel() end
         return n
     end
 
-    --- model:checkpoint(p): the policy p for everything recorded under this module from now on.
+    --- Gives everything that is recorded under this module from now on a policy. Returns the module.
     -- @param m module
-    -- @param p string, function, policy, plan; nothing: 'recompute_all'; false takes it off
+    -- @param p text, function, policy or plan; 'recompute_all' unless given; false takes the policy off
+    -- @usage model[1]:checkpoint 'recompute_all'
     function Module.checkpoint(m, p)
         if p == false then
             rawset(m, '_policy', nil)
@@ -206,7 +245,7 @@ local function add_state(module, Module)
             if p == nil then p = 'recompute_all' end
             rawset(m, '_policy', require('wane.policy').of(p))
         end
-        rawset(m, '_scopes', {}) -- what is recorded from now on is another scope's
+        rawset(m, '_scopes', {}) -- nodes that are recorded from now on are of another scope
         module.mode_changed()
         return m
     end

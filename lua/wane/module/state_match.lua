@@ -1,14 +1,15 @@
---- Names that must fit: the tensors of a model against those of a table or a file. All that does not fit is told in one
--- error, before anything is changed.
+--- Comparison of the tensors of a model with those of a table or a file, by name, shape and dtype.
+--
+-- One error tells all differences, before anything is changed.
 -- @internal wane.module.state_match
 
 local errors = require 'wane.errors'
 
-local match = {}
+local state_match = {}
 
-local SHOWN = 6 -- of each kind, in the message; the error object has them all
-local LONGEST = 80 -- letters of a name in the message
-local LOOKED_AT = 1000 -- names among which one that is near is looked for
+local SHOWN = 6 -- differences of each kind that the message shows; the error object has them all
+local LONGEST = 80 -- bytes of a name that the message shows
+local LOOKED_AT = 1000 -- names among which near names are looked for
 
 local function listed(items, form)
     local words = {}
@@ -21,7 +22,7 @@ local function shown(name)
     return "'" .. (#name > LONGEST and name:sub(1, LONGEST) .. '...' or name) .. "'"
 end
 
--- Returns a hint at names that are near; of a long list, and among long names, only the first are looked at.
+-- Returns a hint at near names, or ''. It looks at the first LOOKED_AT names that are not too long.
 local function near(name, others)
     local few = {}
     for k = 1, math.min(#others, LOOKED_AT) do
@@ -31,6 +32,7 @@ local function near(name, others)
     return words:find '^did you mean' and (' (%s)'):format(words) or ''
 end
 
+-- Lists the names that are given and not wanted.
 local function others_of(ask)
     local is_wanted, list = {}, {}
     for _, item in ipairs(ask.wanted) do is_wanted[item.name] = true end
@@ -41,12 +43,12 @@ local function others_of(ask)
 end
 
 --- Compares names, shapes and dtypes.
--- @param ask { what = opens the message, wanted = list of { name =, text = '(2, 3) f32' }, given = { name -> text }
--- of wanted names at least, unexpected = list of the names given that are not wanted (nil: those of `given`), here =
+-- @param ask { what = opens the message, wanted = list of { name =, text = '(2, 3) f32' }, given = { name -> text }, of
+-- the wanted names at least, unexpected = list of given names that are not wanted (nil: those of `given`), here =
 -- 'the model', there = 'the file', is_partial = names may be missing on either side, advice = text or nil }
 -- @return list of missing names, list of unexpected names (empty unless is_partial)
--- Errors: 'shape' when only shapes or dtypes differ, else 'value'; with fields missing, unexpected, wrong (lists).
-function match.check(ask)
+-- @raise 'shape' when only shapes or dtypes differ, else 'value'; with the lists missing, unexpected and wrong
+function state_match.check(ask)
     local missing, unexpected, wrong, known = {}, ask.unexpected or others_of(ask), {}, {}
     for _, item in ipairs(ask.wanted) do
         known[#known + 1] = item.name
@@ -84,4 +86,4 @@ function match.check(ask)
         { missing = missing, unexpected = unexpected, wrong = wrong }), 0)
 end
 
-return match
+return state_match

@@ -1,6 +1,6 @@
 --- Activations as modules: one node each, no parameters.
 --
--- nn.ReLU(), nn.GELU() (exact, with erf), nn.SiLU(), nn.Tanh(), nn.Sigmoid(), nn.Softmax(dim = -1).
+-- Each takes x of any shape and returns a tensor of the same shape and dtype.
 -- @module wane.nn.activations
 
 local errors = require 'wane.errors'
@@ -9,6 +9,7 @@ local tensor = require 'wane.tensor'
 
 local activations = {}
 
+-- Adds the class `name`, whose forward is the tensor's method `method`.
 local function activation(name, method)
     local fn = tensor.methods[method]
     local class = module.new(name, function(_, opts)
@@ -20,13 +21,37 @@ local function activation(name, method)
     activations[name] = class
 end
 
+--- Makes a module that returns max(x, 0).
+-- @function nn.ReLU
+-- @usage print(nn.ReLU()(x).shape) --> (2, 8)
 activation('ReLU', 'relu')
+
+--- Makes a module that returns x Phi(x), the exact form, with erf.
+-- @function nn.GELU
+-- @usage print(nn.GELU()(x).shape) --> (2, 8)
 activation('GELU', 'gelu')
+
+--- Makes a module that returns x sigmoid(x).
+-- @function nn.SiLU
+-- @usage print(nn.SiLU()(x).shape) --> (2, 8)
 activation('SiLU', 'silu')
+
+--- Makes a module that returns the hyperbolic tangent of x.
+-- @function nn.Tanh
+-- @usage print(nn.Tanh()(x).shape) --> (2, 8)
 activation('Tanh', 'tanh')
+
+--- Makes a module that returns 1 / (1 + exp(-x)).
+-- @function nn.Sigmoid
+-- @usage print(nn.Sigmoid()(x).shape) --> (2, 8)
 activation('Sigmoid', 'sigmoid')
 
 local softmax = tensor.methods.softmax
+
+--- Makes a module that returns softmax(x) along a dim.
+-- @function nn.Softmax
+-- @param dim number, -1 unless given
+-- @usage print(nn.Softmax()(wane.zeros(1, 2)):totable()[1][1]) --> 0.5
 local Softmax = module.new('Softmax', function(self, dim) self.dim = dim or -1 end)
 function Softmax:forward(x) return softmax(x, self.dim) end
 function Softmax:extra() return tostring(self.dim) end

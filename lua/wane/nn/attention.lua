@@ -1,14 +1,17 @@
---- nn.Attention(d, heads, {causal = true, dropout = 0, kv_heads = heads, rope =, bias = true, tiled = true}):
--- self-attention.
+--- nn.Attention(d, heads, {causal = true, dropout = 0, kv_heads = heads, rope =, bias = true, tiled = true, dtype =,
+-- device =}): self-attention, x (B, T, d) -> (B, T, d).
 --
--- x (B, T, d) -> (B, T, d): a qkv projection, attention, an out projection. Attention is one op that makes the (T, T)
--- weights a tile at a time and keeps none (Dao et al., "FlashAttention", 2022); its gradient makes them again.
--- tiled = false: composed of products, softmax and dropout, (B, heads, T, T) values which a policy sees and may drop
--- one by one. Both draw the same dropout from the same number; both forms of a layer have the same parameters.
--- kv_heads < heads: groups of query heads share a key and a value head (Ainslie et al., "GQA", 2023).
--- rope: true or a base (10000): rotary positions (Su et al., "RoFormer", 2021). The mask and the rotation tables are
--- inputs made once a length, never per call.
+-- It is a projection `qkv` to d + 2 kv_heads d / heads outputs, attention, and a projection `out`. Attention is one op
+-- that makes the (T, T) weights a tile at a time and keeps none (Dao et al., "FlashAttention", 2022); its gradient
+-- makes them again. With tiled = false it is composed of products, softmax and dropout, whose (B, heads, T, T) values a
+-- policy sees and may drop one by one. Both forms have the same parameters, and draw the same dropout from the same
+-- number. kv_heads < heads: groups of query heads share a key and a value head (Ainslie et al., "GQA", 2023). rope:
+-- true or a base (10000): rotary positions (Su et al., "RoFormer", 2021). The mask and the tables of rotations are
+-- inputs that are made once for each length, never for each call.
 -- @module wane.nn.attention
+-- @usage
+-- local attention = nn.Attention(64, 8, { kv_heads = 2, rope = true })
+-- print(attention(wane.randn(2, 16, 64)).shape) --> (2, 16, 64)
 
 local arith = require 'wane.tensor.arith'
 local binding = require 'wane.ffi'
@@ -28,7 +31,7 @@ local OPTIONS = { 'causal', 'dropout', 'kv_heads', 'rope', 'bias', 'tiled', 'dty
 
 local shared = setmetatable({}, { __mode = 'v' }) -- tables all modules share, while one of them holds them
 
--- (T, T) u8: 1 where position j may be seen from position i, j <= i.
+-- Returns the mask (T, T) u8: 1 where position i may see position j, that is j <= i.
 local function causal_mask(t, device)
     local key = 'mask ' .. t .. ' ' .. device
     local mask = shared[key]
@@ -43,7 +46,8 @@ local function causal_mask(t, device)
     return mask
 end
 
--- cos and sin (T, hd) of position x frequency; the second half repeats the first. dims: (T, hd), ones between them.
+-- Returns the tables cos and sin (T, hd) of position * frequency, whose second half repeats the first. dims: (T, hd),
+-- with dims of size 1 between them.
 local function rotation(t, hd, base, dtype, device, dims)
     local key = ('rope %d %d %.17g %s %d %d'):format(t, hd, base, dtype, device, #dims)
     local pair = shared[key]
@@ -67,7 +71,7 @@ local function rotation(t, hd, base, dtype, device, dims)
     return pair
 end
 
--- (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin), x1 and x2 the halves of the last of four dims.
+-- Rotates (x1, x2) to (x1 cos - x2 sin, x2 cos + x1 sin), where x1 and x2 are the halves of the last of four dims.
 local function rotate(x, pair, hd)
     local half = hd / 2
     local first, second = cut(x, 3, 0, half), cut(x, 3, half, half)
@@ -104,7 +108,7 @@ local Attention = module.new('Attention', function(self, d, heads, opts)
     self.out = Linear(d, d, rest)
 end)
 
--- Columns start.. of y (b, t, ...) as (b, heads, t, hd).
+-- Returns the columns from `start` on of y: (b, t, columns), as (b, heads, t, hd).
 local function heads_of(y, start, b, t, heads, hd)
     return swap_middle(to(cut(y, 2, start, heads * hd), 4, b, t, heads, hd))
 end
@@ -121,7 +125,7 @@ end
 local TRANSPOSED = { transpose_b = true }
 local MASKED = -math.huge
 
--- softmax(q k^T / sqrt(hd)) v; the masked scores are -inf.
+-- Returns softmax(q k^T / sqrt(hd)) v; masked scores are -inf.
 local function attend(self, q, k, v, mask)
     local scores = matmul(q * self.factor, k, TRANSPOSED)
     if mask then scores = where(mask, scores, MASKED) end
@@ -130,14 +134,15 @@ local function attend(self, q, k, v, mask)
     return matmul(weights, v)
 end
 
--- The rotation for x at its length, held by the module.
+-- Returns the tables of rotations for the length of x, which the module holds.
 local function rotation_of(self, x, t, dims)
     local pair = rotation(t, self.hd, self.base, tensor.dtype_name[x._dtype], x._device, dims)
     rawset(self, '_rotation', pair)
     return pair
 end
 
--- y (b, t, ...) as projected, in one op. Queries and keys are rotated alike, so they turn together, where they lie.
+-- Attends in one op. y: (b, t, columns), the projection. Queries and keys are rotated alike, so they are rotated as one
+-- tensor, next to each other as they are.
 local function attend_tiled(self, y, b, t)
     local heads, kv, hd = self.heads, self.kv_heads, self.hd
     if self.base then
@@ -152,7 +157,7 @@ local function attend_tiled(self, y, b, t)
     return op.unary(ATTENTION, y, at)
 end
 
--- The same of products, softmax and dropout.
+-- Attends with products, softmax and dropout. y: (b, t, columns), the projection.
 local function attend_composed(self, y, b, t)
     local heads, kv, hd = self.heads, self.kv_heads, self.hd
     local q = heads_of(y, 0, b, t, heads, hd)

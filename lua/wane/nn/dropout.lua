@@ -1,8 +1,13 @@
---- nn.Dropout(p = 0.5): in training, zeroes each element with probability p and scales the rest by 1/(1-p).
+--- nn.Dropout(p = 0.5): in training, zeroes each element with probability p and scales the others by 1 / (1 - p).
 --
--- In evaluation, and for p = 0, it records nothing and returns its input. The mask is never stored: the backward
--- draws the same numbers again.
+-- In evaluation, and for p = 0, it records nothing and returns its input. The mask is never stored: the backward draws
+-- the same numbers again.
 -- @module wane.nn.dropout
+-- @usage
+-- local dropout = nn.Dropout(0.1)
+-- print(dropout(x).shape) --> (2, 8)
+-- dropout:eval()
+-- print(dropout(x) == x) --> true
 
 local arith = require 'wane.tensor.arith'
 local errors = require 'wane.errors'

@@ -1,7 +1,9 @@
---- nn.Embedding(v, d, {dtype =, device =}): row `id` of a (v, d) table for each id. ids (...) -> (..., d).
+--- nn.Embedding(v, d, {dtype =, device =}): returns row `id` of a table (v, d) for each id; ids (...) -> (..., d).
 --
--- ids are i32 and 0-based, as tokenizers write them. weight starts normal, mean 0, deviation 1.
+-- ids are i32 and 0-based, as tokenizers write them. Its parameter is weight (v, d), at first normal with mean 0 and
+-- deviation 1.
 -- @module wane.nn.embedding
+-- @usage print(nn.Embedding(100, 8)(wane.randint(100, { 2, 5 })).shape) --> (2, 5, 8)
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'

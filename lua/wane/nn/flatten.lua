@@ -1,5 +1,6 @@
---- nn.Flatten(from = 2, to = -1): dims from..to merged into one; the batch dim stays.
+--- nn.Flatten(from = 2, to = -1): merges the dims from `from` to `to` into one; the first dim, the batch, stays.
 -- @module wane.nn.flatten
+-- @usage print(nn.Flatten()(wane.randn(2, 3, 4)).shape) --> (2, 12)
 
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'

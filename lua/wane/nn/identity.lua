@@ -1,5 +1,6 @@
---- nn.Identity(): returns its input; a place holder for a layer taken out.
+--- nn.Identity(): returns its input; it stands in for a layer that is taken out.
 -- @module wane.nn.identity
+-- @usage print(nn.Identity()(x) == x) --> true
 
 local module = require 'wane.module'
 

@@ -1,7 +1,7 @@
---- The table wane.nn: layers, losses, and the maker of new layers.
+--- The table wane.nn: layers, losses, and `nn.module`, which makes new layers.
 --
--- Files are loaded when a name is first asked for. A name of the design that this version does not have says so; any
--- other unknown name raises with the names near it.
+-- Files are loaded when one of their names is first asked for. A name of the design that this version does not have
+-- says so; any other unknown name raises with near names.
 -- @module wane.nn
 
 local errors = require 'wane.errors'
@@ -13,7 +13,7 @@ local rawset, require, setmetatable = rawset, require, setmetatable
 local PLACES = {
     Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'layernorm' }, RMSNorm = { 'rmsnorm' },
     Dropout = { 'dropout' }, Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' },
-    Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'start' },
+    Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
     ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
     Softmax = { 'activations', 'Softmax' },
@@ -21,7 +21,7 @@ local PLACES = {
     mse_loss = { 'losses', 'mse_loss' },
 }
 
--- Names of the design that a later version brings.
+-- Names of the design that this version does not have.
 local LATER = {
     Conv2d = true, BatchNorm2d = true, MaxPool2d = true, AvgPool2d = true, AdaptiveAvgPool2d = true,
 }

@@ -1,8 +1,10 @@
 --- nn.LayerNorm(d, {eps = 1e-5, dtype =, device =}): (x - mean) / sqrt(var + eps) * weight + bias over the last dim.
 --
--- Three nodes: row_mean, row_rstd and layernorm, so that a policy sees the two small values by themselves.
--- x (..., d); weight (d) of ones, bias (d) of zeros.
+-- x (..., d) -> (..., d). It records three nodes, row_mean, row_rstd and layernorm, so that a policy sees the two small
+-- values, one number a row, apart. Its parameters are weight (d), at first ones, and bias (d), at first zeros. The
+-- variance is the mean of squares, without a correction (Ba et al., "Layer Normalization", 2016).
 -- @module wane.nn.layernorm
+-- @usage print(nn.LayerNorm(8)(x).shape) --> (2, 8)
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'

@@ -1,12 +1,15 @@
---- nn.Linear(i, o, {bias = true, dtype =, device =, layout =}): y = x W^T + b, x (..., i) -> (..., o).
+--- nn.Linear(i, o, {bias = true, dtype =, device =, layout =}): y = x weight^T + bias, x (..., i) -> (..., o).
 --
--- With bias it is one node and one rounding; without, a product with the transpose flag. weight (o, i) and bias
--- (o) start uniform in +-1/sqrt(i), as PyTorch's do.
--- The weight's bytes lie as the products of its device like them: on the CPU in panels of 48 outputs where o is a
--- multiple of 16 (runtime/base/layout.h), its gradient and the optimizer's states too. That is seen nowhere: what is
--- printed, read, saved and loaded is row by row. layout = 'plain' is for a weight that other ops read at every step,
--- which would each get a plain copy.
+-- With a bias it is one node with one rounding; without, a product with the transpose flag. Its parameters are weight
+-- (o, i) and bias (o), at first uniform in +-1/sqrt(i), as PyTorch's are.
+-- The layout of the weight is the one that products on its device read fastest: on the CPU panels of 48 outputs where o
+-- is a multiple of 16 (runtime/base/layout.h), and so for its gradient and the states of the optimizer. No script sees
+-- the layout: numbers are printed, read, saved and loaded row by row. layout = 'plain' is for a weight that other ops
+-- read at every step, each of which would get a plain copy.
 -- @module wane.nn.linear
+-- @usage
+-- local linear = nn.Linear(8, 4)
+-- print(linear(x).shape, linear.weight.shape, linear.bias.shape) --> (2, 4)	(4, 8)	(4)
 
 local arith = require 'wane.tensor.arith'
 local create = require 'wane.tensor.create'

@@ -1,6 +1,6 @@
 --- Losses: functions that record a 0-d tensor.
 --
--- Labels are i32 and 0-based. The mean is over what counts: elements, or labels that are not ignore_index.
+-- Labels are i32 and 0-based. The mean is over all elements, or over the labels that are not ignore_index.
 -- @module wane.nn.losses
 
 local errors = require 'wane.errors'
@@ -60,17 +60,25 @@ local function log_softmax_nll(logits, labels, index)
     return nll(op.unary(LOG_SOFTMAX, logits, at), labels, index)
 end
 
---- nn.cross_entropy(logits, labels, {ignore_index = -100}): mean of -log softmax(logits)[label].
--- @param logits (..., C)
--- @param labels (...) i32, 0-based
--- @param opts {ignore_index = -100}: labels that count for nothing
+--- Returns the mean of -log softmax(logits)[label].
+-- @param logits tensor (..., C)
+-- @param labels i32 tensor (...), 0-based
+-- @param opts {ignore_index = -100}: the label of rows that the mean leaves out
+-- @return 0-d tensor
+-- @raise 'shape' or 'dtype' when logits and labels do not fit
+-- @usage print(nn.cross_entropy(model(x), y).shape) --> ()
 function losses.cross_entropy(logits, labels, opts)
     local index = ignore_index(opts, 'nn.cross_entropy')
     check(logits, labels, 'nn.cross_entropy')
     return within('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, index)
 end
 
---- nn.nll_loss(log_probabilities, labels, {ignore_index = -100}): mean of -log_probabilities[label].
+--- Returns the mean of -logp[label].
+-- @param logp tensor (..., C) of logarithms of probabilities
+-- @param labels i32 tensor (...), 0-based
+-- @param opts {ignore_index = -100}: the label of rows that the mean leaves out
+-- @return 0-d tensor
+-- @usage print(nn.nll_loss(model(x):log_softmax(-1), y):item() == loss:item()) --> true
 function losses.nll_loss(logp, labels, opts)
     local index = ignore_index(opts, 'nn.nll_loss')
     check(logp, labels, 'nn.nll_loss')
@@ -82,7 +90,12 @@ local function mean_of_squares(a, b)
     return methods.mean(d * d)
 end
 
---- nn.mse_loss(a, b): mean of (a - b)^2. The shapes must be equal.
+--- Returns the mean of (a - b)^2.
+-- @param a float tensor
+-- @param b tensor of the same shape
+-- @return 0-d tensor
+-- @raise 'shape' when the shapes differ: a loss does not broadcast
+-- @usage print(nn.mse_loss(wane.tensor { 1, 2 }, wane.tensor { 1, 4 }):item()) --> 2
 function losses.mse_loss(a, b)
     if not tensor.is(a) or not tensor.is(b) then
         raise(nil, 'value', 'nn.mse_loss: expected two tensors, got %s and %s', errors.describe(a),

@@ -1,7 +1,9 @@
---- nn.MLP(d, hidden = 4 d, {act = 'gelu', bias = true, dropout = 0, dtype =, device =}): up, activation, down.
+--- nn.MLP(d, hidden = 4 d, {act = 'gelu', bias = true, dropout = 0, dtype =, device =}): down(act(up(x))).
 --
--- x (..., d) -> (..., d). act: 'relu', 'gelu', 'silu', 'tanh', 'sigmoid'.
+-- x (..., d) -> (..., d). Its children are up, nn.Linear(d, hidden), down, nn.Linear(hidden, d), act, which is 'relu',
+-- 'gelu', 'silu', 'tanh' or 'sigmoid', and dropout after down where it is above 0.
 -- @module wane.nn.mlp
+-- @usage print(nn.MLP(8, 32, { act = 'silu' })(x).shape) --> (2, 8)
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'

@@ -1,5 +1,8 @@
---- nn.Residual(m): x + m(x).
+--- nn.Residual(m): returns x + m(x).
+--
+-- m is a module or a function whose result has the shape of x. Further arguments are passed on to m.
 -- @module wane.nn.residual
+-- @usage print(nn.Residual(nn.MLP(8))(x).shape) --> (2, 8)
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'

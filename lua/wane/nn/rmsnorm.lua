@@ -1,9 +1,10 @@
 --- nn.RMSNorm(d, {eps = 1e-6, dtype =, device =}): x / sqrt(mean(x^2) + eps) * weight over the last dim.
 --
--- Composed of elementwise nodes and one mean. x (..., d); weight (d) of ones. bf16 is computed in f32 and rounded once,
--- as PyTorch's rms_norm does.
--- Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+-- x (..., d) -> (..., d). It is composed of elementwise nodes and one mean. Its parameter is weight (d), at first ones.
+-- bf16 is computed in f32 and rounded once, as PyTorch's rms_norm does. (Zhang and Sennrich, "Root Mean Square Layer
+-- Normalization", 2019.)
 -- @module wane.nn.rmsnorm
+-- @usage print(nn.RMSNorm(8)(x).shape) --> (2, 8)
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'

@@ -1,8 +1,11 @@
---- nn.Sequential{a, b, c}: modules (or functions) one after the other; :add(m) appends one.
+--- nn.Sequential{a, b, c}: calls modules or functions one after the other.
 --
--- Each takes all that the one before it returns. The children are seq[1], seq[2], ... and have the paths '1', '2',
--- ...; policies made of units (every, segments, sqrt) count them.
+-- Each is called with all results of the one before it. The children are seq[1], seq[2] and so on, with the paths '1'
+-- and '2'; policies made of units (every, segments, sqrt) count them.
 -- @module wane.nn.sequential
+-- @usage
+-- local stack = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), function(h) return h * 2 end }
+-- print(stack(x).shape, #stack) --> (2, 8)	3
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'
@@ -24,7 +27,8 @@ local Sequential = module.new('Sequential', function(self, ...)
     for k, m in ipairs(list) do self[k] = check(m, k) end
 end)
 
---- Appends a module. Returns the Sequential.
+--- Appends a module or a function. Returns the Sequential.
+-- @usage print(#nn.Sequential():add(nn.Linear(8, 4)):add(nn.ReLU())) --> 2
 function Sequential:add(m)
     self[#self + 1] = check(m, #self + 1)
     return self

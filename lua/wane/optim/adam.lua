@@ -1,13 +1,18 @@
---- optim.Adam(params, {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, clip_norm =}) and optim.AdamW
--- (weight_decay = 0.01, applied to the parameter and not to the gradient).
+--- Adam and AdamW.
 --
--- Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. Bias corrections
--- are computed here in double precision and read by the kernel with the rest of the numbers.
+-- With gradient g, step t and the states m and v, both at first 0:
+--     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+--     p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+-- Adam adds weight_decay * p to g; AdamW scales p by 1 - lr * weight_decay instead. The bias corrections are computed
+-- here in double precision, and the kernel reads them with the other numbers. (Kingma and Ba, "Adam", 2015; Loshchilov
+-- and Hutter, "Decoupled Weight Decay Regularization", 2019.)
 -- @module wane.optim.adam
 
 local errors = require 'wane.errors'
 local Optimizer = require 'wane.optim.optimizer'
 
+-- Makes the constructor `name` with its default weight decay. decoupled: the decay acts on the parameter, not on the
+-- gradient.
 local function make(name, decay, decoupled)
     local class = {
         name = name,
@@ -18,6 +23,8 @@ local function make(name, decay, decoupled)
         limits = { lr = { 0 }, beta1 = { 0, 1 }, beta2 = { 0, 1 }, eps = { 0 }, weight_decay = { 0 } },
     }
 
+    --- Returns the options with `betas` as beta1 and beta2.
+    -- @within Internal
     function class.options(opts)
         if opts.betas == nil then return opts end
         if type(opts.betas) ~= 'table' or #opts.betas ~= 2 then
@@ -30,7 +37,8 @@ local function make(name, decay, decoupled)
         return copy
     end
 
-    -- hyper: {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}
+    --- Sets the numbers of step t: lr, weight decay, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled (0 or 1).
+    -- @within Internal
     function class.fill(s, set, t)
         set(0, s.lr)
         set(1, s.weight_decay)
@@ -45,4 +53,24 @@ local function make(name, decay, decoupled)
     return Optimizer.class(class)
 end
 
-return { Adam = make('optim.Adam', 0, false), AdamW = make('optim.AdamW', 0.01, true) }
+local adam = {}
+
+--- Makes an optimizer by Adam's rule.
+-- @function optim.Adam
+-- @param params list of parameters
+-- @param opts {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, clip_norm = false}
+-- @usage
+-- local adam = optim.Adam(model:parameters(), { lr = 0.01 })
+-- adam:step(loss)
+adam.Adam = make('optim.Adam', 0, false)
+
+--- Makes an optimizer by Adam's rule with decoupled weight decay.
+-- @function optim.AdamW
+-- @param params list of parameters
+-- @param opts {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, clip_norm = false}
+-- @usage
+-- local adamw = optim.AdamW(model:parameters(), { lr = 3e-4, clip_norm = 1 })
+-- adamw:step(loss)
+adam.AdamW = make('optim.AdamW', 0.01, true)
+
+return adam

@@ -1,13 +1,19 @@
 --- optim.clip_grad_norm(params, c): scales all gradients so that their joint 2-norm is at most c.
 --
--- One run point: the norm, and every gradient times c / (norm + 1e-6), limited to 1 (PyTorch's rule: within the limit
--- they are multiplied by exactly 1, and a norm that is no number makes them all so). Half gradients are squared and
--- scaled in f32. Returns the norm before clipping, a 0-d tensor; reading it runs nothing.
+-- It is one run point, which computes the norm and multiplies every gradient by min(1, c / (norm + 1e-6)). This is
+-- PyTorch's rule: within the limit gradients are multiplied by exactly 1, and a norm that is NaN makes all of them NaN.
+-- bf16 gradients are squared and scaled in f32. It returns the norm before clipping, a 0-d tensor; reading it runs
+-- nothing. A list without gradients raises 'value'.
 -- @module wane.optim.clip
+-- @usage
+-- loss:backward()
+-- local norm = optim.clip_grad_norm(model:parameters(), 1)
+-- print(norm:item() > 0) --> true
 
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 
+-- Lists the gradients that the parameters have.
 local function gradients(params)
     if tensor.is(params) then params = { params } end
     if type(params) ~= 'table' then

@@ -1,4 +1,6 @@
---- The table wane.optim: optimizers, the clipping of gradients, schedules of learning rates.
+--- The table wane.optim: optimizers, the clipping of gradients, and schedules of learning rates.
+--
+-- Files are loaded when one of their names is first asked for; an unknown name raises with near names.
 -- @module wane.optim
 
 local errors = require 'wane.errors'

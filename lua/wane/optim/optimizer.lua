@@ -1,9 +1,10 @@
---- What all optimizers share: state cells, the block of numbers a step reads, and the ways to step.
+--- Optimizers: the methods of all of them, their state cells, and the block of numbers that a step reads.
 --
--- All state is made when the optimizer is constructed, as creation nodes: it takes storage at the first step. A
--- parameter counts its own steps, so one that got its first gradient late is corrected as such. Parameters that
--- have counted equally share one block of numbers; it is read when the program runs, so `opt.lr` may change at
--- every step. Counts move only after the program ran.
+-- `opt.lr` and the other settings can be read and assigned at any time. All state is made when the optimizer is
+-- constructed, as creation nodes: it takes storage at the first step. A parameter counts its own steps, so bias
+-- corrections are right for one whose first gradient comes late. Parameters that have counted equally share one block
+-- of numbers; the block is read when the program runs, so settings may change at every step. Counts move only after the
+-- program ran.
 -- @module wane.optim.optimizer
 
 local binding = require 'wane.ffi'
@@ -23,7 +24,7 @@ local Optimizer = {}
 
 local STEP_OPTIONS = { 'policy', 'budget', 'scale' }
 
--- A class: name, op of one update, names of the state cells, what the user may set, and fill(self, hyper, t).
+-- Raises 'value' unless params is a list of parameters, each once.
 local function check_params(params, what)
     if type(params) ~= 'table' or tensor.is(params) then
         raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
@@ -42,6 +43,7 @@ local function check_params(params, what)
     end
 end
 
+-- Raises 'value' unless a setting is within the limits of its class.
 local function check_setting(class, name, value)
     if name == 'clip_norm' then
         if value ~= false and not (type(value) == 'number' and value > 0) then
@@ -58,6 +60,7 @@ local function check_setting(class, name, value)
     end
 end
 
+-- Makes the state cells of parameter k.
 local function make_state(self, class, p, k)
     local cells = {}
     for _, name in ipairs(class.states) do
@@ -70,8 +73,10 @@ local function make_state(self, class, p, k)
 end
 
 --- Makes the constructor of a class of optimizers.
--- @param class { name =, op =, states = {...}, defaults = {...}, limits = {...}, fill = function(self, set, t),
--- choose = function(self) -> op, states (optional) }
+-- @within Internal
+-- @param class { name =, op = of one update, states = names of the state cells, allowed = names of options, defaults =,
+-- limits =, options = function(opts) -> opts, prepare = function(settings) -> { op =, states = } (may be nil), fill =
+-- function(settings, set, t) that sets the numbers of step t }
 function Optimizer.class(class)
     class.defaults.clip_norm = false
     local mt = {}
@@ -88,7 +93,7 @@ function Optimizer.class(class)
         end
         check_setting(class, key, value)
         self._settings[key] = value
-        if key == 'clip_norm' then tensor.mode_changed() end -- recorded, not read at every step
+        if key == 'clip_norm' then tensor.mode_changed() end -- clipping is recorded, and not read at every step
     end
     mt.__tostring = function(self)
         local parts = {}
@@ -129,11 +134,11 @@ local function set(i, v)
     binding.check(C.wn_hyper_set(filling, i, v))
 end
 
--- The block for parameters that make their t-th step now, filled.
+-- Returns the block of numbers for parameters whose t-th step comes now, filled.
 local function block(self, t, blocks)
     local b = blocks[t]
     if b then return b end
-    -- Blocks are recycled by how late a parameter started, so a program meets the same ones at every step.
+    -- Blocks are reused by how many steps a parameter is behind, so a program meets the same blocks at every step.
     local late = self._steps_now - t
     b = self._blocks[late]
     if b == nil then
@@ -147,7 +152,8 @@ local function block(self, t, blocks)
     return b
 end
 
--- Updates of a step, one a parameter that may take part; sets the numbers. Also who: the number of each in _params.
+-- Lists the updates of a step, one for each parameter that may take part, and the parameters' numbers in _params; sets
+-- the numbers of the step. needs_born: only parameters that have a value.
 local function updates(self, needs_born)
     local list, who, blocks = {}, {}, {}
     local most = 0
@@ -172,8 +178,8 @@ local function updates(self, needs_born)
     return list, who
 end
 
--- Counts the step of the parameters that the program wrote: those the loss does not reach are left out of it, and
--- while planning nothing is written at all.
+-- Counts the step of the parameters that the program wrote: a parameter that the loss does not reach is not written,
+-- and planning writes none.
 local function commit(self, who)
     local written = {}
     for _, k in ipairs(who) do
@@ -185,8 +191,10 @@ local function commit(self, who)
     rawset(self, '_last', written)
 end
 
---- Sets the numbers of another step of the same parameters without recording: a compiled step calls this before it runs
--- again, and `advance` once it ran. Between the two nothing is counted: a step that is stopped did not happen.
+--- Sets the numbers of another step of the same parameters without recording.
+-- A compiled step calls it before it runs again, and `advance` after it ran; a step that stops between the two is not
+-- counted.
+-- @within Internal
 function Optimizer:ready()
     local blocks, most = {}, 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
@@ -195,6 +203,7 @@ function Optimizer:ready()
 end
 
 --- Counts the step that `ready` prepared.
+-- @within Internal
 function Optimizer:advance()
     for _, k in ipairs(rawget(self, '_last') or {}) do self._count[k] = self._count[k] + 1 end
 end
@@ -206,20 +215,22 @@ local function run(self, request, who)
     commit(self, who)
 end
 
--- The versions of all gradients, in words: those of gradients that were clipped by a step whose update then failed.
+-- Returns the versions of all gradients as text, by which gradients are known that a step clipped before its update
+-- failed.
 local function gradient_versions(self)
     local versions = {}
     for k, p in ipairs(self._params) do versions[k] = p.grad and C.wn_cell_version(p.grad.id) or 0 end
     return table.concat(versions, ' ')
 end
 
--- Clips, unless these very gradients are clipped already.
+-- Clips the gradients unless they are clipped already.
 local function clip(self)
     if rawget(self, '_clipped') == gradient_versions(self) then return end
     require('wane.optim.clip')(self._params, self.clip_norm)
     if not require('wane.program').is_planning() then rawset(self, '_clipped', gradient_versions(self)) end
 end
 
+-- Steps with the gradients that the cells hold.
 local function update(self, opts)
     if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
@@ -234,7 +245,7 @@ local function update(self, opts)
     rawset(self, '_clipped', nil)
 end
 
--- Under wane.anomaly all gradients are made once for nothing, so that a value that is not finite is met before a
+-- Under wane.anomaly, computes all gradients once and drops them, so that a value that is not finite is met before a
 -- parameter changes.
 local function rehearse(request)
     local program = require 'wane.program'
@@ -248,6 +259,7 @@ local function rehearse(request)
     if not ok then error(why, 0) end
 end
 
+-- Runs forward, backward and update of the losses `roots` as one program.
 local function fused(self, roots, opts)
     local grad = require 'wane.program.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
@@ -262,10 +274,19 @@ local function fused(self, roots, opts)
     run(self, request, who)
 end
 
---- One step. A run point.
--- opt:step() uses the gradients that loss:backward() left. opt:step(loss, {policy =, budget =, scale =}) runs forward,
--- backward and update as one program and returns the loss. opt:step{l1, l2, ...}: micro-batches, one after the other;
--- returns the list.
+--- Updates the parameters. A run point.
+-- opt:step() takes the gradients that loss:backward() left. opt:step(loss) runs forward, backward and update as one
+-- program, which needs fewer bytes. opt:step{ l1, l2 } does so for micro-batches, one after the other, whose gradients
+-- are added.
+-- @param what nil, a loss (a tensor of one element), or a list of losses
+-- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients}; only with a loss
+-- @return what was given
+-- @raise 'value' without a gradient or with all parameters frozen; 'shape' for a loss of more elements
+-- @usage
+-- loss:backward()
+-- opt:step()
+-- opt:zero_grad()
+-- print(opt:step(nn.cross_entropy(model(x), y), { policy = 'sqrt' }):item() > 0) --> true
 function Optimizer:step(what, opts)
     opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
     within.sync()
@@ -288,20 +309,27 @@ function Optimizer:step(what, opts)
 end
 
 --- Drops the gradients of all its parameters; their bytes are given back at once.
+-- @usage
+-- loss:backward()
+-- opt:zero_grad()
+-- print(model[1].weight.grad) --> nil
 function Optimizer:zero_grad()
     within.sync() -- not the gradients of a planning that waits
     for _, p in ipairs(self._params) do binding.check(C.wn_cell_drop_grad(p.id)) end
 end
 
---- The parameters it trains: a list.
+--- Lists the parameters that it trains.
+-- @usage print(#opt:parameters()) --> 4
 function Optimizer:parameters()
     local list = {}
     for k, p in ipairs(self._params) do list[k] = p end
     return list
 end
 
---- State for checkpoints: { kind =, states = names of the state cells, cells = { ['m.1'] = tensor, ... },
--- count = { steps of each parameter }, settings = }. The tensors are the optimizer's own, not copies.
+--- Returns the state for checkpoints. The tensors are the optimizer's own, not copies.
+-- @return { kind = 'optim.AdamW', states = names of the state cells, cells = { ['m.1'] = tensor, ... }, count = { steps
+-- of each parameter }, settings = { lr =, ... } }
+-- @usage print(opt:state_dict().cells['m.1'].shape, opt:state_dict().settings.lr) --> (16, 8)	0.01
 function Optimizer:state_dict()
     local dict = { kind = self._class.name, states = self._kind.states, cells = {}, count = {}, settings = {} }
     for k, cells in ipairs(self._cells) do
@@ -312,7 +340,8 @@ function Optimizer:state_dict()
     return dict
 end
 
---- Refuses counts and settings that set_progress could not take. Changes nothing.
+--- Raises 'value' for counts and settings that set_progress could not take. Changes nothing.
+-- @within Internal
 function Optimizer:check_progress(count, settings)
     local class = self._class
     for k = 1, #self._count do
@@ -330,7 +359,8 @@ function Optimizer:check_progress(count, settings)
     end
 end
 
---- Sets how many steps each parameter made, and settings by name: where a saved run stood.
+--- Sets the count of steps of each parameter, and settings by name, as a saved run left them.
+-- @within Internal
 function Optimizer:set_progress(count, settings)
     self:check_progress(count, settings)
     for k = 1, #self._count do self._count[k] = count[k] end
@@ -338,7 +368,13 @@ function Optimizer:set_progress(count, settings)
 end
 
 --- Takes a state back. A run point. Everything is checked before anything is changed.
--- @param dict what state_dict of an equal optimizer returned
+-- @param dict the state_dict of an equal optimizer
+-- @raise 'shape' for a state that does not fit; 'value' for counts or settings that do not
+-- @usage
+-- opt:step(loss)
+-- local other = optim.AdamW(model:parameters())
+-- other:load_state_dict(opt:state_dict())
+-- print(other.lr) --> 0.01
 function Optimizer:load_state_dict(dict)
     local roots, targets = {}, {}
     if type(dict) ~= 'table' or type(dict.cells) ~= 'table' or type(dict.count) ~= 'table' then

@@ -1,8 +1,8 @@
 --- optim.schedule: learning rates as plain functions of the step, `opt.lr = schedule(step)`.
 --
--- Steps count from 1; with `warmup` the rate rises in equal parts and is whole at step `warmup`. The rates are those of
+-- Steps count from 1. With `warmup` the rate rises in equal parts and is whole at step `warmup`. The rates are those of
 -- PyTorch's schedulers in a row (LinearLR from 1 / warmup, then CosineAnnealingLR or LinearLR), whose epoch is
--- step - 1. There is no state: a run resumed at a step goes on with that step's rate.
+-- step - 1. There is no state: a run that is resumed at a step goes on with that step's rate.
 -- @module wane.optim.schedule
 
 local errors = require 'wane.errors'
@@ -23,7 +23,8 @@ local function count(v, what, name, least)
     return v
 end
 
--- A schedule: rises to lr, then shape(part) says what of lr - least is left; part goes from 0 to 1.
+-- Makes the maker of a schedule: the rate rises to lr, then is least + (lr - least) shape(part), where part rises from
+-- 0 to 1.
 local function make(name, shape)
     local what = 'optim.schedule.' .. name
     return function(lr, opts)
@@ -47,14 +48,35 @@ local function make(name, shape)
     end
 end
 
---- optim.schedule.constant(lr, {warmup = 0}): lr at every step.
+--- Makes a schedule that is lr at every step.
+-- @function optim.schedule.constant
+-- @param lr rate after the warmup
+-- @param opts {warmup = 0: steps}
+-- @return function(step) that returns a rate
+-- @usage
+-- local rate = optim.schedule.constant(0.1, { warmup = 10 })
+-- print(rate(5), rate(100)) --> 0.05	0.1
 schedule.constant = make('constant')
 
---- optim.schedule.cosine(lr, {steps =, warmup = 0, least = 0}): half a cosine from lr down to `least`, which is reached
--- after step `steps` and kept.
+--- Makes a schedule that falls along half a cosine from lr to `least`, which it reaches after step `steps` and keeps.
+-- @function optim.schedule.cosine
+-- @param lr rate after the warmup
+-- @param opts {steps =, warmup = 0, least = 0}: steps in all, steps of warmup, the last rate
+-- @return function(step) that returns a rate
+-- @usage
+-- local rate = optim.schedule.cosine(0.1, { steps = 100, warmup = 10 })
+-- for step = 1, 3 do
+--     opt.lr = rate(step)
+--     opt:step(nn.cross_entropy(model(x), y))
+-- end
 schedule.cosine = make('cosine', function(part) return 0.5 * (1 + math.cos(math.pi * part)) end)
 
---- optim.schedule.linear(lr, {steps =, warmup = 0, least = 0}): a straight line from lr down to `least`.
+--- Makes a schedule that falls in a straight line from lr to `least`, which it reaches after step `steps` and keeps.
+-- @function optim.schedule.linear
+-- @param lr rate after the warmup
+-- @param opts {steps =, warmup = 0, least = 0}: steps in all, steps of warmup, the last rate
+-- @return function(step) that returns a rate
+-- @usage print(optim.schedule.linear(0.1, { steps = 100 })(51)) --> 0.05
 schedule.linear = make('linear', function(part) return 1 - part end)
 
 return setmetatable(schedule, {

@@ -1,8 +1,15 @@
---- optim.SGD(params, {lr =, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0, clip_norm =}).
+--- optim.SGD(params, {lr = 1e-3, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0, clip_norm =}):
+-- stochastic gradient descent by PyTorch's rule.
 --
--- PyTorch's rule: g = g + wd p; buf = first ? g : mu buf + (1 - dampening) g; p = p - lr (nesterov ? g + mu buf : buf).
--- Without momentum there is no state. Whether there is momentum is settled at construction.
+-- With gradient g and the state buf:
+--     g = g + weight_decay p;  buf = g at the first step, else momentum buf + (1 - dampening) g
+--     p = p - lr (nesterov ? g + momentum buf : buf)
+-- Without momentum there is no state, and p = p - lr g. Whether there is momentum is settled at construction.
 -- @module wane.optim.sgd
+-- @usage
+-- local sgd = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.9 })
+-- sgd:step(loss)
+-- sgd.lr = 0.05
 
 local errors = require 'wane.errors'
 local Optimizer = require 'wane.optim.optimizer'
@@ -17,6 +24,8 @@ local class = {
 local PLAIN = { op = 'sgd', states = {} }
 local MOMENTUM = { op = 'momentum', states = { 'momentum' } }
 
+--- Returns the options; raises 'value' for nesterov without momentum or with dampening.
+-- @within Internal
 function class.options(opts)
     if opts.nesterov and (opts.momentum or 0) == 0 then
         errors.raise(nil, 'value', 'optim.SGD: nesterov needs a momentum above 0, got %s',
@@ -29,11 +38,14 @@ function class.options(opts)
     return opts
 end
 
+--- Returns the op and the states of an update, by whether there is momentum.
+-- @within Internal
 function class.prepare(settings)
     return settings.momentum ~= 0 and MOMENTUM or PLAIN
 end
 
--- hyper: {lr, wd, mu, dampening, nesterov, first}
+--- Sets the numbers of step t: lr, weight decay, momentum, dampening, nesterov (0 or 1), whether t is 1.
+-- @within Internal
 function class.fill(s, set, t)
     set(0, s.lr)
     set(1, s.weight_decay)
