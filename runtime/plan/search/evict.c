@@ -1,13 +1,13 @@
 /* Letting go value by value, whatever blocks they lie in: what DTR does while a program runs (Kirisame et al., "Dynamic
- * tensor rematerialization", 2021), done beforehand on the whole graph. The value that costs least for its bytes and the
- * time it would lie there unread goes first; what it costs is its own time and that of everything gone which it is made
- * of, so costs rise as values go. Some stations on the way from everything kept to everything gone are proposed.
+ * tensor rematerialization", 2021), done beforehand on the whole graph. The value that costs least for its bytes and
+ * the time it would lie there unread goes first; what it costs is its own time and that of everything gone which it is
+ * made of, so costs rise as values go. Some stations on the way from everything kept to everything gone are proposed.
  *
  * The chain solver sees one block at a time and keeps what crosses a cut; this sees the graph, and knows no cuts. Over
- * 50 budgets from the least to all bytes it made plans faster by 8.5 % on average (15 % at most) on a U-shaped MLP of 12
- * levels, 6.5 % on one of 6, 1.9 % with skips over 3 and 9 layers, 1 % on two towers that read each other, 0.7 % where
- * every layer reads all before it, 0.2 % on a small GPT-2; at 15 of 600 budgets a plan is slower by up to 0.2 %, because
- * the search that follows has more plans to edit. */
+ * 50 budgets from the least to all bytes it made plans faster by 8.5 % on average (15 % at most) on a U-shaped MLP of
+ * 12 levels, 6.5 % on one of 6, 1.9 % with skips over 3 and 9 layers, 1 % on two towers that read each other, 0.7 %
+ * where every layer reads all before it, 0.2 % on a small GPT-2; at 15 of 600 budgets a plan is slower by up to 0.2 %,
+ * because the search that follows has more plans to edit. */
 #include "../recipe/action.h"
 #include "planner.h"
 

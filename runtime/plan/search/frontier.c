@@ -1,33 +1,37 @@
-/* The list of plans worth having. Proposals come from the portfolio, from the solver, and from letting go value by value
- * (evict.c); each is lowered, placed and simulated like any plan, and of those that reserve as much and take as long as
- * another only the first stays. A budget picks the fastest that fits, the least budget is the last entry: so more bytes
- * never give a slower plan, by construction. Built once a graph (key2 and words), remembered for the last few. */
+/* Builds the list of plans from the proposals of all moves, and remembers the frontiers of the last graphs.
+ *
+ * Each proposal is lowered, placed and simulated like any plan, and joins the list unless a plan there beats it. Plans
+ * that it beats leave the list. A budget picks the fastest plan that fits, and the least budget is the last plan: so
+ * more bytes never give a slower plan. */
 #include "frontier.h"
 #include <stdio.h>
 #include <string.h>
 #include "../../base/slices.h"
 #include "../../graph/encode.h"
 
-#define PORTFOLIO 50       /* proposals by hand and by letting go, about */
-#define SOLVED 48          /* points of the solver's own frontier that are lowered */
-#define FINEST 256         /* blocks of the fine partition; more are not solved */
-#define FINE 4096          /* the same of blocks x kinds of blocks */
-#define NEAR 8             /* blocks / blocks of another partition that are worth solving too */
-#define SLICED 300         /* nodes; fewer take less than a slice */
-#define REMEMBERED 8       /* graphs */
-#define BELOW 1e6          /* seconds / seconds of any two plans are less */
-#define CHANCE_NODES 15000 /* of larger graphs nothing is laid aside: its recipes take megabytes */
-#define LARGE 10000        /* nodes; making the list of more leaves 100 MiB of free memory behind */
-#define STEEP 8            /* the last eighth of the list's bytes is placed with more care */
-#define SHORT 300          /* instructions of a schedule that is always placed so */
+#define PORTFOLIO 50 /* proposals of portfolio.c and evict.c, about */
+#define SOLVED 48    /* points of the chain solver's frontier that are proposed */
+#define FINEST 256   /* most blocks of a fine partition that is solved */
+#define FINE 4096    /* most blocks * classes of blocks of a fine partition that is solved */
+#define NEAR 8       /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
+#define SLICED 300   /* nodes from which on the list is built in slices; fewer take less than one slice */
+#define REMEMBERED 8 /* graphs whose frontiers are remembered */
+#define BELOW 1e6    /* above the ratio of the seconds of any two plans */
+#define CHANCE_NODES                                                                                                   \
+    15000           /* most nodes of a graph whose beaten plans get second chances: their recipes take megabytes */
+#define LARGE 10000 /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
+#define STEEP 8     /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
+#define SHORT 300   /* instructions below which a proposal is placed with more effort */
 
+/* A remembered frontier. */
 struct memory {
-    struct wn__frontier *frontier;
-    uint8_t *key;
-    int64_t key_bytes, used;
+    struct wn__frontier *frontier; /* NULL: the entry is free */
+    uint8_t *key;                  /* (key_bytes) as write_key makes it */
+    int64_t key_bytes;
+    int64_t used; /* `uses` when it was made or found last */
 };
 static struct memory memory[REMEMBERED];
-static int64_t now;
+static int64_t uses; /* times that a frontier was made or found */
 
 /* ---- one proposal --------------------------------------------------------------------------------------------- */
 
@@ -36,7 +40,8 @@ static void point_release(struct wn__frontier_point *p)
     wn__recipe_release(&p->recipe);
 }
 
-/* a is at least as good as b everywhere. Equal ones: fewer recomputed nodes, then fewer instructions, then the first. */
+/* Returns whether a reserves no more and takes no longer than b. Of equal plans, the one with fewer recomputed nodes
+ * beats the other, then the one with fewer instructions, then a. */
 static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
 {
     if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
@@ -52,10 +57,10 @@ static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier
     return 0;
 }
 
-/* Returns the care with which a proposal is placed before it is on the list. Near the least bytes a few of them decide which budgets can
- * be kept at all; elsewhere another plan is as good.
- * Measured against placing all of them roughly: the lists of models of 500 to 1,000 nodes take half the time; over 51
- * budgets of 50 models no least is higher, and plans are 0.02 % faster on average. */
+/* Returns the effort with which a proposal is placed before it joins the list: more of it near the list's least bytes,
+ * where a few bytes decide which budgets can be kept at all.
+ * Measured: half the time of placing all of them roughly (models of 500 to 1,000 nodes); over 51 budgets of 50 models
+ * no least budget is higher, and plans are 0.02 % faster on average. */
 static enum wn__place_effort effort_for(const struct wn__building *b, const struct wn__frontier_point *p)
 {
     if (b->n == 0 || p->instructions < SHORT) return WN__PLACE_ROUGHLY;
@@ -63,8 +68,8 @@ static enum wn__place_effort effort_for(const struct wn__building *b, const stru
     return p->reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
 }
 
-/* Fills the point's numbers, or says that the list beats it. Simulated before it is placed, with the least it can
- * reserve: most proposals are beaten even so, and placing costs more than everything else together. */
+/* Fills the numbers of a point, and *beaten. The plan is simulated before it is placed, with the bound of the bytes it
+ * can reserve: most proposals are beaten even then, and placing costs more than everything else together. */
 static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32_t *beaten)
 {
     struct wn__schedule *s = NULL;
@@ -85,8 +90,8 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     return code;
 }
 
-/* Whether the same recipe was met before. Of each text, up to a megabyte, a number is kept; were two texts ever to share
- * one by chance, one proposal of hundreds would be missed. */
+/* Fills *known with whether the same recipe was offered before, and notes the recipe. A text has up to a megabyte, so
+ * its hash of 64 bits is noted; two texts with equal hashes would lose one proposal of hundreds. */
 static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t *known)
 {
     struct wn__pool scratch = {0};
@@ -102,7 +107,8 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     return WN_OK;
 }
 
-/* Returns the gain of a point's bound; bytes below the list's least count more than any seconds. */
+/* Returns the gain (wn__frontier_gain) that a beaten point would have if it reserved no more than its bound; 0 if it
+ * reserves its bound already. A bound below the list's least bytes gains more than any seconds do. */
 static double gain_of_chance(const struct wn__building *b, const struct wn__frontier_point *p)
 {
     if (b->n == 0 || p->bound >= p->reserved) return 0;
@@ -110,9 +116,9 @@ static double gain_of_chance(const struct wn__building *b, const struct wn__fron
     return p->bound < b->point[b->n - 1].reserved ? gain + BELOW : gain;
 }
 
-/* Keeps a beaten point for a second chance if it might join the list were it placed as it will be run: those with the
- * greatest gains of their bounds. Takes the point. */
-static void lay_aside(struct wn__building *b, struct wn__frontier_point *p)
+/* Keeps a beaten point among the WN__CHANCES with the greatest gains of their bounds, which are placed fully at the
+ * end. Releases the point else. Owns it. */
+static void keep_as_chance(struct wn__building *b, struct wn__frontier_point *p)
 {
     struct wn__frontier_point *to = NULL;
     double gain = b->f->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
@@ -127,16 +133,16 @@ static void lay_aside(struct wn__building *b, struct wn__frontier_point *p)
     *to = *p;
 }
 
-/* Keeps the list free of beaten points, fastest first. Takes the point. */
+/* Puts a point on the list unless it is beaten, and takes those that it beats from the list. Owns the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
     if (is_beaten(b, p)) {
-        lay_aside(b, p);
+        keep_as_chance(b, p);
         return WN_OK;
     }
     int64_t n = 0;
     for (int64_t i = 0; i < b->n; i++)
-        if (beats(p, &b->point[i])) lay_aside(b, &b->point[i]);
+        if (beats(p, &b->point[i])) keep_as_chance(b, &b->point[i]);
     for (int64_t i = 0; i < b->n; i++)
         if (!beats(p, &b->point[i])) b->point[n++] = b->point[i];
     b->n = n;
@@ -151,7 +157,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
     return WN_OK;
 }
 
-/* Places a point as it will be run, and offers it to the list. Takes the point. */
+/* Places a point as a run places it, and puts it on the list unless it is beaten. Owns the point. */
 static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *p)
 {
     struct wn__schedule *s = NULL;
@@ -164,7 +170,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
     return code;
 }
 
-/* Places what was laid aside, the greatest gain first, as long as the list does not beat its bound. */
+/* Places the chances whose bounds the list does not beat, the greatest gain first. */
 static int32_t place_chances(struct wn__building *b)
 {
     int32_t code = WN_OK;
@@ -180,7 +186,7 @@ static int32_t place_chances(struct wn__building *b)
     return code;
 }
 
-/* Places every plan of the list as it will be run. Some then reserve less, and beat others. */
+/* Places every plan of the list as a run places it. Some then reserve fewer bytes and beat others. */
 static int32_t place_fully(struct wn__building *b)
 {
     struct wn__frontier_point *rough = b->point;
@@ -217,9 +223,10 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
     return WN_OK;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-static int64_t *all_ns(struct wn__building *b)
+/* Returns the nanoseconds of every node, (f->n), 0 of leaves. NULL: the message of WN_OOM is set. */
+static int64_t *node_ns(struct wn__building *b)
 {
     int64_t *ns = wn__pool_get(&b->pool, (b->f->n + 1) * (int64_t)sizeof *ns);
     for (int32_t i = 0; ns != NULL && i < b->f->n; i++)
@@ -234,7 +241,7 @@ static int32_t has_backward(const struct wn__ir *f)
     return 0;
 }
 
-/* The chain of a partition's blocks, unless blocks x kinds of blocks are more than `most`. */
+/* Solves the chain of a partition's blocks, unless blocks * classes of blocks are more than `most`. */
 static int32_t solve(struct wn__building *b, const struct wn__recipe *base, const int64_t *ns, int64_t most,
                      int32_t *is_solved)
 {
@@ -246,7 +253,7 @@ static int32_t solve(struct wn__building *b, const struct wn__recipe *base, cons
     return code;
 }
 
-/* The chains of both partitions, but only the fine one where it has hardly more blocks. */
+/* Solves the chains of both partitions, or of the fine one alone if it has hardly more blocks than the other. */
 static int32_t solve_both(struct wn__building *b, const int64_t *ns)
 {
     WN_TRY(wn__partition(b->f, 1, &b->fine));
@@ -256,9 +263,10 @@ static int32_t solve_both(struct wn__building *b, const int64_t *ns)
     return solve(b, &b->base, ns, INT64_MAX, &is_solved);
 }
 
+/* Lets every move make its proposals, in a fixed order: those that edit the list come after those that fill it. */
 static int32_t propose(struct wn__building *b)
 {
-    const int64_t *ns = all_ns(b);
+    const int64_t *ns = node_ns(b);
     if (ns == NULL) return WN_OOM;
     WN_TRY(wn__partition(b->f, 0, &b->base));
     WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
@@ -272,6 +280,7 @@ static int32_t propose(struct wn__building *b)
     return code;
 }
 
+/* Makes the frontier of the list, which gives up its points and partitions. */
 static int32_t finish(struct wn__building *b, struct wn__frontier **out)
 {
     struct wn__frontier *fr = wn__alloc(sizeof *fr);
@@ -317,8 +326,8 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* What a frontier may depend on: key2, what people said of values and regions, how these nest, what they allowed, and
- * the proposals given with the IR, of each a hash: their numbers would take 9 bytes a node and proposal. */
+/* Makes the key of everything a frontier depends on: key2, decisions, regions and units with their nesting, allowed
+ * actions, and the proposals of the script. Of a proposal the key has hashes, as its arrays take 9 bytes a node. */
 static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
 {
     struct wn__bytes b = {0};
@@ -342,6 +351,7 @@ static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
     return b.code;
 }
 
+/* Puts a frontier into a free entry, or in place of the one that was used longest ago. Owns the key. */
 static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
 {
     struct memory *m = &memory[0];
@@ -349,31 +359,33 @@ static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
         if (memory[i].frontier == NULL || memory[i].used < m->used) m = &memory[i];
     wn__frontier_unref(m->frontier);
     wn__free(m->key);
-    *m = (struct memory){fr, key, key_bytes, ++now};
+    *m = (struct memory){fr, key, key_bytes, ++uses};
     fr->refs++;
 }
 
+/* Returns the remembered frontier of a key, with one more reference; NULL: there is none. */
 static struct wn__frontier *recall(const uint8_t *key, int64_t n)
 {
     for (int32_t i = 0; i < REMEMBERED; i++) {
         struct memory *m = &memory[i];
         if (m->frontier == NULL || m->key_bytes != n || memcmp(m->key, key, (size_t)n) != 0) continue;
-        m->used = ++now;
+        m->used = ++uses;
         m->frontier->refs++;
         return m->frontier;
     }
     return NULL;
 }
 
-/* ---- in slices ---------------------------------------------------------------------------------------------------- */
+/* ---- in slices
+ * ---------------------------------------------------------------------------------------------------- */
 
-/* The one list that is being made in slices. Another one asked for in between takes its place. */
+/* The one list that is being built. A call for another graph gives it up. Zeroed: none is. */
 static struct under_way {
-    struct wn__slices *slices;
-    struct wn__ir *ir;
+    struct wn__slices *slices; /* NULL: the list is built in one go */
+    struct wn__ir *ir;         /* with a reference */
     struct wn__building building;
-    struct wn__frontier *made;
-    uint8_t *key;
+    struct wn__frontier *made; /* the frontier, once it is complete */
+    uint8_t *key;              /* (key_bytes) of the frontier */
     int64_t key_bytes;
 } under_way;
 
@@ -383,7 +395,8 @@ static int32_t build_under_way(void *ctx)
     return build(&u->building, &u->made);
 }
 
-static void give_up(void)
+/* Stops the list under way and frees it. */
+static void abandon(void)
 {
     struct under_way *u = &under_way;
     wn__slices_stop(u->slices);
@@ -393,18 +406,19 @@ static void give_up(void)
     *u = (struct under_way){0};
 }
 
-/* Takes the key. */
-static void set_out(struct wn__ir *f, uint8_t *key, int64_t n)
+/* Starts the list of another IR. Owns the key. */
+static void start(struct wn__ir *f, uint8_t *key, int64_t n)
 {
     struct under_way *u = &under_way;
-    give_up();
+    abandon();
     *u = (struct under_way){.ir = f, .building = {.f = f}, .key = key, .key_bytes = n};
     f->refs++;
     if (f->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
 }
 
-/* Goes on with the list under way; that of a small graph, or without a thread to be had, to its end. */
-static int32_t go_on(double seconds, struct wn__frontier **out)
+/* Resumes the list under way for about `seconds`. The list of a small graph, or without a thread, is built to its end.
+ * *out: the frontier, if it is complete. */
+static int32_t resume(double seconds, struct wn__frontier **out)
 {
     struct under_way *u = &under_way;
     int32_t code = WN_OK;
@@ -419,7 +433,7 @@ static int32_t go_on(double seconds, struct wn__frontier **out)
     int32_t is_large = u->ir->n >= LARGE;
     wn__slices_stop(u->slices);
     u->slices = NULL;
-    give_up();
+    abandon();
     if (is_large) wn__alloc_trim();
     return code;
 }
@@ -432,9 +446,9 @@ int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier
     WN_TRY(write_key(f, &key, &n));
     *out = recall(key, n);
     int32_t is_new = under_way.key_bytes != n || memcmp(under_way.key, key, (size_t)n) != 0;
-    if (*out == NULL && is_new) set_out(f, key, n);
+    if (*out == NULL && is_new) start(f, key, n);
     else wn__free(key);
-    return *out != NULL ? WN_OK : go_on(seconds, out);
+    return *out != NULL ? WN_OK : resume(seconds, out);
 }
 
 void wn__frontier_progress(int32_t *done, int32_t *expected)
@@ -447,7 +461,7 @@ void wn__frontier_progress(int32_t *done, int32_t *expected)
 
 void wn__frontier_forget(void)
 {
-    give_up();
+    abandon();
     for (int32_t i = 0; i < REMEMBERED; i++) {
         wn__frontier_unref(memory[i].frontier);
         wn__free(memory[i].key);

@@ -1,80 +1,102 @@
-/* The frontier of an IR: every plan worth having, the fastest first. Each one after it reserves fewer bytes and takes longer
- * than the one before. */
+/* The frontier of an IR: the plans that no other plan beats in both bytes and seconds, the fastest first; and the list
+ * of plans while it is being built, which the moves of the search offer recipes to.
+ *
+ *   seconds |                          o last: the least bytes
+ *           |                 o
+ *           |          o                        each point reserves fewer bytes and takes longer than the one before
+ *           |  o first: the fastest
+ *           +-- most bytes ------------ fewest bytes -->
+ */
 #ifndef WN_PLAN_SEARCH_FRONTIER_H
 #define WN_PLAN_SEARCH_FRONTIER_H
 #include "planner.h"
 
+/* A plan on the frontier. Invariant: bound <= reserved. */
 struct wn__frontier_point {
     struct wn__recipe recipe;
-    int64_t reserved, peak; /* bytes: of the arena and all it stands beside; alive at once */
-    int64_t bound;          /* bytes: no placing of the plan reserves fewer */
-    double seconds;
-    int32_t recomputed, instructions;
-    char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" when it was edited since */
+    int64_t reserved;     /* bytes of the arena, and of all that is reserved beside it */
+    int64_t peak;         /* most bytes alive at once */
+    int64_t bound;        /* bytes: no placing of the plan reserves fewer */
+    double seconds;       /* of a run, as simulated */
+    int32_t recomputed;   /* nodes that the backward computes again */
+    int32_t instructions; /* of the schedule */
+    char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
 };
+/* Invariant: from point to point, reserved falls strictly and seconds rise strictly. */
 struct wn__frontier {
     int32_t refs;
-    struct wn__frontier_point *point; /* (n) by seconds; reserved falls strictly */
-    int32_t n, tried;                 /* tried: proposals that were judged */
+    struct wn__frontier_point *point; /* (n) the fastest first */
+    int32_t n, tried;                 /* points; proposals that were judged */
     struct wn__recipe base, fine;     /* the partitions, whose arrays the points' recipes share */
 };
-/* Goes on making the frontier of an IR for about so many seconds, or finds it among those of the last IRs. *out: with a
- * reference more; NULL while it is not whole yet: call again. The frontier does not depend on how the work was cut. */
+/* Makes the frontier of an IR for about `seconds` more, or finds it among those of the last IRs. *out: the frontier,
+ * with one more reference; NULL: it is not complete yet, call again. The frontier does not depend on the seconds of the
+ * calls. */
 int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier **out);
-/* Fills how many proposals of the frontier under way were judged, and about how many there will be. */
+/* Fills the proposals judged for the frontier under way, and about how many there will be. */
 void wn__frontier_progress(int32_t *done, int32_t *expected);
+/* Drops a reference, and frees the frontier with the last one. Does nothing for NULL. */
 void wn__frontier_unref(struct wn__frontier *fr);
+/* Gives up the frontier under way, and forgets those of the last IRs. */
 void wn__frontier_forget(void);
 /* Returns the index of the fastest plan that reserves at most `bytes`; -1: none does. */
 int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 
-/* ---- while one is built ------------------------------------------------------------------------------------- */
+/* ---- the list while it is built ----------------------------------------------------------------------------- */
 enum { WN__CHANCES = 12 };
+/* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
     const struct wn__ir *f;
     struct wn__pool pool;
-    struct wn__recipe base, fine; /* the blocks of both partitions (partition.c) */
-    struct wn__frontier_point *point;
+    struct wn__recipe base, fine;     /* the blocks of both partitions (partition.c) */
+    struct wn__frontier_point *point; /* (n) the list, the fastest first */
     int64_t n, capacity;
-    uint64_t *met; /* (n_met) hashes of recipes that were offered: none is judged twice */
+    uint64_t *met; /* (n_met) hashes of recipes that were offered, so that none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed;                         /* proposals judged, and those of them that were placed */
-    struct wn__frontier_point chance[WN__CHANCES]; /* plans that others beat only because they were placed roughly */
-    int32_t n_chances, is_placed;                  /* is_placed: plans are being placed as they will be run */
+    int32_t tried, placed;                         /* proposals judged; those of them that were placed */
+    struct wn__frontier_point chance[WN__CHANCES]; /* (n_chances) plans that might join once they are placed fully */
+    int32_t n_chances;
+    int32_t is_placed; /* 1: plans are being placed as a run places them, with WN__PLACE_FULLY */
 };
-/* Judges a recipe and keeps it unless another plan beats it. Takes the recipe over, on failure too. A wn__recipe_sink. */
+/* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too. `building` is
+ * a struct wn__building: the function is a wn__recipe_sink. */
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
-/* Whether a recipe shares the arrays of one of the partitions, which live as long as the list. */
+/* Returns whether a recipe shares the arrays of one of the partitions, which live as long as the list. */
 static inline int32_t wn__frontier_shares(const struct wn__building *b, const struct wn__recipe *r)
 {
     return r->block_of == b->base.block_of || r->block_of == b->fine.block_of;
 }
-/* offload_candidates.c: offers plans of the list with actions that a budget may choose. */
+/* Offers plans of the list with actions that a budget may choose by itself (offload_candidates.c). */
 int32_t wn__frontier_actions(struct wn__building *b);
-/* forecast.c: estimates the bytes that edits of a flat recipe reserve, without compiling them. */
+
+/* One schedule, as forecasts of edits of its recipe need it (forecast.c). */
 struct wn__forecast {
     struct wn__pool pool;
-    int64_t *live; /* (n) bytes while each instruction runs */
-    int32_t n;
-    int32_t *from, *to; /* (f->n) instructions that a value waits between for the backward, both excluded */
-    int64_t peak, reserved;
+    int64_t *live; /* (n) bytes alive while each instruction runs, its workspace included */
+    int32_t n;     /* instructions */
+    int32_t *from; /* (f->n) the last instruction of the forward that makes or reads a value; -1: none */
+    int32_t *to;   /* (f->n) the first instruction after the forward that makes or reads it; -1: none */
+    int64_t peak;  /* the most of `live` */
+    int64_t reserved;
     double seconds;
 };
-/* Compiles a recipe and notes what forecasts of its edits need. Release it on failure too. */
+/* Compiles a recipe and fills what forecasts of its edits need. Release it on failure too. */
 int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, struct wn__forecast *out);
-/* Returns the bytes reserved when values a and b take so many bytes more while they wait (fewer: below 0). a == b: one
- * value is edited, and bytes_b is 0. */
+/* Estimates the bytes reserved if value a takes bytes_a more, and value b bytes_b more (negative: fewer), between their
+ * `from` and `to`. a == b with bytes_b = 0: one value is edited. */
 int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
+/* Frees what the forecast holds. */
 void wn__forecast_release(struct wn__forecast *c);
-/* Returns seconds of the list's fastest plan within `reserved` bytes / seconds - 1; 1 or more where the list has no plan
- * within them. */
+/* Returns (seconds of the list's fastest plan within `reserved` bytes) / seconds - 1: above 0 if the list is slower.
+ * Returns 1 or more if the list has no plan within those bytes. */
 double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
-/* subsets.c: offers every flat recipe of a graph with few residuals. */
+/* Offers the flat recipes of a graph with few residuals, all whose bounds beat the list (subsets.c). */
 int32_t wn__frontier_subsets(struct wn__building *b);
-/* toggle.c: offers edits of flat recipes, as many as the size of the graph allows. */
+/* Offers edits of flat recipes, as many as the size of the graph allows (toggle.c). ns: (f->n) nanoseconds of a
+ * node. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
-/* search.c: returns how many edits of recipes a graph of that size is worth. */
+/* Returns how many edits of recipes a graph of that size is worth (search.c). */
 int32_t wn__frontier_edits(const struct wn__ir *f);
-/* search.c: offers edits of good recipes, that many. */
+/* Offers wn__frontier_edits edits of the list's recipes (search.c). ns: (f->n) nanoseconds of a node. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

@@ -1,6 +1,6 @@
-/* Plans with moves that a budget allows: of some of the frontier's plans, what they keep is offloaded, the
- * earliest blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any
- * other proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
+/* Plans with moves that a budget allows: of some of the frontier's plans, what they keep is offloaded, the earliest
+ * blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any other
+ * proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
 #include <stdio.h>
 #include <string.h>
 #include "../recipe/action.h"

@@ -106,8 +106,8 @@ struct kept_set {
     struct wn__subgraph_cost cost;
 };
 
-/* Fills worth: (all->n) how much letting go of each value gains: by one try of each, or as bytes / nanoseconds where there
- * are more than `most` values. scratch: (all->n). */
+/* Fills worth: (all->n) how much letting go of each value gains: by one try of each, or as bytes / nanoseconds where
+ * there are more than `most` values. scratch: (all->n). */
 static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept_set *all, int64_t most, double *worth,
                        int32_t *scratch)
 {

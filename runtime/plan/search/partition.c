@@ -1,17 +1,23 @@
-/* Blocks to plan by. Where the graph has cuts that one value crosses, they are the IR's own blocks. Where it has few
- * of them - long skips, values read again much later - a block that is too large is cut further, in front of
- * nodes that read a state, wherever no more than one value made since the last cut crosses: older ones go by on their
- * way from an earlier block to a later one. A value whose decision is 'recompute' is not kept, so no cut lies where one
- * crosses: such a cut moves to the nearest place that another single value crosses, or goes. Too many blocks are joined
- * in pairs.
+/* Partitions the forward of an IR into the blocks that the planner works with: makes the blocks of a recipe.
  *
- * The fine partition cuts at every place that a single value crosses, so Linear and GELU are two blocks: then a plan may
- * keep what crosses into the GELU and let its output go, which is cheap to compute again. */
+ * 1. The blocks start where the IR's own blocks start (ir/blocks.c), at cuts that a single value crosses.
+ * 2. A graph with long skips has few such cuts. A block with more than 1/SHARE of the nodes is cut further: before a
+ *    node that reads a state, if at most one value computed since the last cut crosses. Older values may cross too;
+ *    they pass the block on their way to a later one.
+ * 3. A value whose decision is 'recompute' is not kept, so no cut may be where one crosses: such a cut moves to the
+ *    nearest place that only another single value crosses, or is removed.
+ * 4. Neighbouring blocks are merged in pairs until at most MAX_BLOCKS remain, never across roots.
+ *
+ *   layers without skips     linear   gelu | linear   gelu | linear      |: a block starts
+ *   the same, fine           linear | gelu | linear | gelu | linear
+ *
+ * The fine partition replaces step 4 by a cut at every place that a single value crosses. Linear and GELU are then two
+ * blocks, and a plan may keep the input of the GELU and drop its output, which is cheap to compute again. */
 #include <string.h>
 #include "planner.h"
 
-#define SHARE 4  /* a block with more than this part of the forward's nodes is cut further */
-#define MOST 160 /* blocks: the solver's time grows with their square */
+#define SHARE 4        /* a block with more than 1/SHARE of the forward's nodes is cut further */
+#define MAX_BLOCKS 160 /* the chain solver's time grows with the square of the blocks */
 
 static int32_t reads_state(const struct wn__ir *f, int32_t i)
 {
@@ -22,7 +28,7 @@ static int32_t reads_state(const struct wn__ir *f, int32_t i)
     return 0;
 }
 
-/* Cuts [from, to) of one block of the IR further: cut[i] = 1 where a block starts. */
+/* Cuts the block [from, to) further: step 2. cut: (f->n) 1 where a block starts. */
 static void cut_inside(const struct wn__ir *f, const int32_t *last, int32_t from, int32_t to, uint8_t *cut)
 {
     int32_t start = from;
@@ -40,6 +46,7 @@ static void cut_inside(const struct wn__ir *f, const int32_t *last, int32_t from
     }
 }
 
+/* Fills `cut` by steps 1 and 2. */
 static void find_cuts(const struct wn__ir *f, const int32_t *last, uint8_t *cut)
 {
     int32_t before = -1, n = 0, from = 0;
@@ -50,7 +57,7 @@ static void find_cuts(const struct wn__ir *f, const int32_t *last, uint8_t *cut)
         before = i;
         n++;
     }
-    for (int32_t i = 0; i <= f->n; i++) { /* a block's stretch: from its first node to the next block's */
+    for (int32_t i = 0; i <= f->n; i++) { /* block [from, i): i is the first node of the next one, or the end */
         if (i < f->n && !(wn__ir_is_forward(f, i) && cut[i])) continue;
         int32_t size = 0;
         for (int32_t j = from; j < i; j++) size += wn__ir_is_forward(f, j);
@@ -59,13 +66,16 @@ static void find_cuts(const struct wn__ir *f, const int32_t *last, uint8_t *cut)
     }
 }
 
-/* ---- cuts that no decision forbids ----------------------------------------------------------------------------------- */
+/* ---- cuts that no decision forbids
+ * ----------------------------------------------------------------------------------- */
 
+/* Values that cross a cut before node i: computed before it, and read by a forward node from i on. */
 struct crossing {
-    int32_t *all;   /* (f->n + 1) computed values made before node i and read at or after it by the forward */
-    int32_t *words; /* (f->n + 1) of those, the ones whose decision is 'recompute' */
+    int32_t *all;       /* (f->n + 1) how many */
+    int32_t *recompute; /* (f->n + 1) how many of those have the decision 'recompute', and are not always kept */
 };
 
+/* Counts the values that cross each cut, as prefix sums over the first and the last node that each value crosses. */
 static void count_crossing(const struct wn__ir *f, const int32_t *last, struct crossing *x)
 {
     for (int32_t v = 0; v < f->n; v++) {
@@ -73,26 +83,28 @@ static void count_crossing(const struct wn__ir *f, const int32_t *last, struct c
         int32_t must_go = f->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(f, v);
         x->all[v + 1]++;
         x->all[last[v] + 1]--;
-        x->words[v + 1] += must_go;
-        x->words[last[v] + 1] -= must_go;
+        x->recompute[v + 1] += must_go;
+        x->recompute[last[v] + 1] -= must_go;
     }
     for (int32_t i = 1; i <= f->n; i++) {
         x->all[i] += x->all[i - 1];
-        x->words[i] += x->words[i - 1];
+        x->recompute[i] += x->recompute[i - 1];
     }
 }
 
-/* The nearest place before or after cut i that at most one value crosses, none with that decision, up to the next cut; -1. */
+/* Returns the nearest node from cut i in steps of `by` (1 or -1), up to the next cut, that may be a cut: at most one
+ * value crosses, none to be recomputed. -1: there is none. */
 static int32_t nearest_free(const struct wn__ir *f, const struct crossing *x, const uint8_t *cut, int32_t i, int32_t by)
 {
     for (int32_t j = i + by; j > 0 && j < f->n; j += by) {
         if (!wn__ir_is_forward(f, j)) continue;
         if (f->node[j].root != f->node[i].root || cut[j]) return -1;
-        if (x->all[j] <= 1 && x->words[j] == 0 && !f->node[j].is_reissued) return j;
+        if (x->all[j] <= 1 && x->recompute[j] == 0 && !f->node[j].is_reissued) return j;
     }
     return -1;
 }
 
+/* Moves or removes cuts that a value to be recomputed crosses: step 3. */
 static void move_cuts(const struct wn__ir *f, const struct crossing *x, uint8_t *cut)
 {
     int32_t before = -1;
@@ -100,7 +112,7 @@ static void move_cuts(const struct wn__ir *f, const struct crossing *x, uint8_t 
         if (!wn__ir_is_forward(f, i)) continue;
         int32_t starts_root = before < 0 || f->node[before].root != f->node[i].root;
         before = i;
-        if (!cut[i] || starts_root || x->words[i] == 0) continue;
+        if (!cut[i] || starts_root || x->recompute[i] == 0) continue;
         int32_t to = nearest_free(f, x, cut, i, -1);
         if (to < 0) to = nearest_free(f, x, cut, i, 1);
         cut[i] = 0;
@@ -108,25 +120,25 @@ static void move_cuts(const struct wn__ir *f, const struct crossing *x, uint8_t 
     }
 }
 
-/* A cut in front of every op that a single value crosses, no two without an op between them. */
+/* Cuts before every node that a single value crosses, if a node was there before it: the fine partition. */
 static void cut_finely(const struct wn__ir *f, const struct crossing *x, uint8_t *cut)
 {
     int32_t has_op = 0;
     for (int32_t i = 0; i < f->n; i++) {
         if (!wn__ir_is_forward(f, i) || f->node[i].is_reissued || wn__ir_is_alias(f, i)) continue;
         if (f->node[i].absorbed_by >= 0) continue;
-        if (has_op && x->all[i] <= 1 && x->words[i] == 0) cut[i] = 1;
+        if (has_op && x->all[i] <= 1 && x->recompute[i] == 0) cut[i] = 1;
         has_op = 1;
     }
 }
 
-/* One cut of two goes, as often as it takes; those between roots stay. */
-static void join(const struct wn__ir *f, uint8_t *cut)
+/* Merges neighbouring blocks in pairs until at most MAX_BLOCKS remain, never across roots: step 4. */
+static void merge_pairs(const struct wn__ir *f, uint8_t *cut)
 {
     for (int32_t left = INT32_MAX;;) {
         int32_t n = 0, before = -1;
         for (int32_t i = 0; i < f->n; i++) n += wn__ir_is_forward(f, i) && cut[i];
-        if (n <= MOST || n == left) return;
+        if (n <= MAX_BLOCKS || n == left) return;
         left = n;
         for (int32_t i = 0, k = 0; i < f->n; i++) {
             if (!wn__ir_is_forward(f, i)) continue;
@@ -149,14 +161,14 @@ int32_t wn__partition(const struct wn__ir *f, int32_t is_fine, struct wn__recipe
     r->last = wn__pool_get(&r->pool, size);
     uint8_t *cut = wn__pool_get(&scratch, f->n + 1);
     struct crossing x = {wn__pool_get(&scratch, size + 4), wn__pool_get(&scratch, size + 4)};
-    int32_t code = r->block_of && r->first && r->limit && r->last && cut && x.all && x.words ? WN_OK : WN_OOM;
+    int32_t code = r->block_of && r->first && r->limit && r->last && cut && x.all && x.recompute ? WN_OK : WN_OOM;
     if (code == WN_OK) {
         wn__ir_last_readers(f, r->last);
         find_cuts(f, r->last, cut);
         count_crossing(f, r->last, &x);
         move_cuts(f, &x, cut);
         if (is_fine) cut_finely(f, &x, cut);
-        else join(f, cut);
+        else merge_pairs(f, cut);
         for (int32_t i = 0; i < f->n; i++) {
             r->block_of[i] = -1;
             if (!wn__ir_is_forward(f, i)) continue;
@@ -170,7 +182,7 @@ int32_t wn__partition(const struct wn__ir *f, int32_t is_fine, struct wn__recipe
     return code;
 }
 
-/* An effect works for the block of the gradient it takes, or computes itself. */
+/* An effect belongs to the block of the gradient that it reads, or that its own kernel computes. */
 void wn__partition_home(const struct wn__ir *f, const struct wn__recipe *r, int32_t *home)
 {
     int32_t effects = f->n - f->n_effects;

@@ -1,12 +1,13 @@
-/* Flat recipes (flat.c) of a graph with few residuals, all of them: each set of residuals that stays is one. Local edits
- * (toggle.c) and the solver reach most of what is worth having; this room reaches the rest where it can all be looked at.
+/* Flat recipes (flat.c) of a graph with few residuals, all of them: each set of residuals that stays is one. Local
+ * edits (toggle.c) and the solver reach most of what is worth having; this room reaches the rest where it can all be
+ * looked at.
  *
  * Judges a set only when its bounds, made from one schedule that keeps every residual, beat the list:
  *   seconds >= seconds of that schedule + seconds of each value that is computed again, counted once;
  *   bytes at an instruction >= bytes alive there - bytes of each residual that does not stay and waits there, after its
  *   last forward reader and before its first backward one.
- * Measured: no set of some 100,000 on seven kinds of random graphs was below its bounds; the seconds were equal to theirs, the
- * bytes 6 to 13 % above on average; a quarter to a half of the sets is judged. */
+ * Measured: no set of some 100,000 on seven kinds of random graphs was below its bounds; the seconds were equal to
+ * theirs, the bytes 6 to 13 % above on average; a quarter to a half of the sets is judged. */
 #include <stdlib.h>
 #include <string.h>
 #include "../recipe/action.h"

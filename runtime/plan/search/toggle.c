@@ -1,8 +1,8 @@
-/* The search among flat recipes (flat.c): of what a plan of the list keeps one value more stays, or one less, or one instead of
- * another, or two less at once. Whatever nothing beats joins the list and is edited in the next round. The edits of a plan
- * are tried in an order of promise, as many as a fixed number of edits for a graph of that size allows: of a small graph
- * all. The plan of least bytes is edited like any other, which is how a plan gets below what the solver and policies by
- * hand know, for graphs without cuts above all.
+/* The search among flat recipes (flat.c): of what a plan of the list keeps one value more stays, or one less, or one
+ * instead of another, or two less at once. Whatever nothing beats joins the list and is edited in the next round. The
+ * edits of a plan are tried in an order of promise, as many as a fixed number of edits for a graph of that size allows:
+ * of a small graph all. The plan of least bytes is edited like any other, which is how a plan gets below what the
+ * solver and policies by hand know, for graphs without cuts above all.
  *
  * Only edits that change something are tried: a value that nothing computes again needs not stay, and one that stays
  * without being read by the backward matters only where another is made of it again. */
@@ -53,7 +53,8 @@ struct flat_plan {
 
 enum { MADE_AGAIN = 1, READ_FOR_IT = 2 };
 
-/* ---- sets ---------------------------------------------------------------------------------------------------------- */
+/* ---- sets
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -63,7 +64,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Whether a set of kept values is met for the first time; `salt` tells sets that were tried from sets that were edited. */
+/* Whether a set of kept values is met for the first time; `salt` tells sets that were tried from sets that were
+ * edited. */
 static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 {
     uint64_t h = salt;
@@ -77,7 +79,8 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
     return 1;
 }
 
-/* ---- the edits of one plan ----------------------------------------------------------------------------------------- */
+/* ---- the edits of one plan
+ * ----------------------------------------------------------------------------------------- */
 
 static int32_t may_change(const struct wn__ir *f, int32_t v)
 {
@@ -180,7 +183,8 @@ static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_
     return WN_OK;
 }
 
-/* ---- edits by their forecasts -------------------------------------------------------------------------------------- */
+/* ---- edits by their forecasts
+ * -------------------------------------------------------------------------------------- */
 
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
 {
@@ -257,7 +261,8 @@ static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t 
     return try_pairs(t, t->drop, t->n_drop, t->drop, t->n_drop, stop);
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+/* ---- rounds
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* What the plans of the list keep, fewest bytes first, spread over the list; but for what was edited already. */
 static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t salt, int64_t most)
