@@ -1,49 +1,62 @@
-/* The f32 product's driver: cuts a batch of products into blocks, one a task, and feeds the tile of this machine.
- * Five ways through a block; an output's chain over k is the same in all of them (gemm.h):
- *   general   micro-panels of B packed once for all rows; A is read in place, or packed where that is cheaper;
- *   in place  B's rows lie along the columns: the first tile of a micro-panel packs it while it computes;
- *   transposed   few rows, and B's rows lie along k (a layer's forward): c' = B a', so that only A, the small one, is
- *             packed, and B is read once, whole rows of it, where it lies. Partial sums wait in a buffer and turn at
- *             the end;
- *   few       few rows, and B's rows lie along the columns (a layer's dX): gemm/small_m.c;
- *   short k   many outputs of few steps (a layer's dW at a small batch): gemm/small_k.c.
- * A weight in panels comes in where a micro-panel of b or c is placed (wn__gemm_b_at, wn__gemm_c_at). A forward's panel is a packed
- * micro-panel already, so it is read where it lies; general turns a dX's micro-panel in pieces that end at panels, and transposed (its few
- * rows) walks all panels of a k-block side by side: one after the other, 48 steps each, the sums came and went too often, and
- * 32 x 4096 x 4096 took 1.3 times as long.
- * The first two go block by block: all of k for as many outputs as the second cache holds, then the next ones. (k
- * outside instead, over all outputs, writes and reads c once a k-block: 1.2 to 1.5 times slower where k is 384 to 3072
- * and the caches are shared with others.)
- * Work is cut over outputs, never over k. Nothing here allocates. */
+/* The driver of f32 products: partitions a batch into tasks, one block of c each, and feeds the micro-kernel. gemm.h
+ * has the terms and the pictures; the chain over k of an output is the same in all five variants:
+ *
+ *   general     micro-panels of b are packed once for all rows of a block; a is read in place, or packed where that is
+ *               cheaper.
+ *   in place    b has its columns along memory: the first micro-tile of a micro-panel packs it while it computes.
+ *   transposed  few rows, b has k along memory (the forward of a layer): c' = b' a', so only a, the small operand, is
+ *               packed, and b is read once, in place, in whole rows. Sums wait in a buffer and are transposed at last.
+ *   small m     few rows, b has its columns along memory (dX of a layer): small_m.c.
+ *   small k     many outputs of few steps of k (dW of a layer at a small batch): small_k.c.
+ *
+ * Panels. A panel of a forward is a packed micro-panel already and is read in place. For dX, general transposes a
+ * micro-panel in pieces that end at panels; transposed reads the rows of all panels of a k-block side by side.
+ * Measured: one panel after the other, 48 steps each, which loads and stores the sums more often: 1.3x time (32 x 4096
+ * x 4096).
+ *
+ * Blocks. General and in place compute all of k for as many outputs as the second-level cache holds, then the next
+ * block:
+ *
+ *     for each block of c (BLOCK outputs, sums on the stack)
+ *         for each k-block of WN_GEMM_KC steps: pack a, unless it is read in place
+ *             for each micro-panel of b (nr columns): pack it
+ *                 for each micro-tile (mr rows): micro-kernel
+ *
+ * Measured: k outside all outputs, which loads and stores c once a k-block: 1.2-1.5x time (k 384 to 3072, shared
+ * caches).
+ *
+ * Tasks divide outputs, never k. Nothing here allocates. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
 #include "../nontemporal.h"
 #include "../../../runtime/base/number.h"
 
-#define LINE 16                 /* floats; columns are cut at multiples: 48 left parts of 1024 columns unequal by 6 % */
-#define TRANSPOSED_ROWS 64      /* rows of A up to which transposing pays */
-#define TRANSPOSED_PACKED 65536 /* words of A: stays in the second cache; k-blocks of 128 steps were 15-20 % slower */
-#define TRANSPOSED_SUMS 8192    /* 32768: the same */
-#define DIRECT_ROWS 192         /* rows of A from which it is read in place */
-#define TALL 512                /* rows of a block when A is read in place */
+/* Each limit says its unit, then what was measured with another value. */
+#define LINE 16                 /* columns of a part are a multiple; 48: parts of 1024 columns differed by 6 % */
+#define TRANSPOSED_ROWS 64      /* most rows of the variant transposed */
+#define TRANSPOSED_PACKED 65536 /* words of packed a', in the second-level cache; k-blocks of 128: 15-20 % slower */
+#define TRANSPOSED_SUMS 8192    /* words of sums of transposed; 32768: the same */
+#define DIRECT_ROWS 192         /* least rows with which a is read in place */
+#define TALL 512                /* most rows of a block whose a is read in place */
 #define BLOCK 49152             /* outputs of a block; 24576: the same */
-#define A_FLOATS 16384          /* packed rows of A of a block */
-#define SMALL_K_LEAST (1 << 18) /* outputs from which short k pays; half as many: the same, 3 % less on a shared core */
-#define STREAM_LEAST (1 << 20)  /* outputs that go past the caches then */
+#define A_FLOATS 16384          /* words of packed a of a block */
+#define SMALL_K_LEAST (1 << 18) /* least outputs of small k; half as many: the same, 3 % slower on a shared core */
+#define STREAM_LEAST (1 << 20)  /* least outputs of small k that are stored non-temporally */
 
+/* One product, for all its tasks. */
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_kernel *kernel;
     struct wn__gemm_partition partition;
-    int32_t small_k; /* k is short */
-    int32_t stream;
+    int32_t small_k; /* parts with more than WN_GEMM_SMALL_M rows use small k */
+    int32_t stream;  /* small k stores c non-temporally */
 };
 
-/* The block of outputs one task makes, of one matrix of the batch. */
+/* A block of outputs: rows [row0, row1) and columns [column0, column1) of matrix number `batch` of c. */
 struct block {
-    const float *a, *b;
-    float *c;
+    const float *a, *b; /* the matrices of a and of b */
+    float *c;           /* the matrix of c */
     int64_t batch, row0, row1, column0, column1;
 };
 
@@ -64,7 +77,8 @@ const char *wn__gemm_name(void)
 
 /* ---- transposed --------------------------------------------------------------------------------------- */
 
-/* The micro-panels a' of one k-block of k: micro-panel s at packed + s * kc * width, (kc, width), zeros beyond m. */
+/* Packs a' of the k-block [k, k + kc): micro-panel s, (kc, width), at packed + s * kc * width, zeros beyond the
+ * rows. */
 static void pack_transposed(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
                             float *packed)
 {
@@ -81,12 +95,13 @@ static void pack_transposed(const struct job *w, const struct block *q, int64_t 
     }
 }
 
-/* Steps of k from `k` on: so many panels of `steps` each, `apart` floats from one to the next; plain: one. */
+/* A k-block from step k on: `panels` panels of `steps` steps each, `apart` words from one to the next; one panel where
+ * b is plain. */
 struct k_block {
     int64_t k, steps, panels, apart;
 };
 
-/* The k-block from step k on, of at most n steps. */
+/* Returns the k-block from step k on, of at most n steps: a part of a panel, or as many whole panels as fit. */
 static struct k_block k_block_at(const struct wn__gemm *p, int64_t k, int64_t n)
 {
     struct k_block s = {k, p->b_panels ? wn__gemm_in_panel(k, n) : n, 1, p->n * WN_PANEL};
@@ -94,7 +109,7 @@ static struct k_block k_block_at(const struct wn__gemm *p, int64_t k, int64_t n)
     return s;
 }
 
-/* A tile over a k-block; t->a: in its first panel. */
+/* Computes a micro-tile over a k-block; t.a is in its first panel. */
 static void transposed_tile(const struct job *w, const struct k_block *s, struct wn__gemm_microtile t)
 {
     const float *row_bias = t.row_bias;
@@ -108,8 +123,8 @@ static void transposed_tile(const struct job *w, const struct k_block *s, struct
     }
 }
 
-/* Columns [column, column + n) over a k-block. t: a' in micro-panels of t.n columns, the next one `micro-panel`
- * floats on; the sums. */
+/* Adds a k-block to the sums of columns [column, column + n) of c. t.b: a' in micro-panels of t.n columns, `micropanel`
+ * words from one to the next; t.c: the sums, (n, rows), rows t.ldc words apart. */
 static void transposed_steps(const struct job *w, const struct block *q, const struct k_block *s, int64_t column,
                              int64_t n, int64_t micropanel, struct wn__gemm_microtile t)
 {
@@ -134,7 +149,8 @@ static void transposed_steps(const struct job *w, const struct block *q, const s
     }
 }
 
-/* Columns [column, column + n) of c, all rows of the block: (n, rows) sums, turned into c. */
+/* Computes columns [column, column + n) of all rows of a block: sums (n, rows), transposed into c. width: rows of a in
+ * a micro-panel. */
 static void run_transposed_part(const struct job *w, const struct block *q, int64_t column, int64_t n, int64_t width)
 {
     float packed[TRANSPOSED_PACKED] __attribute__((aligned(64)));
@@ -168,7 +184,7 @@ static void run_transposed(const struct job *w, const struct block *q)
 
 /* ---- packing A ------------------------------------------------------------------------------------------ */
 
-/* Two groups of 8 rows that lie along memory: a whole cache line of each step is read once. */
+/* Packs two groups of 8 rows that are along memory, so that a whole cache line of each step is read once. */
 WN_CLONES static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
 {
     for (int64_t k = 0; k < kc; k++, from += ak, out += 8) {
@@ -177,7 +193,7 @@ WN_CLONES static void pack_two(const float *from, int64_t ak, int64_t kc, float 
     }
 }
 
-/* Rows in groups of mr: (group, kc, mr); nothing is written beyond m. */
+/* Packs rows of a: out (groups of mr rows, kc, mr); writes nothing beyond the rows. */
 static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t kc, float *out)
 {
     const struct wn__gemm *p = w->p;
@@ -198,13 +214,13 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
 
 #define STRIP 48
 
-/* A whole micro-panel of STRIP columns that lie along memory. */
+/* Packs a micro-panel of STRIP columns that are along memory. */
 WN_CLONES static void pack_whole(const float *b, int64_t bk, int64_t kc, float *to)
 {
     for (int64_t k = 0; k < kc; k++, b += bk, to += STRIP) memcpy(to, b, STRIP * sizeof *to);
 }
 
-/* A micro-panel: n columns of B, (kc, nr), zeros beyond n. ld: b's stride that is not 1. */
+/* Packs n columns of b: to (kc, nr), zeros beyond n. ld: the stride of b that is not 1. */
 static void pack_micropanel(const struct job *w, const float *b, int64_t ld, int64_t n, int64_t kc, float *to)
 {
     const struct wn__gemm *p = w->p;
@@ -216,8 +232,8 @@ static void pack_micropanel(const struct job *w, const float *b, int64_t ld, int
         for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * ld, (size_t)n * sizeof *to);
 }
 
-/* The micro-panel of columns [column, column + n), steps [k, k + kc), of b whose rows lie along k: in pieces of one
- * panel. */
+/* Packs columns [column, column + n), steps [k, k + kc), of a b that has k along memory, in pieces that end at
+ * panels. */
 static void pack_transposed_b(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t n,
                               int64_t kc, float *to)
 {
@@ -229,8 +245,7 @@ static void pack_transposed_b(const struct job *w, const struct block *q, int64_
     }
 }
 
-/* ---- few rows, short k: gemm/small_m.c, gemm/small_k.c
- * -------------------------------------------------------------- */
+/* ---- what small_m.c and small_k.c call ------------------------------------------------------------------ */
 
 static void pack_variant_a(const struct wn__gemm_variant *f, const struct wn__gemm_part *t, int64_t k, int64_t kc,
                            float *to)
@@ -265,15 +280,15 @@ static void set_output(struct wn__gemm_microtile *t, void *c, const void *bias)
 
 /* ---- general and in place ---------------------------------------------------------------------------- */
 
-/* What a k-block's tiles touch while they compute. */
+/* What the micro-tiles of a k-block prefetch. */
 struct prefetch {
-    const float *b; /* the matrix; its next micro-panel: */
-    int64_t k, column;
-    const float *rows;    /* the next k-block of A when it is to be packed, else NULL */
-    int64_t parts, given; /* of rows: quarters of its steps, four lines of each; given: prefetched already */
+    const float *b;       /* the matrix b */
+    int64_t k, column;    /* where its next micro-panel begins */
+    const float *rows;    /* the next k-block of a where it will be packed, else NULL */
+    int64_t parts, given; /* parts of `rows`: four lines of a quarter of its steps; given: parts prefetched already */
 };
 
-/* Four cache lines together, as memory likes it, of each row from `from` on; rows `row` floats apart. */
+/* Requests four neighbouring cache lines of each row from `from` on, rows `row` words apart. */
 static void prefetch_rows(const float *from, int64_t row, struct wn__gemm_microtile *t)
 {
     t->prefetch = (const char *)from;
@@ -282,26 +297,26 @@ static void prefetch_rows(const float *from, int64_t row, struct wn__gemm_microt
     t->prefetch_near = 0;
 }
 
-/* Part i (0..3) of the next micro-panel of B. */
+/* Requests quarter i, 0 to 3, of the next micro-panel of b. */
 static void prefetch_micropanel(const struct wn__gemm *p, const struct prefetch *to, int64_t i,
                                 struct wn__gemm_microtile *t)
 {
     int64_t quarter = t->kc / 4, ld;
     const float *b = to->b + wn__gemm_b_at(p, 0, to->k, to->column, &ld);
-    if (p->b_panels && p->bk == 1) { /* a run of each panel */
+    if (p->b_panels && p->bk == 1) { /* a piece of each panel */
         int64_t k = wn_min(to->k + i * WN_PANEL, p->k - 1);
         prefetch_rows(to->b + wn__gemm_b_at(p, 0, k, to->column, &ld), WN_GEMM_FAR_STEPS * LINE, t);
-    } else if (p->b_panels) { /* one run */
+    } else if (p->b_panels) { /* dense */
         prefetch_rows(b + i * t->kc * LINE, WN_GEMM_FAR_STEPS * LINE, t);
-    } else if (p->bk == 1) { /* half of what a row has, of some of its rows */
+    } else if (p->bk == 1) { /* half of a row's steps, of half of the rows */
         prefetch_rows(b + (i >> 1) * quarter * ld + (i & 1) * 2 * quarter, ld, t);
     } else {
         prefetch_rows(b + i * quarter * ld, ld, t);
     }
 }
 
-/* Tile number i of a micro-panel: first the next micro-panel of B, then the next k-block of A, then the next tile's
- * rows of A. */
+/* Requests the prefetches of micro-tile number i of a micro-panel: 0 to 3 the next micro-panel of b, then the next
+ * k-block of a, then the rows of a of the next micro-tile. */
 static void prefetch_next(const struct job *w, struct prefetch *to, int64_t i, struct wn__gemm_microtile *t)
 {
     const struct wn__gemm *p = w->p;
@@ -318,13 +333,13 @@ static void prefetch_next(const struct job *w, struct prefetch *to, int64_t i, s
     }
 }
 
-/* One k-block of k of a block: every micro-panel of B in turn. t says where A and the sums are. */
+/* Computes k-block [k, k + t.kc) of a block, one micro-panel of b after the other. t: where a and the sums are. */
 static void run_micropanels(const struct job *w, const struct block *q, int64_t k, struct wn__gemm_microtile t)
 {
     float packed_b[WN_GEMM_B_FLOATS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     const int32_t transposed = p->bk == 1,
-                  in_panels = p->b_panels && !transposed; /* then a micro-panel is packed where it lies */
+                  in_panels = p->b_panels && !transposed; /* a panel is a packed micro-panel, read in place */
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, rows = q->row1 - q->row0, kc = t.kc, last = k + kc == p->k;
     int64_t after = last ? 0 : k + kc, group = mr * (t.ak == 1 ? t.ai : kc);
     const float *a = t.a;
@@ -346,7 +361,7 @@ static void run_micropanels(const struct job *w, const struct block *q, int64_t 
             t.bk = t.copy || in_panels ? ld : nr;
             t.a = a + i / mr * group;
             t.out = last ? c + i * t.out_ld : NULL;
-            t.c = last && t.first ? t.out : sums + i * t.ldc + column - q->column0; /* one k-block: no sums */
+            t.c = last && t.first ? t.out : sums + i * t.ldc + column - q->column0; /* a single k-block needs no sums */
             t.m = wn_min(rows - i, mr);
             prefetch_next(w, &prefetch, i / mr, &t);
             w->kernel->microkernel(&t);
@@ -355,8 +370,9 @@ static void run_micropanels(const struct job *w, const struct block *q, int64_t 
     }
 }
 
-/* A block of which the sums and what is packed of A stay in the second cache: all of k for it, then the next one. The
- * sums are dense and c is written once: with c itself for sums, its rows meet in few of the cache's sets. */
+/* Computes a block whose sums and packed a stay in the second-level cache, over all of k. The sums are dense and c is
+ * written once, because rows of c that are a power of two apart share few sets of the cache. direct: a is read in
+ * place. */
 static void run_block(const struct job *w, const struct block *q, int32_t direct)
 {
     float sums[BLOCK] __attribute__((aligned(64)));
@@ -366,7 +382,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     struct wn__gemm_microtile t = {.c = sums, .ldc = (q->column1 - q->column0 + 15) / 16 * 16};
     t.ai = direct ? p->ai : 1;
     t.ak = direct ? 1 : w->kernel->mr;
-    do { /* once even when k is 0: then the result is the bias, or zeros */
+    do { /* once where k = 0, too: c is then the bias, or zeros */
         const float *a = q->a + q->row0 * p->ai + k * p->ak;
         t.first = k == 0;
         t.kc = wn_min(p->k - k, WN_GEMM_KC);
@@ -377,6 +393,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     } while (k < p->k);
 }
 
+/* Divides a task into blocks. */
 static void run_general(const struct job *w, const struct block *q)
 {
     const struct wn__gemm *p = w->p;
@@ -417,7 +434,7 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
                                              .store = store_variant,
                                              .set_output = set_output};
     const int32_t small_m = p->bk != 1 && p->k > 0 && (p->b_panels || w->kernel->packing_kernel);
-    const int32_t is_transposed = p->bk == 1 && p->k > 0 && !p->c_panels; /* it turns its sums into rows */
+    const int32_t is_transposed = p->bk == 1 && p->k > 0 && !p->c_panels; /* transposed writes rows of c */
     for (int64_t task = begin; task < end; task++) {
         struct wn__gemm_part t;
         if (!wn__gemm_part(p, &w->partition, task, &t)) continue;
@@ -444,7 +461,8 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
     struct job w = {.p = p, .kernel = wn__gemm_best()};
     w.small_k = !p->epilogue && p->k > 0 && p->k <= WN_GEMM_SMALL_K && p->m * p->n >= SMALL_K_LEAST;
     w.partition = wn__gemm_partition(p, w.kernel->mr, LINE, w.small_k ? WN_GEMM_SMALL_K_TALL : 1);
-    /* Written once and larger than the caches: do not read it in first. Whole lines only. */
+    /* c is written once and larger than the caches: a non-temporal store does not read its lines first. It needs whole
+     * lines. */
     w.stream = w.small_k && p->n % LINE == 0 && numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
     wn__parallel_tasks(w.partition.tasks, w.partition.grain, run_tasks, &w);
     return WN_OK;
