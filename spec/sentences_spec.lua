@@ -10,7 +10,7 @@ local not_yet = {
     'examples', 'kernels',
     'lua/wane/policy', 'lua/wane/program', 'lua/wane/pytorch', 'lua/wane/repl',
     'lua/wane/sweep', 'runtime/api', 'runtime/device', 'runtime/graph', 'runtime/io',
-    'runtime/op.def', 'runtime/ops', 'runtime/plan/chain', 'runtime/plan/ir', 'runtime/plan/lower',
+    'runtime/op.def', 'runtime/plan/chain', 'runtime/plan/ir', 'runtime/plan/lower',
     'runtime/plan/recipe', 'runtime/plan/search', 'runtime/program', 'runtime/run', 'spec',
 }
 

@@ -1,5 +1,5 @@
-/* What many rules do the same way: checks of dtypes and shapes, broadcasting, costs of ops that touch each byte once,
- * and the nodes that gradient rules record most. helper.h and op.h say what each function returns.
+/* Defines what many rules do the same way: checks of dtypes and shapes, broadcasting, costs of ops that touch each byte
+ * once, and the nodes that gradient rules record most. helper.h and op.h say what each function returns.
  *
  * Every message opens with the op's name and counts inputs and dims from 1, as scripts do. No function here knows a
  * particular op. */

@@ -42,7 +42,7 @@ enum wn_op_flag {
  * expected, and what to do. */
 typedef int32_t (*wn__shape_rule)(struct wn_desc *d);
 
-/* What one application costs a device that reads each input once. */
+/* The cost of one application on a device that reads each input once. */
 struct wn_cost {
     double flops; /* floating-point operations */
     double bytes; /* bytes read plus bytes written */
