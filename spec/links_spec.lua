@@ -37,8 +37,8 @@ local exceptions = {
     api = { 'wn__cpu_onednn', 'wn__cpu_onednn_ready' },
     -- The CPU's kernels cut rows as the workspace rule does, and its device moves bytes with the host's threads.
     ['kernels/cpu'] = { 'wn__elementwise_operands', 'wn__library_product', 'wn__reduce_parts', 'wn__stretch_copy_bytes',
-        'wn__stretch_of', 'wn__stretch_type', 'wn__depot_host_close', 'wn__depot_host_open', 'wn__depot_host_start',
-        'wn__depot_host_stop', 'wn__depot_host_wait' },
+        'wn__stretch_of', 'wn__stretch_type', 'wn__host_offload_close', 'wn__host_offload_open',
+        'wn__host_offload_start', 'wn__host_offload_stop', 'wn__host_offload_wait' },
 }
 
 -- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir'; nil for what is not of a room.

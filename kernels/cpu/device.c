@@ -106,11 +106,11 @@ struct wn_device wn__device_cpu = {.name = "cpu",
                                    .prepare = cpu_prepare,
                                    .launch = cpu_launch,
                                    .sync = cpu_sync,
-                                   .depot_open = wn__depot_host_open,
-                                   .depot_close = wn__depot_host_close,
-                                   .depot_start = wn__depot_host_start,
-                                   .depot_wait = wn__depot_host_wait,
-                                   .depot_stop = wn__depot_host_stop};
+                                   .offload_buffer_open = wn__host_offload_open,
+                                   .offload_buffer_close = wn__host_offload_close,
+                                   .offload_buffer_start = wn__host_offload_start,
+                                   .offload_buffer_wait = wn__host_offload_wait,
+                                   .offload_buffer_stop = wn__host_offload_stop};
 
 /* Own tiles do not use AMX, oneDNN does. */
 static int32_t has_amx(void)

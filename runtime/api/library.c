@@ -91,8 +91,8 @@ static int32_t read_onednn(void)
 static int32_t read_folder(void)
 {
     const char *named = getenv("WANE_OFFLOAD_DIR"), *temporary = getenv("TMPDIR");
-    if (named != NULL && named[0] != 0) return wn__depot_folder(named);
-    return wn__depot_folder(temporary != NULL && temporary[0] != 0 ? temporary : "/var/tmp");
+    if (named != NULL && named[0] != 0) return wn__host_offload_folder(named);
+    return wn__host_offload_folder(temporary != NULL && temporary[0] != 0 ? temporary : "/var/tmp");
 }
 
 int32_t wn_start(void)
@@ -299,7 +299,7 @@ int32_t wn_memory_trim(int32_t device)
     WN_TRY(wn__check_device(device, "device"));
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
-    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__depot_trim(device, place);
+    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__offload_buffer_trim(device, place);
     return wn__arena_shrink(device, 0);
 }
 
@@ -311,7 +311,7 @@ int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, doub
     WN_TRY(wn__need(in, "probe"));
     if (place < 0 || place >= WN_PLACE_COUNT || bytes < (1 << 20))
         return wn__fail(WN_VALUE, "probe: place 0 or 1 and at least 1 MiB, got %d and %lld", place, (long long)bytes);
-    WN_TRY(wn__depot_probe(device, place, bytes, seconds));
+    WN_TRY(wn__offload_buffer_probe(device, place, bytes, seconds));
     *out = seconds[WN_WAY_OUT];
     *in = seconds[WN_WAY_IN];
     return WN_OK;
@@ -336,10 +336,10 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
     else if (strcmp(option, "no_locks") == 0) wn__lock_denied = value != 0;
-    else if (strcmp(option, "fail_offload") == 0) wn__depot_fault[WN_WAY_OUT] = (int32_t)value;
-    else if (strcmp(option, "fail_fetch") == 0) wn__depot_fault[WN_WAY_IN] = (int32_t)value;
-    else if (strcmp(option, "disk_full") == 0) wn__depot_full = value != 0;
-    else if (strcmp(option, "move_delay") == 0) wn__depot_delay_us = (int32_t)value;
+    else if (strcmp(option, "fail_offload") == 0) wn__host_offload_fault[WN_WAY_OUT] = (int32_t)value;
+    else if (strcmp(option, "fail_fetch") == 0) wn__host_offload_fault[WN_WAY_IN] = (int32_t)value;
+    else if (strcmp(option, "disk_full") == 0) wn__host_offload_full = value != 0;
+    else if (strcmp(option, "move_delay") == 0) wn__host_offload_delay_us = (int32_t)value;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else

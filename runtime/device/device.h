@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "../../kernels/kernel.h"
 #include "../ops/op.h"
-#include "depot.h"
+#include "host_offload.h"
 
 /* Whether oneDNN may compute products: where it should win, never, wherever it can. */
 enum wn__onednn { WN_ONEDNN_AUTO, WN_ONEDNN_OFF, WN_ONEDNN_ON };
@@ -26,19 +26,20 @@ struct wn_device {
     int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
     /* Picks the kernel when a plan is loaded; NULL with WN_UNSUPPORTED set when the device has none. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
-    /* Makes ready what a library computes, when a plan is loaded. bytes: the node's workspace by the rule; becomes what is
-     * taken, at most that. *out: NULL when the kernel computes by itself. */
+    /* Makes ready what a library computes, when a plan is loaded. bytes: the node's workspace by the rule; becomes
+     * what is taken, at most that. *out: NULL when the kernel computes by itself. */
     int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
     int32_t (*sync)(struct wn_device *d);
-    /* Depots (depot.h). open: takes everything at once, or nothing. start: returns at once; what was computed before it is
-     * what moves out. wait: until the number-th move of that way since the last stop (from 0) has ended. stop: what has not
-     * begun is given up, the rest has ended on return. */
-    int32_t (*depot_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out);
-    void (*depot_close)(struct wn_device *d, struct wn_depot *depot);
-    int32_t (*depot_start)(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m);
-    int32_t (*depot_wait)(struct wn_device *d, struct wn_depot *depot, int32_t way, int64_t number);
-    void (*depot_stop)(struct wn_device *d, struct wn_depot *depot);
+    /* Offload buffers (host_offload.h). open: takes everything at once, or nothing. start: returns at once; what was
+     * computed before it is what moves out. wait: until the number-th move of that way since the last stop (from 0)
+     * has ended. stop: what has not begun is given up, the rest has ended on return. */
+    int32_t (*offload_buffer_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+                                   struct wn_offload_buffer **out);
+    void (*offload_buffer_close)(struct wn_device *d, struct wn_offload_buffer *buffer);
+    int32_t (*offload_buffer_start)(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
+    int32_t (*offload_buffer_wait)(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+    void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
 };
 
 /* Makes the registry; idempotent. onednn: enum wn__onednn. */

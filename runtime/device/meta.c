@@ -70,45 +70,46 @@ static int32_t meta_sync(struct wn_device *d)
     return WN_OK;
 }
 
-struct meta_depot {
-    struct wn_depot depot;
+struct meta_buffer {
+    struct wn_offload_buffer buffer;
     int64_t begun[WN_WAY_COUNT]; /* bytes of the moves of this run */
 };
 
-static int32_t meta_depot_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+static int32_t meta_buffer_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+                                struct wn_offload_buffer **out)
 {
-    static struct meta_depot depots[WN_PLACE_COUNT];
+    static struct meta_buffer buffers[WN_PLACE_COUNT];
     (void)d;
-    depots[place] = (struct meta_depot){.depot = {.place = place, .bytes = bytes, .most = most}};
-    *out = &depots[place].depot;
+    buffers[place] = (struct meta_buffer){.buffer = {.place = place, .bytes = bytes, .most = most}};
+    *out = &buffers[place].buffer;
     return WN_OK;
 }
 
-static void meta_depot_close(struct wn_device *d, struct wn_depot *depot)
+static void meta_buffer_close(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
-    (void)d, (void)depot;
+    (void)d, (void)buffer;
 }
 
-static int32_t meta_depot_start(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m)
+static int32_t meta_buffer_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
     (void)d;
-    ((struct meta_depot *)depot)->begun[m->way] += m->bytes;
+    ((struct meta_buffer *)buffer)->begun[m->way] += m->bytes;
     return WN_OK;
 }
 
-static int32_t meta_depot_wait(struct wn_device *d, struct wn_depot *depot, int32_t way, int64_t number)
+static int32_t meta_buffer_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number)
 {
-    (void)d, (void)depot, (void)way, (void)number;
+    (void)d, (void)buffer, (void)way, (void)number;
     return WN_OK;
 }
 
 /* Says how many bytes the run would have moved, as the other devices say how many theirs did. */
-static void meta_depot_stop(struct wn_device *d, struct wn_depot *depot)
+static void meta_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
-    struct meta_depot *m = (struct meta_depot *)depot;
+    struct meta_buffer *m = (struct meta_buffer *)buffer;
     (void)d;
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        depot->moved[way] = m->begun[way];
+        buffer->moved[way] = m->begun[way];
         m->begun[way] = 0;
     }
 }
@@ -123,8 +124,8 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .prepare = meta_prepare,
                                     .launch = meta_launch,
                                     .sync = meta_sync,
-                                    .depot_open = meta_depot_open,
-                                    .depot_close = meta_depot_close,
-                                    .depot_start = meta_depot_start,
-                                    .depot_wait = meta_depot_wait,
-                                    .depot_stop = meta_depot_stop};
+                                    .offload_buffer_open = meta_buffer_open,
+                                    .offload_buffer_close = meta_buffer_close,
+                                    .offload_buffer_start = meta_buffer_start,
+                                    .offload_buffer_wait = meta_buffer_wait,
+                                    .offload_buffer_stop = meta_buffer_stop};

@@ -77,36 +77,37 @@ static int32_t mirror_sync(struct wn_device *d)
     return WN_OK;
 }
 
-static int32_t mirror_depot_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+static int32_t mirror_buffer_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+                                  struct wn_offload_buffer **out)
 {
     (void)d;
-    return wn__device_cpu.depot_open(&wn__device_cpu, place, bytes, most, out);
+    return wn__device_cpu.offload_buffer_open(&wn__device_cpu, place, bytes, most, out);
 }
 
-static void mirror_depot_close(struct wn_device *d, struct wn_depot *depot)
+static void mirror_buffer_close(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
     (void)d;
-    wn__device_cpu.depot_close(&wn__device_cpu, depot);
+    wn__device_cpu.offload_buffer_close(&wn__device_cpu, buffer);
 }
 
-static int32_t mirror_depot_start(struct wn_device *d, struct wn_depot *depot, const struct wn_move *m)
+static int32_t mirror_buffer_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
     struct wn_move real = *m;
     (void)d;
     real.address = shift(m->address);
-    return wn__device_cpu.depot_start(&wn__device_cpu, depot, &real);
+    return wn__device_cpu.offload_buffer_start(&wn__device_cpu, buffer, &real);
 }
 
-static int32_t mirror_depot_wait(struct wn_device *d, struct wn_depot *depot, int32_t way, int64_t number)
+static int32_t mirror_buffer_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number)
 {
     (void)d;
-    return wn__device_cpu.depot_wait(&wn__device_cpu, depot, way, number);
+    return wn__device_cpu.offload_buffer_wait(&wn__device_cpu, buffer, way, number);
 }
 
-static void mirror_depot_stop(struct wn_device *d, struct wn_depot *depot)
+static void mirror_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
     (void)d;
-    wn__device_cpu.depot_stop(&wn__device_cpu, depot);
+    wn__device_cpu.offload_buffer_stop(&wn__device_cpu, buffer);
 }
 
 struct wn_device wn__device_mirror = {.name = "mirror",
@@ -121,8 +122,8 @@ struct wn_device wn__device_mirror = {.name = "mirror",
                                       .prepare = mirror_prepare,
                                       .launch = mirror_launch,
                                       .sync = mirror_sync,
-                                      .depot_open = mirror_depot_open,
-                                      .depot_close = mirror_depot_close,
-                                      .depot_start = mirror_depot_start,
-                                      .depot_wait = mirror_depot_wait,
-                                      .depot_stop = mirror_depot_stop};
+                                      .offload_buffer_open = mirror_buffer_open,
+                                      .offload_buffer_close = mirror_buffer_close,
+                                      .offload_buffer_start = mirror_buffer_start,
+                                      .offload_buffer_wait = mirror_buffer_wait,
+                                      .offload_buffer_stop = mirror_buffer_stop};

@@ -71,16 +71,17 @@ int32_t wn__arena_shrink(int32_t device, int64_t bytes);
 /* Makes the offload buffer of a place (WN_PLACE_) have at least `bytes`, and queues for `most` moves each way. The
  * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. WN_OOM:
  * the limit of the device or of disk forbids it, or the place has no room. */
-int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out);
+int32_t wn__offload_buffer_fit(int32_t device, int32_t place, int64_t bytes, int32_t most,
+                               struct wn_offload_buffer **out);
 /* Returns the bytes of the offload buffer of a place, 0 if there is none. */
-int64_t wn__depot_bytes(int32_t device, int32_t place);
+int64_t wn__offload_buffer_bytes(int32_t device, int32_t place);
 /* Closes the offload buffer of a place, if there is one. */
-void wn__depot_trim(int32_t device, int32_t place);
+void wn__offload_buffer_trim(int32_t device, int32_t place);
 /* Measures the seconds of moving `bytes` out to a place and back in, in pieces, after they were written there once.
  * seconds: (WN_WAY_COUNT). */
-int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds);
+int32_t wn__offload_buffer_probe(int32_t device, int32_t place, int64_t bytes, double *seconds);
 /* Returns whether host memory is the memory of the device, so that offloading to it counts as reserved. */
-int32_t wn__depot_is_own(int32_t device);
+int32_t wn__offload_buffer_is_own(int32_t device);
 
 /* A slab: the bytes of all gradients of one set of parameters, each at a fixed offset. It keeps its bytes when its
  * gradients are cleared, until it is trimmed. Invariant: no trim empties a slab while born > 0 or hidden > 0. */

@@ -4,14 +4,14 @@
 #include "ledger.h"
 
 #define MAX_DEVICES 8
-static struct wn_depot *held[MAX_DEVICES][WN_PLACE_COUNT]; /* NULL: none is open */
+static struct wn_offload_buffer *held[MAX_DEVICES][WN_PLACE_COUNT]; /* NULL: none is open */
 
-int32_t wn__depot_is_own(int32_t device)
+int32_t wn__offload_buffer_is_own(int32_t device)
 {
     return wn__device(device)->target.kind == WN_TARGET_CPU;
 }
 
-int64_t wn__depot_bytes(int32_t device, int32_t place)
+int64_t wn__offload_buffer_bytes(int32_t device, int32_t place)
 {
     return held[device][place] == NULL ? 0 : held[device][place]->bytes;
 }
@@ -20,16 +20,16 @@ int64_t wn__depot_bytes(int32_t device, int32_t place)
 static int64_t *account(int32_t device, int32_t place)
 {
     struct wn__ledger *l = wn__ledger(device);
-    return place == WN_PLACE_DISK ? &l->disk : wn__depot_is_own(device) ? &l->reserved : &l->away;
+    return place == WN_PLACE_DISK ? &l->disk : wn__offload_buffer_is_own(device) ? &l->reserved : &l->away;
 }
 
-void wn__depot_trim(int32_t device, int32_t place)
+void wn__offload_buffer_trim(int32_t device, int32_t place)
 {
-    struct wn_depot *depot = held[device][place];
-    if (depot == NULL) return;
-    *account(device, place) -= depot->bytes;
+    struct wn_offload_buffer *offload_buffer = held[device][place];
+    if (offload_buffer == NULL) return;
+    *account(device, place) -= offload_buffer->bytes;
     held[device][place] = NULL;
-    wn__device(device)->depot_close(wn__device(device), depot);
+    wn__device(device)->offload_buffer_close(wn__device(device), offload_buffer);
 }
 
 /* Returns WN_OOM if a buffer of `bytes` passes the limit of disk, or that of the device whose own memory it is. */
@@ -43,7 +43,8 @@ static int32_t check_limit(int32_t device, int32_t place, int64_t bytes)
                  (long long)bytes, (long long)l->disk_limit);
         return wn__oom(device, bytes, bytes);
     }
-    if (place != WN_PLACE_HOST || !wn__depot_is_own(device) || l->limit == 0 || l->reserved + bytes <= l->limit)
+    if (place != WN_PLACE_HOST || !wn__offload_buffer_is_own(device) || l->limit == 0 ||
+        l->reserved + bytes <= l->limit)
         return WN_OK;
     wn__fail(WN_OOM,
              "out of memory: %lld bytes of host memory for offloading would pass the limit of %lld (%lld are "
@@ -52,7 +53,8 @@ static int32_t check_limit(int32_t device, int32_t place, int64_t bytes)
     return wn__oom(device, bytes, l->reserved + bytes);
 }
 
-int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+int32_t wn__offload_buffer_fit(int32_t device, int32_t place, int64_t bytes, int32_t most,
+                               struct wn_offload_buffer **out)
 {
     struct wn__ledger *l = wn__ledger(device);
     struct wn_device *d = wn__device(device);
@@ -60,53 +62,55 @@ int32_t wn__depot_fit(int32_t device, int32_t place, int64_t bytes, int32_t most
     if (place == WN_PLACE_DISK) WN_TRY(check_limit(device, place, bytes));
     if (bytes == 0) *out = NULL;
     if (bytes == 0 || (*out != NULL && (*out)->bytes >= bytes && (*out)->most >= most)) return WN_OK;
-    wn__depot_trim(device, place);
+    wn__offload_buffer_trim(device, place);
     *out = NULL;
     if (place == WN_PLACE_HOST) WN_TRY(check_limit(device, place, bytes));
     if (wn__alloc_must_fail()) {
-        wn__fail(WN_OOM, "out of memory: a depot of %lld bytes for %s (made to fail)", (long long)bytes, d->name);
+        wn__fail(WN_OOM, "out of memory: an offload buffer of %lld bytes for %s (made to fail)", (long long)bytes,
+                 d->name);
         return wn__oom(device, bytes, l->reserved + bytes);
     }
-    WN_TRY(d->depot_open(d, place, bytes, most, &held[device][place]));
+    WN_TRY(d->offload_buffer_open(d, place, bytes, most, &held[device][place]));
     *account(device, place) += bytes;
     if (l->reserved > l->peak_reserved) l->peak_reserved = l->reserved;
     *out = held[device][place];
     return WN_OK;
 }
 
-#define PROBE_MOVES 16 /* pieces that wn__depot_probe moves each way */
+#define PROBE_MOVES 16 /* pieces that wn__offload_buffer_probe moves each way */
 
 /* Moves everything out and in, twice, and leaves the seconds of the second round. The first round writes space that was
  * never written, which costs the file system more; a training loop pays that in its first step alone. */
-static int32_t probe_ways(struct wn_device *d, struct wn_depot *depot, char *buffer, int64_t bytes, double *seconds)
+static int32_t probe_ways(struct wn_device *d, struct wn_offload_buffer *offload_buffer, char *buffer, int64_t bytes,
+                          double *seconds)
 {
     for (int32_t round = 0; round < 2; round++)
         for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
             for (int32_t k = 0; k < PROBE_MOVES; k++) {
                 int64_t at = bytes / PROBE_MOVES * k;
                 const struct wn_move m = {.way = way, .at = at, .address = buffer + at, .bytes = bytes / PROBE_MOVES};
-                WN_TRY(d->depot_start(d, depot, &m));
+                WN_TRY(d->offload_buffer_start(d, offload_buffer, &m));
             }
-            WN_TRY(d->depot_wait(d, depot, way, PROBE_MOVES - 1));
-            d->depot_stop(d, depot);
-            seconds[way] = depot->busy[way];
+            WN_TRY(d->offload_buffer_wait(d, offload_buffer, way, PROBE_MOVES - 1));
+            d->offload_buffer_stop(d, offload_buffer);
+            seconds[way] = offload_buffer->busy[way];
         }
     return WN_OK;
 }
 
-int32_t wn__depot_probe(int32_t device, int32_t place, int64_t bytes, double *seconds)
+int32_t wn__offload_buffer_probe(int32_t device, int32_t place, int64_t bytes, double *seconds)
 {
     struct wn_device *d = wn__device(device);
-    struct wn_depot *depot;
+    struct wn_offload_buffer *offload_buffer;
     void *buffer;
     bytes = bytes / (PROBE_MOVES * WN_PAGE) * (PROBE_MOVES * WN_PAGE);
     WN_TRY(wn__device_take(device, bytes, &buffer));
     int32_t code = d->fill(d, buffer, 1, bytes);
-    if (code == WN_OK) code = wn__depot_fit(device, place, bytes, PROBE_MOVES, &depot);
+    if (code == WN_OK) code = wn__offload_buffer_fit(device, place, bytes, PROBE_MOVES, &offload_buffer);
     if (code == WN_OK) {
-        code = probe_ways(d, depot, buffer, bytes, seconds);
-        d->depot_stop(d, depot);
-        wn__depot_trim(device, place);
+        code = probe_ways(d, offload_buffer, buffer, bytes, seconds);
+        d->offload_buffer_stop(d, offload_buffer);
+        wn__offload_buffer_trim(device, place);
     }
     wn__device_give(device, buffer, bytes);
     return code;

@@ -74,8 +74,8 @@ static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
     m->out->at[1] = m->live;
 }
 
-/* Bytes are there from the start of a move on: those of the copy that comes, and in a depot those of the one that goes,
- * which are the device's only if its memory is the host's. */
+/* Bytes are there from the start of a move on: those of the copy that comes, and in an offload buffer those of the
+ * one that goes, which are the device's only if its memory is the host's. */
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
@@ -87,8 +87,8 @@ void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struc
     } else {
         int32_t place = t->space == WN_SPACE_DISK ? WN_PLACE_DISK : WN_PLACE_HOST;
         bytes = wn__paged(bytes);
-        if (t->offset + bytes > m->depot_top[place]) m->depot_top[place] = t->offset + bytes;
-        if (place == WN_PLACE_HOST && wn__depot_is_own(p->device)) {
+        if (t->offset + bytes > m->offload_buffer_top[place]) m->offload_buffer_top[place] = t->offset + bytes;
+        if (place == WN_PLACE_HOST && wn__offload_buffer_is_own(p->device)) {
             m->allocation_bytes[allocation] = bytes;
             move(m, WN_KIND_HOST, bytes);
         }
@@ -124,9 +124,10 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     if (!m->in_backward) m->out->at[1] = m->live;
     if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->allocation[p->schedule->scalars].bytes);
     m->out->at[4] = m->live;
-    m->out->reserved = m->fixed + m->arena_top + (wn__depot_is_own(p->device) ? m->depot_top[WN_PLACE_HOST] : 0);
-    m->out->host = m->depot_top[WN_PLACE_HOST];
-    m->out->disk = m->depot_top[WN_PLACE_DISK];
+    m->out->reserved =
+        m->fixed + m->arena_top + (wn__offload_buffer_is_own(p->device) ? m->offload_buffer_top[WN_PLACE_HOST] : 0);
+    m->out->host = m->offload_buffer_top[WN_PLACE_HOST];
+    m->out->disk = m->offload_buffer_top[WN_PLACE_DISK];
     /* The device reached what the program reached, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
     for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has had them since they were taken */
@@ -137,7 +138,8 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     wn__free(m->allocation_bytes);
 }
 
-/* ---- traces and seconds, where they are asked for ------------------------------------------------------------------- */
+/* ---- traces and seconds, where they are asked for
+ * ------------------------------------------------------------------- */
 
 int32_t wn__trace_on, wn__timing_on;
 

@@ -1,18 +1,18 @@
 /* The executor's own account of live bytes. It adds the bytes of each output, by its type, when a node is issued and
- * subtracts them when it is freed, and reads no number that the simulator made: so the predicted and the measured peak are
- * found independently. */
+ * subtracts them when it is freed, and reads no number that the simulator made: so the predicted and the measured
+ * peak are found independently. */
 #ifndef WN_RUN_MEASURE_H
 #define WN_RUN_MEASURE_H
 #include "../program/program.h"
 
 struct wn__meter {
-    int64_t kinds[WN_KIND_COUNT];      /* bytes alive, by kind */
-    int64_t start[WN_KIND_COUNT];      /* the same before the first instruction */
-    int64_t live;                      /* the sum of kinds */
-    int64_t arena_top;                 /* the highest byte of the arena that was used */
-    int64_t fixed;                     /* bytes of states, slabs, held values and results */
-    int64_t depot_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
-    int64_t *allocation_bytes;         /* (n_allocations) bytes that were added for what is in each now */
+    int64_t kinds[WN_KIND_COUNT];               /* bytes alive, by kind */
+    int64_t start[WN_KIND_COUNT];               /* the same before the first instruction */
+    int64_t live;                               /* the sum of kinds */
+    int64_t arena_top;                          /* the highest byte of the arena that was used */
+    int64_t fixed;                              /* bytes of states, slabs, held values and results */
+    int64_t offload_buffer_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
+    int64_t *allocation_bytes;                  /* (n_allocations) bytes that were added for what is in each now */
     int32_t in_backward;
     struct wn_measured *out; /* the program's */
 };

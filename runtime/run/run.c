@@ -62,25 +62,26 @@ static int64_t missing_bytes(const struct wn_program *p)
     return bytes;
 }
 
-/* A depot in host memory counts where that is the device's own; like the arena, it stays between runs. */
-static int64_t depot_growth(const struct wn_program *p)
+/* An offload buffer in host memory counts where that is the device's own; like the arena, it stays between runs. */
+static int64_t offload_buffer_growth(const struct wn_program *p)
 {
-    int64_t need = p->schedule->depot[WN_PLACE_HOST] - wn__depot_bytes(p->device, WN_PLACE_HOST);
-    return wn__depot_is_own(p->device) && need > 0 ? need : 0;
+    int64_t need = p->schedule->offload_buffer[WN_PLACE_HOST] - wn__offload_buffer_bytes(p->device, WN_PLACE_HOST);
+    return wn__offload_buffer_is_own(p->device) && need > 0 ? need : 0;
 }
 
 /* Refuses before anything ran when the limit would be passed; idle memory goes first. */
 static int32_t check_limit(struct wn_program *p)
 {
     struct wn__ledger *l = wn__ledger(p->device);
-    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p) + depot_growth(p), height = p->schedule->arena;
+    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p) + offload_buffer_growth(p),
+            height = p->schedule->arena;
     int64_t after = l->reserved - arena + (arena > height ? arena : height) + need;
     if (l->limit == 0 || after <= l->limit) return WN_OK;
     wn__slab_trim(p->device, p->slab, p->ir->n_slabs);
     WN_TRY(wn__arena_shrink(p->device, height));
-    if (wn__depot_bytes(p->device, WN_PLACE_HOST) > p->schedule->depot[WN_PLACE_HOST])
-        wn__depot_trim(p->device, WN_PLACE_HOST);
-    need = missing_bytes(p) + depot_growth(p);
+    if (wn__offload_buffer_bytes(p->device, WN_PLACE_HOST) > p->schedule->offload_buffer[WN_PLACE_HOST])
+        wn__offload_buffer_trim(p->device, WN_PLACE_HOST);
+    need = missing_bytes(p) + offload_buffer_growth(p);
     after = l->reserved - wn__arena(p->device)->bytes + height + need;
     if (after <= l->limit) return WN_OK;
     wn__fail(WN_OOM,
@@ -203,8 +204,7 @@ static int32_t issue(struct wn_program *p, const struct bases *b, const struct w
     return d->launch(d, n->kernel, desc, &buffers);
 }
 
-/* A move is started, or waited for. A checked run looks at bytes between instructions, so there a move ends where it
- * starts. */
+/* Starts a transfer or waits for one. A checked run looks at bytes between instructions, so it waits at once. */
 static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *m, struct wn__check *check, int32_t i)
 {
     const struct wn__instr *n = &p->schedule->instr[i];
@@ -427,8 +427,8 @@ static int32_t check_rerun(const struct wn_program *p)
     return WN_OK;
 }
 
-/* A program may wait between its opening and its run, for a policy that yields or a script that opens two: what it reads
- * must be what was recorded. */
+/* A program may wait between its opening and its run, for a policy that yields or a script that opens two: what it
+ * reads must be what was recorded. */
 static int32_t check_versions(const struct wn_program *p)
 {
     for (int64_t i = 0; i < p->order.count; i++) {

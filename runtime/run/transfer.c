@@ -12,12 +12,12 @@ static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
     return wn__action_place(s->value[kept].action);
 }
 
-static void note(const struct wn_depot *depot)
+static void note(const struct wn_offload_buffer *offload_buffer)
 {
     static int32_t noted;
-    if (depot == NULL || depot->note[0] == 0 || noted) return;
+    if (offload_buffer == NULL || offload_buffer->note[0] == 0 || noted) return;
     noted = 1;
-    wn__warn("offload: %s", depot->note);
+    wn__warn("offload: %s", offload_buffer->note);
 }
 
 int32_t wn__transfer_take(struct wn__transfer *t, struct wn_program *p)
@@ -32,8 +32,9 @@ int32_t wn__transfer_take(struct wn__transfer *t, struct wn_program *p)
     t->lane = wn__alloc(s->n_moves + 1);
     if (t->number == NULL || t->lane == NULL) return WN_OOM;
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
-        WN_TRY(wn__depot_fit(p->device, place, s->depot[place], most[place], &t->depot[place]));
-        note(t->depot[place]);
+        WN_TRY(
+            wn__offload_buffer_fit(p->device, place, s->offload_buffer[place], most[place], &t->offload_buffer[place]));
+        note(t->offload_buffer[place]);
     }
     return WN_OK;
 }
@@ -48,7 +49,7 @@ int32_t wn__transfer_start(struct wn__transfer *t, const struct wn__instr *n, ch
     const struct wn_move move = {.way = way, .at = far->offset, .address = near, .bytes = far->bytes};
     t->lane[n->move] = (uint8_t)(place * WN_WAY_COUNT + way);
     t->number[n->move] = t->started[place][way]++;
-    return d->depot_start(d, t->depot[place], &move);
+    return d->offload_buffer_start(d, t->offload_buffer[place], &move);
 }
 
 int32_t wn__transfer_wait(struct wn__transfer *t, const struct wn__instr *n)
@@ -56,7 +57,7 @@ int32_t wn__transfer_wait(struct wn__transfer *t, const struct wn__instr *n)
     struct wn_device *d = wn__device(t->p->device);
     int32_t place = t->lane[n->move] / WN_WAY_COUNT, way = t->lane[n->move] % WN_WAY_COUNT;
     double began = wn__now();
-    int32_t code = d->depot_wait(d, t->depot[place], way, t->number[n->move]);
+    int32_t code = d->offload_buffer_wait(d, t->offload_buffer[place], way, t->number[n->move]);
     t->stall += wn__now() - began;
     return code;
 }
@@ -67,12 +68,12 @@ void wn__transfer_stop(struct wn__transfer *t)
     struct wn_device *d = wn__device(t->p->device);
     struct wn_measured *m = &t->p->measured;
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
-        struct wn_depot *depot = t->depot[place];
-        if (depot == NULL) continue;
-        d->depot_stop(d, depot);
-        m->out += depot->moved[WN_WAY_OUT];
-        m->in += depot->moved[WN_WAY_IN];
-        m->move_seconds += depot->busy[WN_WAY_OUT] + depot->busy[WN_WAY_IN];
+        struct wn_offload_buffer *offload_buffer = t->offload_buffer[place];
+        if (offload_buffer == NULL) continue;
+        d->offload_buffer_stop(d, offload_buffer);
+        m->out += offload_buffer->moved[WN_WAY_OUT];
+        m->in += offload_buffer->moved[WN_WAY_IN];
+        m->move_seconds += offload_buffer->busy[WN_WAY_OUT] + offload_buffer->busy[WN_WAY_IN];
     }
     m->stall_seconds = t->stall;
 }

@@ -1,14 +1,14 @@
 /* Transfers of a run: values to the offload buffers and back.
  *
- * All buffers are acquired before the first kernel, so that a full disk is met while nothing has changed. Then each transfer
- * is started and waited for where the schedule says, and nowhere else. */
+ * All buffers are acquired before the first kernel, so that a full disk is met while nothing has changed. Then each
+ * transfer is started and waited for where the schedule says, and nowhere else. */
 #ifndef WN_RUN_TRANSFER_H
 #define WN_RUN_TRANSFER_H
 #include "run.h"
 
 struct wn__transfer {
     struct wn_program *p;
-    struct wn_depot *depot[WN_PLACE_COUNT];
+    struct wn_offload_buffer *offload_buffer[WN_PLACE_COUNT];
     int64_t started[WN_PLACE_COUNT][WN_WAY_COUNT]; /* transfers started, by place and direction */
     int64_t *number;                               /* (n_moves) of a transfer among those of its place and direction */
     uint8_t *lane;                                 /* (n_moves) place * 2 + direction */

@@ -6,10 +6,10 @@ end
 
 return {
     row('a wait that does not wait', 'run/transfer.c',
-        'int32_t code = d->depot_wait(d, t->depot[place], way, t->number[n->move]);',
-        'int32_t code = way == WN_WAY_IN ? WN_OK : d->depot_wait(d, t->depot[place], way, t->number[n->move]);',
-        'gives the bits'),
-    row('a wrong place in the depot', 'run/transfer.c', '.way = way, .at = far->offset,',
+        'int32_t code = d->offload_buffer_wait(d, t->offload_buffer[place], way, t->number[n->move]);',
+        'int32_t code = way == WN_WAY_IN ? WN_OK : '
+            .. 'd->offload_buffer_wait(d, t->offload_buffer[place], way, t->number[n->move]);', 'gives the bits'),
+    row('a wrong place in the offload buffer', 'run/transfer.c', '.way = way, .at = far->offset,',
         '.way = way, .at = way == WN_WAY_OUT && far->offset > 0 ? far->offset - WN_PAGE : far->offset,',
         'gives the bits'),
     row('a wait for another move', 'run/transfer.c', 't->number[n->move] = t->started[place][way]++;',
@@ -26,9 +26,9 @@ return {
     row('a neighbour in the last page', 'plan/lower/place.c',
         '.bytes = wn__allocation_span(st),', '.bytes = st->bytes,',
         'is predicted'),
-    row('a failed move is not told', 'device/depot.c', 'if (error != 0 && l->error == 0) {',
+    row('a failed move is not told', 'device/host_offload.c', 'if (error != 0 && l->error == 0) {',
         'if (error != 0 && l->error == 0 && number > 900) {', 'fails'),
-    row('a full disk is not met before the step', 'device/depot.c',
+    row('a full disk is not met before the step', 'device/host_offload.c',
         'if (error == 0) error = posix_fallocate(d->file, 0, d->is.bytes);', 'if (error != 0) error = 0;', 'is full'),
     row('disk counts as memory', 'plan/lower/simulate.c',
         'return t->space != WN_SPACE_DISK &&', 'return t->space >= 0 &&',

@@ -64,7 +64,7 @@ function moves.text(plan, graph)
     for i, c in ipairs(order) do
         words[i] = ('%s %d values of %s%s'):format(c.word, c.n, bytes.text(c.bytes), c.lossy and ' (lossy)' or '')
     end
-    local moved = plan.moved > 0 and ('; %s moved in %.3g s, %.0f %% of it hidden; depots: %s on disk, %s of host '
+    local moved = plan.moved > 0 and ('; %s moved in %.3g s, %.0f %% of it hidden; buffers: %s on disk, %s of host '
         .. 'memory'):format(bytes.text(plan.moved), plan.move_seconds, 100 * plan.hidden, bytes.text(plan.disk),
         bytes.text(plan.host)) or ''
     return 'between forward and backward: ' .. table.concat(words, ', ') .. moved

@@ -3,7 +3,7 @@
 #define WN_PLAN_LOWER_INSTRUCTION_H
 #include "schedule.h"
 
-/* Returns the bytes that a value takes of its space: whole pages of a depot, else whole granules. */
+/* Returns the bytes that a value takes of its space: whole pages of an offload buffer, else whole granules. */
 int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c);
 /* Fills the type of the form that a value has: its node's, or that which an action packed it to. */
 void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out);

@@ -1,13 +1,13 @@
-/* Placement: an offset for every allocation of the arena, and of each depot, which is the same without slabs. One address
- * space: first the intervals of gradient slabs, lent until a gradient is born there, then the arena, whose height is what
- * counts. A pure function; the same input gives the same offsets.
+/* Placement: an offset for every allocation of the arena, and of each offload buffer, which is the same without
+ * slabs. One address space: first the intervals of gradient slabs, lent until a gradient is born there, then the
+ * arena, whose height is what counts. A pure function; the same input gives the same offsets.
  *
- * Each order of placing gives some height; several orders are tried, and after each whatever reaches the top is moved to
- * the front a few times, until the height meets its lower bound (below). Lowest fit, because the low end of a slab is
- * lent longest. The first order begins with what is alive when the most bytes are: these boxes lie side by side then,
- * without holes, and whatever lives at emptier times fills in around them.
- * Measured, height over bound after the first order alone: two towers of 100 layers 1.74 by size, 1.20 by span, 1.015 by
- * crowd; 90 uneven residual blocks 3.19, 1.035, 1.030. */
+ * Each order of placing gives some height; several orders are tried, and after each whatever reaches the top is
+ * moved to the front a few times, until the height meets its lower bound (below). Lowest fit, because the low end of
+ * a slab is lent longest. The first order begins with what is alive when the most bytes are: these boxes lie side by
+ * side then, without holes, and whatever lives at emptier times fills in around them. Measured, height over bound
+ * after the first order alone: two towers of 100 layers 1.74 by size, 1.20 by span, 1.015 by crowd; 90 uneven
+ * residual blocks 3.19, 1.035, 1.030. */
 #include <stdlib.h>
 #include <string.h>
 #include "occupied.h"
@@ -145,8 +145,9 @@ static int64_t try_order(struct placing *p, int64_t best)
     return height;
 }
 
-/* Moves what reaches the top to the front, in the order it had first (`rank` of each box), and keeps the order before as
- * the one of this round. Returns 0 when a round before had the new order: everything from there on has been tried. */
+/* Moves what reaches the top to the front, in the order it had first (`rank` of each box), and keeps the order
+ * before as the one of this round. Returns 0 when a round before had the new order: everything from there on has
+ * been tried. */
 static int32_t lift(struct placing *p, int32_t round, int64_t height, const int32_t *rank)
 {
     int32_t *order = p->order, *old = order + (int64_t)(round + 1) * p->n, n = 0;
@@ -294,7 +295,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Bytes of gap that boxes can fill at most: multiples of `unit`, which all large ones are, and `small` bytes of others. */
+/* Bytes of gap that boxes can fill at most: multiples of `unit`, which all large ones are, and `small` bytes of
+ * others. */
 static int64_t filled(int64_t gap, int64_t unit, int64_t small)
 {
     int64_t rest = gap % unit;
@@ -317,7 +319,8 @@ static int64_t filled_slabs(const struct placing *p, int32_t instr, int64_t unit
     return sum;
 }
 
-/* The same bound at one instruction, from gaps that are no multiple of the large boxes: `size`, sorted, largest first. */
+/* The same bound at one instruction, from gaps that are no multiple of the large boxes: `size`, sorted, largest
+ * first. */
 static int64_t bound_at(const struct placing *p, int32_t instr, const int64_t *size, int32_t n)
 {
     int64_t all = 0, large = 0, unit = 0, least = INT64_MAX;
@@ -339,8 +342,8 @@ static int by_bytes(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Raises the bound at the fullest instant of each part of the program, where boxes cannot fill all that is lent. For who
- * places only: forecasts of edits (forecast.c) compare better without. */
+/* Raises the bound at the fullest instant of each part of the program, where boxes cannot fill all that is lent. For
+ * who places only: forecasts of edits (forecast.c) compare better without. */
 static int32_t raise_bound(struct placing *p)
 {
     int32_t width = p->s->n / PARTS + 1;
@@ -442,6 +445,6 @@ int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place
 {
     WN_TRY(place_space(f, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;
-    WN_TRY(place_space(f, s, WN_SPACE_HOST, effort, &s->depot[WN_PLACE_HOST]));
-    return place_space(f, s, WN_SPACE_DISK, effort, &s->depot[WN_PLACE_DISK]);
+    WN_TRY(place_space(f, s, WN_SPACE_HOST, effort, &s->offload_buffer[WN_PLACE_HOST]));
+    return place_space(f, s, WN_SPACE_DISK, effort, &s->offload_buffer[WN_PLACE_DISK]);
 }

@@ -18,7 +18,7 @@ enum wn__what {
     WN_DO_READ,    /* a 0-d result to the host */
     WN_DO_PACK,    /* a value to the form that it is kept in */
     WN_DO_UNPACK,  /* and back, as a value of its own */
-    WN_DO_OFFLOAD, /* starts moving a value to a depot */
+    WN_DO_OFFLOAD, /* starts moving a value to an offload buffer */
     WN_DO_FETCH,   /* starts moving it back, as a value of its own */
     WN_DO_WAIT,    /* until a move has ended: nothing may write what moves out or touch what moves in before */
     WN_DO_COUNT
@@ -66,22 +66,22 @@ struct wn__instr {
 struct wn__schedule {
     struct wn__pool pool;
     int32_t refs, n, n_values, n_allocations, n_in;
-    struct wn__instr *instr;           /* (n) in the order of issue */
-    struct wn__value *value;           /* (n_values) */
-    struct wn__allocation *allocation; /* (n_allocations) */
-    int32_t *in;                       /* (n_in) values: inputs of all instructions, one after the other */
-    int32_t *result_allocation;        /* (n_results of the IR) -1: a number, read to the host */
-    int32_t scalars;                   /* allocation of the numbers that the host hands over; -1: none */
-    int64_t arena;                     /* bytes: height of the arena */
-    int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
-    int64_t depot[WN_PLACE_COUNT];     /* bytes: heights of the offload buffers */
-    int32_t n_moves;                   /* transfers */
-    struct wn_summary summary;         /* filled by wn__simulate, as the next three */
-    int64_t *live;                     /* (n) bytes alive after each instruction */
-    double *seconds;                   /* (n) of each instruction; of a WAIT, what is not hidden */
-    uint8_t *again;                    /* (n) 1: it reads a value that was computed again */
-    char *recipe;                      /* text of its recipe, of a schedule in the cache; else NULL */
-    uint8_t *key2;                     /* (key2_bytes) the IR that it was made of */
+    struct wn__instr *instr;                /* (n) in the order of issue */
+    struct wn__value *value;                /* (n_values) */
+    struct wn__allocation *allocation;      /* (n_allocations) */
+    int32_t *in;                            /* (n_in) values: inputs of all instructions, one after the other */
+    int32_t *result_allocation;             /* (n_results of the IR) -1: a number, read to the host */
+    int32_t scalars;                        /* allocation of the numbers that the host hands over; -1: none */
+    int64_t arena;                          /* bytes: height of the arena */
+    int64_t lent;                           /* bytes of slabs that values use before gradients are allocated there */
+    int64_t offload_buffer[WN_PLACE_COUNT]; /* bytes: heights of the offload buffers */
+    int32_t n_moves;                        /* transfers */
+    struct wn_summary summary;              /* filled by wn__simulate, as the next three */
+    int64_t *live;                          /* (n) bytes alive after each instruction */
+    double *seconds;                        /* (n) of each instruction; of a WAIT, what is not hidden */
+    uint8_t *again;                         /* (n) 1: it reads a value that was computed again */
+    char *recipe;                           /* text of its recipe, of a schedule in the cache; else NULL */
+    uint8_t *key2;                          /* (key2_bytes) the IR that it was made of */
     int64_t key2_bytes;
     int32_t *node_issues; /* (n of the IR) how often each node was issued */
     int32_t *node_action; /* (n of the IR) action that its value was kept with; 0: none */
@@ -110,8 +110,8 @@ int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocatio
  * wn__schedule_unref. */
 int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
 /* place.c: gives every allocation of arena and offload buffers its offset, in slabs too until their gradients are
- * allocated, and fills the heights. BOUND places nothing and fills the heights with the most bytes alive at once; HASTILY
- * tries the fewest orders of placing, FULLY the most. */
+ * allocated, and fills the heights. BOUND places nothing and fills the heights with the most bytes alive at once;
+ * HASTILY tries the fewest orders of placing, FULLY the most. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
 extern int64_t wn__placed_boxes; /* counts every box placed since the process began, as a measure of work for specs */
 int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort);
@@ -122,8 +122,8 @@ int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s);
 int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s);
 /* Binds the kernels of a schedule that will run, which may take more workspace than ops ask for. */
 typedef int32_t (*wn__bind_kernels)(const struct wn__ir *f, struct wn__schedule *s);
-/* compile.c: lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure *out is
- * NULL. Release it with wn__schedule_unref. */
+/* compile.c: lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure
+ * *out is NULL. Release it with wn__schedule_unref. */
 int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,
                     enum wn__place_effort effort, struct wn__schedule **out);
 /* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
@@ -134,6 +134,7 @@ int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
 
-/* Returns the bytes of the cells that live while the program runs, but for gradients in slabs, and adds them to `kinds`. */
+/* Returns the bytes of the cells that live while the program runs, but for gradients in slabs, and adds them to
+ * `kinds`. */
 int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

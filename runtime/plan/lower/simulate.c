@@ -226,7 +226,7 @@ static int32_t walk(struct sim *m)
 int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
-    if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->depot[WN_PLACE_HOST];
+    if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->offload_buffer[WN_PLACE_HOST];
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
     for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_allocations; t++)
@@ -259,8 +259,8 @@ int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s)
     if (code != WN_OK) return code;
     sum->reserved = wn__reserved(f, s);
     sum->arena = s->arena;
-    sum->host = s->depot[WN_PLACE_HOST];
-    sum->disk = s->depot[WN_PLACE_DISK];
+    sum->host = s->offload_buffer[WN_PLACE_HOST];
+    sum->disk = s->offload_buffer[WN_PLACE_DISK];
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;
     sum->measured_seconds = m.measured;

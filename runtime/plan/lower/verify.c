@@ -50,8 +50,8 @@ static int64_t space_size(const struct machine *m, const struct wn__allocation *
     switch (t->space) {
     case WN_SPACE_ARENA: return m->s->arena;
     case WN_SPACE_SLAB: return m->f->slab[t->slot].bytes;
-    case WN_SPACE_HOST: return m->s->depot[WN_PLACE_HOST];
-    case WN_SPACE_DISK: return m->s->depot[WN_PLACE_DISK];
+    case WN_SPACE_HOST: return m->s->offload_buffer[WN_PLACE_HOST];
+    case WN_SPACE_DISK: return m->s->offload_buffer[WN_PLACE_DISK];
     default: return t->bytes;
     }
 }
@@ -214,18 +214,18 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
-/* From the arena to the depot that the action names, or back; both ends on pages. */
+/* From the arena to the offload buffer that the action names, or back; both ends on pages. */
 static int32_t step_move(struct machine *m, const struct wn__instr *n)
 {
     WN_TRY(check_moved(m, n));
     int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->value[m->s->in[n->in_at]].allocation,
             to = m->s->value[n->out].allocation;
     int32_t place = wn__action_place(m->s->value[out ? n->out : m->s->in[n->in_at]].action);
-    int32_t depot = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+    int32_t offload_buffer = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
     const struct wn__allocation *near = &m->s->allocation[out ? from : to], *far = &m->s->allocation[out ? to : from];
     int32_t is_near =
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
-    if (place < 0 || far->space != depot || !is_near)
+    if (place < 0 || far->space != offload_buffer || !is_near)
         return illegal(m, "action", "a move between other places than its action names, allocation", to);
     if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
         return illegal(m, "wait", "a move that was started before", n->move);

@@ -2,7 +2,7 @@
  * (wane.h, WN_DECISION_) says it, the recipe carries it beside the value, lowering writes it out:
  *
  *   packed      an op of the table makes a smaller form, another op makes the value of it again (compress)
- *   offloaded   its bytes are moved to a depot and back
+ *   offloaded   its bytes are moved to an offload buffer and back
  *
  * What a value has become is a copy of its own, with its own bytes: `action` of wn__value. To add a way of packing: its
  * ops (runtime/op.def), a decision, and a row in action.c. */
@@ -10,8 +10,8 @@
 #define WN_PLAN_RECIPE_ACTION_H
 #include "../ir/ir.h"
 
-/* What is done with a residual: its decision, 'offload' being that of its device; 0: it stays as it is, because no decision
- * says otherwise, or because it cannot be done (wn__action_refusal). */
+/* What is done with a residual: its decision, 'offload' being that of its device; 0: it stays as it is, because no
+ * decision says otherwise, or because it cannot be done (wn__action_refusal). */
 int32_t wn__action_of(const struct wn__ir *f, int32_t node);
 int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision);
 /* Why a value cannot be treated so, in words that follow "it"; NULL: it can. */
@@ -28,8 +28,8 @@ int32_t wn__action_is_partial(int32_t action);
 
 /* Fills the type that a value has while it is kept with an action: its own, or that of its packed form. */
 void wn__action_type(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *out);
-/* Describes the op that packs a value, and the op that makes the value again from `packed`, whose type is filled. Requires
- * an action that packs. */
+/* Describes the op that packs a value, and the op that makes the value again from `packed`, whose type is filled.
+ * Requires an action that packs. */
 void wn__action_pack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_desc *d);
 void wn__action_unpack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *packed, struct wn_desc *d);
 #endif

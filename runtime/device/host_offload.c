@@ -1,10 +1,10 @@
-/* Depots of the host: memory, or a file that has no name. See depot.h.
+/* Offload buffers of the host: memory, or a file that has no name. See host_offload.h.
  *
  * A file is opened past the page cache (O_DIRECT) where its file system lets it, so that what is offloaded does not
  * come back as cache; its space is taken before it is used, so that a full disk is met before a step and not in it.
  * A lane's thread touches nothing but its queue, the move under way and the file; statuses become messages on the
  * thread that waits. */
-#include "depot.h"
+#include "host_offload.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,12 +19,12 @@
 #include "../base/status.h"
 #include "device.h"
 
-int32_t wn__depot_fault[WN_WAY_COUNT], wn__depot_full, wn__depot_delay_us;
+int32_t wn__host_offload_fault[WN_WAY_COUNT], wn__host_offload_full, wn__host_offload_delay_us;
 static char folder[512];
 
-struct host_depot;
+struct host_buffer;
 struct lane {
-    struct host_depot *depot;
+    struct host_buffer *buffer;
     int32_t way, is_open, is_closing;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -37,14 +37,14 @@ struct lane {
     double busy;
     int64_t moved;
 };
-struct host_depot {
-    struct wn_depot is;
+struct host_buffer {
+    struct wn_offload_buffer is;
     int file;     /* DISK */
     char *memory; /* HOST */
     struct lane lane[WN_WAY_COUNT];
 };
 
-int32_t wn__depot_folder(const char *path)
+int32_t wn__host_offload_folder(const char *path)
 {
     if (strlen(path) >= sizeof folder) return wn__fail(WN_VALUE, "offload: a folder's name has at most 511 letters");
     snprintf(folder, sizeof folder, "%s", path);
@@ -60,7 +60,7 @@ static double seconds_now(void)
 
 /* ---- a lane: one way, one thread ----------------------------------------------------------------------------- */
 
-static int move_file(const struct host_depot *d, const struct wn_move *m)
+static int move_file(const struct host_buffer *d, const struct wn_move *m)
 {
     for (int64_t done = 0; done < m->bytes;) {
         char *at = (char *)m->address + done;
@@ -74,16 +74,16 @@ static int move_file(const struct host_depot *d, const struct wn_move *m)
     return 0;
 }
 
-static int move_memory(const struct host_depot *d, const struct wn_move *m)
+static int move_memory(const struct host_buffer *d, const struct wn_move *m)
 {
     if (m->way == WN_WAY_OUT) memcpy(d->memory + m->at, m->address, (size_t)m->bytes);
     else memcpy(m->address, d->memory + m->at, (size_t)m->bytes);
     return 0;
 }
 
-static int move_one(const struct host_depot *d, const struct wn_move *m, int is_faulty)
+static int move_one(const struct host_buffer *d, const struct wn_move *m, int is_faulty)
 {
-    if (wn__depot_delay_us > 0) usleep((useconds_t)wn__depot_delay_us);
+    if (wn__host_offload_delay_us > 0) usleep((useconds_t)wn__host_offload_delay_us);
     if (is_faulty) return EIO;
     return d->is.place == WN_PLACE_DISK ? move_file(d, m) : move_memory(d, m);
 }
@@ -100,7 +100,7 @@ static void *serve(void *lane)
         int is_faulty = number == l->fault_at, error = l->error;
         pthread_mutex_unlock(&l->lock);
         double began = seconds_now();
-        if (error == 0) error = move_one(l->depot, &m, is_faulty);
+        if (error == 0) error = move_one(l->buffer, &m, is_faulty);
         double took = seconds_now() - began;
         pthread_mutex_lock(&l->lock);
         if (error != 0 && l->error == 0) {
@@ -117,11 +117,11 @@ static void *serve(void *lane)
 }
 
 /* Signals are for the threads the script knows. */
-static int32_t lane_open(struct host_depot *d, int32_t way)
+static int32_t lane_open(struct host_buffer *d, int32_t way)
 {
     struct lane *l = &d->lane[way];
     sigset_t all, before;
-    l->depot = d;
+    l->buffer = d;
     l->way = way;
     l->fault_at = -1;
     l->queue = wn__alloc((d->is.most + 1) * (int64_t)sizeof *l->queue);
@@ -164,9 +164,9 @@ static int open_unnamed(int flags)
     return file;
 }
 
-static int32_t open_file(struct host_depot *d)
+static int32_t open_file(struct host_buffer *d)
 {
-    int error = wn__depot_full ? ENOSPC : 0;
+    int error = wn__host_offload_full ? ENOSPC : 0;
     d->file = open_unnamed(O_DIRECT);
     if (d->file < 0 && errno == EINVAL) {
         d->file = open_unnamed(0);
@@ -182,7 +182,7 @@ static int32_t open_file(struct host_depot *d)
                     (long long)d->is.bytes, folder, strerror(error));
 }
 
-static int32_t open_memory(struct host_depot *d)
+static int32_t open_memory(struct host_buffer *d)
 {
     d->memory = mmap(NULL, (size_t)d->is.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (d->memory != MAP_FAILED) return WN_OK;
@@ -190,10 +190,11 @@ static int32_t open_memory(struct host_depot *d)
     return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes for offloading", (long long)d->is.bytes);
 }
 
-int32_t wn__depot_host_open(struct wn_device *device, int32_t place, int64_t bytes, int32_t most, struct wn_depot **out)
+int32_t wn__host_offload_open(struct wn_device *device, int32_t place, int64_t bytes, int32_t most,
+                              struct wn_offload_buffer **out)
 {
     (void)device;
-    struct host_depot *d = wn__alloc(sizeof *d);
+    struct host_buffer *d = wn__alloc(sizeof *d);
     if (d == NULL) return WN_OOM;
     d->is.place = place;
     d->is.bytes = bytes;
@@ -202,17 +203,17 @@ int32_t wn__depot_host_open(struct wn_device *device, int32_t place, int64_t byt
     int32_t code = place == WN_PLACE_DISK ? open_file(d) : open_memory(d);
     for (int32_t way = 0; way < WN_WAY_COUNT && code == WN_OK; way++) code = lane_open(d, way);
     if (code != WN_OK) {
-        wn__depot_host_close(device, &d->is);
+        wn__host_offload_close(device, &d->is);
         return code;
     }
     *out = &d->is;
     return WN_OK;
 }
 
-void wn__depot_host_close(struct wn_device *device, struct wn_depot *depot)
+void wn__host_offload_close(struct wn_device *device, struct wn_offload_buffer *buffer)
 {
     (void)device;
-    struct host_depot *d = (struct host_depot *)depot;
+    struct host_buffer *d = (struct host_buffer *)buffer;
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) lane_close(&d->lane[way]);
     if (d->file >= 0) close(d->file);
     if (d->memory != NULL) munmap(d->memory, (size_t)d->is.bytes);
@@ -221,50 +222,50 @@ void wn__depot_host_close(struct wn_device *device, struct wn_depot *depot)
 
 /* ---- moves ------------------------------------------------------------------------------------------------------- */
 
-int32_t wn__depot_host_start(struct wn_device *device, struct wn_depot *depot, const struct wn_move *m)
+int32_t wn__host_offload_start(struct wn_device *device, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
     (void)device;
-    struct lane *l = &((struct host_depot *)depot)->lane[m->way];
-    if (m->at < 0 || m->at + m->bytes > depot->bytes || l->started >= depot->most)
+    struct lane *l = &((struct host_buffer *)buffer)->lane[m->way];
+    if (m->at < 0 || m->at + m->bytes > buffer->bytes || l->started >= buffer->most)
         return wn__fail(WN_INTERNAL,
-                        "offload: a move of %lld bytes at %lld leaves its depot of %lld, or is the %lldth "
+                        "offload: a move of %lld bytes at %lld leaves its buffer of %lld, or is the %lldth "
                         "of %d",
-                        (long long)m->bytes, (long long)m->at, (long long)depot->bytes, (long long)l->started + 1,
-                        depot->most);
+                        (long long)m->bytes, (long long)m->at, (long long)buffer->bytes, (long long)l->started + 1,
+                        buffer->most);
     pthread_mutex_lock(&l->lock);
-    if (wn__depot_fault[m->way] > 0 && --wn__depot_fault[m->way] == 0) l->fault_at = l->started;
+    if (wn__host_offload_fault[m->way] > 0 && --wn__host_offload_fault[m->way] == 0) l->fault_at = l->started;
     l->queue[l->started++] = *m;
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
     return WN_OK;
 }
 
-int32_t wn__depot_host_wait(struct wn_device *device, struct wn_depot *depot, int32_t way, int64_t number)
+int32_t wn__host_offload_wait(struct wn_device *device, struct wn_offload_buffer *buffer, int32_t way, int64_t number)
 {
     (void)device;
-    struct lane *l = &((struct host_depot *)depot)->lane[way];
+    struct lane *l = &((struct host_buffer *)buffer)->lane[way];
     pthread_mutex_lock(&l->lock);
     while (l->ended <= number && number < l->started) pthread_cond_wait(&l->changed, &l->lock);
     int error = l->error != 0 && l->error_at <= number ? l->error : 0;
     pthread_mutex_unlock(&l->lock);
     if (error == 0) return WN_OK;
     return wn__fail(WN_IO, "offload: %s %s failed: %s", way == WN_WAY_OUT ? "writing to" : "reading from",
-                    depot->place == WN_PLACE_DISK ? folder : "host memory", strerror(error));
+                    buffer->place == WN_PLACE_DISK ? folder : "host memory", strerror(error));
 }
 
-void wn__depot_host_stop(struct wn_device *device, struct wn_depot *depot)
+void wn__host_offload_stop(struct wn_device *device, struct wn_offload_buffer *buffer)
 {
     (void)device;
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        struct lane *l = &((struct host_depot *)depot)->lane[way];
+        struct lane *l = &((struct host_buffer *)buffer)->lane[way];
         pthread_mutex_lock(&l->lock);
         l->started = l->begun; /* what has not begun never does */
         while (l->ended < l->begun) pthread_cond_wait(&l->changed, &l->lock);
         l->started = l->begun = l->ended = 0;
         l->fault_at = -1;
         l->error = 0;
-        depot->busy[way] = l->busy;
-        depot->moved[way] = l->moved;
+        buffer->busy[way] = l->busy;
+        buffer->moved[way] = l->moved;
         l->busy = 0;
         l->moved = 0;
         pthread_mutex_unlock(&l->lock);
