@@ -8,12 +8,7 @@ local reference = require 'spec.support.reference'
 
 local OPEN = {
     'cli/init',
-    'data/batches',
-    'data/idx',
-    'data/npy',
-    'data/tokens',
     'init',
-    'io/init',
     'policy/init',
     'policy/recipe',
     'policy/words',

@@ -1,9 +1,9 @@
---- wane.data.batches(dataset, {batch =, length =, shuffle =, seed =, ...}): for x, y in batches do ... end.
+--- Batches of a data set, for loops over epochs.
 --
 -- A batch is gathered by C into tensors that the iterator owns and uses in turn (`buffers`, 2 unless given), so memory
--- is steady from the first epoch on. They are states: what was recorded on a batch and not run before its tensors are
--- used again is refused as stale, by name, never computed on other numbers. The order follows from (seed, epoch), so a
--- place is two numbers; `state()` tells it as a string, which fits a checkpoint's meta.
+-- is steady from the first epoch on. They are states: a node that was recorded on a batch and did not run before its
+-- tensors are used again is refused as stale, by name, and never computed on other numbers. The order follows from
+-- (seed, epoch), so a place in it is two numbers; `state()` returns them as a string, which fits a checkpoint's meta.
 -- @module wane.data.batches
 
 local binding = require 'wane.ffi'
@@ -17,7 +17,8 @@ local tensor = require 'wane.tensor'
 local C, check, raise = binding.C, binding.check, errors.raise
 local WHAT = 'wane.data.batches'
 
---- Batches. Fields: count (batches an epoch), epoch (from 1), at (batches drawn of it), batch, seed.
+-- An iterator. Fields: count (batches of an epoch), epoch (from 1), at (batches that were drawn of this epoch), batch
+-- (examples of a batch), seed.
 local Batches = {}
 
 Batches.__index = function(_, name)
@@ -31,8 +32,8 @@ function Batches.__tostring(self)
     return ('batches of %d, %d an epoch; epoch %d, %d drawn of it'):format(self.batch, self.count, self.epoch, self.at)
 end
 
--- ---- what examples are --------------------------------------------------------------------------------------------
--- Rows of tensors whose first dims are equal: see Tokens:examples for the form.
+-- ---- examples -----------------------------------------------------------------------------------------------------
+-- Returns the examples of a list of tensors with equal first dims, in the form of Tokens:examples.
 local function examples_of(list)
     local n, pieces = nil, {}
     for k, t in ipairs(list) do
@@ -51,6 +52,7 @@ local function examples_of(list)
     return { n = n, pieces = pieces }
 end
 
+-- Returns the examples of a data set, in the form of Tokens:examples.
 local function source_of(dataset, opts)
     local is_tokens = type(dataset) == 'table' and getmetatable(dataset) ~= nil and not tensor.is(dataset)
     if is_tokens and type(dataset.examples) == 'function' then
@@ -69,10 +71,14 @@ local function source_of(dataset, opts)
     return examples_of(dataset)
 end
 
--- ---- where an iterator stands -------------------------------------------------------------------------------------
+-- ---- the place of an iterator -------------------------------------------------------------------------------------
 local FORM = 'seed=%.0f epoch=%d at=%d examples=%.0f batch=%d shuffle=%s'
 
---- Where it stands, as a string: give it as {state =} to an iterator of the same data and options.
+--- Returns the place of the iterator as a string, for {state =} of an iterator of the same data and options.
+-- @usage
+-- local batches = data.batches(wane.arange(10), { batch = 4, seed = 1 })
+-- batches:next()
+-- print(batches:state()) --> seed=1 epoch=1 at=1 examples=10 batch=4 shuffle=false
 function Batches:state()
     return FORM:format(self.seed, self.epoch, self.at, self._source.n, self.batch, tostring(self._is_shuffled))
 end
@@ -100,7 +106,7 @@ local function set_state(self, state, seed)
 end
 
 -- ---- drawing ------------------------------------------------------------------------------------------------------
--- The tensors of the next batch of n examples: those of the buffer whose turn it is.
+-- Returns the tensors of the next batch of n examples; the buffers are used in turn.
 local function buffers_of(self, n)
     local ring = self._rings[n]
     if ring == nil then
@@ -121,6 +127,7 @@ local function buffers_of(self, n)
     return set
 end
 
+-- Returns the tensors of the next batch, or nil at the end of an epoch.
 local function draw(self)
     if self.at >= self.count then
         self.epoch, self.at = self.epoch + 1, 0
@@ -146,7 +153,14 @@ end
 
 Batches.__call = draw
 
---- The next batch, of the next epoch after the last of one; never nil.
+--- Returns the next batch; after the last one of an epoch, the first one of the next. Never returns nil.
+-- @usage
+-- local batches = data.batches(wane.arange(10), { batch = 4, shuffle = true })
+-- for step = 1, 5 do
+--     local numbers = batches:next()
+--     assert(numbers.shape[1] == 4)
+-- end
+-- print(batches.epoch) --> 3
 function Batches:next()
     if self.at >= self.count then draw(self) end
     return draw(self)
@@ -154,13 +168,20 @@ end
 
 local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'buffers' }
 
---- wane.data.batches(dataset, opts): an iterator; one `for` loop is one epoch, or what is left of it.
+--- Makes an iterator over batches; one `for` loop is one epoch, or the rest of one.
+-- @function data.batches
 -- @param dataset a tensor, a list of tensors with equal first dims, or tokens
--- @param opts batch: examples in one; length: tokens of a window (tokens only); shuffle: another order each epoch;
--- seed: of the order, default that of wane.manual_seed; drop_last = false: a last smaller batch too; state: what
--- state() returned; buffers = 2: batches whose tensors exist at a time
--- @return an iterator: x, y, ... = as many tensors as the list has, (batch, ...); for tokens x and y (batch, length)
--- i32, y one token later. A batch's tensors hold its numbers until `buffers` more were drawn.
+-- @param opts {batch = examples of a batch, length = tokens of a window (tokens only), shuffle = false: another order
+-- in each epoch, seed = of the order (wane.manual_seed's unless given), drop_last = true: no smaller batch at the end,
+-- state = from batches:state(), buffers = 2: batches whose tensors exist at a time}
+-- @return an iterator that returns a tensor (batch, ...) for each tensor of the data set; for tokens x and y (batch,
+-- length) i32, where y is one token later. The tensors hold a batch until `buffers` more were drawn.
+-- @raise 'value' when there is no whole batch, or the state is another data set's
+-- @usage
+-- local inputs, labels = wane.randn(10, 8), wane.randint(4, { 10 })
+-- for a, b in data.batches({ inputs, labels }, { batch = 5, shuffle = true }) do
+--     opt:step(nn.cross_entropy(model(a), b))
+-- end
 return function(dataset, opts)
     opts = errors.check_options(opts, OPTIONS, WHAT)
     op.size(opts.batch, WHAT .. ': batch', 1)

@@ -1,7 +1,7 @@
---- wane.data.idx(path): a tensor from an IDX file, the format of MNIST and its kin.
+--- The IDX format, in which MNIST and data sets like it come.
 --
--- Four bytes (0, 0, type, number of dims), the dims as 32-bit numbers, then the elements, most significant byte first.
--- Types: unsigned and signed byte, short, int, float, double; integers of 16 bits become i32.
+-- A file is four bytes (0, 0, type, number of dims), the dims as 32-bit numbers, then the elements, most significant
+-- byte first. Types: unsigned and signed byte, short, int, float, double; integers of 16 bits become i32.
 -- @module wane.data.idx
 
 local errors = require 'wane.errors'
@@ -38,10 +38,16 @@ local function read(f)
     return f:data { at = start, kind = element, dims = dims, name = 'the array', is_turned = true }
 end
 
---- wane.data.idx(path): the tensor of an IDX file, on the current device.
+--- Reads an IDX file into a tensor on the current device.
+-- @function data.idx
 -- @param path name of the file, unpacked
 -- @return tensor, such as (60000, 28, 28) u8
--- Errors: 'io' when it is no whole IDX file, at which byte.
+-- @raise 'io' with the byte at which it is no whole IDX file
+-- @usage
+-- local file = io.open('two.idx', 'wb')
+-- file:write '\0\0\8\1\0\0\0\2\5\6'
+-- file:close()
+-- print(data.idx 'two.idx') --> tensor (2) u8 [5, 6]
 return function(path)
     return file.read(path, 'wane.data.idx', read)
 end

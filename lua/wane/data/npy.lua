@@ -1,8 +1,8 @@
---- wane.data.npy(path): a tensor from a file of numpy.save, versions 1 to 3 of the format.
+--- The format of numpy.save, versions 1 to 3.
 --
--- A magic word, a version, the length of a header, the header (a Python dict), then the elements, in either order of
--- their bytes, row by row or (Fortran order) column by column. Integers of numpy's default, 64 bits, become i32, and
--- each is looked at.
+-- A file is a magic word, a version, the length of a header, the header (a Python dict), then the elements, in either
+-- order of their bytes, row by row or (Fortran order) column by column. numpy's default integers, of 64 bits, become
+-- i32, and each is checked to fit.
 -- @module wane.data.npy
 
 local errors = require 'wane.errors'
@@ -13,7 +13,7 @@ local tensor = require 'wane.tensor'
 -- Codes of numpy -> kinds of elements (wane.io.file).
 local KINDS = { f2 = 'F16', f4 = 'F32', f8 = 'F64', i1 = 'I8', i2 = 'I16', i4 = 'I32', i8 = 'I64', u1 = 'U8',
     u2 = 'U16', u4 = 'U32', u8 = 'U64', b1 = 'BOOL' }
-local LONGEST_HEADER = 2 ^ 20 -- numpy's own has 128 bytes, and refuses more than 10,000 unless it is told otherwise
+local LONGEST_HEADER = 2 ^ 20 -- bytes; numpy writes 128, and reads 10,000 unless told otherwise
 
 local function fail(f, fmt, ...)
     errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
@@ -34,8 +34,8 @@ local function header_of(f)
     return f:read(start, length), start + length
 end
 
--- The tensor of elements that stand column by column: its dims in the other order are row by row. Takes the tensor's
--- bytes once more while it turns them.
+-- Returns the tensor of an array in column-major order: it reads the array with its dims reversed, which is row-major,
+-- and permutes them. It takes the tensor's bytes twice while it permutes.
 local function transposed(f, entry)
     local back, axes, n = {}, {}, #entry.dims
     for k = 1, n do back[k], axes[k] = entry.dims[n + 1 - k], n + 1 - k end
@@ -75,12 +75,19 @@ local function read(f)
     return order_word == 'True' and #dims > 1 and transposed(f, entry) or f:data(entry)
 end
 
---- wane.data.npy(path): the tensor of a .npy file, on the current device.
+--- Reads a .npy file into a tensor on the current device.
+-- @function data.npy
 -- @param path name of the file
--- @return tensor; float32, float64, int32, int8, uint8 as they are; float16 as f32, which holds each; other integers as
--- i32; bool as u8
--- Errors: 'io' when it is no whole file of numpy.save, or its elements have no dtype here; 'value' with the first
--- integer that i32 does not hold.
+-- @return tensor; float32, float64, int32, int8 and uint8 keep their dtypes; float16 becomes f32, which holds each of
+-- its numbers; other integers become i32, and bool u8
+-- @raise 'io' when it is no whole file of numpy.save, or its elements have no dtype here; 'value' with the first
+-- integer that i32 does not hold
+-- @usage
+-- local header = "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }"
+-- local file = io.open('two.npy', 'wb')
+-- file:write('\147NUMPY\1\0', string.char(#header, 0), header, '\5\6')
+-- file:close()
+-- print(data.npy 'two.npy') --> tensor (2) u8 [5, 6]
 return function(path)
     return file.read(path, 'wane.data.npy', read)
 end

@@ -1,8 +1,8 @@
---- The order of examples in an epoch: a permutation that follows from (seed, epoch) alone, so that the place in it is
--- all there is to save. Its numbers are its own: drawing them moves no other random number, nor the other way round.
+--- The order of examples in an epoch: a permutation that follows from (seed, epoch) alone, so that a place in it is all
+-- that a checkpoint saves.
 --
--- Fisher and Yates's shuffle with SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
--- 2014).
+-- It is Fisher and Yates's shuffle with SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+-- generators", 2014). These random numbers are apart from all others: drawing them moves no other, and the reverse.
 -- @internal wane.data.order
 
 local binding = require 'wane.ffi'
@@ -12,13 +12,14 @@ local floor, tonumber = math.floor, tonumber
 
 local order = {}
 
+-- Returns the output function of SplitMix64 for the state z.
 local function mix(z)
     z = bxor(z, rshift(z, 30)) * 0xBF58476D1CE4E5B9ULL
     z = bxor(z, rshift(z, 27)) * 0x94D049BB133111EBULL
     return bxor(z, rshift(z, 31))
 end
 
---- The permutation of an epoch.
+--- Returns the permutation of an epoch.
 -- @param n examples, below 2^31
 -- @param seed integer from 0 to below 2^53
 -- @param epoch integer from 1

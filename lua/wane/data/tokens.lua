@@ -1,7 +1,7 @@
---- wane.data.tokens(path, {vocab =}): a text as numbers, one a character or one a byte.
+--- Texts as numbers: one token for each character, or for each byte.
 --
--- The file is read in pieces, the numbers are kept once: a byte each for up to 256 characters, else i32. Token ids are
--- data and count from 0: `vocab[id + 1]` is what id stands for.
+-- The file is read in pieces, and the numbers are kept once: a byte each for up to 256 characters, else i32. Token ids
+-- are data and count from 0: `vocab[id + 1]` is the text of id.
 -- @module wane.data.tokens
 
 local binding = require 'wane.ffi'
@@ -16,8 +16,8 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 local PIECE = 65536
 
---- Tokens. Fields: vocab (list of strings), counts (how often each stands there), length (tokens), entropy (of single
--- tokens, nats: the loss of a model that knows the counts alone), path.
+-- Tokens. Fields: vocab (list of strings), counts (how often each occurs), length (number of tokens), entropy (of
+-- single tokens, in nats: the loss of a model that knows the counts alone), path.
 local Tokens = {}
 
 local fields = {}
@@ -44,6 +44,13 @@ function Tokens.__describe(self)
 end
 
 -- ---- counting -----------------------------------------------------------------------------------------------------
+--- Holds how often each entry of the vocabulary occurs: a list of numbers, counted when it is first read.
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- local text = data.tokens 'text.txt'
+-- print(text.vocab[2], text.counts[2]) --> b	2
 function fields.counts(self)
     local n, dtype = #self.vocab, self._value.dtype
     local size = binding.element_bytes[dtype]
@@ -57,6 +64,12 @@ function fields.counts(self)
     return list
 end
 
+--- Holds the entropy of single tokens in nats: the loss of a model that knows the counts alone.
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- print(('%.2f'):format(data.tokens('text.txt').entropy)) --> 1.80
 function fields.entropy(self)
     local sum = 0
     for _, n in ipairs(self.counts) do
@@ -66,7 +79,7 @@ function fields.entropy(self)
 end
 
 -- ---- reading a file -----------------------------------------------------------------------------------------------
--- Calls fn(code) for every character of a file, piece by piece. Returns how many there were.
+-- Calls fn(code) for every character of a file, piece by piece. Returns the number of characters.
 local function each_character(f, fn)
     local block, kept, at, count = binding.array('u8', PIECE + 4), 0, 0, 0
     while at < f.size do
@@ -89,6 +102,7 @@ local function each_character(f, fn)
     return count
 end
 
+-- Returns the characters of a file in the order of their codes, and the number of characters in the file.
 local function character_vocab(f)
     local seen, codes, vocab = {}, {}, {}
     local count = each_character(f, function(code)
@@ -108,7 +122,7 @@ local function ids_of(vocab)
     return ids
 end
 
--- The ids of all characters, as a state that nobody writes any more.
+-- Returns the ids of all characters as a state, which is written here alone.
 local function character_value(f, vocab, count)
     local dtype, ids, id_of = #vocab <= 256 and 'u8' or 'i32', ids_of(vocab), {}
     local size, block, m, at = binding.element_bytes[dtype], binding.array(dtype, PIECE), 0, 0
@@ -147,7 +161,14 @@ local function read_tokens(f, kind)
 end
 
 -- ---- using them ---------------------------------------------------------------------------------------------------
---- The ids of a text: a list of numbers from 0.
+--- Returns the ids of a text: a list of numbers from 0.
+-- @param text string
+-- @raise 'value' for a character that the vocabulary does not have
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- print(table.concat(data.tokens('text.txt'):encode 'bet', ' ')) --> 1 2 6
 function Tokens:encode(text)
     if type(text) ~= 'string' then
         raise(nil, 'value', 'encode: expected a text, got %s', errors.describe(text))
@@ -165,7 +186,14 @@ function Tokens:encode(text)
     return list
 end
 
---- The text of a list or a tensor of ids.
+--- Returns the text of ids.
+-- @param ids list of numbers, tensor, or one number
+-- @raise 'value' for a number that is no id
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- print(data.tokens('text.txt'):decode { 1, 2 }) --> be
 function Tokens:decode(ids)
     if tensor.is(ids) then
         local buffer, n = read.buffer(ids, 'decode')
@@ -191,8 +219,14 @@ local function part_of(self, first, length)
         _first = self._first + first, _is_byte = self._is_byte }, Tokens)
 end
 
---- Two parts, the first with this share of the tokens, the second with the rest: `local train, test = text:split(0.9)`.
--- They share the bytes and the vocabulary.
+--- Returns two parts, which share the bytes and the vocabulary.
+-- @param share part of the tokens that the first one gets, between 0 and 1
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- local train, test = data.tokens('text.txt'):split(0.5)
+-- print(train.length, test.length) --> 9	9
 function Tokens:split(share)
     if type(share) ~= 'number' or not (share > 0 and share < 1) then
         raise(nil, 'value', 'split: the share must lie between 0 and 1, got %s', errors.describe(share))
@@ -201,7 +235,10 @@ function Tokens:split(share)
     return part_of(self, 0, n), part_of(self, n, self.length - n)
 end
 
---- Returns what data.batches takes examples from: windows of `length` tokens, and the same windows one later.
+--- Returns the examples of tokens: windows of `length` tokens, and the windows one token later.
+-- @within Internal
+-- @param length tokens of a window
+-- @param what opens the message of an error
 -- @return { n = windows, pieces = list of { value =, length =, stride =, first =, dims =, dtype = } }
 function Tokens:examples(length, what)
     local n = math.floor((self.length - 1) / length)
@@ -216,12 +253,23 @@ function Tokens:examples(length, what)
     return { n = n, pieces = { piece(0), piece(1) } }
 end
 
---- wane.data.tokens(path, {vocab = 'char'}): the tokens of a text file.
+--- Reads a text file into tokens.
+-- @function data.tokens
 -- @param path name of a text file
--- @param opts vocab = 'char': one token a character of UTF-8, the vocabulary being those that occur, in their order;
--- 'byte': one a byte, 256 in the vocabulary; or the .vocab of other tokens
+-- @param opts {vocab = 'char': a token for each character of UTF-8, and a vocabulary of those that occur, in the order
+-- of their codes; 'byte': a token for each byte, with a vocabulary of 256; or the .vocab of other tokens}
 -- @return tokens: .vocab .counts .length .entropy, :encode(text) :decode(ids) :split(share)
--- Errors: 'io' when the file cannot be read or is no UTF-8; 'value' for a character that a given vocabulary has not.
+-- @raise 'io' when the file cannot be read or is no UTF-8; 'value' for a character that a given vocabulary does not
+-- have
+-- @usage
+-- local file = io.open('text.txt', 'w')
+-- file:write 'to be or not to be'
+-- file:close()
+-- local text = data.tokens 'text.txt'
+-- print(text.length, #text.vocab) --> 18	7
+-- for a, b in data.batches(text, { batch = 2, length = 4 }) do print(a.shape, b.shape) end
+-- --> (2, 4)	(2, 4)
+-- --> (2, 4)	(2, 4)
 return function(path, opts)
     local what = 'wane.data.tokens'
     opts = errors.check_options(opts, { 'vocab' }, what)

@@ -1,4 +1,4 @@
---- Files of the library, as Lua sees them: written whole or not at all (runtime/io), closed whatever happens.
+--- Files of the library as Lua sees them: written whole or not at all (runtime/io), and closed whatever happens.
 -- @internal wane.io.file
 
 local binding = require 'wane.ffi'
@@ -32,11 +32,11 @@ local function leave(f, ok, ...)
     return ...
 end
 
---- Writes a file: fn(f) with f:write and f:save, then everything is put in place at once.
+--- Writes a file: calls fn(f), which uses f:write and f:save, then puts the file in its place at once.
 -- @param path the file's name
 -- @param what opens the message of an error
 -- @param fn function(f); an error in it leaves the old file as it was
--- @return what fn returns
+-- @return the result of fn
 function file.write(path, what, fn)
     local f = open(C.wn_file_create, path, what)
     return leave(f, pcall(function()
@@ -46,8 +46,8 @@ function file.write(path, what, fn)
     end))
 end
 
---- Reads a file: fn(f) with f:read, f:data and f:load; f.size is its length in bytes.
--- @return what fn returns
+--- Reads a file: calls fn(f), which uses f:read, f:data and f:load; f.size is the length in bytes.
+-- @return the results of fn
 function file.read(path, what, fn)
     local f = open(C.wn_file_open, path, what)
     return leave(f, pcall(fn, f))
@@ -58,25 +58,25 @@ function File:write(text)
     check(C.wn_file_write(self.handle, text, #text))
 end
 
---- Appends the bytes of a tensor that holds some.
+--- Appends the bytes of a tensor, which must hold them.
 function File:save(t)
     check(C.wn_file_save(self.handle, t.id))
 end
 
---- n bytes from byte `at` (from 0), as a string.
+--- Returns n bytes from byte `at` (from 0) as a string.
 function File:read(at, n)
     local bytes = binding.array('u8', math.max(1, n))
     check(C.wn_file_read(self.handle, at, bytes, n))
     return binding.string(bytes, n)
 end
 
---- n bytes from byte `at` (from 0) into an array of the caller.
+--- Reads n bytes from byte `at` (from 0) into an array of the caller.
 function File:read_into(at, bytes, n)
     check(C.wn_file_read(self.handle, at, bytes, n))
 end
 
---- Returns the bytes of an element of a kind, named as in safetensors files ('F16', 'I64'), and the dtype such elements
--- become; nil for a kind that is not in this version.
+--- Returns the bytes of an element of a kind, named as in safetensors files ('F16', 'I64'), and the dtype that such
+-- elements become; nil for a kind that is not in this version.
 function file.element(kind)
     local bytes = C.wn_element_bytes(kind)
     if bytes > 0 then return bytes, tensor.dtype_name[C.wn_element_dtype(kind)] end
@@ -90,8 +90,8 @@ end
 
 --- Makes a tensor from a part of the file, on the current device, in the dtype that its kind becomes.
 -- @param entry { at = byte (from 0), kind = 'F32', dims = list, name = text for messages, is_turned = whether the bytes
--- of an element stand in the other order }
--- Errors: 'value' with the first element that the dtype does not hold; 'shape' for more dims than a tensor has.
+-- of an element are in the other order }
+-- @raise 'value' with the first element that the dtype does not hold; 'shape' for more dims than a tensor has
 function File:data(entry)
     local type_ = binding.type_of(entry.dims, C.wn_element_dtype(entry.kind), ("reading '%s'"):format(self.path))
     local device = C.wn_device_set(0)

@@ -1,14 +1,14 @@
---- Reads the header of a safetensors file at a cost that the header's size bounds, whatever stands in it.
+--- Reads the header of a safetensors file at a cost that the header's size bounds, whatever its text is.
 --
--- A cursor walks the JSON (wane.json, cursor). Of each tensor it keeps four numbers in an array and its name as a key;
--- dtype and shape are read again from the text when they are asked for. Every claim is checked against the file before
--- a tensor is touched: a hole, an overlap, a byte too few or too many is an error that says where.
+-- A cursor walks the JSON (wane.report.json, cursor). For each tensor it keeps four numbers in an array and its name as
+-- a key; dtype and shape are read again from the text when they are asked for. Every claim is checked against the file
+-- before a tensor is touched: a hole, an overlap, a byte too few or too many is an error with its place.
 --
 --     text     {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":...
 --     records   ^name ^value                    first and last: 0, 8      (4 doubles a tensor)
 --
--- Measured, headers of 64 KiB to 16 MiB of 26 hostile kinds (spec/hostile_spec.lua): 1.8 to 5 times their size beside
--- 1 MiB, and 0.15 to 1.1 seconds for 16 MiB.
+-- Measured: 1.8 to 5 times the header's size beside 1 MiB, and 0.15 to 1.1 seconds for 16 MiB (headers of 64 KiB to
+-- 16 MiB of 26 hostile kinds, spec/hostile_spec.lua).
 -- @internal wane.io.header
 
 local binding = require 'wane.ffi'
@@ -20,15 +20,15 @@ local utf8 = require 'wane.report.utf8'
 
 local cursor, band, rshift = json.cursor, bit.band, bit.rshift
 
-local LONGEST_HEADER = 100e6 -- that of the format's own library
+local LONGEST_HEADER = 100e6 -- bytes; the limit of the format's own library
 local LARGE_HEADER = 2 ^ 18
 local LONGEST_NAME = 4096
 local LONGEST_DTYPE = 32
 local MOST_DIMS = binding.most_dims
-local MOST_SIZES = 64 -- of a shape that is read, if only to be told
-local FLOOR = 2 ^ 20 -- bytes that metadata may take in Lua however short it is, beside 3 times the header
+local MOST_SIZES = 64 -- sizes of a shape that are read, if only for a message
+local FLOOR = 2 ^ 20 -- metadata may take FLOOR + 3 #header bytes in Lua
 
--- Names of the format that are no kind of wane.io.file: bytes of an element.
+-- Bytes of an element, by the names of the format that are no kind of wane.io.file.
 local OTHERS = { F8_E8M0 = 1, C64 = 8 }
 
 local Header = {}
@@ -47,14 +47,15 @@ local function text_of(f)
             f.size - 8, length > LONGEST_HEADER and '; is it a safetensors file?' or '; it was cut short')
     end
     local text = f:read(8, length)
-    if length > LARGE_HEADER then collectgarbage() end -- the array it was read into
+    if length > LARGE_HEADER then collectgarbage() end -- frees the array that the text was read into
     return text, 8 + length
 end
 
 -- ---- records --------------------------------------------------------------------------------------------------------
-local NAME, VALUE, FIRST, LAST = 0, 1, 2, 3 -- places in the text, and data_offsets
+-- Fields of a record: the places of name and value in the text, and the two data_offsets.
+local NAME, VALUE, FIRST, LAST = 0, 1, 2, 3
 
--- Blocks of 1,024 records of four doubles, so that growing copies nothing.
+-- Returns a field of record i. Records are in blocks of 1,024 with four doubles each, so that growing copies nothing.
 local function get(records, i, field)
     return records[rshift(i, 10)][4 * band(i, 1023) + field]
 end
@@ -87,7 +88,7 @@ local function merge(records, order, out, from, middle, to)
     end
 end
 
--- The numbers of n records in the order of their bytes; those of equal places as the header has them.
+-- Returns the numbers of n records in the order of their bytes; records of equal places keep the header's order.
 local function sorted(records, n)
     local order, is_sorted = binding.array('i32', math.max(1, n)), true
     for i = 0, n - 1 do
@@ -106,8 +107,8 @@ local function sorted(records, n)
 end
 
 -- ---- one tensor -----------------------------------------------------------------------------------------------------
--- Fills `into` with the counts of a list, MOST_SIZES at most; returns how many there are and the place behind, or nil
--- where the value is no list of counts.
+-- Fills `into` with the counts of a list, MOST_SIZES at most. Returns the number of counts, nil where the value is no
+-- list of counts, and the place behind the value.
 local function read_counts(text, at, into)
     if text:byte(at) ~= 91 then return nil, cursor.skip_value(text, at) end
     local n, is_right = 0, true
@@ -130,6 +131,7 @@ local function read_counts(text, at, into)
     return is_right and n or nil, after
 end
 
+-- Returns the dtype that is read at a place, or nil, the place behind it, and the fault, or nil.
 local function read_dtype(text, at)
     if text:byte(at) ~= 34 then return nil, cursor.skip_value(text, at), 'no text' end
     local stop = cursor.skip_string(text, at)
@@ -176,7 +178,7 @@ local function dims_of(fields)
     return dims
 end
 
--- Returns what keeps a tensor from being read here, or nil; and what is wrong with its fields, or nil.
+-- Returns the reason why a tensor cannot be read here, or nil, and the fault of its fields, or nil.
 local function check_fields(fields)
     if not fields.dtype then return nil, 'its dtype is ' .. fields.fault end
     if not fields.ndim then return nil, 'its shape is no list of sizes' end
@@ -209,10 +211,11 @@ local function read_name(f, text, at)
     return name, stop
 end
 
--- Measured, Lua: a name and a text of metadata take 100 to 170 bytes beside their letters.
+-- Bytes that a name and a text of metadata take in Lua beside their letters.
+-- Measured: 100 to 170.
 local BYTES_OF_PAIR = 170
 
--- Returns the strings, the place behind them, and what is wrong with them, or nil.
+-- Returns the strings of the metadata, the place behind them, and their fault, or nil.
 local function read_metadata(f, text, at)
     if text:byte(at) ~= 123 then return {}, cursor.skip_value(text, at), 'an object expected' end
     local strings, cost, fault = {}, 0, nil
@@ -236,7 +239,7 @@ local function read_metadata(f, text, at)
     return strings, after, fault
 end
 
--- Returns the place behind the tensor, and what is wrong with it, or nil.
+-- Returns the place behind the tensor, and its fault, or nil.
 local function read_tensor(header, name, name_at, value_at)
     local fields = header.fields
     local after = read_fields(header.text, value_at, fields)
@@ -248,7 +251,7 @@ local function read_tensor(header, name, name_at, value_at)
     return after
 end
 
--- Fills the header and returns the metadata; raises what is no JSON, before what is JSON and makes no sense.
+-- Fills the header and returns the metadata. A text that is no JSON is raised before a fault in what the JSON says.
 local function read_all(header)
     local text, strings, message = header.text, nil, nil
     local entry, after = cursor.first_entry(text, cursor.skip(text, 1))
@@ -276,7 +279,7 @@ local function read_all(header)
     return strings or {}
 end
 
--- Refuses tensors that do not follow each other without a hole from the header to the end of the file.
+-- Raises 'io' unless the tensors follow each other without a hole from the header to the end of the file.
 local function check_places(header)
     local f, start, records = header.file, header.start, header.records
     local at, before = 0, nil
@@ -301,12 +304,12 @@ local function check_places(header)
     end
 end
 
---- The name of tensor k, from 1, in the order of the tensors' bytes.
+--- Returns the name of tensor k, from 1, in the order of the tensors' bytes.
 function Header:name(k)
     return (cursor.string(self.text, get(self.records, self.order[k - 1], NAME)))
 end
 
--- Record i, from 0, as Header:entry gives it.
+-- Returns record i, from 0, in the form of Header:entry.
 local function entry_of(self, i, name)
     local fields = self.fields
     read_fields(self.text, get(self.records, i, VALUE), fields)
@@ -315,24 +318,25 @@ local function entry_of(self, i, name)
         at = self.start + fields.offsets[1], why = (check_fields(fields)) }
 end
 
---- Tensor k, from 1, in the order of the tensors' bytes: { name =, kind = 'F32', dtype = what it becomes, dims =,
--- at = byte, why = what keeps it from being read, or nil }.
+--- Describes tensor k, from 1, in the order of the tensors' bytes.
+-- @return { name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, why = the reason why it cannot be read,
+-- or nil }
 function Header:entry(k)
     return entry_of(self, self.order[k - 1], self:name(k))
 end
 
---- Gives up header:find, whose index takes as much as the names.
+--- Frees the index of header:find, which takes as much as the names; header:find must not be called again.
 function Header:forget()
     self.index = nil
 end
 
---- Bytes of tensor k, from 1, in the file.
+--- Returns the bytes of tensor k, from 1, in the file.
 function Header:bytes(k)
     local i = self.order[k - 1]
     return get(self.records, i, LAST) - get(self.records, i, FIRST)
 end
 
---- The tensor of a name, as header:entry gives it, or nil.
+--- Returns the tensor of a name in the form of header:entry, or nil.
 function Header:find(name)
     local number = self.index[name]
     if number then return entry_of(self, number - 1, name) end
@@ -341,7 +345,7 @@ end
 --- Reads and checks the header of an open file.
 -- @param f of wane.io.file
 -- @return header: n tensors, header:entry(k), header:name(k), header:find(name); and the metadata: a table of strings
--- Errors: 'io', at which byte the header is no JSON, or what it says cannot be.
+-- @raise 'io' with the byte at which the header is no JSON or cannot be true
 local function read(f)
     local text, start = text_of(f)
     local bad = utf8.wrong(text)

@@ -1,9 +1,9 @@
---- wane.save and wane.load: checkpoints that resume to the bit, in the safetensors format.
+--- Checkpoints that resume to the bit, in the safetensors format.
 --
 -- A checkpoint holds the model's tensors under their state_dict names, the optimizer's under `optimizer.STATE.NAME`,
--- and in its metadata all that is no tensor: counters of the optimizer, its settings, the state of the random numbers
--- (metadata.lua). Tensors go to the file one by one through a small block (runtime/io); nothing is copied as a whole.
--- Loading compares everything first and changes nothing unless all of it fits.
+-- and in its metadata the numbers and texts: counters of the optimizer, its settings, the state of the random numbers
+-- (metadata.lua). Tensors go to the file one by one through a small block (runtime/io); no copy of all is made. Loading
+-- compares everything first, and changes nothing unless all of it fits.
 -- @module wane.io
 
 local binding = require 'wane.ffi'
@@ -25,7 +25,8 @@ local io_ = {}
 local STATE = 'optimizer.'
 
 -- ---- names --------------------------------------------------------------------------------------------------------
--- Lists are counted from 0 in PyTorch's files: blocks.1.weight here is blocks.0.weight there.
+-- Returns the function that renumbers one part of a name. Lists count from 0 in PyTorch's files: blocks.1.weight here
+-- is blocks.0.weight there.
 local function shift_by(by)
     return function(part)
         local n = (part == '0' or part:find '^[1-9]%d*$' and #part < 16) and tonumber(part) + by
@@ -39,7 +40,7 @@ local function shifted(name, by)
     return (name:gsub('[^.]+', shifts[by]))
 end
 
--- The name in a file that becomes `name` when lists are counted otherwise by -by; nil where none does.
+-- Returns the name in a file that `shifted` by -by turns into `name`, or nil where there is none.
 local function name_in_file(name, by)
     local there = shifted(name, by)
     return shifted(there, -by) == name and there or nil
@@ -56,7 +57,7 @@ local function shift_of(names, what)
     return by
 end
 
--- ---- what is saved -----------------------------------------------------------------------------------------------
+-- ---- saving ------------------------------------------------------------------------------------------------------
 local function entry_of(name, t, what)
     if type(name) ~= 'string' then
         raise(nil, 'value', '%s: tensors are saved under names, got %s under %s', what, errors.describe(t),
@@ -71,7 +72,7 @@ local function entry_of(name, t, what)
         bytes = tensor.count(t._dims) * binding.element_bytes[dtype] }
 end
 
--- Tensors of a model in its own order, or of a table in that of the names.
+-- Lists the tensors of a model in its own order, or of a table in the order of their names.
 local function entries_of(model, what)
     local dict, order, is_named = model, {}, {}
     if module.is(model) then
@@ -97,7 +98,8 @@ local function entries_of(model, what)
     return list
 end
 
--- An optimizer under the names of its parameters: { kind =, settings =, count = { name -> steps }, entries = }.
+-- Describes an optimizer by the names of its parameters: { kind =, settings =, names =, count = { name -> steps },
+-- entries = }.
 local function optimizer_of(optimizer, model, what)
     if type(optimizer) ~= 'table' or tensor.is(optimizer) or not optimizer.set_progress or not module.is(model) then
         raise(nil, 'value', '%s: optimizer = %s; expected an optimizer of the model that is given', what,
@@ -123,13 +125,14 @@ local function optimizer_of(optimizer, model, what)
     return out
 end
 
+-- Raises 'value' while a function is planned.
 local function check_running(what)
     if program.is_planning() then
         raise(nil, 'value', '%s: the function that is planned does it; do it between steps', what)
     end
 end
 
--- Everything that holds no bytes yet is computed: states that no program needed so far, values that were not run.
+-- Computes the tensors that hold no bytes yet: states that no program needed so far, and values that were not run.
 local function compute(list)
     local missing = {}
     for _, entry in ipairs(list) do
@@ -140,15 +143,20 @@ end
 
 local SAVE_OPTIONS = { 'optimizer', 'step', 'meta', 'names' }
 
---- wane.save(path, model, {optimizer =, step =, meta =, names =}): writes a checkpoint. A run point.
--- The file takes the place of an older one only when it is complete and on disk: whatever fails before leaves the old
--- one whole.
--- @param path name of the file, 'ck.safetensors'
--- @param model a model, or a table of names and tensors
--- @param opts optimizer: its state, settings and counters; step: an integer; meta: a table of strings and numbers;
--- names = 'torch': lists count from 0 in the file, as PyTorch has them
+--- Writes a checkpoint. A run point.
+-- The file takes the place of an older one only when it is complete and on disk: a failure before that leaves the old
+-- file whole.
+-- @function wane.save
+-- @param path name of the file
+-- @param model a model, or a table of tensors by name
+-- @param opts {optimizer =: its state, settings and counters are saved too; step = an integer; meta = a table of
+-- strings and numbers; names = 'torch': lists count from 0 in the file, as PyTorch has them}
 -- @return bytes of the file
--- Errors: 'io' with what the system said; 'value', 'dtype'.
+-- @raise 'io' with the system's reason; 'value' or 'dtype' for tensors that cannot be saved
+-- @usage
+-- opt:step(loss)
+-- local bytes = wane.save('run.safetensors', model, { optimizer = opt, step = 1, meta = { note = 'first' } })
+-- print(bytes > 3 * 4 * model:parameter_count()) --> true
 function io_.save(path, model, opts)
     local what = 'wane.save'
     opts = errors.check_options(opts, SAVE_OPTIONS, what)
@@ -165,7 +173,7 @@ function io_.save(path, model, opts)
     compute(list)
     for _, entry in ipairs(list) do entry.name = shifted(entry.name, by) end
     local strings = metadata.encode(given, what)
-    if by ~= 0 then strings.format = 'pt' end -- what readers of PyTorch's files look for
+    if by ~= 0 then strings.format = 'pt' end -- readers of PyTorch's files look for it
     local text, sorted = safetensors.header(list, strings, what)
     return file.write(path, what, function(f)
         f:write(text)
@@ -178,12 +186,12 @@ function io_.save(path, model, opts)
     end)
 end
 
--- ---- what is loaded ----------------------------------------------------------------------------------------------
+-- ---- loading -----------------------------------------------------------------------------------------------------
 local function text_of(entry)
     return tensor.shape_text(entry.dims) .. ' ' .. (not entry.why and entry.dtype or entry.kind)
 end
 
--- A table of tensors in which those that cannot be read raise when they are asked for by name, and not before.
+-- Makes a table of tensors that raises when a tensor that cannot be read is asked for by name, and not before.
 local function dict_of(path, unreadable)
     if #unreadable == 0 then return {} end
     local reasons = {}
@@ -198,12 +206,12 @@ local function dict_of(path, unreadable)
     })
 end
 
--- Measured: a tensor that is read takes 640 bytes, its name and its place in the table 250; its bytes lie in units of
--- 256, or in pages.
+-- The bytes of a tensor are allocated in units of 256, or in pages.
+-- Measured: a tensor that is read takes 640 bytes, its name and its place in the table 250 (Lua's and C's memory).
 local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
 local FLOOR = 2 ^ 20 -- bytes that tensors may take beyond 7 times their file
 
--- Refuses to make tensors that take much more memory than the file: 300,000 of no bytes stand in 16 MiB.
+-- Raises 'io' for tensors that would take much more memory than the file: 300,000 tensors without bytes fit in 16 MiB.
 local function check_cost(f, head)
     local cost = 0
     for k = 1, head.n do
@@ -217,7 +225,7 @@ local function check_cost(f, head)
     end
 end
 
--- All tensors that can be read, by name; also a list of the others.
+-- Returns all tensors that can be read, by name, and a list of the others.
 local function read_all(f, head, by)
     check_cost(f, head)
     head:forget()
@@ -246,13 +254,13 @@ end
 
 local is_float = { f32 = true, f64 = true, bf16 = true }
 
--- Returns whether a file's entry becomes what the model wants when floats are cast.
+-- Returns whether a file's entry fits the model once floats are cast.
 local function casts(wanted, entry)
     return is_float[wanted.dtype] and is_float[entry.dtype or ''] and not entry.why
         and tensor.shape_text(wanted.dims) == tensor.shape_text(entry.dims)
 end
 
--- Returns a hint at why names and dtypes do not fit.
+-- Returns a hint at the reason why names and dtypes do not fit, or nil.
 local function advice_of(wanted, found, head)
     for _, entry in ipairs(wanted) do
         local there = found[entry.name]
@@ -268,7 +276,8 @@ local function advice_of(wanted, found, head)
     end
 end
 
--- The states to load and where they stand in the file; everything is checked, nothing changed.
+-- Returns the states to load, their places in the file, and the lists of missing and unexpected names. It checks
+-- everything and changes nothing.
 local function fit(f, head, wanted, opts, has_optimizer)
     local by, given, found = shift_of(opts.names), {}, {}
     for _, entry in ipairs(wanted) do
@@ -301,7 +310,7 @@ local function fit(f, head, wanted, opts, has_optimizer)
     return cells, places, missing, unexpected
 end
 
--- The optimizer's counters in its order; refuses a file of another kind of optimizer.
+-- Returns the optimizer's counters in its order; raises 'value' for a file of another kind of optimizer.
 local function check_optimizer(f, info, optimizer, opts)
     local kind = optimizer.kind
     if info.optimizer ~= kind then
@@ -322,7 +331,7 @@ local function check_optimizer(f, info, optimizer, opts)
     return count
 end
 
--- Bytes into the states; once more when there was no room, with everything idle given back.
+-- Reads bytes into the states. When there is no room, it gives back all idle memory and tries once more.
 local function load_cells(f, cells, places)
     local ok, e = pcall(f.load, f, cells, places)
     if ok then return end
@@ -365,20 +374,26 @@ local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil
 end
 
---- wane.load(path, model, {optimizer =, strict =, names =, random =, cast =}): takes a checkpoint back, to the bit.
--- Nothing is changed unless every name, shape and dtype fits; what does not is told in one error. With `optimizer` its
--- state, settings and counters come back too, and the random numbers go on where they stood.
+--- Takes a checkpoint back, to the bit.
+-- Nothing is changed unless every name, shape and dtype fits; one error tells all that do not. With `optimizer` its
+-- state, settings and counters come back too, and the random numbers go on from where they were.
+-- @function wane.load
 -- @param path name of a safetensors file
--- @param model a model; nothing: the tensors are returned as a table instead
--- @param opts strict = false: names may be missing on either side; names = 'torch': lists count from 0 in the file;
--- random: whether the random numbers are set (default: with an optimizer); cast = true: floats of another dtype become
--- the model's, rounded to nearest. F16 and 8-bit floats are read as f32, which holds each of them, 16-, 32- and 64-bit
--- integers as i32, booleans as u8
--- @return what the file says: { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =,
--- missing =, unexpected = lists }; without a model: a table of names and tensors, then that, with unreadable = list of
--- { name =, dtype =, shape =, why = }: a tensor listed there raises when the table is asked for it
--- Errors: 'io' when the file cannot be read or is no whole safetensors file, at which byte; 'value', 'shape' when it
--- does not fit, with lists missing, unexpected, wrong, or with the first number that the dtype does not hold; 'oom'.
+-- @param model a model; without one the tensors are returned as a table
+-- @param opts {optimizer =; strict = true: every name must be on both sides; names = 'torch': lists count from 0 in the
+-- file; random = whether the random numbers are set (with an optimizer unless given); cast = false: floats of another
+-- dtype become the model's, rounded to nearest}
+-- @return { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =, missing =, unexpected =
+-- lists }; without a model a table of tensors by name, then that table, with unreadable = list of { name =, dtype =,
+-- shape =, why = }: a tensor listed there raises when it is asked for. F16 and 8-bit floats are read as f32, which
+-- holds each of them, 16-, 32- and 64-bit integers as i32, booleans as u8.
+-- @raise 'io' when the file cannot be read or is no whole safetensors file, with the byte; 'value' or 'shape' when it
+-- does not fit, with the lists missing, unexpected and wrong, or with the first number that the dtype does not hold;
+-- 'oom'
+-- @usage
+-- wane.save('run.safetensors', model, { step = 7 })
+-- print(wane.load('run.safetensors', model).step) --> 7
+-- print(wane.load('run.safetensors')['1.weight'].shape) --> (16, 8)
 function io_.load(path, model, opts)
     local what = 'wane.load'
     if opts == nil and is_options(model) then model, opts = nil, model end

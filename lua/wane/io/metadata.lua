@@ -1,8 +1,9 @@
---- Turns what a checkpoint says beside its tensors into the strings that a safetensors file can hold, and back.
+--- Turns the numbers and texts of a checkpoint into the strings that a safetensors file can hold, and back.
 --
 -- `wane.version`, `wane.threads`, `wane.step`; `wane.seed` and `wane.next`, the whole state of the random numbers, all
 -- 64 bits in decimal; `wane.optimizer` (its name), `wane.optimizer.SETTING`, `wane.optimizer.count.PARAMETER` (steps);
--- `wane.meta.KEY` and `wane.number.KEY`, what the user gave. Doubles are written with 17 digits: the same come back.
+-- `wane.meta.KEY` and `wane.number.KEY`, the script's own. Doubles are written with 17 digits, which give the same bits
+-- back.
 -- @internal wane.io.metadata
 
 local binding = require 'wane.ffi'
@@ -17,14 +18,14 @@ local function number_text(v)
     return ('%.17g'):format(v)
 end
 
--- An unsigned 64-bit cdata in decimal: LuaJIT prints 12ULL.
+-- Returns an unsigned 64-bit cdata in decimal; LuaJIT prints 12ULL.
 local function whole(v)
     return (tostring(v):gsub('ULL$', ''))
 end
 
 local MOST = '18446744073709551615'
 
--- Decimal text to an unsigned 64-bit cdata, or nil.
+-- Returns the unsigned 64-bit cdata of a decimal text, or nil.
 local function unsigned(text)
     if not text or not text:find '^%d+$' or #text > #MOST or #text == #MOST and text > MOST then return nil end
     local v = 0ULL
@@ -47,7 +48,7 @@ local function put_meta(strings, meta, what)
     end
 end
 
---- The strings of a checkpoint made now.
+--- Returns the strings of a checkpoint that is made now.
 -- @param given { step =, meta =, optimizer = { kind =, settings =, count = { name -> steps } } }, all optional
 -- @param what opens the message of an error
 function metadata.encode(given, what)
@@ -73,9 +74,9 @@ local function setting(text)
     return tonumber(text)
 end
 
---- Reads such strings.
+--- Reads the strings of a checkpoint, or of another writer's file.
 -- @return { version =, threads =, step =, seed =, next = (decimal strings), optimizer = its name, settings =, count =,
--- meta = the user's; of other writers: their strings }
+-- meta = the script's own; strings of other writers are all meta }
 function metadata.decode(strings)
     local info = {
         version = strings['wane.version'], threads = tonumber(strings['wane.threads']),
@@ -100,7 +101,9 @@ function metadata.decode(strings)
     return info
 end
 
---- The random numbers go on where they stood. Returns false when the strings do not say where.
+--- Sets the random numbers to go on from where a checkpoint left them. Returns false when it does not say where.
+-- @param info as `decode` returns it
+-- @param is_dry true: only finds out whether it says where
 function metadata.set_random(info, is_dry)
     local seed, next_ = unsigned(info.seed), unsigned(info.next)
     if seed == nil or next_ == nil then return false end

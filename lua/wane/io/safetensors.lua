@@ -1,6 +1,8 @@
---- Makes the header of a safetensors file: 8 bytes of length (little-endian), JSON of that length, the tensors' bytes
--- one after the other, so that every tensor starts at a multiple of its element. wane.io.header reads it.
--- https://github.com/huggingface/safetensors (the format is described in its README).
+--- Makes the header of a safetensors file, which wane.io.header reads.
+--
+-- A file is 8 bytes of length (little-endian), JSON of that length, and the tensors' bytes one after the other. Tensors
+-- of larger elements come first, so that every tensor begins at a multiple of its element.
+-- https://github.com/huggingface/safetensors (its README describes the format).
 -- @internal wane.io.safetensors
 
 local binding = require 'wane.ffi'
@@ -36,11 +38,12 @@ local function length_bytes(n)
     return table.concat(bytes)
 end
 
---- The header of a file, and its tensors in the order of their bytes.
--- @param list of { name =, dtype =, dims =, bytes =, ... }
+--- Returns the header of a file, and the tensors in the order of their bytes.
+-- @param list list of { name =, dtype =, dims =, bytes =, ... }
 -- @param strings table of strings, the metadata
 -- @param what opens the message of an error
--- @return header with its length before it, list in the file's order
+-- @return header with its length before it; list in the file's order
+-- @raise 'value' for a name that is given twice or no UTF-8; 'dtype' for one that the format does not have here
 function safetensors.header(list, strings, what)
     local order, seen = {}, { __metadata__ = true }
     for k, entry in ipairs(list) do
