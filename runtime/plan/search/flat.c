@@ -1,13 +1,19 @@
-/* Flat recipes: every block is run forward once, some values stay, and the backward computes again what it misses. Such
- * a recipe is no more than the set of values that stay, so it is described by one number a value (kept: the action it
- * is kept with, 0 for none, WN__GONE when it does not stay) and written out over any blocks. */
+/* Makes flat recipes: every block runs forward once, a set of values is kept, and the backward recomputes what it
+ * misses. Such a recipe follows from its set alone. So the set is described by one number a value (`kept`: the action
+ * it is kept with, 0 for none, WN__GONE for a value that is not kept), and is written out over the blocks of any
+ * partition:
+ *
+ *   root 0: Fe 1, Fe 2, .. Fe n   Free of values that only the forward reads   B n, .. B 2, B 1      then root 1
+ */
 #include "planner.h"
 
+/* Returns whether v is a value of the block that has bytes of its own and is kept or dropped. */
 static int32_t is_value(const struct wn__ir *f, const struct wn__recipe *r, int32_t v, int32_t block)
 {
     return r->block_of[v] == block && !wn__ir_is_alias(f, v) && !f->node[v].is_reissued;
 }
 
+/* Puts a step of a block that keeps the values of the set, and those that a node from `beyond` on reads. */
 static int32_t put_step(const struct wn__ir *f, const int8_t *kept, int32_t kind, int32_t block, int32_t beyond,
                         struct wn__recipe *r)
 {
@@ -20,7 +26,8 @@ static int32_t put_step(const struct wn__ir *f, const int8_t *kept, int32_t kind
     return wn__recipe_put(r, kind, block, f->node[r->first[block]].root, n);
 }
 
-/* Whether the forward leaves something of a block there that later blocks read and that does not stay. */
+/* Returns whether a later block reads a value of the block that is not in the set, so that the value is freed when the
+ * forward is over. */
 static int32_t has_more(const struct wn__ir *f, const int8_t *kept, const struct wn__recipe *r, int32_t block)
 {
     for (int32_t v = r->first[block]; v < r->limit[block]; v++)
@@ -28,6 +35,8 @@ static int32_t has_more(const struct wn__ir *f, const int8_t *kept, const struct
     return 0;
 }
 
+/* Puts the steps of one root, whose blocks are [lo, hi): Fe of each, Free of what only the forward needed, B of
+ * each. */
 static int32_t put_root(const struct wn__ir *f, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
 {
     for (int32_t b = lo; b < hi; b++) WN_TRY(put_step(f, kept, WN_RECIPE_FE, b, r->limit[b], r));

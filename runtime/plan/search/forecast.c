@@ -1,11 +1,17 @@
-/* What an edit of a flat recipe would come to, without lowering it: from one schedule of the unedited recipe, the bytes
- * alive at each instruction, and the instructions between which a value is there for the backward only, or would be. A
- * value that is dropped is not there between its last forward reader and what reads it next; one that is added is there
- * from its last forward reader until it is made again now. What is made of what besides is not looked at: a forecast
- * orders edits, and whatever is tried is judged like any other recipe. */
+/* Estimates what an edit of a flat recipe would reserve, without lowering it. One schedule of the unedited recipe gives
+ * the bytes alive at each instruction, and for each value the instructions between which only the backward waits for
+ * it:
+ *
+ *   instructions   | forward .. from | .. wait .. | to .. backward |
+ *   dropped        the value's bytes are not there while it waits; `to` reads it
+ *   added          the value's bytes are there while it waits; `to` makes it again without the edit
+ *
+ * What other values an edit makes the backward recompute is not looked at. A forecast only orders edits: whatever is
+ * tried is judged like any other recipe. */
 #include <string.h>
 #include "frontier.h"
 
+/* Gets memory for the arrays of a forecast. */
 static int32_t make_room(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
 {
     int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t);
@@ -16,7 +22,7 @@ static int32_t make_room(const struct wn__ir *f, const struct wn__schedule *s, s
     return out->live && out->from && out->to ? WN_OK : WN_OOM;
 }
 
-/* The last forward reader of each value, and what first reads it or makes it again after that. */
+/* Fills `from` and `to` of each value. */
 static void find_gaps(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
 {
     for (int32_t v = 0; v < f->n; v++) out->from[v] = out->to[v] = -1;
@@ -70,7 +76,7 @@ double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double 
 {
     const struct wn__frontier_point *last = &b->point[b->n - 1];
     if (reserved < last->reserved) return 1 + (double)(last->reserved - reserved) / (double)last->reserved;
-    int64_t lo = 0, hi = b->n - 1; /* the fastest that reserves no more */
+    int64_t lo = 0, hi = b->n - 1; /* binary search of the fastest point that reserves at most `reserved` */
     while (lo < hi) {
         int64_t middle = (lo + hi) / 2;
         if (b->point[middle].reserved <= reserved) hi = middle;

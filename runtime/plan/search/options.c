@@ -1,23 +1,28 @@
-/* What a block may keep. Blocks that are the same but for their place are one class and solved once. A class's options
- * are found by trying kept sets in its subgraph: from everything kept, the value that gives most bytes for the least
- * time is let go, again and again; whatever was tried on the way counts, also the single steps not taken.
- * Those that another beats in time and in every byte are dropped, the rest thinned to a few. */
+/* Finds the options of blocks: sets of values that a block may keep, each with what the block then costs.
+ *
+ * Blocks whose subgraphs are equal are one class, and are tried once. From the set of everything kept, the value that
+ * frees most bytes for the least time is dropped, again and again (greedy descent). Every set that is tried on the way
+ * is a candidate, also the steps that are not taken. Candidates that another one beats in time and in every number of
+ * bytes are dropped, and the others thinned to MAX_OPTIONS. */
 #include <string.h>
 #include "planner.h"
 
-#define MANY 20 /* values from which only the first order of letting go is followed: the full search is quadratic */
-#define MOST                                                                                                           \
-    6 /* options of a class: 8 and 12 gained less than 0.02 % on average over budgets of GPT-2 12 and 36, for 1.3x the time */
-#define TRIED 512
-#define WORK 1000000 /* tries times nodes of an subgraph, where not every value is looked at */
+#define MAX_QUADRATIC 20 /* values of a block up to which the descent tries every step: its tries grow quadratically */
+/* Measured: 8 and 12 options gain less than 0.02 % on average over budgets, for 1.3 times the time (GPT-2 of 12 and 36
+ * layers). */
+#define MAX_OPTIONS 6 /* of a class */
+#define MAX_TRIES 512
+#define WORK 1000000 /* tries * nodes of the subgraph, of a block with more values */
 
+/* The candidates of one class. */
 struct list {
-    struct wn__option *option;
+    struct wn__option *option; /* (n) */
     int64_t n, capacity;
-    struct wn__pool *pool;
-    int32_t code;
+    struct wn__pool *pool; /* that their arrays of nodes are in */
+    int32_t code;          /* WN_OK, or the first failure */
 };
 
+/* Adds a copy of n kept nodes with their cost. */
 static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__subgraph_cost *cost)
 {
     if (l->code == WN_OK) l->code = wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option);
@@ -30,7 +35,8 @@ static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn_
     l->option[l->n++] = (struct wn__option){copy, n, *cost};
 }
 
-/* Values a choice may be about: residuals that nothing decided yet. */
+/* Lists the values that an option may keep or not: residuals of the block without a decision that no later block reads.
+ * Returns how many. */
 static int32_t find_candidates(const struct wn__subgraph *x, int32_t *out)
 {
     int32_t n = 0;
@@ -48,7 +54,8 @@ static int64_t time_of(const struct wn__subgraph_cost *c)
     return c->forward_ns + c->backward_ns;
 }
 
-/* How good it is to go from a to b: bytes given back a nanosecond. */
+/* Returns how good it is to go from a to b: bytes freed a nanosecond. A byte of the backward's peak counts 1/100 of a
+ * saved one. */
 static double gain(const struct wn__subgraph_cost *a, const struct wn__subgraph_cost *b)
 {
     double bytes = (double)(a->saved - b->saved) + 0.01 * (double)(a->backward_peak - b->backward_peak);
@@ -56,6 +63,7 @@ static double gain(const struct wn__subgraph_cost *a, const struct wn__subgraph_
     return ns <= 0 ? bytes * 1e9 : bytes / ns;
 }
 
+/* Fills `out` with the n kept nodes but for keep[k], and returns n - 1. `out` may be `keep`. */
 static int32_t without(const int32_t *keep, int32_t n, int32_t k, int32_t *out)
 {
     for (int32_t i = 0, m = 0; i < n; i++)
@@ -63,7 +71,8 @@ static int32_t without(const int32_t *keep, int32_t n, int32_t k, int32_t *out)
     return n - 1;
 }
 
-/* The best single step from `keep`; -1 when nothing is left. Every step tried is put. */
+/* Tries to drop each of n kept nodes, adds each set to the list, and returns the index of the node whose dropping gains
+ * most; -1: no node is left, or a failure. now: the cost of `keep`; scratch: (n). */
 static int32_t best_step(struct wn__subgraph *x, struct list *l, const int32_t *keep, int32_t n,
                          const struct wn__subgraph_cost *now, int32_t *scratch)
 {
@@ -84,7 +93,7 @@ static int32_t best_step(struct wn__subgraph *x, struct list *l, const int32_t *
     return best;
 }
 
-/* Few values: the best step from where one stands, each time. */
+/* Drops the best node of the current set until no node is left: tries a quadratic number of sets. */
 static void descend(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
     struct wn__subgraph_cost now;
@@ -106,8 +115,8 @@ struct kept_set {
     struct wn__subgraph_cost cost;
 };
 
-/* Fills worth: (all->n) how much letting go of each value gains: by one try of each, or as bytes / nanoseconds where
- * there are more than `most` values. scratch: (all->n). */
+/* Fills worth, (all->n): the gain of dropping each value alone, tried if there are at most `most` values, else
+ * estimated as bytes / (nanoseconds + 1). scratch: (all->n). */
 static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept_set *all, int64_t most, double *worth,
                        int32_t *scratch)
 {
@@ -121,7 +130,8 @@ static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept
     }
 }
 
-/* Many values: the worth of each, then all are let go in that order. Both take at most WORK / nodes tries each. */
+/* Finds the worth of each value once, and drops all values in that order. Each of the two tries at most
+ * WORK / nodes + 1 sets, the second at most MAX_TRIES. */
 static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
     double *worth = wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *worth);
@@ -132,7 +142,7 @@ static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *ke
     if (l->code == WN_OK) put(l, keep, n, &all.cost);
     int64_t most = WORK / x->ir.n + 1;
     if (l->code == WN_OK) find_worth(x, l, &all, most, worth, scratch);
-    if (most > TRIED) most = TRIED;
+    if (most > MAX_TRIES) most = MAX_TRIES;
     int32_t step = (int32_t)((all.n + most - 1) / most);
     for (int32_t done = 0; n > 0 && l->code == WN_OK; done++) {
         int32_t best = 0;
@@ -146,8 +156,9 @@ static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *ke
     }
 }
 
-/* ---- choosing among what was tried ---------------------------------------------------------------------------- */
+/* ---- choosing among the candidates ----------------------------------------------------------------------------- */
 
+/* Returns whether a is at most as slow as b, and needs at most as many bytes of every kind. */
 static int32_t beats(const struct wn__option *a, const struct wn__option *b)
 {
     return time_of(&a->cost) <= time_of(&b->cost) && a->cost.saved <= b->cost.saved &&
@@ -180,6 +191,7 @@ static void sort_by_saved(struct list *l)
     }
 }
 
+/* Returns whether option k has the fewest or most saved bytes, the least time or the least peak of the backward. */
 static int32_t is_extreme(const struct list *l, int64_t k)
 {
     int32_t time = 1, peak = 1;
@@ -190,11 +202,12 @@ static int32_t is_extreme(const struct list *l, int64_t k)
     return k == 0 || k == l->n - 1 || time || peak;
 }
 
-/* Sorted by bytes: the one whose going costs the least area of the staircase of time over bytes goes. */
+/* Thins to MAX_OPTIONS options: repeatedly drops the one that adds least area under the curve of time over saved bytes.
+ * Keeps the extreme ones. */
 static void thin(struct list *l)
 {
     sort_by_saved(l);
-    while (l->n > MOST) {
+    while (l->n > MAX_OPTIONS) {
         int64_t least = -1;
         double area = 0;
         for (int64_t k = 1; k + 1 < l->n; k++) {
@@ -214,6 +227,7 @@ static void thin(struct list *l)
 
 /* ---- classes ------------------------------------------------------------------------------------------------ */
 
+/* Returns the bytes of the block's values that later blocks read. */
 static int64_t output_bytes(const struct wn__subgraph *x)
 {
     int64_t bytes = 0;
@@ -223,7 +237,7 @@ static int64_t output_bytes(const struct wn__subgraph *x)
     return bytes;
 }
 
-/* Copies what was chosen into the classes' pool; the tries stay in their own. */
+/* Copies the list into the classes' pool, so that the pool of the candidates can be released. */
 static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn__pool *pool)
 {
     c->option = wn__pool_get(pool, (l->n + 1) * (int64_t)sizeof *c->option);
@@ -239,6 +253,7 @@ static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn
     return WN_OK;
 }
 
+/* Fills the list with the options of a block. */
 static void find_options(struct wn__subgraph *x, struct list *l)
 {
     int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
@@ -248,7 +263,7 @@ static void find_options(struct wn__subgraph *x, struct list *l)
         return;
     }
     int32_t n = find_candidates(x, keep);
-    if (n > MANY) descend_in_order(x, l, keep, n, scratch);
+    if (n > MAX_QUADRATIC) descend_in_order(x, l, keep, n, scratch);
     else descend(x, l, keep, n, scratch);
     if (l->code != WN_OK) return;
     drop_beaten(l);
@@ -272,6 +287,7 @@ static int32_t fill_class(struct wn__class *c, struct wn__subgraph *x, struct wn
     return l.code;
 }
 
+/* Returns the class of the subgraph's key; -1: it is a new one. */
 static int32_t find_class(const struct wn__classes *c, const struct wn__subgraph *x)
 {
     for (int32_t k = 0; k < c->n; k++)
@@ -280,6 +296,7 @@ static int32_t find_class(const struct wn__classes *c, const struct wn__subgraph
     return -1;
 }
 
+/* Finds or makes the class of a block. */
 static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__subgraph *x)
 {
     int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);

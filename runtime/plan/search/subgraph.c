@@ -1,23 +1,29 @@
-/* One block as an IR of its own. What it reads from elsewhere becomes leaves, gradients that reach it from later
- * blocks become stand-ins that are alive when its backward starts, and two sinks read what others read of it: one
- * after its forward, one after its backward. So the real lowering says - with its in-place, its lazy recomputation, its
- * frees and its workspaces - what a choice of kept values costs, at the price of one block instead of the graph.
- * It must never be run. */
+/* Makes one block of an IR an IR of its own, and says what the block costs with a set of kept values.
+ *
+ *   ir.node   | leaves | block, forward | sink 1 | stand-ins | block, backward | sink 2 | effects |
+ *   leaves     values that the block reads: states, and forward values of other blocks
+ *   sink 1     reads what the forward of later blocks reads, so that it stays alive
+ *   stand-ins  gradients that come from later blocks, alive when the backward starts
+ *   sink 2     reads what the backward of other blocks, and effects elsewhere, read
+ *
+ * The lowering of a run lowers the subgraph: its reuse of dying inputs, recomputation, frees and workspaces are those
+ * of a plan, at the price of one block. The subgraph must never be run. */
 #include <string.h>
 #include "../../base/slices.h"
 #include "../../graph/encode.h"
 #include "planner.h"
 
+/* A block that is being cut out. */
 struct cutting {
     const struct wn__ir *f;
-    const int32_t *home; /* (f->n) */
+    const int32_t *home; /* (f->n) as wn__partition_home fills it */
     int32_t block;
     struct wn__subgraph *x;
-    int32_t *map;      /* (f->n) node of the subgraph, or -1 */
-    int32_t *cell_map; /* (f->n_cells) */
+    int32_t *map;      /* (f->n) the node's number in the subgraph; -1: it is not there */
+    int32_t *cell_map; /* (f->n_cells) the slot of the cell in the subgraph; -1: it is not there */
 };
 
-enum { OUTSIDE, FORWARD, BACKWARD, EFFECT };
+enum { OUTSIDE, FORWARD, BACKWARD, EFFECT }; /* what a node is to the block */
 
 static int32_t role_of(const struct cutting *c, int32_t i)
 {
@@ -26,6 +32,8 @@ static int32_t role_of(const struct cutting *c, int32_t i)
     return c->f->node[i].phase == WN_PHASE_BACKWARD ? BACKWARD : FORWARD;
 }
 
+/* Appends a copy of a node without its inputs. own: its number in the whole IR, -1: a stand-in; block: of the
+ * recipe. */
 static struct wn__ir_node *put_node(struct cutting *c, const struct wn__ir_node *like, int32_t own, int32_t block)
 {
     struct wn__ir *g = &c->x->ir;
@@ -47,6 +55,8 @@ static void put_input(struct cutting *c, struct wn__ir_node *q, int32_t node, co
     q->n_in++;
 }
 
+/* Returns the slot of a cell in the subgraph, which gets a copy of the cell when it is first met; -1 for -1. All slabs
+ * of the whole IR are slab 0. */
 static int32_t map_cell(struct cutting *c, int32_t slot)
 {
     struct wn__ir *g = &c->x->ir;
@@ -56,7 +66,8 @@ static int32_t map_cell(struct cutting *c, int32_t slot)
     return c->cell_map[slot] = g->n_cells++;
 }
 
-/* A value from elsewhere: a leaf as it is, a forward value as one given, a gradient as a stand-in. */
+/* Puts value v of another block, unless it is there: a leaf as it is, a forward value as a held one, a gradient as a
+ * stand-in. phase: forward puts leaves and forward values, backward puts gradients. */
 static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 {
     struct wn__ir *g = &c->x->ir;
@@ -80,6 +91,7 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
     q->bound = 0;
 }
 
+/* Puts every value of other blocks that the block reads, of one phase. */
 static void put_outsides(struct cutting *c, int32_t phase)
 {
     const struct wn__ir *f = c->f;
@@ -92,6 +104,7 @@ static void put_outsides(struct cutting *c, int32_t phase)
     }
 }
 
+/* Puts the block's nodes of one role, with their inputs. */
 static void put_own(struct cutting *c, int32_t role)
 {
     const struct wn__ir *f = c->f;
@@ -112,13 +125,14 @@ static void put_own(struct cutting *c, int32_t role)
     }
 }
 
-/* Whether anything outside the block (or its part of the graph) reads what node i made. */
+/* Returns whether a node that mark_read looked at reads the value of node i, which is no alias. */
 static int32_t is_read_outside(const struct cutting *c, const uint8_t *outside, int32_t i)
 {
     return outside[i] && !wn__ir_is_alias(c->f, i);
 }
 
-/* Marks storages read by forward nodes of other blocks (phase FORWARD), or by backward nodes and effects. */
+/* Fills `outside`, (f->n): 1 for storages that nodes of other blocks read: forward nodes (phase forward), or backward
+ * nodes and effects (phase backward). */
 static void mark_read(const struct cutting *c, int32_t phase, uint8_t *outside)
 {
     const struct wn__ir *f = c->f;
@@ -131,6 +145,7 @@ static void mark_read(const struct cutting *c, int32_t phase, uint8_t *outside)
     }
 }
 
+/* Puts a node that reads the block's values of one phase that other blocks read. */
 static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
 {
     static const struct wn_type number = {.dtype = WN_F32};
@@ -153,6 +168,7 @@ static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
             put_input(c, q, c->map[i], &c->f->node[i].type);
 }
 
+/* Translates absorbed_by and forward_of to numbers of the subgraph. */
 static void link_absorbed(struct cutting *c)
 {
     struct wn__ir *g = &c->x->ir;
@@ -163,6 +179,7 @@ static void link_absorbed(struct cutting *c)
     }
 }
 
+/* Makes the key: everything that options depend on, so that blocks with equal keys have equal options. */
 static int32_t write_key(struct wn__subgraph *x)
 {
     struct wn__bytes b = {0};
@@ -192,7 +209,7 @@ static int32_t write_key(struct wn__subgraph *x)
     return b.code;
 }
 
-/* How many nodes and inputs there will be at most. */
+/* Fills bounds of the number of nodes and of inputs of the subgraph. */
 static void count(const struct cutting *c, int64_t *nodes, int64_t *inputs)
 {
     *nodes = 4;
@@ -228,6 +245,7 @@ static int32_t make_room(struct cutting *c)
                : WN_OOM;
 }
 
+/* Fills the subgraph in the order that the head of this file draws. outside: (f->n) scratch. */
 static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
 {
     struct wn__subgraph *x = c->x;
@@ -282,7 +300,7 @@ void wn__subgraph_release(struct wn__subgraph *x)
     memset(x, 0, sizeof *x);
 }
 
-/* ---- trying one choice --------------------------------------------------------------------------------------- */
+/* ---- the cost of a set of kept values ---------------------------------------------------------------------------- */
 
 static int32_t is_always_kept(const struct wn__subgraph *x, int32_t i)
 {
@@ -290,6 +308,7 @@ static int32_t is_always_kept(const struct wn__subgraph *x, int32_t i)
     return is_output || wn__recipe_always_keeps(&x->ir, i);
 }
 
+/* Writes the recipe that keeps n nodes, ascending: Fe of the block, Fe of sink 1, B of the block. */
 static void write_recipe(struct wn__subgraph *x, const int32_t *keep, int32_t n)
 {
     struct wn__recipe *r = &x->recipe;
@@ -303,15 +322,18 @@ static void write_recipe(struct wn__subgraph *x, const int32_t *keep, int32_t n)
     r->step[r->n++] = (struct wn__recipe_step){WN_RECIPE_B, 0, 0, 0, 0};
 }
 
+/* A walk over the subgraph's schedule that adds up its cost. Invariant: live is the bytes of the allocations that are
+ * alive, but for those of the block's inputs, and in the backward the gradients from later blocks. */
 struct meter {
     const struct wn__subgraph *x;
     const struct wn__schedule *s;
-    uint8_t *alive;
-    int64_t live;
+    uint8_t *alive; /* (n_allocations of s) */
+    int64_t live;   /* bytes */
     struct wn__subgraph_cost *out;
-    int32_t in_backward;
+    int32_t in_backward; /* 1: sink 1 has run */
 };
 
+/* Counts the bytes of an allocation that holds a value from now on. Cells and held values are not the block's. */
 static void make_alive(struct meter *m, int32_t allocation)
 {
     const struct wn__allocation *t = &m->s->allocation[allocation];
@@ -322,6 +344,7 @@ static void make_alive(struct meter *m, int32_t allocation)
     if (t->space == WN_SPACE_SLAB) m->out->born += t->bytes;
 }
 
+/* Counts one run of a node: what it allocates, the peak, the nanoseconds. */
 static void meter_run(struct meter *m, const struct wn__instr *n)
 {
     const struct wn__ir *g = &m->x->ir;
@@ -334,10 +357,10 @@ static void meter_run(struct meter *m, const struct wn__instr *n)
     }
     int32_t stand_in = m->x->own[n->node] < 0;
     if (stand_in && g->node[n->node].n_in == 0 && g->node[n->node].result < 0) {
-        m->alive[m->s->value[n->out].allocation] = 1; /* its bytes were counted when the backward began */
+        m->alive[m->s->value[n->out].allocation] = 1; /* a gradient of `given`, counted when the backward began */
         return;
     }
-    if (stand_in) return; /* the second sink */
+    if (stand_in) return; /* sink 2 */
     if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
