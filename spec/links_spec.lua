@@ -28,9 +28,6 @@ local may_link = {
 local exceptions = {
     -- The registry names each device once.
     device = { 'wn__cpu_start', 'wn__device_cpu' },
-    -- Gradient rules record nodes.
-    ops = { 'wn__emit', 'wn__emit1', 'wn__emit2', 'wn__emit_replay', 'wn__emit_scalar', 'wn__emit_sum_to',
-        'wn__give_zero', 'wn__is_made_by', 'wn__value_type', 'wn__wants' },
     -- The roofline reads the limits of the device.
     ['plan/ir'] = { 'wn__device' },
     -- Scripts ask whether oneDNN is used.

@@ -10,16 +10,16 @@
 #include <stddef.h>
 #include "emit.h"
 
-static struct wn_node *emit_cast(struct wn__emit *e, struct wn_node *v, int32_t dtype)
+static struct wn_node *emit_cast(struct wn__emitter *e, struct wn_node *v, int32_t dtype)
 {
     struct wn_attrs attrs = {.dtype = (int16_t)dtype};
-    return wn__value_type(v)->dtype == dtype ? v : wn__emit(e, WN_OP_CAST, 1, &v, &attrs);
+    return v == NULL || v->type.dtype == dtype ? v : wn__emit(&e->base, WN_OP_CAST, 1, &v, &attrs);
 }
 
-static struct wn_node *emit_wide(struct wn__emit *e, struct wn_node *v)
+static struct wn_node *emit_wide(struct wn__emitter *e, struct wn_node *v)
 {
-    int32_t dtype = wn__value_type(v)->dtype;
-    return dtype == WN_BF16 || dtype == WN_F16 ? emit_cast(e, v, WN_F32) : v;
+    int32_t is_half = v != NULL && (v->type.dtype == WN_BF16 || v->type.dtype == WN_F16);
+    return is_half ? emit_cast(e, v, WN_F32) : v;
 }
 
 /* The gradient of a cell, or NULL: the loss does not reach it. */
@@ -30,13 +30,13 @@ static struct wn_node **find_value(const struct wn__grads *g, const struct wn_ce
     return NULL;
 }
 
-static struct wn_node *emit_factor(struct wn__emit *e, struct wn_node *total, struct wn_node *limit)
+static struct wn_node *emit_factor(struct wn__emitter *e, struct wn_node *total, struct wn_node *limit)
 {
     struct wn_attrs clamp = {.f = {0, 1}};
-    struct wn_node *norm = wn__emit1(e, WN_OP_SQRT, total);
-    struct wn_node *room = wn__emit_scalar(e, 1e-6, wn__value_type(norm)->dtype);
-    struct wn_node *share = wn__emit2(e, WN_OP_DIV, limit, wn__emit2(e, WN_OP_ADD, norm, room));
-    return wn__emit(e, WN_OP_CLAMP, 1, &share, &clamp);
+    struct wn_node *norm = wn__emit1(&e->base, WN_OP_SQRT, total);
+    struct wn_node *room = wn__emit_scalar(&e->base, 1e-6, norm == NULL ? WN_F32 : norm->type.dtype);
+    struct wn_node *share = wn__emit2(&e->base, WN_OP_DIV, limit, wn__emit2(&e->base, WN_OP_ADD, norm, room));
+    return wn__emit(&e->base, WN_OP_CLAMP, 1, &share, &clamp);
 }
 
 /* What is emitted serves no forward node: no module's, and of no region. */
@@ -51,24 +51,24 @@ static void disown(const struct wn__grads *g, int64_t from)
 int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
 {
     static const struct wn_attrs all;
-    struct wn__emit e = {.g = g, .forward = c->root, .root = c->pass};
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .forward = c->root, .root = c->pass};
     struct wn_node *total = NULL;
     int64_t from = g->count;
     for (int32_t i = 0; i < c->n_cells; i++) {
         struct wn_node **value = find_value(g, c->cell[3 * i]);
         if (value == NULL) continue;
         struct wn_node *x = emit_wide(&e, *value);
-        struct wn_node *square = wn__emit2(&e, WN_OP_MUL, x, x);
-        square = wn__emit(&e, WN_OP_SUM, 1, &square, &all);
-        total = total == NULL ? square : wn__emit2(&e, WN_OP_ADD, total, square);
+        struct wn_node *square = wn__emit2(&e.base, WN_OP_MUL, x, x);
+        square = wn__emit(&e.base, WN_OP_SUM, 1, &square, &all);
+        total = total == NULL ? square : wn__emit2(&e.base, WN_OP_ADD, total, square);
         if (e.code != WN_OK) return e.code;
     }
     struct wn_node *factor = emit_factor(&e, total, c->limit);
     for (int32_t i = 0; i < c->n_cells; i++) {
         struct wn_node **value = find_value(g, c->cell[3 * i]);
         if (value == NULL) continue;
-        int32_t dtype = wn__value_type(*value)->dtype;
-        *value = emit_cast(&e, wn__emit2(&e, WN_OP_MUL, emit_wide(&e, *value), factor), dtype);
+        int32_t dtype = *value == NULL ? WN_F32 : (*value)->type.dtype;
+        *value = emit_cast(&e, wn__emit2(&e.base, WN_OP_MUL, emit_wide(&e, *value), factor), dtype);
     }
     disown(g, from);
     return e.code;

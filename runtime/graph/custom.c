@@ -255,7 +255,7 @@ static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, str
 }
 
 /* v as a value that depends on the same inputs as `n` does, in a way that nobody knows: its gradient is refused. */
-static struct wn_node *opaque(struct wn__emit *e, const struct wn_node *n, struct wn_node *v)
+static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, struct wn_node *v)
 {
     struct maker m = {.t = wn__alloc(sizeof *m.t)};
     struct wn_node *made = NULL;
@@ -275,7 +275,7 @@ static struct wn_node *opaque(struct wn__emit *e, const struct wn_node *n, struc
 
 /* Fills value[i], what the steps read for input i of `n`. Where the gradient may be differentiated again, each says what
  * it depends on: the result by the node itself; what the forward made of its arguments, with gradients off, is opaque. */
-static void template_inputs(struct wn__emit *e, struct wn_node *n, struct wn_node **value)
+static void template_inputs(struct wn__emitter *e, struct wn_node *n, struct wn_node **value)
 {
     struct wn__order w = {0};
     for (int32_t i = 0; i < n->n_in; i++) {
@@ -299,7 +299,7 @@ static int32_t template_refuse(const struct wn_node *n)
         line[0] ? " (recorded at " : "", line, line[0] ? ")" : "");
 }
 
-int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
+int32_t wn__template_emit(struct wn__emitter *e, struct wn_node *n)
 {
     const struct wn__template *t = n->custom;
     if (t->is_opaque) return template_refuse(n);
@@ -314,7 +314,7 @@ int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n)
             int32_t ref = t->in[step->first + k];
             in[k] = ref == OF_DY ? dy : value[ref]; /* made[] goes on where the inputs end */
         }
-        made[s] = wn__emit(e, step->op, step->n_in, in, &step->attrs);
+        made[s] = wn__emit(&e->base, step->op, step->n_in, in, &step->attrs);
     }
     for (int32_t i = 0; i < t->n_out && e->code == WN_OK; i++) {
         struct wn_node *x = n->in[1 + i];

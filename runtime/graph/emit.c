@@ -1,40 +1,36 @@
-/* What gradient rules may call (declared in ops/op.h). A node emitted here is an ordinary node: it carries the
- * scope, region and line of the forward node it serves, and takes no random number of its own. */
+/* The recorder behind gradient rules. A node that is emitted is an ordinary node: it carries the scope, region and line of
+ * the forward node that it serves, and takes no random number of its own. */
 #include "emit.h"
 #include <string.h>
 #include "../base/alloc.h"
 
-int32_t wn__wants(const struct wn__grad *g, int32_t i)
+struct wn_node wn__zero_gradient;
+
+static int32_t is_wanted(const struct wn__emit *e, const struct wn_node *v)
 {
-    return g->in[i]->wanted == g->e->stamp;
+    return v->wanted == ((const struct wn__emitter *)e)->stamp;
 }
 
-void wn__give_zero(struct wn__grad *g, int32_t i)
-{
-    g->dx[i] = &wn__zero_gradient;
-}
-
-/* The value that casts and relayouts were made of. */
-static const struct wn_node *emit_origin(const struct wn_node *v)
+/* Returns the value that casts and relayouts were made of. */
+static const struct wn_node *origin_of(const struct wn_node *v)
 {
     while ((v->op == WN_OP_CAST || v->op == WN_OP_RELAYOUT) && v->n_in > 0) v = v->in[0];
     return v;
 }
 
-int32_t wn__is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x)
+static int32_t is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x)
 {
     if (v->op != op || v->n_in == 0) return 0;
-    const struct wn_node *a = emit_origin(v->in[0]), *b = emit_origin(x);
+    const struct wn_node *a = origin_of(v->in[0]), *b = origin_of(x);
     return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
 }
 
-const struct wn_type *wn__value_type(const struct wn_node *v)
+static const struct wn_type *type_of(const struct wn_node *v)
 {
-    static const struct wn_type none;
-    return v == NULL ? &none : &v->type;
+    return &v->type;
 }
 
-struct wn_node *wn__emit_keep(struct wn__emit *e, struct wn_node *node)
+struct wn_node *wn__emit_keep(struct wn__emitter *e, struct wn_node *node)
 {
     struct wn__grads *g = e->g;
     e->code = wn__grow(&g->nodes, &g->capacity, g->count + 1, sizeof *g->nodes);
@@ -49,9 +45,10 @@ struct wn_node *wn__emit_keep(struct wn__emit *e, struct wn_node *node)
     return node;
 }
 
-struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
-                         const struct wn_attrs *attrs)
+static struct wn_node *record(struct wn__emit *base, int32_t op, int32_t n, struct wn_node *const *in,
+                              const struct wn_attrs *attrs, const struct wn_node *like)
 {
+    struct wn__emitter *e = (struct wn__emitter *)base;
     struct wn_node *plain[WN_GRAD_MAX];
     if (e->code != WN_OK) return NULL;
     for (int32_t i = 0; i < n; i++)
@@ -75,53 +72,19 @@ struct wn_node *wn__emit(struct wn__emit *e, int32_t op, int32_t n, struct wn_no
     wn__here.device = e->forward->device;
     e->code = wn__record(op, n, in, attrs, e->forward->line, &node);
     wn__here = before;
-    return e->code == WN_OK ? wn__emit_keep(e, node) : NULL;
-}
-
-struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout)
-{
-    struct wn_attrs attrs = {.layout = (int16_t)layout};
-    if (v == NULL || v->type.layout == layout) return v;
-    return wn__emit(e, WN_OP_RELAYOUT, 1, &v, &attrs);
-}
-
-struct wn_node *wn__emit1(struct wn__emit *e, int32_t op, struct wn_node *a)
-{
-    return wn__emit(e, op, 1, &a, NULL);
-}
-
-struct wn_node *wn__emit2(struct wn__emit *e, int32_t op, struct wn_node *a, struct wn_node *b)
-{
-    struct wn_node *in[2] = {a, b};
-    return wn__emit(e, op, 2, in, NULL);
-}
-
-struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype)
-{
-    struct wn_attrs attrs = {.n = 0, .dtype = dtype, .f = {value}};
-    return wn__emit(e, WN_OP_FULL, 0, NULL, &attrs);
-}
-
-struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
-                                const struct wn_attrs *attrs, struct wn_node *like)
-{
-    struct wn_node *node = wn__emit(e, op, n, in, attrs);
-    if (node == NULL) return NULL;
+    node = e->code == WN_OK ? wn__emit_keep(e, node) : NULL;
+    if (node == NULL || like == NULL) return node;
     node->seed = like->seed;
     node->counter = like->counter;
     return node;
 }
 
-struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target)
+const struct wn__recorder wn__graph_recorder = {
+    .record = record, .is_wanted = is_wanted, .is_made_by = is_made_by, .type = type_of, .zero = &wn__zero_gradient};
+
+struct wn_node *wn__emit_layout(struct wn__emitter *e, struct wn_node *v, int32_t layout)
 {
-    if (g == NULL || wn__shape_equal(&g->type, target)) return g;
-    struct wn_attrs sum = {0}, shape = {.n = target->ndim};
-    int32_t extra = g->type.ndim - target->ndim;
-    for (int32_t i = 0; i < g->type.ndim; i++)
-        if (i < extra || (target->dim[i - extra] == 1 && g->type.dim[i] != 1)) sum.i[sum.n++] = i;
-    sum.i[WN_MAX_DIMS - 1] = 1;
-    if (sum.n > 0) g = wn__emit(e, WN_OP_SUM, 1, &g, &sum);
-    if (extra == 0) return g;
-    for (int32_t i = 0; i < target->ndim; i++) shape.i[i] = target->dim[i];
-    return wn__emit(e, WN_OP_RESHAPE, 1, &g, &shape);
+    struct wn_attrs attrs = {.layout = (int16_t)layout};
+    if (v == NULL || v->type.layout == layout) return v;
+    return wn__emit(&e->base, WN_OP_RELAYOUT, 1, &v, &attrs);
 }

@@ -1,21 +1,26 @@
-/* The emitter behind the gradient rules' doors (ops/op.h): it records nodes in the name of the forward node
- * being differentiated, and keeps the first failure. */
+/* The emitter of one backward pass: records nodes in the name of the forward node that is differentiated, and keeps the first
+ * failure. Gradient rules reach it through struct wn__emit (ops/op.h). */
 #ifndef WN_GRAPH_EMIT_H
 #define WN_GRAPH_EMIT_H
 #include "graph.h"
 
-struct wn__emit {
+struct wn__emitter {
+    struct wn__emit base; /* what rules see; first, so that a pointer to one is a pointer to the other */
     struct wn__grads *g;
-    struct wn_node *forward; /* whose rule is speaking */
-    int64_t stamp;           /* of the pass: what is wanted carries it */
-    int32_t root, code;
+    struct wn_node *forward; /* the node whose rule is called */
+    int64_t stamp;           /* of the pass: values whose gradient is asked for carry it */
+    int32_t root, code;      /* number of the pass; its first failure */
 };
+/* The recorder of every emitter. */
+extern const struct wn__recorder wn__graph_recorder;
 /* Stands in wn_node.grad for a gradient of zeros that no node computes. */
 extern struct wn_node wn__zero_gradient;
-/* grad.c: adds dx to the gradient of v so far, laid as v is. */
-void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx);
 /* Takes over a node that was recorded for the forward node at hand, as one of the pass's. NULL: WN_OOM. */
-struct wn_node *wn__emit_keep(struct wn__emit *e, struct wn_node *node);
-/* custom.c: issues the gradient of a node that brought its own, added to those of its inputs. */
-int32_t wn__template_emit(struct wn__emit *e, struct wn_node *n);
+struct wn_node *wn__emit_keep(struct wn__emitter *e, struct wn_node *node);
+/* Records v in the layout; returns v itself where it has that layout, and NULL for NULL. */
+struct wn_node *wn__emit_layout(struct wn__emitter *e, struct wn_node *v, int32_t layout);
+/* grad.c: adds dx to the gradient of v so far, laid out as v is. */
+void wn__emit_gradient(struct wn__emitter *e, struct wn_node *v, struct wn_node *dx);
+/* custom.c: emits the gradient of a node that brought its own, added to those of its inputs. */
+int32_t wn__template_emit(struct wn__emitter *e, struct wn_node *n);
 #endif

@@ -22,15 +22,13 @@ static void pass_mark(const struct wn__pass *p, int64_t stamp)
     }
 }
 
-struct wn_node wn__zero_gradient;
-
-static struct wn_node *pass_add(struct wn__emit *e, struct wn_node *so_far, struct wn_node *more)
+static struct wn_node *pass_add(struct wn__emitter *e, struct wn_node *so_far, struct wn_node *more)
 {
     if (so_far == &wn__zero_gradient) return more;
-    return so_far == NULL || more == NULL ? more : wn__emit2(e, WN_OP_ADD, so_far, more);
+    return so_far == NULL || more == NULL ? more : wn__emit2(&e->base, WN_OP_ADD, so_far, more);
 }
 
-void wn__emit_gradient(struct wn__emit *e, struct wn_node *v, struct wn_node *dx)
+void wn__emit_gradient(struct wn__emitter *e, struct wn_node *v, struct wn_node *dx)
 {
     v->grad = pass_add(e, v->grad, wn__emit_layout(e, dx, v->type.layout));
 }
@@ -43,20 +41,20 @@ static void pass_zero(struct wn_node *v)
 }
 
 /* The gradient of n is zero: so is that of each input that a gradient is asked for. */
-static void pass_zeros_on(struct wn__emit *e, struct wn_node *n)
+static void pass_zeros_on(struct wn__emitter *e, struct wn_node *n)
 {
     for (int32_t i = 0; i < n->n_in; i++)
         if (n->in[i]->wanted == e->stamp) pass_zero(n->in[i]);
 }
 
 /* Makes a node of the gradient of v where it is the mark for zeros. */
-static void pass_write_zeros(struct wn__emit *e, struct wn_node *v)
+static void pass_write_zeros(struct wn__emitter *e, struct wn_node *v)
 {
     struct wn_attrs zeros = {.n = v->type.ndim, .dtype = v->type.dtype, .layout = v->type.layout};
     if (v->grad != &wn__zero_gradient) return;
     for (int32_t k = 0; k < v->type.ndim; k++) zeros.i[k] = v->type.dim[k];
     e->forward = v;
-    v->grad = wn__emit(e, WN_OP_FULL, 0, NULL, &zeros);
+    v->grad = wn__emit(&e->base, WN_OP_FULL, 0, NULL, &zeros);
 }
 
 /* ---- rules ------------------------------------------------------------------------------------------- */
@@ -82,7 +80,7 @@ static int32_t pass_refuse(const struct wn_node *n)
 }
 
 /* Hands out what a rule filled in. */
-static int32_t pass_take(struct wn__emit *e, const struct wn__grad *g, struct wn_node *n)
+static int32_t pass_take(struct wn__emitter *e, const struct wn__grad *g, struct wn_node *n)
 {
     for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++) {
         if (!wn__wants(g, i)) continue;
@@ -99,7 +97,7 @@ static int32_t pass_take(struct wn__emit *e, const struct wn__grad *g, struct wn
 }
 
 /* The gradient of a cell is complete: hand it out, added to what an earlier pass or reader gave. */
-static int32_t pass_cell(struct wn__emit *e, struct wn_cell *c, struct wn_node *dy)
+static int32_t pass_cell(struct wn__emitter *e, struct wn_cell *c, struct wn_node *dy)
 {
     struct wn__grads *g = e->g;
     for (int64_t i = 0; i < g->n_cells; i++) {
@@ -114,7 +112,7 @@ static int32_t pass_cell(struct wn__emit *e, struct wn_cell *c, struct wn_node *
     return WN_OK;
 }
 
-static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
+static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
 {
     struct wn_type types[WN_GRAD_MAX], *type = types;
     struct wn_node *outcome[WN_GRAD_MAX] = {0}, **dx = outcome;
@@ -128,7 +126,7 @@ static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
     if (code == WN_OK) {
         for (int32_t i = 0; i < n->n_in; i++) type[i] = n->in[i]->type;
         struct wn_desc d = {.op = n->op, .n_in = n->n_in, .out = n->type, .in = type, .attrs = n->attrs};
-        struct wn__grad g = {.e = e, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
+        struct wn__grad g = {.e = &e->base, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
         wn__op_rules(n->op)->grad(&g);
         code = e->code == WN_OK ? pass_take(e, &g, n) : e->code;
     }
@@ -139,20 +137,20 @@ static int32_t pass_rule(struct wn__emit *e, struct wn_node *n)
     return code;
 }
 
-static int32_t pass_seed(struct wn__emit *e, const struct wn__pass *p)
+static int32_t pass_seed(struct wn__emitter *e, const struct wn__pass *p)
 {
     for (int32_t i = 0; i < p->n_roots; i++) {
         struct wn_node *r = p->roots[i];
         struct wn_attrs ones = {.n = r->type.ndim, .dtype = r->type.dtype, .f = {p->scale}};
         for (int32_t k = 0; k < r->type.ndim; k++) ones.i[k] = r->type.dim[k];
         e->forward = r;
-        r->grad = pass_add(e, r->grad, wn__emit(e, WN_OP_FULL, 0, NULL, &ones));
+        r->grad = pass_add(e, r->grad, wn__emit(&e->base, WN_OP_FULL, 0, NULL, &ones));
         if (e->code != WN_OK) return e->code;
     }
     return WN_OK;
 }
 
-static int32_t pass_walk(struct wn__emit *e, const struct wn__pass *p)
+static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
 {
     WN_TRY(pass_seed(e, p));
     for (int64_t i = p->n_forward - 1; i >= 0; i--) {
@@ -172,7 +170,7 @@ static int32_t pass_walk(struct wn__emit *e, const struct wn__pass *p)
 
 int32_t wn__grad_pass(const struct wn__pass *p, struct wn__grads *g)
 {
-    struct wn__emit e = {.g = g, .root = p->root, .stamp = wn__node_stamp()};
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = p->root, .stamp = wn__node_stamp()};
     for (int64_t i = 0; i < p->n_forward; i++) p->forward[i]->grad = NULL;
     for (int32_t i = 0; i < p->n_roots; i++) p->roots[i]->grad = NULL;
     pass_mark(p, e.stamp);

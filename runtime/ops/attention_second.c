@@ -34,7 +34,7 @@ struct second {
 static struct wn_node *as_dtype(struct second *s, struct wn_node *v, int32_t dtype)
 {
     struct wn_attrs attrs = {.dtype = dtype};
-    return v == NULL || wn__value_type(v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
+    return v == NULL || wn__value_type(s->g, v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
 }
 
 /* Records op(a) op(b), where op transposes the last two dims of a where ta is 1, of b where tb is 1. */
@@ -167,7 +167,7 @@ static struct wn_node *grad_qkv(struct second *s)
 void wn__grad_attention_grad(struct wn__grad *g)
 {
     const struct wn_type *qkv = &g->d->in[1];
-    if (!wn__is_made_by(g->in[2], WN_OP_ATTENTION, g->in[1])) return;
+    if (!wn__is_made_by(g, g->in[2], WN_OP_ATTENTION, g->in[1])) return;
     struct second s = {.g = g, .batch = qkv->dim[0], .time = qkv->dim[1], .heads = g->d->attrs.i[0]};
     s.kv = g->d->attrs.i[1];
     s.size = qkv->dim[2] / (s.heads + 2 * s.kv);

@@ -59,8 +59,8 @@ static struct wn_node *row_mean(struct wn__grad *g, struct wn_node *v, const str
 /* Returns whether inputs x + 1 and x + 2 are row_mean and row_rstd of input x. */
 static int32_t is_of_rows(const struct wn__grad *g, int32_t x)
 {
-    return wn__is_made_by(g->in[x + 1], WN_OP_ROW_MEAN, g->in[x]) &&
-           wn__is_made_by(g->in[x + 2], WN_OP_ROW_RSTD, g->in[x]);
+    return wn__is_made_by(g, g->in[x + 1], WN_OP_ROW_MEAN, g->in[x]) &&
+           wn__is_made_by(g, g->in[x + 2], WN_OP_ROW_RSTD, g->in[x]);
 }
 
 /* Records h = (x - mean) rstd, of inputs x, x + 1 and x + 2. */

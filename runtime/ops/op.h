@@ -3,7 +3,7 @@
  *
  * An op has four rules: shape, cost, gradient and workspace. Each is a function of one application of the op, that is,
  * of the types of its inputs and of its attributes (`struct wn_desc`). No rule sees bytes, devices or the graph. A
- * gradient rule records nodes through `wn__emit`, which this header declares and runtime/graph/emit.c defines.
+ * gradient rule records nodes through `wn__emit`, which asks the recorder that the pass hands in.
  *
  * No op declares its residuals: the residuals of a program are the forward values that its backward nodes read.
  *
@@ -63,8 +63,25 @@ struct wn__target {
  * less once the plan is loaded: the device's function `prepare` then says how much. */
 typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
 
-struct wn_node;       /* a value of the graph; rules do not see inside */
-struct wn__emit;      /* records the nodes of one backward pass; keeps its first failure */
+struct wn_node; /* a value of the graph; rules do not see inside */
+struct wn__emit;
+
+/* The functions of the graph that rules need, as a table, so that ops link with nothing above. runtime/graph/emit.c has
+ * the one table; rules call it through the functions of gradient.c. */
+struct wn__recorder {
+    /* Records one node of the backward pass, which draws the random numbers of `like`; NULL: none. in: (n); attrs: NULL
+     * for none. Returns NULL where an input is NULL or the pass has failed. */
+    struct wn_node *(*record)(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
+                              const struct wn_attrs *attrs, const struct wn_node *like);
+    int32_t (*is_wanted)(const struct wn__emit *e, const struct wn_node *v);             /* wn__wants of the value v */
+    int32_t (*is_made_by)(const struct wn_node *v, int32_t op, const struct wn_node *x); /* see wn__is_made_by */
+    const struct wn_type *(*type)(const struct wn_node *v);                              /* of v, which is not NULL */
+    struct wn_node *zero; /* stands for a gradient of zeros that no node computes */
+};
+/* The emitter of one backward pass. It keeps the first failure of the pass. */
+struct wn__emit {
+    const struct wn__recorder *recorder;
+};
 #define WN_GRAD_MAX 8 /* the most inputs of a differentiable op with a fixed number of inputs; only CAT takes more */
 
 /* One application that is being differentiated: out = op(in[0], ..., in[n_in - 1]). For every i with wn__wants(g, i)
@@ -185,7 +202,7 @@ static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
         a->i[k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
 }
 
-/* ---- what a gradient rule may call --------------------------------------------------------------- */
+/* ---- what a gradient rule may call (gradient.c) ------------------------------------------------- */
 /* Every function that returns a node returns NULL after a failure and accepts NULL operands, so a rule checks nothing:
  * the emitter keeps the first failure, and the pass reports it once. */
 
@@ -204,17 +221,15 @@ struct wn_node *wn__emit2(struct wn__emit *e, int32_t op, struct wn_node *a, str
 struct wn_node *wn__emit_scalar(struct wn__emit *e, double value, int32_t dtype);
 /* Records a random node that draws the numbers that the node `like` draws, as the gradient of dropout does. */
 struct wn_node *wn__emit_replay(struct wn__emit *e, int32_t op, int32_t n, struct wn_node *const *in,
-                                const struct wn_attrs *attrs, struct wn_node *like);
-/* Records v in the layout; returns v itself where it has that layout. */
-struct wn_node *wn__emit_layout(struct wn__emit *e, struct wn_node *v, int32_t layout);
+                                const struct wn_attrs *attrs, const struct wn_node *like);
 /* Undoes broadcasting: records the sum of g over the dims in which `target` is 1 or has none; the result has the shape
  * of `target`. Returns g itself where the shapes are equal. */
 struct wn_node *wn__emit_sum_to(struct wn__emit *e, struct wn_node *g, const struct wn_type *target);
 /* Returns whether v is an application of `op` whose first input is x. A CAST or RELAYOUT of x counts as x, and so does
  * another CELL node that reads the same version of the same cell. */
-int32_t wn__is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x);
+int32_t wn__is_made_by(const struct wn__grad *g, const struct wn_node *v, int32_t op, const struct wn_node *x);
 /* Returns the type of v; all zeros where v is NULL. */
-const struct wn_type *wn__value_type(const struct wn_node *v);
+const struct wn_type *wn__value_type(const struct wn__grad *g, const struct wn_node *v);
 
 /* ---- helpers shared by the families (ops/helper.c) ----------------------------------------------- */
 /* Writes the shape to which the shapes of all inputs broadcast to d->out; keeps the dtype of d->out. WN_SHAPE where
