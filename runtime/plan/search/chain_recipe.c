@@ -1,23 +1,34 @@
-/* From the solver's block operations to recipes. Blocks of a root are a chain: a class's numbers go in, and each point
- * of the chains' frontiers that is asked for comes back as a list of operations a root, which become recipe steps with
- * their keep sets in full. Roots may have different forwards: while one runs, all the bytes are its own. What an
- * operation keeps: results and what a decision saves, always; what blocks yet to be run read; and after Fe the option's
- * values. */
+/* Makes recipes from the chain solver's schedules. The blocks of a root are a chain, described by the costs of their
+ * classes (options.c). Each point of the chains' common frontier that is chosen is a list of operations for each root;
+ * they become the steps of one recipe:
+ *
+ *   operation    step    keeps
+ *   F i          F       what later blocks read
+ *   Fe i q       Fe      what later blocks read, and the values of option q
+ *   B i          B       -
+ *   Free i       Free    what blocks read that the forward has not reached yet
+ *   Shrink i     Free    what later blocks read
+ *
+ * Every step keeps results and what a decision saves. Roots run one after the other, so each has all bytes of the
+ * budget. */
 #include <stdlib.h>
 #include "../recipe/action.h"
 #include "planner.h"
 #include "../../base/number.h"
 
+/* Recipes being made, one after the other. */
 struct emission {
     const struct wn__ir *f;
-    const struct wn__recipe *base;
+    const struct wn__recipe *base; /* the blocks */
     const struct wn__classes *classes;
-    struct wn__recipe out;
-    int32_t code;
+    struct wn__recipe out; /* the recipe of the current point */
+    int32_t code;          /* WN_OK, or the first failure */
 };
 
 /* ---- the chain ----------------------------------------------------------------------------------------------- */
 
+/* Returns the cost of keeping a set as an option of the chain. The bytes that the backward allocates and leaves are a
+ * number of the block there, so they are taken off its peak. */
 static struct wn__block_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
     int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->born);
@@ -28,7 +39,7 @@ static struct wn__block_option option_of(const struct wn__class *c, const struct
                                      .peak_backward = backward - cost->born};
 }
 
-/* Blocks [lo, hi) as a chain; arrays from the pool. */
+/* Makes the chain of blocks [lo, hi), with its arrays in the pool. */
 static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, struct wn__pool *pool,
                           struct wn__chain_blocks *out)
 {
@@ -54,7 +65,8 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
 
 /* ---- operations to steps ---------------------------------------------------------------------------------------- */
 
-/* One step of a block that keeps what is read at or after `beyond`, and the option's values (NULL: none). */
+/* Puts a step of a block that keeps what forward nodes from `beyond` on read, and the values of option o (NULL:
+ * none). */
 static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t beyond, const struct wn__option *o)
 {
     struct wn__recipe *r = &e->out;
@@ -72,6 +84,7 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
     e->code = wn__recipe_put(r, kind, block, e->f->node[r->first[block]].root, n);
 }
 
+/* Puts the step of an operation. lo: the root's first block; *front: the block that its forward has reached. */
 static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo, int32_t *front)
 {
     int32_t b = lo + op->stage - 1;
@@ -91,17 +104,20 @@ static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo,
     }
 }
 
-/* ---- one chain a root, solved once where they are of the same classes ------------------------------------------- */
+/* ---- the chains of the roots
+ * -------------------------------------------------------------------------------------- */
 
+/* Roots, and one chain for all roots whose blocks are of the same classes. */
 struct roots {
     int32_t n, n_chains;
-    int32_t *lo;                       /* (n + 1) the first block of each */
-    int32_t *of;                       /* (n) its chain */
-    struct wn__chain_solution **chain; /* closed once the operations are known: their tables are large */
-    struct wn_chain_op **op;           /* (points, n_chains) */
-    int32_t *n_ops;
+    int32_t *lo;                       /* (n + 1) the first block of each root; lo[n]: the number of blocks */
+    int32_t *of;                       /* (n) the chain of each root */
+    struct wn__chain_solution **chain; /* (n_chains) closed once the operations are known, as their tables are large */
+    struct wn_chain_op **op;           /* (points, n_chains) the operations of each chain at each chosen point */
+    int32_t *n_ops;                    /* (points, n_chains) */
 };
 
+/* Returns whether the blocks of roots a and b are of the same classes, one by one. */
 static int32_t is_same(const struct emission *e, const struct roots *t, int32_t a, int32_t b)
 {
     int32_t n = t->lo[a + 1] - t->lo[a];
@@ -111,6 +127,7 @@ static int32_t is_same(const struct emission *e, const struct roots *t, int32_t 
     return 1;
 }
 
+/* Finds the roots and opens their chains. */
 static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn__pool *pool)
 {
     const struct wn__recipe *r = e->base;
@@ -142,8 +159,8 @@ static int compare_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Roots come one after the other, so all may use the same bytes: for each number of them where a chain gets faster, the
- * time of all chains together. */
+/* Makes the common frontier: at each number of bytes where a chain gets faster, from the least that all chains fit, the
+ * sum of the chains' times. Roots run one after the other, so each may use all the bytes. */
 static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, struct wn_chain_cost **out, int32_t *n_out)
 {
     const struct wn_chain_cost *p;
@@ -176,7 +193,8 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
     return WN_OK;
 }
 
-/* Each root's operations over its blocks; a shared trunk's blocks are taken backward for later roots too. */
+/* Puts the steps of all roots at a chosen point. After the operations of a root, the backward of the blocks of earlier
+ * roots follows, as a trunk that roots share belongs to the first of them. */
 static void put_roots(struct emission *e, const struct roots *t, int32_t point)
 {
     for (int32_t r = 0; r < t->n; r++) {
@@ -191,6 +209,7 @@ static void put_roots(struct emission *e, const struct roots *t, int32_t point)
     }
 }
 
+/* Makes the recipe of a chosen point and proposes it. */
 static int32_t emit_point(struct emission *e, const struct roots *t, int32_t point, wn__recipe_sink put, void *ctx)
 {
     e->out = *e->base;
@@ -206,8 +225,9 @@ static int32_t emit_point(struct emission *e, const struct roots *t, int32_t poi
     return put(ctx, &e->out, "solved");
 }
 
-/* Which of the frontier's points are lowered: as many spread evenly over the bytes as over the time, so that
- * neither the steep end nor the flat one is missed. -> how many, ascending, into `chosen` (2 * each). */
+/* Chooses points of the frontier: about `each` spread evenly over the bytes and as many over the time, so that neither
+ * the steep end nor the flat one is missed. Fills `chosen`, (2 * each), with their indices, ascending; returns how
+ * many. */
 static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, int32_t *chosen)
 {
     int64_t bytes = p[n - 1].bytes - p[0].bytes, time = p[0].time - p[n - 1].time;
@@ -229,7 +249,7 @@ static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, in
     return count;
 }
 
-/* The operations of every chosen point. */
+/* Fills op and n_ops for the n chosen points. */
 static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *point, const int32_t *chosen, int32_t n,
                                struct wn__pool *pool)
 {

@@ -1,19 +1,21 @@
-/* Plans with moves that a budget allows: of some of the frontier's plans, what they keep is offloaded, the earliest
- * blocks' values first, for those wait longest; a part of the bytes, half, all of them. Each is judged like any other
- * proposal, so an action that does not pay - because computing again is faster, or saving fits - is dropped. */
+/* Proposes plans that offload: takes BASES plans of the list, spread evenly, and offloads part of what each of them
+ * keeps, where a budget may choose that action. The values of the first blocks go first, as they wait longest. `parts`
+ * says which parts of the bytes are tried, `prefetches` with which prefetch budgets. Each proposal is judged like any
+ * other, so offloading that does not pay is dropped: recomputing may be faster, or keeping may fit. */
 #include <stdio.h>
 #include <string.h>
 #include "../recipe/action.h"
 #include "frontier.h"
 
-#define BASES 8   /* plans of the list, spread evenly */
-#define PARTS 8   /* of the bytes that may go */
-#define WORTH 256 /* values below this part of the largest stay */
+#define BASES 8   /* plans of the list whose values are offloaded */
+#define PARTS 8   /* the unit of `parts`: 1/PARTS of the bytes that may be offloaded */
+#define WORTH 256 /* values below 1/WORTH of the largest are not offloaded */
 
 static const int32_t parts[] = {1, 2, 3, 4, 6, 8};
-static const int32_t aheads[] = {1, 4}; /* eighths */
+static const int32_t prefetches[] = {1, 4}; /* prefetch budgets: transfers may hold up to this / 8 of the bytes saved */
 
-/* The nodes a recipe keeps that an action may be applied to, in the order of the forward; their number and bytes. */
+/* Marks the values that a recipe keeps as they are and that an action may be applied to; is_kept: (f->n). Returns how
+ * many they are, and their bytes in *bytes. */
 static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
                          int64_t *bytes)
 {
@@ -39,7 +41,8 @@ static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int
     return n;
 }
 
-/* A recipe of the list with arrays of its own, blocks too: the list changes while its edits are offered. */
+/* Copies a recipe of the list with all its arrays, those of blocks too, as the list changes while its edits are
+ * offered. */
 static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, struct wn__recipe *out)
 {
     const struct {
@@ -69,15 +72,16 @@ static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, st
     return WN_OK;
 }
 
-/* An action for the first kept values of a recipe, as many as make `bytes`. */
+/* An action for the first kept values of a recipe, in the order of the forward. */
 struct edit {
     const uint8_t
-        *is_kept; /* (n of the IR) 1: the recipe keeps the node's value, and the action may be applied to it */
-    int64_t bytes;
-    int32_t action, ahead; /* ahead: of the edited recipe */
+        *is_kept;  /* (n of the IR) 1: the recipe keeps the value as it is, and the action may be applied to it */
+    int64_t bytes; /* the first values that make at least so many bytes get the action */
+    int32_t action;
+    int32_t ahead; /* the prefetch budget of the edited recipe, in eighths */
 };
 
-/* Makes a copy of a recipe with an edit. Release it. */
+/* Copies a recipe with an edit. */
 static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, const struct edit *e,
                          struct wn__recipe *out)
 {
@@ -90,22 +94,25 @@ static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, con
     return WN_OK;
 }
 
+/* Offers a plan of the list with one action for each part of its kept values and each prefetch budget. is_kept: (f->n)
+ * scratch. */
 static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept)
 {
     int64_t bytes;
     if (r->n_keep == 0 || find_kept(b->f, r, action, is_kept, &bytes) == 0) return WN_OK;
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
-        for (int32_t a = 0; a < (int32_t)(sizeof aheads / sizeof aheads[0]); a++) {
+        for (int32_t a = 0; a < (int32_t)(sizeof prefetches / sizeof prefetches[0]); a++) {
             struct wn__recipe to;
             char name[32];
             snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
-            const struct edit e = {is_kept, bytes / PARTS * parts[p], action, aheads[a]};
+            const struct edit e = {is_kept, bytes / PARTS * parts[p], action, prefetches[a]};
             WN_TRY(copy_with(b->f, r, &e, &to));
             WN_TRY(wn__frontier_offer(b, &to, name));
         }
     return WN_OK;
 }
 
+/* Offers n plans with one action. */
 static int32_t offer_action(struct wn__building *b, int32_t action, struct wn__recipe *base, int32_t n)
 {
     uint8_t *is_kept = wn__alloc(b->f->n + 1);

@@ -1,7 +1,15 @@
-/* What people write by hand, over the planner's blocks: everything kept, everything computed again, uniform segments,
- * regions of k, the last few kept, cheap ops computed again. Each goes the road every policy goes. A budget that picks
- * among these and the solver's plans is never worse than they are. Words and results stay as they are. Where values may
- * be packed, everything kept and packed is one of them. */
+/* Proposes what people write by hand, over the planner's blocks:
+ *
+ *   as marked        the regions and decisions of the script, residuals without a decision kept
+ *   save_all         everything kept; "save_all, bits" and the like: in a packed form, where a budget may choose that
+ *   every(k)         regions of k blocks
+ *   segments(n)      n segments of equal length, the last one kept
+ *   keep_last(n)     regions of one block, the last n blocks kept
+ *   cheap(c)         residuals that cost less than c nanoseconds a KiB recomputed, the others kept
+ *   proposals of the script (wn__candidate_put), under their own names
+ *
+ * Each is compiled as every policy is, so a budget that picks among these and the solver's plans is never worse than
+ * they are. Decisions and results of the script stay as they are. */
 #include <stdio.h>
 #include <string.h>
 #include "../recipe/action.h"
@@ -9,18 +17,20 @@
 
 struct portfolio {
     const struct wn__ir *f;
-    const struct wn__recipe *base;
-    struct wn__ir copy; /* f with nodes of its own */
+    const struct wn__recipe *base; /* the blocks */
+    struct wn__ir copy;            /* f with nodes of its own, whose units and decisions are those of the proposal */
     wn__recipe_sink put;
-    void *ctx;
+    void *ctx; /* the first argument of `put` */
 };
 
+/* Makes the copy's nodes those of the IR, without units around units. */
 static void start_over(struct portfolio *p)
 {
     memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
-    p->copy.unit_parent = NULL; /* units of its own, none inside another */
+    p->copy.unit_parent = NULL;
 }
 
+/* Compiles the copy's units and decisions, and proposes the recipe. */
 static int32_t offer(struct portfolio *p, const char *name)
 {
     struct wn__recipe r;
@@ -30,7 +40,7 @@ static int32_t offer(struct portfolio *p, const char *name)
     return code;
 }
 
-/* Where each root's blocks begin and end: blocks [lo, hi) of the root that block lo is of. */
+/* Returns the end of the blocks of the root that starts with block lo. */
 static int32_t root_end(const struct portfolio *p, int32_t lo)
 {
     int32_t hi = lo, root = p->f->node[p->base->first[lo]].root;
@@ -38,7 +48,8 @@ static int32_t root_end(const struct portfolio *p, int32_t lo)
     return hi;
 }
 
-/* Regions of `size` blocks from each root's start, as long as `closed` of its n blocks reach; the rest is kept. */
+/* Proposes regions of `size` blocks from the start of each root's n blocks, the last `keep` blocks outside; or, with
+ * segments > 0, segments - 1 regions of n / segments blocks. Proposes nothing if a root has too few blocks. */
 static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size, int32_t keep, const char *name)
 {
     const struct wn__recipe *r = p->base;
@@ -58,6 +69,7 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
     return offer(p, name);
 }
 
+/* Proposes the regions of the script, and no region at all. */
 static int32_t offer_kept(struct portfolio *p)
 {
     start_over(p);
@@ -67,7 +79,7 @@ static int32_t offer_kept(struct portfolio *p)
     return offer(p, "save_all");
 }
 
-/* Everything kept, packed by one action wherever it may be chosen and can be done. */
+/* Proposes everything kept, in the form of one action wherever a budget may choose it and it is possible. */
 static int32_t offer_packed(struct portfolio *p, int32_t action)
 {
     char name[32];
@@ -84,7 +96,7 @@ static int32_t offer_packed(struct portfolio *p, int32_t action)
     return n > 0 ? offer(p, name) : WN_OK;
 }
 
-/* Residuals that cost less than `ns_a_kib` to compute again, a KiB of them. */
+/* Proposes to recompute the residuals that cost less than `ns_a_kib` nanoseconds a KiB. */
 static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
 {
     start_over(p);
@@ -97,7 +109,7 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
     return offer(p, name);
 }
 
-/* What was given with the IR: the same regions and words, so the same plans as those policies'. */
+/* Proposes the candidates of the script: with their units and decisions, the plans are those of the same policies. */
 static int32_t offer_candidates(struct portfolio *p)
 {
     for (const struct wn__candidate *c = p->f->candidate; c != NULL; c = c->next) {
@@ -123,7 +135,7 @@ int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *uni
         c->decision = wn__pool_get(&f->pool, f->n + 1);
     }
     if (c == NULL || c->unit == NULL || c->parent == NULL || c->decision == NULL) {
-        f->candidate = NULL; /* all or none: what a list is made of must not depend on what failed */
+        f->candidate = NULL; /* all or none, so that a list does not depend on which proposal failed */
         f->n_candidates = 0;
         return WN_OOM;
     }

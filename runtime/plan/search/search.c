@@ -1,35 +1,38 @@
-/* Small edits of good plans: one value more is kept, or one less, or one in another form, in the blocks' saving
- * forwards. An edit that nothing beats joins the list, and may be edited in turn in the next round. Before them every
- * plan is tried with all it keeps packed, one way after the other, where a budget may choose that (action.h). A fixed
- * number of edits for a graph of a given size, never a time: the same graph always gives the same list. */
+/* Edits recipes of the list: one value more is kept at an Fe step, or one fewer, or one in another form (local search).
+ * An edit that no plan beats joins the list, and is edited in turn in the next round. Before that, every plan of the
+ * list is offered with everything it keeps packed, by each action that a budget may choose (recipe/action.h). The
+ * number of edits follows from the size of the graph, never from a time: the same graph always gives the same list. */
 #include <stdio.h>
 #include <string.h>
 #include "../recipe/action.h"
 #include "frontier.h"
 
 #define ROUNDS 3
-#define PART 500    /* values below this part of the frontier's span of bytes are not worth an edit */
-#define WORK 400000 /* edits times nodes: a fifth of a second at half a microsecond a node */
-#define MOST 400    /* edits */
-#define FEWEST 4    /* edits of a plan; where there are too many plans some are left out */
+#define PART 500      /* values below 1/PARTth of the list's span of bytes are not edited */
+#define WORK 400000   /* edits * nodes: a fifth of a second at half a microsecond a node */
+#define MAX_EDITS 400 /* of a graph */
+#define MIN_EDITS 4   /* of a plan; where there are too many plans for that, some are not edited */
 #define PACKED_NS                                                                                                      \
-    0.1 /* of a byte that is packed and brought back: a guess that orders edits; judging them uses the costs */
+    0.1 /* nanoseconds to pack and unpack a byte: a guess that orders edits, which are judged by the costs */
 
-enum { GONE = -1 };
+enum { GONE = -1 }; /* the value is not kept */
+
+/* What becomes of one kept value. */
 struct edit {
-    int32_t step, node; /* step -1: none */
-    int32_t to;         /* GONE, or the action it is kept with, 0 for none */
-    double worth;
+    int32_t step, node; /* the Fe step that keeps it or not; -1: nothing is edited */
+    int32_t to;         /* GONE, or the action that it is kept with, 0: as it is */
+    double worth;       /* the edits with most are tried */
 };
 
 struct search {
     struct wn__building *b;
-    const int64_t *ns;
-    struct edit *edit; /* (f->n * ...) of one point, the most promising first */
+    const int64_t *ns; /* (f->n) nanoseconds of a node */
+    struct edit *edit; /* (n) of the recipe that is being edited */
     int64_t n, capacity;
-    int32_t code;
+    int32_t code; /* WN_OK, or the first failure */
 };
 
+/* Returns whether a value may be kept or not: a residual without a decision that no rule always keeps. */
 static int32_t may_go(const struct wn__ir *f, int32_t i)
 {
     const struct wn__ir_node *q = &f->node[i];
@@ -37,7 +40,7 @@ static int32_t may_go(const struct wn__ir *f, int32_t i)
            !(wn__ir_flags(f, i) & WN_INDEX) && q->bytes > 0;
 }
 
-/* The action a value is kept with, or GONE. */
+/* Returns the action that a step keeps a value with, 0: as it is; or GONE. */
 static int32_t kept_as(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t node)
 {
     for (int32_t k = 0; k < s->n_keep; k++)
@@ -51,7 +54,8 @@ static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, d
     if (s->code == WN_OK) s->edit[s->n++] = (struct edit){step, node, to, worth};
 }
 
-/* Adding: nanoseconds saved a byte; taking away and packing: bytes a nanosecond. */
+/* Lists the edits of a value that the step keeps as `now`. Worth of keeping it: nanoseconds saved a byte, times 1000;
+ * worth of dropping or packing it: bytes freed a nanosecond. */
 static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t now)
 {
     const struct wn__ir *f = s->b->f;
@@ -65,7 +69,7 @@ static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t 
     }
 }
 
-/* Edits of one point. */
+/* Lists the edits of a recipe. */
 static void find_edits(struct search *s, const struct wn__recipe *r)
 {
     const struct wn__ir *f = s->b->f;
@@ -82,8 +86,8 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
     }
 }
 
-/* Whether step i keeps the edited value as the edit says: the edited forward, and what lets go of parts of its block
- * until it is run again. */
+/* Returns whether step i keeps the edited value as the edit says: the edited Fe step, and the Free steps of its block
+ * until the block runs again. */
 static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32_t i)
 {
     int32_t block = e->step >= 0 ? r->step[e->step].block : -1;
@@ -109,7 +113,8 @@ static int32_t copy_blocks(const struct wn__ir *f, struct wn__recipe *out)
     return WN_OK;
 }
 
-/* A recipe with the blocks of r and no steps, and room for r's and one value more in each. */
+/* Makes a recipe with the blocks of r and without steps, but with room for the steps of r and one more kept value in
+ * each. The arrays of blocks are shared if they are a partition's, else copied. */
 static int32_t copy_room(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
 {
     *out = *r;
@@ -133,7 +138,7 @@ static void keep(struct wn__recipe *out, int32_t node, int32_t action)
     out->n_keep++;
 }
 
-/* The recipe with one edit. Arrays of blocks are shared where they are a partition's. */
+/* Copies a recipe with one edit. */
 static int32_t copy_edited(const struct wn__building *b, const struct wn__recipe *r, const struct edit *e,
                            struct wn__recipe *out)
 {
@@ -157,7 +162,8 @@ static int32_t copy_edited(const struct wn__building *b, const struct wn__recipe
     return WN_OK;
 }
 
-/* The recipe with everything it keeps as it is packed by an action that may be chosen there; `n`: how many. */
+/* Copies a recipe with one action for every value that it keeps as it is and that a budget may choose the action for.
+ * *n: how many those are. */
 static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe *r, int32_t action,
                            struct wn__recipe *out, int32_t *n)
 {
@@ -188,7 +194,7 @@ static int32_t pack_points(struct wn__building *b, int32_t action)
     return WN_OK;
 }
 
-/* The best `n` edits to the front: few are wanted of many. */
+/* Moves the n edits of most worth to the front, in their order (selection sort: n is small). */
 static void best_first(struct search *s, int64_t n)
 {
     for (int64_t i = 0; i < n && i < s->n; i++) {
@@ -201,7 +207,7 @@ static void best_first(struct search *s, int64_t n)
     }
 }
 
-/* Tries up to n edits of point k. The list may change under way, so the recipe is copied first. */
+/* Offers up to n edits of point k. Offers change the list, so the recipe is copied first. */
 static int32_t edit_point(struct search *s, int64_t k, int64_t n)
 {
     struct wn__building *b = s->b;
@@ -223,7 +229,7 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
 int32_t wn__frontier_edits(const struct wn__ir *f)
 {
     int64_t edits = WORK / (f->n + 1);
-    return edits > MOST ? MOST : (int32_t)edits;
+    return edits > MAX_EDITS ? MAX_EDITS : (int32_t)edits;
 }
 
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
@@ -235,10 +241,11 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
         int64_t points = b->n, per = edits / ROUNDS;
         if (per < 1 || points < 1) break;
-        int64_t stride = (points * FEWEST + per - 1) / per, each = per / ((points + stride - 1) / stride);
-        /* From the small end: a point's own successors are put before it, so those still to come keep their places. */
+        int64_t stride = (points * MIN_EDITS + per - 1) / per, each = per / ((points + stride - 1) / stride);
+        /* From the last point on: edits of a point join the list near it, so the points still to come keep their
+         * indices. */
         for (int64_t k = points - 1; k >= 0 && s.code == WN_OK; k -= stride)
-            if (k < b->n) s.code = edit_point(&s, k, each < FEWEST ? FEWEST : each);
+            if (k < b->n) s.code = edit_point(&s, k, each < MIN_EDITS ? MIN_EDITS : each);
     }
     wn__free(s.edit);
     return s.code;

@@ -1,41 +1,46 @@
-/* Flat recipes (flat.c) of a graph with few residuals, all of them: each set of residuals that stays is one. Local
- * edits (toggle.c) and the solver reach most of what is worth having; this room reaches the rest where it can all be
- * looked at.
+/* Proposes every flat recipe (flat.c) of a graph with few residuals: one for each set of residuals that is kept. Edits
+ * (toggle.c) and the chain solver reach most of the good plans; this move reaches the others where all sets can be
+ * listed.
  *
- * Judges a set only when its bounds, made from one schedule that keeps every residual, beat the list:
- *   seconds >= seconds of that schedule + seconds of each value that is computed again, counted once;
- *   bytes at an instruction >= bytes alive there - bytes of each residual that does not stay and waits there, after its
+ * Judges a set only if its bounds, made from one schedule that keeps every residual, beat the list:
+ *   seconds >= seconds of that schedule + seconds of each recomputed value, counted once;
+ *   bytes at an instruction >= bytes alive there - bytes of each residual that is not kept and waits there, after its
  *   last forward reader and before its first backward one.
- * Measured: no set of some 100,000 on seven kinds of random graphs was below its bounds; the seconds were equal to
- * theirs, the bytes 6 to 13 % above on average; a quarter to a half of the sets is judged. */
+ *
+ * Measured: no set of some 100,000 is below its bounds; seconds equal to the bound, bytes 6 to 13 % above it on
+ * average; a quarter to a half of the sets is judged (seven kinds of random graphs). */
 #include <stdlib.h>
 #include <string.h>
 #include "../recipe/action.h"
 #include "frontier.h"
 
-#define VALUES 12   /* residuals; the sets of more are not listed */
-#define MOST 1024   /* sets judged, those with the best bounds */
-#define WORK 200000 /* sets judged x nodes */
+#define MAX_VALUES 12 /* the sets of more residuals are not listed */
+#define MAX_SETS 1024 /* that are judged: those with the best bounds */
+#define WORK 200000   /* sets judged * nodes */
 
+/* A set of residuals that are not kept, and its bounds. */
 struct subset {
-    int64_t reserved;
-    double seconds, gain; /* of the bounds, over the list before any set is judged */
-    uint32_t bits;
+    int64_t reserved; /* bytes */
+    double seconds;
+    double gain;   /* wn__frontier_gain of the bounds, before any set was judged */
+    uint32_t bits; /* bit k: value[k] is not kept */
 };
+
 struct subsets {
     struct wn__building *b;
     struct wn__pool pool;
-    struct wn__forecast all; /* with every residual kept */
-    int32_t value[VALUES];   /* bit k of a set: value[k] does not stay */
+    struct wn__forecast all;   /* of the recipe that keeps every residual */
+    int32_t value[MAX_VALUES]; /* (n) residuals that may be dropped */
     int32_t n;
-    int8_t *kept;       /* (f->n) */
-    uint8_t *again;     /* (f->n) whether a value is computed again */
-    int32_t *stack;     /* (f->n) */
-    struct subset *set; /* (2^n) */
+    int8_t *kept;       /* (f->n) as wn__flat_recipe reads it */
+    uint8_t *again;     /* (f->n) scratch: 1: the backward computes the value again */
+    int32_t *stack;     /* (f->n) scratch */
+    struct subset *set; /* (n_sets) those whose bounds beat the list */
     int64_t n_sets;
 };
 
-/* Fills `kept` with what save_all keeps, and lists the residuals that may be let go; 0: none, or too many. */
+/* Fills `kept` with what save_all keeps, and lists the residuals that may be dropped. Returns 0 if there are none, or
+ * more than MAX_VALUES. */
 static int32_t find_values(struct subsets *s)
 {
     const struct wn__ir *f = s->b->f;
@@ -47,18 +52,19 @@ static int32_t find_values(struct subsets *s)
             s->kept[v] = (int8_t)wn__action_of(f, v);
         if (!p->is_residual || p->decision != WN_DECISION_NONE || wn__recipe_always_keeps(f, v) || p->bytes == 0)
             continue;
-        if (s->n == VALUES) return 0;
+        if (s->n == MAX_VALUES) return 0;
         s->value[s->n++] = v;
     }
     return s->n > 0;
 }
 
+/* Makes `kept` the set of `bits`. */
 static void put_bits(struct subsets *s, uint32_t bits)
 {
     for (int32_t k = 0; k < s->n; k++) s->kept[s->value[k]] = bits >> k & 1 ? WN__GONE : 0;
 }
 
-/* Seconds of what the backward computes again when `kept` stays, each value once. */
+/* Returns the seconds of what the backward computes again if `kept` is kept, each value counted once. */
 static double seconds_again(struct subsets *s)
 {
     const struct wn__ir *f = s->b->f;
@@ -83,7 +89,7 @@ static double seconds_again(struct subsets *s)
     return sum;
 }
 
-/* The bound of the bytes reserved when the residuals in `bits` do not stay. */
+/* Returns the bound of the bytes reserved if the residuals of `bits` are not kept. */
 static int64_t least_reserved(const struct subsets *s, uint32_t bits)
 {
     const struct wn__forecast *c = &s->all;
@@ -121,11 +127,11 @@ static void list_sets(struct subsets *s)
     qsort(s->set, (size_t)s->n_sets, sizeof *s->set, compare_gain);
 }
 
-/* Judges the listed sets but for those that the list has come to beat since. */
+/* Offers the listed sets whose bounds still beat the list, up to MAX_SETS and WORK / nodes. */
 static int32_t try_sets(struct subsets *s)
 {
     struct wn__building *b = s->b;
-    int32_t most = WORK / (b->f->n + 1), stop = b->tried + (most < MOST ? most : MOST);
+    int32_t most = WORK / (b->f->n + 1), stop = b->tried + (most < MAX_SETS ? most : MAX_SETS);
     for (int64_t i = 0; i < s->n_sets && b->tried < stop; i++) {
         struct wn__recipe r;
         if (wn__frontier_gain(b, s->set[i].reserved, s->set[i].seconds) <= 0) continue;
@@ -136,7 +142,7 @@ static int32_t try_sets(struct subsets *s)
     return WN_OK;
 }
 
-/* Gets memory for the sets, and the forecast of `kept`. */
+/* Gets memory for the sets, and makes the forecast of `kept`. */
 static int32_t make_room(struct subsets *s)
 {
     struct wn__recipe r;
