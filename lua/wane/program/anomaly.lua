@@ -1,15 +1,15 @@
---- wane.anomaly(on, fn, ...): stops a run at the first value that is not finite.
+--- Stops a run at the first value that is not finite.
 --
--- While it is on, every result of an application is looked at before the next one starts, and the run ends with an
--- error that names the op, the module's path, the line of the script that recorded it and the phase (forward,
--- recompute, backward, update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are
--- the same. After an anomaly in the forward or the backward the state is what it was: opt:step(loss) makes all
--- gradients once before it begins, and then again; gradients that a backward had begun to add to are dropped, and the
--- error says so. A compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for
--- NaN in the backward alone.)
+-- While it is on, every result of an application is checked before the next one starts, and the run ends with an error
+-- that names the op, the module's path, the line of the script that recorded it and the phase (forward, recompute,
+-- backward, update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are the same.
+-- After an anomaly in the forward or the backward the state is as before: opt:step(loss) computes all gradients once
+-- before it begins, and then again; gradients that a backward had begun to add to are dropped, and the error says so. A
+-- compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for NaN in the
+-- backward alone.)
 --
--- Measured, 2 threads beside other work, on and off in turns (6 GPT blocks of d 192; 16 Linear 96 with GELU, 2048 rows;
--- AdamW): a step in three lines takes 2.2 and 2.5 times as long while it is on, opt:step(loss) 3.7 and 4.9 times.
+-- Measured: on / off, a step in three lines takes 2.2 and 2.5 times as long, opt:step(loss) 3.7 and 4.9 times (6 GPT
+-- blocks of d 192, and 16 Linear 96 with GELU and 2048 rows; AdamW, 2 threads beside other work, in turns).
 -- @module wane.program.anomaly
 
 local binding = require 'wane.ffi'
@@ -20,7 +20,7 @@ local within = require 'wane.scoped'
 
 local C = binding.C
 local WHAT = { [false] = 0, [true] = 1, nan = 2 }
-local lines_before -- what wane.lines was when this was switched on
+local lines_before -- whether wane.lines was on when anomaly was switched on
 
 local function set(what)
     local before = C.wn_anomaly(what)
@@ -35,14 +35,19 @@ within.register('anomaly', set)
 
 local words = { [0] = false, true, 'nan' }
 
---- Switches it on, off, or on for one call.
--- @param on true: NaN and infinities; 'nan': NaN alone, where infinities are meant (masks of -inf); false: off
--- @param fn with it: on while fn(...) runs and its run points inside; without it: from now on
--- @param ... handed to fn
--- @return with fn what fn returns; else what was set before
--- Errors: 'anomaly' at a run point, with `op`, `path`, `module`, `line`, `phase`, `count`, `elements`, `first` (from 1)
--- and `value`; 'value' for anything else as `on`.
--- @usage wane.anomaly(true, function() model(x):sum():backward() end)
+--- Switches the check on or off, or on for one call.
+-- @function wane.anomaly
+-- @param on true: stops at NaN and infinities; 'nan': at NaN alone, where infinities are meant (masks of -inf); false:
+-- off
+-- @param fn function or nil; with it, the check is on while fn(...) and its run points run; without it, from now on
+-- @param ... arguments of fn
+-- @return the results of fn; without fn, the setting before
+-- @raise 'anomaly' at a run point, with `op`, `path`, `module`, `line`, `phase`, `count`, `elements`, `first` (from 1)
+-- and `value`; 'value' for anything else as `on`
+-- @usage
+-- wane.anomaly(true, function() loss:backward() end)
+-- local ok, why = pcall(wane.anomaly, true, function() return (x - x):log():sum():item() end)
+-- print(ok, why.code, why.phase) --> false	anomaly	forward
 local function anomaly(on, fn, ...)
     local what = WHAT[on]
     if what == nil then

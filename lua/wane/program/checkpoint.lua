@@ -1,7 +1,7 @@
---- Regions: wane.checkpoint and its kin. A region marks what is recorded inside it as "recompute this when the
--- backward needs it"; it wraps nothing and runs nothing twice by itself. Regions nest.
+--- Regions: parts of the forward that are computed again when the backward needs them.
 --
--- Names and options are PyTorch's. Random numbers are addressed, not streamed, so a recomputed dropout draws the
+-- A region marks the nodes that are recorded inside it; it wraps nothing, and runs nothing twice by itself. Regions
+-- nest. Names and options are PyTorch's. Random numbers are addressed, not streamed, so a recomputed dropout draws the
 -- same mask whatever `preserve_rng_state` says, and `use_reentrant` changes nothing here: both values are exact.
 -- @module wane.program.checkpoint
 local binding = require 'wane.ffi'
@@ -11,7 +11,7 @@ local within = require 'wane.scoped'
 
 local C, raise = binding.C, errors.raise
 
--- With one segment nothing is marked, so only who plans can be told.
+-- Notes for planning that one segment saves nothing: nothing is marked then.
 local function note_direct(count)
     local where = errors.where() or 'wane.checkpoint_sequential'
     require('wane.program').note(where, ('%s: wane.checkpoint_sequential with 1 segment saves 0 bytes: the last '
@@ -27,7 +27,7 @@ local function check_callable(fn, what)
     raise(nil, 'value', '%s: expected a function or a module to call, got %s', what, errors.describe(fn))
 end
 
--- The region recording stands in.
+-- Returns the region of the nodes that are recorded now.
 local function current()
     within.sync()
     local region = C.wn_region_set(0)
@@ -39,23 +39,35 @@ local function region(name, fn, ...)
     return within('region', binding.id(C.wn_region_new(current(), name or 'checkpoint')), fn, ...)
 end
 
---- wane.checkpoint(fn, ...): calls fn(...) in a region and returns what it returns.
+--- Calls fn(...) in a region. Returns the results of fn.
 -- @param fn function or module
+-- @param ... its arguments
+-- @usage
+-- local hidden = wane.checkpoint(model[1], x)
+-- nn.cross_entropy(model[3](hidden:gelu()), y):backward()
 function checkpoint.checkpoint(fn, ...)
     check_callable(fn, 'wane.checkpoint')
     return region(nil, fn, ...)
 end
 
---- The same with PyTorch's options.
--- @param opts { use_reentrant =, preserve_rng_state =, name =, determinism_check =, debug =, early_stop = }
+--- Calls fn(...) in a region, with PyTorch's options. Returns the results of fn.
+-- @param opts {name = of the region in reports; use_reentrant =, preserve_rng_state =, determinism_check =, debug =,
+-- early_stop =: change nothing}
 -- @param fn function or module
+-- @param ... its arguments
+-- @usage print(wane.checkpoint_with({ name = 'stem' }, model, x).shape) --> (2, 4)
 function checkpoint.checkpoint_with(opts, fn, ...)
     opts = errors.check_options(opts, options, 'wane.checkpoint_with')
     check_callable(fn, 'wane.checkpoint_with')
     return region(opts.name, fn, ...)
 end
 
---- A checkpoint function with options of its own: local ck = wane.checkpoint_fn{name = 'block'}; y = ck(block, x).
+--- Makes a function like wane.checkpoint with options of its own.
+-- @param opts as of wane.checkpoint_with
+-- @return function(fn, ...)
+-- @usage
+-- local checkpoint = wane.checkpoint_fn { name = 'stem' }
+-- print(checkpoint(model, x).shape) --> (2, 4)
 function checkpoint.checkpoint_fn(opts)
     opts = errors.check_options(opts, options, 'wane.checkpoint_fn')
     return function(fn, ...)
@@ -78,13 +90,13 @@ local function parts_of(seq)
     return parts
 end
 
--- Calls parts[first .. last], each with all that the one before it returned.
+-- Calls parts[first] to parts[last], each with all results of the one before it.
 local function call_parts(parts, first, last, ...)
     if first > last then return ... end
     return call_parts(parts, first + 1, last, parts[first](...))
 end
 
--- Calls the segments from the s-th on, `size` parts each, all but the last in a region of its own.
+-- Calls the segments from the s-th on, of `size` parts each; all but the last are in regions of their own.
 local function call_segments(parts, size, s, segments, ...)
     local first = (s - 1) * size + 1
     if s == segments then return call_parts(parts, first, #parts, ...) end
@@ -92,12 +104,13 @@ local function call_segments(parts, size, s, segments, ...)
         region('segment ' .. s, call_parts, parts, first, s * size, ...))
 end
 
---- PyTorch's checkpoint_sequential: segments of floor(n / segments) parts, each a region; the last segment takes
--- the rest and is kept, so segments = 1 is the direct run.
--- @param seq nn.Sequential, or a list of functions and modules
--- @param segments whole number from 1 to the number of parts
--- @param ... what the first part takes; each further part takes all that the one before it returns
--- @return all that the last part returns
+--- Calls parts one after the other, in segments of floor(n / segments) parts, each a region.
+-- The last segment takes the rest and is kept, as in PyTorch, so segments = 1 is the direct run.
+-- @param seq nn.Sequential, or a list of n functions and modules
+-- @param segments whole number from 1 to n
+-- @param ... arguments of the first part; each further part is called with all results of the one before it
+-- @return the results of the last part
+-- @usage print(wane.checkpoint_sequential(model, 2, x).shape) --> (2, 4)
 function checkpoint.checkpoint_sequential(seq, segments, ...)
     local parts = parts_of(seq)
     if type(segments) ~= 'number' or segments ~= math.floor(segments) or segments < 1 or segments > #parts then

@@ -1,8 +1,8 @@
---- wane.chunked(fn, x, {dim = 1, size =}): fn over pieces of x, put together again - where that is fn(x).
+--- A function over pieces of a tensor, whose results are joined, where that is the function of the whole.
 --
--- Each piece is a region, so the backward recomputes one piece at a time and what fn keeps inside is never alive for
--- all of x at once. That it changes nothing is proven on what fn records (program/positions.lua): fn is called once
--- with all of x, to be looked at and never run, and each piece must be the same graph with fewer positions. An op that
+-- Each piece is a region, so the backward recomputes one piece at a time, and the values inside fn are never alive for
+-- all of x at once. That the result is the same is proven on the nodes that fn records (program/positions.lua): fn is
+-- called once with all of x, which never runs, and each piece must be the same graph with fewer positions. An op that
 -- mixes the positions is refused by name.
 -- @module wane.program.chunked
 
@@ -29,26 +29,28 @@ local function need_tensor(result)
         errors.describe(result))
 end
 
--- Follows what fn records on all of x; the random counter stays where it was.
+-- Follows the nodes that fn records on all of x, and puts the random counter back.
 local function prove(fn, x, dim)
-    local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: what is older is from outside the function
+    local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: older nodes are from outside the function
     local result = within('counter', true, within, 'capture', refuse_read, within, 'lines', true, fn, whole)
     return positions.follow(whole, dim, need_tensor(result))
 end
 
---- Calls fn(piece) for pieces of `size` positions of dim (the last may be shorter), each in a checkpoint region.
--- The result has fn(x)'s bits: every position is computed by the same ops from the same numbers, and this library's
--- products add in the same order whatever the number of rows. (Where oneDNN computes large bf16 products, those of a
--- piece may be small enough for an own kernel and round differently.) Gradients of what the pieces share (weights) are
--- sums over the pieces, so they round differently than one sum over all of x. Dropout and random creations follow the
--- pieces: they draw other numbers than fn(x) would, of the same law. fn is called once more than there are pieces; a
--- number that it makes of the size of its piece (v * v:size(1)) is refused because it differs.
+--- Calls fn(piece) for pieces of `size` positions of a dim, each in a checkpoint region, and joins the results.
+-- The last piece may be shorter. The result has fn(x)'s bits: every position is computed by the same ops from the same
+-- numbers, and this library's products add in the same order whatever the number of rows. (Where oneDNN computes large
+-- bf16 products, those of a piece may be small enough for an own kernel and round differently.) Gradients of tensors
+-- that the pieces share (weights) are sums over the pieces, so they round differently than one sum over all of x.
+-- Dropout and random creations follow the pieces: they draw other numbers than fn(x) would, of the same law. fn is
+-- called once more than there are pieces; a number that it computes from the size of its piece (v * v:size(1)) is
+-- refused because it differs.
+-- @function wane.chunked
 -- @param fn function or module: tensor -> tensor
 -- @param x tensor
 -- @param opts {dim = 1, size = positions of a piece}
 -- @return the results one after the other, along the dim where fn leaves the positions
--- Errors: 'value' names an op that mixes positions of dim, or that the proof does not know, with the line that
--- recorded it.
+-- @raise 'value' with an op that mixes positions of dim, or that the proof does not know, and the line that recorded it
+-- @usage print(wane.chunked(model, wane.randn(10, 8), { size = 4 }).shape) --> (10, 4)
 return function(fn, x, opts)
     local what = 'wane.chunked'
     if not tensor.is(x) then

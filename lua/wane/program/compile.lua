@@ -1,13 +1,13 @@
---- wane.compile(fn, opts): a step planned once, then one call a step.
+--- Compiled steps: planned once, then one call for each step.
 --
--- The function runs at its first two calls for a signature, and what it ran is kept: the same programs in the same
--- order. Both recordings must be the same program with the same captured numbers and data, else an error says
--- what to pass as an argument. From then on nothing is recorded: arguments are bound, optimizers count a step and
--- set their numbers, the programs run again. Plain Lua in fn does not run then.
+-- The function runs at its first two calls for a signature, and the programs that it ran are kept, in their order. Both
+-- recordings must be the same programs with the same captured numbers and data, else an error says which value to pass
+-- as an argument. From then on nothing is recorded: arguments are bound, optimizers count a step and set their numbers,
+-- and the programs run again. Plain Lua in fn does not run then.
 --
--- Random values that fn records draw new numbers at every call; those that it captured keep theirs, as in the plain
--- loop. An argument whose gradient goes on to what it was computed from cannot be replaced by another: compute it
--- inside fn, or pass it with :detach().
+-- Random values that fn records draw new numbers at every call; random values that it captured keep theirs, as in a
+-- plain loop. An argument whose gradient goes on to the values it was computed from cannot be replaced by another:
+-- compute it inside fn, or pass it with :detach().
 -- @module wane.program.compile
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -22,13 +22,13 @@ local compile = {}
 
 local number = binding.new('double[1]')
 
--- A number becomes a 0-d f32 value, so that it is bound and not baked in.
+-- Makes a 0-d f32 value of a number, so that the number is bound and not part of the program.
 local function as_value(x)
     number[0] = x
     return tensor.wrap(binding.id(C.wn_const(number, 0, tensor.dtype_id.f32)))
 end
 
--- Two calls that share the same text are the same step.
+-- Numbers of tables and functions in signatures.
 local names, named = setmetatable({}, { __mode = 'k' }), 0
 
 local function identity(x)
@@ -40,6 +40,7 @@ local function identity(x)
     return '@' .. names[x]
 end
 
+-- Returns the text of a call's arguments; calls of equal texts are one step.
 local function signature(args, count)
     local parts = {}
     for i = 1, count do
@@ -54,7 +55,8 @@ local function signature(args, count)
     return table.concat(parts, '|')
 end
 
--- Arguments as values that a program takes from outside: held tensors, numbers as 0-d values.
+-- Returns the arguments with numbers as 0-d values, and the list of those that are inputs of programs, which it makes
+-- held.
 local function prepare(args, count)
     local values, inputs, unheld = {}, {}, {}
     for i = 1, count do
@@ -71,6 +73,7 @@ local function prepare(args, count)
 end
 
 -- ---- one recording -----------------------------------------------------------------------------------------------
+-- Returns the number of the program that has a value among its roots, or nil.
 local function root_of(programs, value)
     for p, each in ipairs(programs) do
         local mode = each.request.mode
@@ -80,13 +83,14 @@ local function root_of(programs, value)
     end
 end
 
--- Whether two handles name one value: a program that reads the first has the second among its leaves.
+-- Returns whether two handles name one value: a program that reads the first has the second among its leaves.
 local function is_same(a, b)
     local probe = program.open { mode = 'eval', roots = { tensor.methods.reshape(a, a._dims) } }
     return C.wn_leaf_find(probe.handle, b.id) >= 0
 end
 
--- Number (from 1) of the result of a program that is `value`: results are in record order, not in that of roots.
+-- Returns the number (from 1) of the result of a program that is `value`. Results are in the order of recording, not in
+-- the order of the roots.
 local function result_of(p, value)
     local count = C.wn_results(p.handle)
     for i = 1, count do
@@ -94,7 +98,7 @@ local function result_of(p, value)
     end
 end
 
--- Returned tensors that no program made are made by one more.
+-- Computes the returned tensors that no program made, in one more program.
 local function finish(programs, returned, count)
     local late = {}
     for i = 1, count do
@@ -141,7 +145,7 @@ local function input_leaves(p, inputs)
     return of
 end
 
--- Numbers and data that fn captured: they must not differ, for later calls would use the second ones.
+-- Raises 'value' when numbers or data that fn captured differ: later calls would use those of the second recording.
 local function compare_leaves(a, b, inputs_a)
     local bound = input_leaves(a, inputs_a)
     for i = 0, C.wn_leaf_count(a.handle) - 1 do
@@ -159,7 +163,7 @@ local function compare_leaves(a, b, inputs_a)
     end
 end
 
--- Positions at which slices begin (narrow, select, x[i]): they are bound like numbers.
+-- Raises 'value' when the positions at which slices begin (narrow, select, x[i]) differ: they are bound like numbers.
 local function compare_offsets(a, b)
     local first, second = a:graph(), b:graph()
     for i, node in ipairs(first) do
@@ -173,7 +177,8 @@ local function compare_offsets(a, b)
     end
 end
 
--- Captured values that differ raise; another program returns its reason.
+-- Compares two recordings. Returns the reason why their programs differ, or nil; raises for captured values that
+-- differ.
 local function compare(first, second)
     if #first.programs ~= #second.programs then
         return ('the last call ran %d programs, this one %d; what runs must not depend on the call')
@@ -216,7 +221,8 @@ local function sources_of(recording)
     return sources
 end
 
--- Programs that put gradients where none were: their optimizers clear them before each run, as fn did.
+-- Returns, by program, the optimizers that clear gradients before each run, as fn did: for programs that write
+-- gradients where there were none.
 local function clearing_of(recording)
     local clears, optimizers = {}, {}
     for _, each in ipairs(recording.programs) do optimizers[#optimizers + 1] = each.request.optimizer end
@@ -230,8 +236,8 @@ local function clearing_of(recording)
     return clears
 end
 
--- Arguments take the places of those before, in every program before any runs. One that cannot, raises; the recording
--- is given up, so that the next calls make another.
+-- Binds the arguments in every program, before any runs. For an argument that does not fit it raises and drops the
+-- recording, so that the next calls make another.
 local function bind(self, key, inputs)
     local step = self.steps[key]
     for p, each in ipairs(step.recording.programs) do
@@ -308,10 +314,16 @@ local Step = { __call = call, __tostring = function(self)
 end }
 
 --- Compiles a step.
--- @param fn function(...): tensors are inputs, numbers arrive as 0-d tensors, other values key a new recording
--- @param opts { policy =, budget =, plan = }: for every run point inside that has none of its own
--- @return a callable: the same arguments, what fn returns
--- Errors: 'value' when two recordings differ, or when fn reads a value.
+-- @param fn function(...): tensors are inputs, numbers arrive as 0-d tensors, and each other value has a recording of
+-- its own
+-- @param opts {policy =, budget =, plan =}: for every run point inside that has none of its own
+-- @return a callable with the arguments and the results of fn
+-- @raise 'value' when two recordings differ, or when fn reads a value
+-- @usage
+-- local step = wane.compile(function(a, b) return opt:step(nn.cross_entropy(model(a), b)) end, { policy = 'sqrt' })
+-- local first = step(x, y):item()
+-- for _ = 1, 3 do step(x, y) end
+-- print(step(x, y):item() < first) --> true
 function compile.compile(fn, opts)
     if type(fn) ~= 'function' and not module.is(fn) then
         raise(nil, 'value', 'wane.compile: expected a function, got %s', errors.describe(fn))

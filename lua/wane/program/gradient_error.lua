@@ -1,8 +1,8 @@
---- wane.gradient_error(fn, opts): what a lossy policy does to the gradients of a step, in numbers.
+--- The change that a lossy policy makes to the gradients of a step, in numbers.
 --
 -- The step runs once under the policy and once under a reference that keeps every bit; nothing is trained and nothing
--- is left behind. Both record the same graph with the same random numbers, so all that differs is what the policy made
--- of kept values. Sums are in double. A gradient that is no number anywhere is an error: it must not pass for a small
+-- is left behind. Both record the same graph with the same random numbers, so they differ by the policy's treatment of
+-- kept values alone. Sums are in double. A gradient with NaN or an infinity is an error: it must not pass for a small
 -- one.
 -- @module wane.program.gradient_error
 local binding = require 'wane.ffi'
@@ -25,6 +25,7 @@ local what = 'wane.gradient_error'
 -- ---- gradients as numbers -----------------------------------------------------------------------------------------
 local info = binding.new('struct wn_info')
 
+-- Returns the gradient that cell i of a program holds, or nil for another cell.
 local function read_cell(p, i)
     local cell = binding.Ref(binding.id(C.wn_program_cell(p.handle, i)))
     check(C.wn_info(cell.id, info))
@@ -43,7 +44,7 @@ local function read_cell(p, i)
     return { name = name ~= '' and name or ('gradient %d'):format(i + 1), shape = shape, n = n, values = buffer }
 end
 
--- All gradients of one run, the plan it ran by, and the request it came from.
+-- Runs a step under a policy. Returns its gradients and the numbers of its plan: peak, reserved, lossy, seconds.
 local function run(fn, chosen)
     local request = plan.request_of(fn, what)
     if request.mode ~= 'backward' then
@@ -71,7 +72,8 @@ local function refuse(g, k, v, under)
         .. 'nothing', what, k + 1, g.name, v, under)
 end
 
--- The sums one parameter gives: of squares of the difference, of the reference, of ours, and of products.
+-- Returns the sums of one parameter: of the squares of the difference (d2), of the reference (r2) and of ours (o2), and
+-- of the products (dot).
 local function sums_of(ours, reference, names)
     local a, b, most, differ = ours.values, reference.values, 0, 0
     local d2, r2, o2, dot = 0, 0, 0, 0
@@ -87,7 +89,8 @@ local function sums_of(ours, reference, names)
     return { max_abs = most, differ = differ, n = ours.n, d2 = d2, r2 = r2, o2 = o2, dot = dot }
 end
 
--- Returns what the sums come to. Equal bits give 0 and 1 exactly, also of gradients that are all zero.
+-- Returns the measures of sums. Equal bits give relative = 0 and cosine = 1 exactly, for gradients that are all zero
+-- too.
 local function measures(s)
     local out = { max_abs = s.max_abs, differ = s.differ, elements = s.n, norm = sqrt(s.r2) }
     if s.d2 == 0 then
@@ -104,9 +107,9 @@ local function add(total, s)
     total.max_abs = max(total.max_abs, s.max_abs)
 end
 
---- What was found: a list, one entry a parameter in the order of the graph, { name, shape, max_abs, relative, cosine,
--- norm, elements, differ }; prints as a table. Fields: total (the same of all of them as one vector), policy and
--- reference (texts), lossy (values that lost bits), peak and reference_peak (bytes), exact (not a bit differs).
+-- A report: a list with an entry for each parameter, in the order of the graph: { name, shape, max_abs, relative,
+-- cosine, norm, elements, differ }; it prints as a table. Fields: total (the entry of all parameters as one vector),
+-- policy and reference (texts), lossy (values that lost bits), peak and reference_peak (bytes), exact (no bit differs).
 local Report = {}
 Report.__index = Report
 
@@ -136,12 +139,16 @@ function Report.__tostring(r)
         .. table_.text({ 'gradient of', 'shape', 'max abs error', 'relative error', 'cosine' }, rows)
 end
 
---- Runs a step under a policy and under one that loses nothing, and says how far the gradients are apart.
+--- Runs a step under a policy and under one that loses nothing, and compares the gradients.
 -- @param fn function() that records and returns the loss
--- @param opts { policy =, budget =, reference = 'save_all' }: the reference must keep every bit
--- @return Report, printable: total.relative = |g - r| / |r|, total.cosine, total.max_abs, and one entry a parameter
--- Errors: 'value' when a gradient holds NaN or an infinity, when the reference is lossy, when fn returns no loss that
--- needs a gradient; whatever running raises.
+-- @param opts {policy =, budget =, reference = 'save_all'}: the reference must keep every bit
+-- @return a report, which prints as a table: total.relative = |g - r| / |r|, total.cosine, total.max_abs, and an entry
+-- for each parameter
+-- @raise 'value' when a gradient holds NaN or an infinity, when the reference is lossy, or when fn returns no loss that
+-- needs a gradient
+-- @usage
+-- local function step() return nn.cross_entropy(model(x), y) end
+-- print(wane.gradient_error(step, { policy = 'recompute_all' }).exact) --> true
 function gradient_error.gradient_error(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget', 'reference' }, what)
     local chosen = require('wane.program.grad').policy(opts)
