@@ -7,14 +7,7 @@ local helper = require 'spec.helper'
 local reference = require 'spec.support.reference'
 
 local OPEN = {
-    'cli/init',
-    'init',
-    'policy/init',
-    'policy/recipe',
-    'policy/words',
-    'sweep/init',
-    'sweep/report',
-    'tensor/op',
+    'init', 'policy/init', 'policy/recipe', 'policy/words', 'sweep/init', 'sweep/report', 'tensor/op',
 }
 
 -- Functions that every layer or class has, described where the class is.

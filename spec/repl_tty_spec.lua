@@ -40,7 +40,7 @@ local function basics(before)
         'send for i = 1, 2 do\\r', 'expect >> ', 'send print("turn " .. i * 11)\\r', 'expect >> ', 'send end\\r',
         'expect turn 11', 'expect turn 22', 'expect > ',
         'send for i = 1, 2 do\\r', 'expect >> ', 'send \\x03', 'expect > ', 'send 6 * 7 + 1\\r', 'expect 43\r',
-        'expect > ', 'send ?zeros\\r', 'expect constant tensors', 'expect > ', 'pause 100',
+        'expect > ', 'send ?zeros\\r', 'expect for example', 'expect > ', 'pause 100',
             'send \\x04',
     } do
         steps[#steps + 1] = step:gsub('\r', '\\r')
@@ -222,13 +222,13 @@ describe('help', function()
     end
 
     it('comes from the comment that stands at the name', function()
-        assert.matches('^wane.zeros\n  wane.zeros%(2, 3', ask 'wane.zeros')
+        assert.matches('^wane.zeros\n  .*wane.zeros%(2, 3', ask 'wane.zeros')
         assert.equal(ask 'wane.zeros', ask ' zeros() ')
-        assert.matches('^tensor:sum\n  Sum, mean over', ask 't:sum')
+        assert.matches('^tensor:sum\n  .*[Ss]um', ask 't:sum')
         assert.matches('^tensor:relu\n', ask 'relu')
-        assert.matches('^nn.Linear\n  nn.Linear%(i, o', ask 'nn.Linear')
+        assert.matches('^nn.Linear\n  .*nn.Linear%(', ask 'nn.Linear')
         assert.matches('^nn.ReLU\n.*nn.ReLU%(%)', ask 'nn.ReLU')
-        assert.matches('^policy.sqrt\n  segments', ask 'policy.sqrt')
+        assert.matches('^policy.sqrt\n  .*segments', ask 'policy.sqrt')
         assert.matches('wane.memory%(%)', ask 'wane.memory')
     end)
 

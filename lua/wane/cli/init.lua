@@ -1,8 +1,8 @@
---- The `wane` command: run, repl, new, plan, measure, sweep, version.
+--- The `wane` command: run, repl, new, plan, measure, sweep, profile, version.
 --
--- A thin layer: every command is what a script could do itself. The launcher runs this very file; a script that
--- describes itself as a table (`return wane.main{ build = ... }`) comes back through `cli.main`.
--- Exit codes: 0 done, 1 the script or the plan failed, 2 the command line made no sense.
+-- Each command does what a script could do itself. The launcher runs this very file; a script that describes itself as
+-- a table (`return wane.main { build = ... }`) calls cli.main. Exit codes: 0 done, 1 the script or the plan failed, 2
+-- the command line is wrong.
 -- @module wane.cli
 
 local folder = debug.getinfo(1, 'S').source:match('^@(.*)[/\\]wane[/\\]cli[/\\]init%.lua$')
@@ -11,7 +11,7 @@ if is_command then
     package.path = folder .. '/?.lua;' .. folder .. '/?/init.lua;' .. package.path
 end
 
-local cli = {}
+local cli = {} -- describing: the command that a script describes itself for, or nil
 if is_command then package.loaded['wane.cli'] = cli end
 
 local usage = [[
@@ -29,16 +29,17 @@ usage: wane run script.lua [arguments]      runs a script with Wane on its path
        wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
        wane version                         devices, threads, libraries]]
 
--- An error of the command line itself: told apart from failures of scripts by its exit code.
+-- Class of errors of the command line, which give another exit code than failures of scripts.
 local Misuse = {}
 Misuse.__index = Misuse
 Misuse.__tostring = function(e) return e.message end
 
+-- Raises an error of the command line.
 local function misuse(fmt, ...)
     error(setmetatable({ message = fmt:format(...) }, Misuse), 0)
 end
 
--- { positional = {...}, options = { name = value } }; `flags` take no value.
+-- Parses a command line into { positional = list, options = { name = value } }; options in `flags` take no value.
 local function parse(args, flags)
     local out = { positional = {}, options = {} }
     local i = 1
@@ -61,8 +62,8 @@ local function parse(args, flags)
     return out
 end
 
--- Refuses options that neither the command nor the script knows. A script that names no defaults and no grid may read
--- any.
+-- Refuses options that neither the command (`own`) nor the script (t) knows. A script without defaults and without a
+-- grid takes any option.
 local function check_names(options, own, t)
     local known, says = {}, next(t.defaults or {}) ~= nil or next(t.grid or {}) ~= nil
     for _, part in ipairs { own, t.defaults or {}, t.grid or {} } do
@@ -76,13 +77,13 @@ local function check_names(options, own, t)
     end
 end
 
--- A number that the command line gave, or nil.
+-- Returns an option as a number, or nil where it is not given.
 local function number_of(options, name)
     if options[name] == nil then return nil end
     return tonumber(options[name]) or misuse("--%s takes a number, got '%s'", name, tostring(options[name]))
 end
 
--- A policy that the command line names; one that this version lacks is told later, as a failure.
+-- Checks the name of a policy and returns it. A policy that this version lacks is refused later, as a failure.
 local function check_policy(text)
     local errors = require 'wane.errors'
     local fine, why = pcall(require('wane.policy').of, text)
@@ -92,13 +93,14 @@ local function check_policy(text)
     return text
 end
 
+-- Checks a size and returns it.
 local function check_budget(text)
     local fine, why = pcall(require('wane.report.bytes').parse, text, '--budget')
     if not fine then misuse('%s', why.message) end
     return text
 end
 
--- 'a,segments(4),b' -> { 'a', 'segments(4)', 'b' }: a comma within brackets is part of a word.
+-- Splits a list at its commas, but not inside brackets: 'a,segments(4),b' -> { 'a', 'segments(4)', 'b' }.
 local function split(text)
     local out, depth, from = {}, 0, 1
     for at, c in (text .. ','):gmatch '()([(){},])' do
@@ -112,6 +114,7 @@ local function split(text)
     return out
 end
 
+-- Loads a script. Raises Misuse where it cannot be read.
 local function load_script(path)
     if path == nil then misuse('a script is missing\n%s', usage) end
     local file, why, number = require('wane.system').open(path, 'rb')
@@ -122,7 +125,7 @@ local function load_script(path)
     return chunk
 end
 
--- Gives the script its own `arg`, as if LuaJIT had been started on it.
+-- Runs a script with an `arg` of its own, as if LuaJIT had been started on it.
 local function call_script(path, args)
     local chunk = load_script(path)
     local own = { [-1] = 'luajit', [0] = path }
@@ -131,18 +134,31 @@ local function call_script(path, args)
     return chunk(unpack(args))
 end
 
---- Takes a script's description (`wane.main{ build = function(p) ... end }`).
--- Under `wane plan`, `measure` and `sweep` returns the table itself, and nothing runs. Run directly, the script builds
--- its step with the defaults and runs it once.
--- @param t table: `build` function(p) -> fn, model, optimizer; `defaults` table for p (optional); `grid` and `order`
--- for `wane sweep` (optional)
--- @return t when a command asks, else what fn returned
+--- wane.main(t) makes a script usable by the `wane` command and by itself.
+--
+-- Under `wane plan`, `measure`, `profile` and `sweep` it returns t, and nothing runs. When the script is run directly,
+-- it builds the step with the defaults and runs it once.
+-- @function wane.main
+-- @param t { build = function(p) that returns fn, model, optimizer; defaults = table, of which p is a copy (optional);
+-- grid =, order = for `wane sweep` (optional) }
+-- @return t under a command, else what fn returns
+-- @raise 'value' for a table without `build`
+-- @usage
+-- local loss = wane.main {
+--     build = function(p)
+--         local rows = wane.ones(p.batch, 8)
+--         return function() return model(rows):sum() end, model, opt
+--     end,
+--     defaults = { batch = 4 },
+--     grid = { batch = { 4, 8 }, policy = { 'save_all', 'recompute_all' } },
+-- }
+-- print(loss:numel()) --> 1
 function cli.main(t)
     if type(t) ~= 'table' or type(t.build) ~= 'function' then
         require('wane.errors').raise(nil, 'value',
             'wane.main: expected a table with build = function(p) ... return fn, model, optimizer end')
     end
-    if cli.asking then return t end
+    if cli.describing then return t end
     local p = {}
     for k, v in pairs(t.defaults or {}) do p[k] = v end
     return (t.build(p))()
@@ -150,6 +166,8 @@ end
 
 local commands = {}
 
+--- Runs a script with the remaining arguments.
+-- @within Internal
 function commands.run(args)
     local rest = {}
     for i = 2, #args do rest[#rest + 1] = args[i] end
@@ -157,6 +175,8 @@ function commands.run(args)
     return 0
 end
 
+--- Opens the prompt.
+-- @within Internal
 function commands.repl(args)
     local script
     if args[1] == '-i' then
@@ -170,12 +190,12 @@ function commands.repl(args)
     return 0
 end
 
--- Returns the table by which a script describes itself.
+-- Runs a script and returns the table by which it describes itself.
 local function describe(given, command)
     if given.positional[2] then misuse("%s takes one script, got '%s' too", command, given.positional[2]) end
-    cli.asking = command
+    cli.describing = command
     local t = call_script(given.positional[1], {})
-    cli.asking = nil
+    cli.describing = nil
     if type(t) ~= 'table' or type(t.build) ~= 'function' then
         misuse('%s: expected it to return { build = function(p) ... return fn, model, optimizer end }',
             given.positional[1])
@@ -183,7 +203,7 @@ local function describe(given, command)
     return t
 end
 
--- Returns what the script's build function gets: every option that is not the command's own, defaults first.
+-- Returns p for the script's build function: its defaults, replaced by every option that is not the command's own.
 local function script_options(t, options, own)
     check_names(options, own, t)
     local p = {}
@@ -196,6 +216,8 @@ end
 
 local plan_options = { budget = true, policy = true, target = true, explain = true }
 
+--- Prints the plan of a script's step.
+-- @within Internal
 function commands.plan(args)
     local given = parse(args, { explain = true })
     local wane = require 'wane'
@@ -218,6 +240,8 @@ end
 
 local measure_options = { policy = true, budget = true, steps = true, warmup = true, fused = true }
 
+--- Measures a script's step and prints the result.
+-- @within Internal
 function commands.measure(args)
     local given = parse(args, { fused = true })
     local options = given.options
@@ -237,7 +261,7 @@ local sweep_options = { policy = true, budget = true, out = true, resume = true,
     report = true, csv = true, svg = true, repeats = true, warmup = true, limit = true, fused = true, verbose = true,
     order = true, title = true }
 
--- The script's grid with the axes of the command line in place of its own.
+-- Returns the script's grid, with axes of the command line in place of its own.
 local function grid_of(t, options)
     local grid = {}
     for key, list in pairs(t.grid or {}) do grid[key] = list end
@@ -257,7 +281,7 @@ local function grid_of(t, options)
     return grid
 end
 
--- The exit code of a sweep; what failed is told on the error stream too, where no file takes it.
+-- Returns the exit code of a sweep; says on the error stream how many points failed, for scripts that read no file.
 local function sweep_code(sweep, out)
     local failed = sweep:failed()
     if #failed > 0 then
@@ -267,6 +291,8 @@ local function sweep_code(sweep, out)
     return #failed == 0 and #sweep:measured() > 0 and 0 or 1
 end
 
+--- Runs a sweep over a script's grid, prints it and writes its reports.
+-- @within Internal
 function commands.sweep(args)
     local given = parse(args, { resume = true, ['retry-failed'] = true, fused = true, verbose = true })
     local options = given.options
@@ -293,6 +319,8 @@ function commands.sweep(args)
     return sweep_code(sweep, options.out)
 end
 
+--- Writes a script to start from.
+-- @within Internal
 function commands.new(args)
     local path = args[1]
     if path == nil then misuse('new: the name of the script is missing\n%s', usage) end
@@ -309,6 +337,8 @@ function commands.new(args)
     return 0
 end
 
+--- Measures the machine's rates, or the applications of a script's step.
+-- @within Internal
 function commands.profile(args)
     local given = parse(args, {})
     local costs = require 'wane.plan.costs'
@@ -326,7 +356,9 @@ function commands.profile(args)
     return made.disturbed and 1 or 0
 end
 
---- Lists what this machine has, a line each, as `wane version` prints it.
+--- Lists what this machine has, as `wane version` prints it.
+-- @return list of lines
+-- @within Internal
 function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
@@ -345,26 +377,31 @@ function cli.machine()
     return lines
 end
 
+--- Prints what this machine has.
+-- @within Internal
 function commands.version()
     for _, line in ipairs(cli.machine()) do print(line) end
     return 0
 end
 
+--- Prints the commands.
+-- @within Internal
 function commands.help()
     print(usage)
     return 0
 end
 commands['--help'], commands['-h'], commands['--version'] = commands.help, commands.help, commands.version
 
--- A Wane error says where it happened in its own words; anything else needs the stack.
+-- Adds a traceback to an error that is a string; an error object of Wane says itself where it was raised.
 local function with_trace(e)
     if type(e) == 'string' then return debug.traceback(e, 2) end
     return e
 end
 
---- Does what a command line asks.
+--- Runs a command line.
 -- @param args list of words after `wane`
--- @return the exit code
+-- @return exit code
+-- @within Internal
 function cli.command(args)
     local rest = {}
     for i = 2, #args do rest[#rest + 1] = args[i] end
@@ -380,7 +417,7 @@ function cli.command(args)
         return 2
     end
     local ok, result = xpcall(command, with_trace, rest)
-    cli.asking = nil
+    cli.describing = nil
     if ok then return result end
     io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
     return getmetatable(result) == Misuse and 2 or 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The `wane` command: `make` copies it to build/wane, `make install` to PREFIX/bin/wane. Finds Wane's Lua files
-# from where it lies itself (through symbolic links), so it works from any folder with nothing exported.
+# The `wane` command. `make` copies it to build/wane, `make install` to PREFIX/bin/wane. It finds Wane's Lua files from
+# its own place, through symbolic links, so it works from any folder without environment variables.
 self=$0
 while [ -L "$self" ]; do
     link=$(readlink "$self")

@@ -1,4 +1,4 @@
---- The script that `wane new` writes.
+--- The text of the script that `wane new` writes; FILE stands for its name.
 -- @internal wane.cli.template
 return [[
 -- A training step, described: what to build, with which numbers, and which of them to vary.

@@ -1,7 +1,7 @@
---- Completion: the words that what stands before the cursor may become.
+--- Completion: lists the words that the text before the cursor may become.
 --
--- `wane.zer` becomes fields of `wane`, `t:su` methods of the tensor `t`, a bare word a name of the prompt, a
--- global or a keyword. Nothing is called and nothing is computed; what cannot be looked up has no completions.
+-- `wane.zer` becomes fields of `wane`, `t:su` methods of the tensor `t`, a bare word a name of the prompt, a global or
+-- a keyword. Completion calls and computes nothing; a path without a value has no completions.
 -- @internal wane.repl.complete
 
 local names = require 'wane.repl.names'
@@ -13,10 +13,11 @@ local KEYWORDS = {
     'or', 'repeat', 'return', 'then', 'true', 'until', 'while',
 }
 
---- Characters that end a word to complete: all that cannot be in a path such as `model.blocks:forward`.
+--- Characters that end a word to complete: all that cannot be part of a path such as `model.blocks:forward`.
 complete.breaks = ' \t\n"\\\'`@$><=;|&{}()[]+-*/^%,#~?!'
 
--- A name of the prompt's own starts with two underscores.
+-- Returns keywords, names of the prompt and globals, sorted, each once. The prompt's own names start with two
+-- underscores and are left out.
 local function bare_words(env)
     local seen, list = {}, {}
     for _, from in ipairs { KEYWORDS, names.of(env), names.of(_G) } do
@@ -31,9 +32,9 @@ local function bare_words(env)
     return list
 end
 
---- Words that start with `text`, whole (the path included), sorted.
--- @param env the prompt's names
--- @param text what stands before the cursor, back to the last of `complete.breaks`
+--- Returns the words that begin with a text, path included, sorted.
+-- @param env names of the prompt
+-- @param text what stands before the cursor, back to the last character of `complete.breaks`
 -- @return list of words
 function complete.words(env, text)
     local path, separator, start = text:match '^(.*)([.:])([%w_]*)$'
@@ -51,7 +52,8 @@ function complete.words(env, text)
     return list
 end
 
---- Returns the letters that all words of a list begin with.
+--- Returns the longest text that all words of a list begin with.
+-- @param words list of words
 function complete.common(words)
     local common = words[1] or ''
     for _, word in ipairs(words) do

@@ -1,8 +1,8 @@
---- `?name`: what the comments of Wane's own Lua files say about a name.
+--- `?name` at the prompt: shows what the comments of Wane's own Lua files say about a name.
 --
--- A name is first looked up where a script would find it (wane, a tensor's methods and fields, nn, optim, policy, a
--- model's methods); then the comment that fits it best is searched in the files beside this one. So help cannot
--- drift from the code: a name that is gone has none, and a new comment is there at once.
+-- A name is looked up where a script would find it: wane, a tensor's methods and fields, nn, optim, policy, data, a
+-- model's methods. Then the comment that fits it best is searched in the files beside this one. Help is read from the
+-- code and cannot drift from it: a name that is gone has none, and a new comment is found at once.
 -- @internal wane.repl.help
 
 local errors = require 'wane.errors'
@@ -15,14 +15,14 @@ local help = {}
 local folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
 
 -- ---- the names there are -----------------------------------------------------------------------------------------
--- In the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data is.
+-- Spaces in the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data exists.
 local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data', 'model' }
 local OWN_FILES = {
     tensor = { 'tensor/', 'program/grad' }, policy = { 'policy/' }, model = { 'module/' },
     nn = { 'nn/', 'module/' }, optim = { 'optim/' }, data = { 'data/' },
 }
 
--- { name = value } of a space. Values of names that are loaded late are read only when one is asked for.
+-- Returns the table of a space, name -> value. Values of names that are loaded late are read only when asked for.
 local function space(which)
     local wane = require 'wane'
     if which == 'wane' then return wane end
@@ -31,6 +31,7 @@ local function space(which)
     return wane[which]
 end
 
+-- Returns the names of a space, sorted by table.
 local function names_in(which)
     if which ~= 'tensor' then return names.of(space(which)) end
     local found = {}
@@ -40,11 +41,13 @@ local function names_in(which)
     return found
 end
 
+-- Returns the value of a name in a space.
 local function value_in(which, name)
     if which == 'tensor' then return tensor.methods[name] or tensor.fields[name] end
     return names.value(space(which), name)
 end
 
+-- Tells whether a space has a name.
 local function has(which, name)
     for _, known in ipairs(names_in(which)) do
         if known == name then return true end
@@ -53,15 +56,15 @@ local function has(which, name)
 end
 
 -- ---- the comments there are --------------------------------------------------------------------------------------
--- List of { file, first, last, text = lines of the comment, usage = lines of its examples, code = lines up to the next
--- comment, is_doc }.
+-- Blocks of comments: list of { file, first, last = lines, text = lines of the comment, usage = lines of its examples,
+-- code = lines up to the next comment, is_doc }.
 local blocks
 
 local function is_comment(line)
     return line:match '^%-%-' ~= nil and not line:match '^%-%- %-%-%-%-'
 end
 
--- Adds a line of a comment to its text, or to its examples once an `@usage` has begun.
+-- Adds a line of a comment to the block's text, or to its examples after an `@usage`.
 local function add_comment(block, line)
     local text = line:gsub('^%-%-+ ?', '')
     local first = text:match '^@usage ?(.*)'
@@ -75,6 +78,7 @@ local function add_comment(block, line)
     end
 end
 
+-- Reads the blocks of one file, if it exists.
 local function read_blocks(path, file)
     local input = io.open(path, 'rb')
     if not input then return end
@@ -96,7 +100,7 @@ local function read_blocks(path, file)
     input:close()
 end
 
--- Folders are not listed by plain Lua; the files are those that names live in.
+-- Files that names come from; plain Lua cannot list a folder.
 local FILES = {
     'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
     'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/memory', 'report/bytes',
@@ -104,6 +108,7 @@ local FILES = {
     'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }
 
+-- Reads the blocks of all files: FILES, and those that were loaded when the name was looked up.
 local function load_blocks()
     blocks = {}
     local seen = {}
@@ -114,21 +119,22 @@ local function load_blocks()
         read_blocks(folder .. file .. '/init.lua', file .. '/init')
     end
     for _, file in ipairs(FILES) do add(file) end
-    -- Files of layers, optimizers and whatever came later have been loaded by the look at the name.
+    -- Looking up the name loaded the files of layers, of optimizers and of names that are loaded late.
     for loaded in pairs(package.loaded) do
         local file = type(loaded) == 'string' and loaded:match '^wane%.(.+)$'
         if file and not file:match '^repl' then add((file:gsub('%.', '/'))) end
     end
 end
 
+-- Returns the set of words in a line.
 local function words_of(line)
     local found = {}
     for word in line:gmatch '[%a_][%w_]*' do found[word] = true end
     return found
 end
 
--- How a block's code defines `name`: 2, it does so at once; 1, further down, and no empty line parts them or the
--- comment speaks of it too; 0, not at all.
+-- Returns how a block's code defines `name`: 2 in its first line; 1 further down, where no empty line separates them or
+-- the comment contains the name; 0 not at all.
 local function defines(block, name)
     local is_near = true
     for i, line in ipairs(block.code) do
@@ -142,6 +148,7 @@ local function defines(block, name)
     return 0
 end
 
+-- Tells whether names of a space are defined in a file; a space without files of its own takes any.
 local function is_own(which, file)
     for _, own in ipairs(OWN_FILES[which] or {}) do
         if file == own or own:sub(-1) == '/' and file:sub(1, #own) == own then return true end
@@ -149,6 +156,7 @@ local function is_own(which, file)
     return OWN_FILES[which] == nil
 end
 
+-- Returns how well a block fits a name, 0 for not at all.
 local function score(block, which, name, value)
     local text = table.concat(block.text, '\n')
     local defined = defines(block, name)
@@ -166,8 +174,9 @@ local function score(block, which, name, value)
     return points + (block.is_doc and 1 or 0)
 end
 
-local LEAST = 4 -- a passing mention is no help
+local LEAST = 4 -- least score of a block that is shown; a passing mention scores less
 
+-- Returns the block that fits a name best, or nil.
 local function best(which, name, value)
     local found, most = nil, LEAST - 1
     for _, block in ipairs(blocks) do
@@ -178,6 +187,7 @@ local function best(which, name, value)
 end
 
 -- ---- showing them ------------------------------------------------------------------------------------------------
+-- Returns a name as scripts write it: 'tensor:sum', 'wane.zeros'.
 local function title(which, name)
     if which == 'tensor' then
         return tensor.methods[name] and 'tensor:' .. name or 'tensor.' .. name
@@ -185,6 +195,7 @@ local function title(which, name)
     return which == 'model' and 'model:' .. name or which .. '.' .. name
 end
 
+-- Returns the text of a block as it is shown.
 local function shown(block)
     local lines = {}
     for _, line in ipairs(block.text) do
@@ -206,7 +217,7 @@ local function shown(block)
     return '  ' .. table.concat(lines, '\n  ')
 end
 
--- What can be said without a comment: why there is no value, or where it is defined.
+-- Returns the text for a name without a comment: why it has no value, or the line that defines it.
 local function place(which, name, value)
     if value == nil then
         local ok, failure = pcall(function() return space(which)[name] end)
@@ -218,6 +229,7 @@ local function place(which, name, value)
         info.source:sub(#folder + 2), info.linedefined)
 end
 
+-- Returns names like an unknown one.
 local function near(name)
     local known, seen = {}, {}
     for _, which in ipairs(SPACES) do
@@ -230,7 +242,7 @@ local function near(name)
     return errors.near(name, known)
 end
 
--- Which spaces what stands before the last name means: the space itself, or what a value of the prompt is.
+-- Returns the spaces that the text before the last name stands for: the space itself, or that of a value of the prompt.
 local function spaces_of(env, before)
     if before == '' then return SPACES end
     for _, which in ipairs(SPACES) do
@@ -247,10 +259,10 @@ local USAGE = [[
 who() lists the tensors, modules and optimizers among the names, with their bytes.
 Values print themselves; end a line with ; to keep it quiet; _ is the last value; TAB completes; ^C stops; ^D leaves.]]
 
---- The text for a name.
--- @param env the prompt's names: `?t:sum` may speak of a tensor t
--- @param query what stands after the question mark
--- @return text, several lines without the last newline; for an unknown name, the names near it
+--- Returns the text about a name.
+-- @param env names of the prompt: `?t:sum` may be about a tensor t
+-- @param query text after the question mark
+-- @return several lines without the last newline; for an unknown name, names like it
 function help.text(env, query)
     query = query:gsub('%s+$', ''):gsub('^%s+', ''):gsub('%(.*$', '')
     if query == '' then return USAGE end

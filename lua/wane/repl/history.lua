@@ -1,7 +1,8 @@
---- The lines typed in earlier sessions: $XDG_STATE_HOME/wane/history, else ~/.local/state/wane/history.
+--- The history of the prompt: lines typed in earlier sessions, in $XDG_STATE_HOME/wane/history, else
+-- ~/.local/state/wane/history.
 --
--- History is a comfort: whatever goes wrong with its file (no home, no folder, no room) is passed over in silence,
--- and the prompt works without it. Only a session at a terminal reads or writes it.
+-- Every failure of the file (no home, no folder, no space) is ignored, and the prompt works without a history. Only a
+-- session at a terminal reads or writes it.
 -- @internal wane.repl.history
 
 local system = require 'wane.system'
@@ -11,7 +12,7 @@ local history = {}
 local MOST = 1000 -- lines kept when a session starts
 local variable = os.getenv
 
---- Where the history lies, or nil where there is no home.
+--- Returns the name of the file, or nil where there is no home.
 function history.path()
     local state = variable 'XDG_STATE_HOME'
     if state and state:match '^/' then return state .. '/wane/history' end
@@ -20,6 +21,7 @@ function history.path()
     return nil
 end
 
+-- Replaces the file by these lines.
 local function write(path, lines)
     local file = system.open(path .. '.new', 'w')
     if not file then return end
@@ -28,7 +30,7 @@ local function write(path, lines)
     os.rename(path .. '.new', path)
 end
 
---- The last lines of earlier sessions, oldest first; shortens a file that has grown long.
+--- Returns the last lines of earlier sessions, oldest first; shortens a file of more than 2 * MOST lines.
 -- @param path file, or nil
 -- @return list of lines, possibly empty
 function history.read(path)
@@ -44,7 +46,7 @@ function history.read(path)
     return last
 end
 
---- Adds a line to the file, making its folders when needed.
+--- Appends a line to the file, and makes its folders where they are missing.
 -- @param path file, or nil
 -- @param line text; a pasted block becomes several lines
 -- @return whether it was written
@@ -52,7 +54,7 @@ function history.append(path, line)
     if path == nil then return false end
     local file = system.open(path, 'a')
     if not file then
-        system.make_folders(path, 448) -- 0700: what was typed is nobody else's
+        system.make_folders(path, 448) -- 0700: only the user may read what was typed
         file = system.open(path, 'a')
     end
     if not file then return false end

@@ -1,8 +1,8 @@
 --- The prompt: `wane repl`, `make repl`.
 --
--- Joins a session (what lines do) to a reader (where lines come from) and to the terminal. On a pipe there are
--- values and errors and nothing else: no prompts, no times, no history. With TERM=dumb there are prompts, and
--- neither colours nor a line editor. A line editor is used where the system has one and never needed.
+-- It joins a session (which runs lines) to a reader (which reads them) and to the terminal. On a pipe it writes values
+-- and errors only: no prompts, no times, no history. With TERM=dumb it writes prompts, but no colours, and uses no line
+-- editor. A line editor is used where the system has one, and is never required.
 -- @internal wane.repl
 
 local history = require 'wane.repl.history'
@@ -16,10 +16,7 @@ local repl = {
     is_on = false, -- whether this process is a prompt
 }
 
---- A prompt's state, without input or output: session.new.
--- @param write function(text) that shows something
--- @param options see session.new
--- @return a session with the method `feed`
+--- Makes a session without input or output of its own: session.new.
 repl.session = session.new
 
 local function duration(seconds)
@@ -28,7 +25,7 @@ local function duration(seconds)
     return ('%.2f s'):format(seconds)
 end
 
--- One dim line after each line that ran: how long it took, the bytes that live now, the most that ever did.
+-- Writes one dim line after a line that ran: its seconds, the live bytes, and the peak.
 local function show_cost(seconds)
     local wane = require 'wane'
     local m = wane.memory()
@@ -36,18 +33,20 @@ local function show_cost(seconds)
         wane.bytes.text(m.peak)))
 end
 
+-- Opens a line editor or the plain reader; also returns whether it is a line editor.
 local function open_reader(env, kind, has_prompt, is_rich)
     local reader = is_rich and kind ~= 'plain' and readline.open(env, kind) or nil
     return reader or plain.open(has_prompt), reader ~= nil
 end
 
--- A pasted block is several lines; each is fed as if it had been typed, until one asks to stop.
+-- Feeds the lines of a text, which are several for a pasted block. Returns whether the chunk continues.
 local function feed(s, text)
     local more = false
     for line in (text:gsub('\n$', '') .. '\n'):gmatch '(.-)\n' do more = s:feed(line) end
     return more
 end
 
+-- Feeds lines until input ends. ^C drops a chunk that is not complete.
 local function read_lines(s, reader, is_rich)
     local path = is_rich and history.path() or nil
     for _, line in ipairs(history.read(path)) do reader:remember(line) end
@@ -70,8 +69,8 @@ local function read_lines(s, reader, is_rich)
 end
 
 --- Reads lines from standard input until it ends.
--- @param options table: `script` file to run first (optional); `reader` 'readline', 'libedit' or 'plain': which
--- line editor (default: the first that is there)
+-- @param options { script = file to run first (optional), reader = 'readline', 'libedit' or 'plain' (optional; by
+-- default the first that exists) }
 function repl.run(options)
     local has_prompt = system.is_terminal(0)
     local is_rich = has_prompt and system.is_rich(1)

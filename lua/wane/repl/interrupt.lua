@@ -1,9 +1,9 @@
 --- ^C while a line runs.
 --
--- SIGINT sets a flag in C. A running program polls it before its first effect; Lua code is stopped by a hook that
--- looks at the flag now and then. The hook raises only in the user's own code, so that what the library sets and
--- restores stays in step. The flag stays set until the prompt is back: a pcall in a loop cannot swallow it.
--- A trace ignores hooks (LuaJIT never looks at them there), so chunks of the prompt stay interpreted.
+-- SIGINT sets a flag in C. A running program polls the flag before its first effect; Lua code is stopped by a hook that
+-- reads the flag every 1,000 instructions. The hook raises only in the user's own code, so that what the library sets
+-- and restores stays consistent. The flag stays set until the prompt is back, so a pcall in a loop cannot swallow it.
+-- LuaJIT does not call hooks in compiled traces, so chunks of the prompt stay interpreted.
 -- @internal wane.repl.interrupt
 
 local binding = require 'wane.ffi'
@@ -13,22 +13,24 @@ local C = binding.C
 
 local interrupt = {}
 
-local EVERY = 1000 -- instructions between two looks at the flag
+local EVERY = 1000 -- instructions between two reads of the flag
 local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])repl[/\\]' or '@'
 
+-- Tells whether the function at a level of the stack is the library's.
 local function is_ours(level)
     local info = debug.getinfo(level, 'S')
     return info == nil or info.source:sub(1, #here) == here
 end
 
+-- The hook: raises in the user's code once the flag is set.
 local function look()
     if C.wn_interrupted() == 0 then return end
-    debug.sethook(look, '', 1) -- from here on at every instruction, or a loop around a pcall would go on
-    if is_ours(3) then return end -- 3: past is_ours and this hook stands what was running
+    debug.sethook(look, '', 1) -- at every instruction from here on, else a loop around a pcall would continue
+    if is_ours(3) then return end -- level 3 is what was running, below is_ours and this hook
     error(errors.new('interrupt', 'interrupted'), 0)
 end
 
--- Ends the watch, and passes on what the watched function returned or raised.
+-- Restores the hook from before, clears the flag, and returns the results of the pcall.
 local function leave(hook, mask, count, ...)
     debug.sethook(hook, mask, count)
     C.wn_interrupt(0)
@@ -36,8 +38,8 @@ local function leave(hook, mask, count, ...)
 end
 
 --- Calls pcall(fn) so that ^C ends it with an error object of code 'interrupt'.
--- @param fn function without arguments, interpreted (jit.off)
--- @return what pcall returns
+-- @param fn function without arguments, not compiled (jit.off)
+-- @return results of pcall
 function interrupt.pcall(fn)
     local hook, mask, count = debug.gethook()
     C.wn_interrupt(0)
@@ -45,17 +47,17 @@ function interrupt.pcall(fn)
     return leave(hook, mask, count, pcall(fn))
 end
 
---- From now on SIGINT sets the flag instead of ending the process.
+--- Makes SIGINT set the flag instead of ending the process.
 function interrupt.listen()
     binding.check(C.wn_signal_on(1))
 end
 
---- SIGINT does again what it did before `listen`.
+--- Gives SIGINT the effect that it had before `listen`.
 function interrupt.unlisten()
     binding.check(C.wn_signal_on(0))
 end
 
---- Takes ^C as heard: what runs next is not stopped by it.
+--- Clears the flag: a ^C up to now does not stop what runs next.
 function interrupt.forget()
     C.wn_interrupt(0)
 end

@@ -1,7 +1,7 @@
---- What names a value has: for completion and for help.
+--- The names that a value answers to, for completion and help.
 --
--- Looking changes nothing: a table is read with rawget along its `__index` tables, and a lazily filled table
--- (wane, nn, optim) tells the names it would load without loading them. Names that start with `_` are private.
+-- Looking changes nothing. A table is read with rawget along its `__index` tables, and a lazily filled table (wane, nn,
+-- optim) lists the names that it would load without loading them. Names that start with `_` are private.
 -- @internal wane.repl.names
 
 local module = require 'wane.module'
@@ -13,13 +13,15 @@ local function is_name(k)
     return type(k) == 'string' and k:match('^%a[%w_]*$') ~= nil
 end
 
+-- Adds the keys of a table that are names.
 local function add_keys(found, t)
     for k in next, t do
         if is_name(k) then found[k] = true end
     end
 end
 
--- The table of places that the `__index` of a lazily filled table closes over, directly or through a helper.
+-- Adds the names in the table PLACES that the `__index` function of a lazily filled table closes over, directly or
+-- through a helper.
 local function add_places(found, fn, depth)
     for i = 1, 20 do
         local name, value = debug.getupvalue(fn, i)
@@ -29,6 +31,7 @@ local function add_places(found, fn, depth)
     end
 end
 
+-- Adds the names of a table and of its `__index` tables.
 local function add_table(found, t)
     for _ = 1, 8 do
         add_keys(found, t)
@@ -40,9 +43,9 @@ local function add_table(found, t)
     end
 end
 
---- The names a value answers to, sorted.
--- @param value anything
--- @param separator '.' for fields, ':' for methods; nil: both
+--- Returns the names that a value answers to, sorted.
+-- @param value any value
+-- @param separator '.' for fields, ':' for methods, nil for both
 -- @return list of names
 function names.of(value, separator)
     local found = {}
@@ -63,7 +66,7 @@ function names.of(value, separator)
     return list
 end
 
---- The value behind a path of names such as 'model.blocks', or nil. Never raises.
+--- Returns the value of a path of names such as 'model.blocks', or nil. Never raises.
 -- @param env table in which the first name is looked up
 -- @param path names joined by '.' or ':'
 function names.value(env, path)

@@ -1,7 +1,7 @@
 --- The reader without a line editor: for pipes, for TERM=dumb, and where no library is installed.
 --
--- On a terminal it shows the prompt and hears ^C, which the terminal itself turns into an empty line. On a pipe it
--- shows nothing at all.
+-- On a terminal it shows the prompt and handles ^C, which the terminal itself turns into an empty line. On a pipe it
+-- shows nothing.
 -- @internal wane.repl.plain
 
 local binding = require 'wane.ffi'
@@ -13,14 +13,14 @@ local POLL = [[
 struct wane_poll { int fd; short events, seen; };
 int poll(struct wane_poll *list, unsigned long n, int milliseconds);
 ]]
-local READABLE, STEP = 1, 100 -- POLLIN; milliseconds between two looks at the flag
+local READABLE, STEP = 1, 100 -- POLLIN; milliseconds between two reads of the flag
 
 local Reader = {}
 Reader.__index = Reader
 
---- A reader of lines from standard input.
+--- Opens a reader of lines from standard input.
 -- @param has_prompt whether prompts are shown
--- @return a reader with `read` and `remember`
+-- @return reader with the methods `read` and `remember`
 function plain.open(has_prompt)
     local self = setmetatable({ has_prompt = has_prompt }, Reader)
     self.process = has_prompt and binding.open_library({}, POLL) or nil
@@ -28,8 +28,8 @@ function plain.open(has_prompt)
     return self
 end
 
--- Waits for input; true when ^C came first. A signal may fall between the look at its flag and the wait, so the wait
--- is cut into steps.
+-- Waits for input. Returns true when ^C came first. A signal may arrive between the read of its flag and the wait, so
+-- the wait ends every STEP milliseconds.
 local function is_interrupted(self)
     if self.process == nil then return false end
     repeat
@@ -43,7 +43,7 @@ end
 
 --- Reads one line.
 -- @param prompt text
--- @return the line; or nil and 'interrupt' after ^C, 'end' at the end of input
+-- @return line; or nil and 'interrupt' after ^C, nil and 'end' at the end of input
 function Reader:read(prompt)
     if self.has_prompt then
         io.stdout:write(prompt)
@@ -58,7 +58,7 @@ function Reader:read(prompt)
     return nil, 'end'
 end
 
---- Nothing to do: there are no arrow keys here.
+--- Does nothing: this reader has no arrow keys. The line editors' readers have the same method.
 function Reader:remember() -- luacheck: no self
 end
 

@@ -1,8 +1,8 @@
---- A line editor: libreadline, or libedit where it is missing, found at run time.
+--- A line editor: libreadline, or libedit where that is missing, opened at run time.
 --
--- Neither library is needed: `readline.open` answers nil without them, and the prompt reads plain lines.
--- ^C is a key here, not a signal: the terminal sends no SIGINT while a line is typed, so nothing is ever torn out
--- of the library. The terminal is put back before the line runs. Callbacks never raise through C.
+-- Neither library is required: `readline.open` returns nil without them, and the prompt reads plain lines. ^C is a key
+-- here and not a signal: the terminal sends no SIGINT while a line is typed, so the library is never left in the middle
+-- of a call. The terminal is restored before the line runs. Callbacks never raise through C.
 -- @internal wane.repl.readline
 
 local binding = require 'wane.ffi'
@@ -35,19 +35,20 @@ void *malloc(size_t bytes);
 void free(void *p);
 ]]
 local LIBRARIES = { readline = 'libreadline.so.8', libedit = 'libedit.so.2' }
-local VINTR, NOW = 0, 0 -- Linux: the place of ^C among the special characters, TCSANOW
+local VINTR, NOW = 0, 0 -- of Linux: index of ^C among the special characters; TCSANOW
 
-local anchors = {} -- the libraries keep pointers into these for the life of the process
+local anchors = {} -- objects that the libraries point to for the life of the process
 
 local process
 
+-- Copies a text into memory of malloc, which the library frees.
 local function duplicate(text)
     local p = binding.cast('char *', process.malloc(#text + 1))
     if p ~= nil then binding.copy(p, text) end
     return p
 end
 
--- The list that readline takes over and frees: what all words share, the words, an end.
+-- Returns the list that readline takes over and frees: what all words begin with, the words, NULL.
 local function word_list(words)
     if #words == 0 then return nil end
     local list = binding.cast('char **', process.malloc((#words + 2) * binding.sizeof 'char *'))
@@ -65,7 +66,7 @@ end
 local Reader = {}
 Reader.__index = Reader
 
--- libedit sets the terminal up itself, with ^C as a signal, unless it is told not to.
+-- Stops libedit from setting the terminal up itself, where ^C would be a signal.
 local function set_up_libedit(lib)
     lib.rl_initialize()
     local words = 'setty -d -isig'
@@ -74,11 +75,12 @@ local function set_up_libedit(lib)
     lib.rl_parse_and_bind(line)
 end
 
+-- Sets up completion and ^C in a library.
 local function set_up(self, lib, env)
     local name, breaks = 'wane', complete.breaks
     local completer = binding.cast('wane_rl_complete', function(text)
         lib.rl_attempted_completion_over = 1 -- no file names
-        lib.rl_completion_append_character = 0 -- every completion starts with a space there
+        lib.rl_completion_append_character = 0 -- none; reset to a space before each completion
         local ok, words = pcall(complete.words, env, binding.string(text))
         return ok and word_list(words) or nil
     end)
@@ -100,10 +102,10 @@ local function set_up(self, lib, env)
     lib.rl_add_defun('wane-interrupt', on_interrupt, 3)
 end
 
---- A reader of edited lines.
--- @param env the prompt's names, for completion
--- @param kind 'readline' or 'libedit': only that one; nil: the first of both
--- @return a reader with `read` and `remember`, or nil when no library is there
+--- Opens a reader of edited lines.
+-- @param env names of the prompt, for completion
+-- @param kind 'readline' or 'libedit', or nil for the first that exists
+-- @return reader with the methods `read` and `remember`, or nil when no library exists
 function readline.open(env, kind)
     local list = kind and { LIBRARIES[kind] } or { LIBRARIES.readline, LIBRARIES.libedit }
     process = process or binding.open_library({}, PROCESS)
@@ -117,7 +119,7 @@ function readline.open(env, kind)
     return self
 end
 
--- LuaJIT must not compile the call: Lua runs inside it.
+-- Calls the library. LuaJIT must not compile this function, because the library calls Lua back.
 local function call_readline(lib, prompt)
     return lib.readline(prompt)
 end
@@ -125,7 +127,7 @@ jit.off(call_readline)
 
 --- Reads one line.
 -- @param prompt text
--- @return the line (of a pasted block: several, with newlines); or nil and 'interrupt' after ^C, 'end' after ^D
+-- @return line (a pasted block is several, with newlines); or nil and 'interrupt' after ^C, nil and 'end' after ^D
 function Reader:read(prompt)
     local has_terminal = process.tcgetattr(0, self.before) == 0
     if has_terminal then
@@ -146,7 +148,8 @@ function Reader:read(prompt)
     return line
 end
 
---- Puts a line where the arrow keys find it.
+--- Adds a line to those that the arrow keys recall.
+-- @param line text
 function Reader:remember(line)
     self.lib.add_history(line)
 end

@@ -1,8 +1,8 @@
---- What a prompt keeps and does, without input or output of its own.
+--- A session of the prompt, without input or output of its own.
 --
--- Takes lines, runs chunks, shows values through the function it was given. Nothing typed becomes a global of the
--- process: names live in a table of the session. A session never holds the last value (`_` is weak), and each line
--- ends with a collection, so `a = nil` frees.
+-- A session takes lines, runs chunks, and shows values through the function that it was given. Nothing typed becomes a
+-- global of the process: names live in a table of the session. A session does not hold the last value (`_` is weak),
+-- and each line ends with a collection, so `a = nil` frees the bytes of a.
 -- @internal wane.repl.session
 
 local session = {}
@@ -16,11 +16,11 @@ end
 local Session = {}
 Session.__index = Session
 
---- A prompt's state.
--- @param write function(text) that shows something
--- @param options table (optional): `protect`, called in place of pcall; `ran` function(seconds), called after a
--- line that ran a chunk
--- @return a session with the methods `feed`, `finish`, `forget`, `script`, `welcome`
+--- Makes a session.
+-- @param write function(text) that shows a text
+-- @param options { protect = function called in place of pcall (optional), ran = function(seconds) called after a line
+-- that ran a chunk (optional) }
+-- @return session with the methods `feed`, `finish`, `forget`, `script`, `welcome`
 function session.new(write, options)
     options = options or {}
     local self = setmetatable({
@@ -42,15 +42,15 @@ function session.new(write, options)
     return self
 end
 
---- Makes wane, nn, optim and policy names at the prompt.
+--- Makes wane, nn, optim and policy names of the prompt.
 function Session:welcome()
     local wane = require 'wane'
     local env = self.env
     env.wane, env.nn, env.optim, env.policy = wane, wane.nn, wane.optim, wane.policy
 end
 
--- Copies what is local to the function at `level` into the prompt's names. Called by the chunk itself, as its
--- last statement: only there are its locals still alive and all assigned.
+-- Copies the local variables of the function at `level` into the names of the prompt. The chunk itself calls it as its
+-- last statement: only there its locals are alive and all assigned.
 function Session:capture(level)
     local i = 1
     while true do
@@ -61,7 +61,7 @@ function Session:capture(level)
     end
 end
 
--- The statement form of a chunk, with the capture at its end unless the chunk ends in a return.
+-- Compiles statements, with a call of `capture` at the end unless the chunk ends in a return.
 function Session:statement(source, name)
     local chunk = loadstring(source .. '\n__capture()', name)
     if chunk == nil then return loadstring(source, name) end
@@ -74,13 +74,13 @@ local function is_incomplete(message)
     return message:match("'<eof>'$") ~= nil
 end
 
--- A chunk for the source; or nil, the message, whether more lines may mend it.
+-- Compiles a source. Returns the chunk; or nil, the message, and whether further lines may complete the source.
 function Session:compile(source)
     local name = '=prompt'
     local bare = source:gsub(';%s*$', '')
     local chunk, expression_error = loadstring('return ' .. bare, name)
-    -- Not run as `return`: a tail call would take the line out of its error messages. The bracket stands on the
-    -- same line, whose number an index takes; only a comment at the end pushes it down.
+    -- The chunk is no plain `return`, because a tail call would take the line out of error messages. The bracket closes
+    -- on the line of the expression, which errors of indexing name; only after a comment it moves to the next line.
     if chunk then
         return loadstring('return __values(' .. bare .. ')', name)
             or loadstring('return __values(' .. bare .. '\n)', name)
@@ -95,7 +95,8 @@ local function is_identifier(k)
     return type(k) == 'string' and k:match('^[%a_][%w_]*$') ~= nil
 end
 
--- A plain table shows its content, one level deep and at most 20 entries; all else shows as print would.
+-- Returns a value as text. A plain table shows its entries, one level deep and at most 20; all else is as tostring
+-- says.
 local function show(value, deep)
     if type(value) == 'string' and deep then return ('%q'):format(value) end
     if type(value) ~= 'table' or getmetatable(value) ~= nil or deep then return tostring(value) end
@@ -120,7 +121,7 @@ local function pack(...)
     return select('#', ...), { ... }
 end
 
--- Runs a compiled chunk. It stays interpreted, so that a hot loop typed here still hears an interrupt.
+-- Runs a compiled chunk. The chunk stays interpreted, so that ^C stops a hot loop typed here.
 function Session:call(chunk, quiet)
     setfenv(chunk, self.env)
     if jit then jit.off(chunk, true) end
@@ -131,7 +132,7 @@ function Session:call(chunk, quiet)
     end
     if n > 1 then self.last[1] = results[2] end
     if quiet or n == 1 then return end
-    -- Showing a tensor runs a program, which may fail like anything else typed here.
+    -- Showing a tensor runs a program, which may fail as the chunk may.
     local ok, text = self.protect(function()
         local parts = {}
         for i = 2, n do parts[#parts + 1] = show(results[i], false) end
@@ -140,7 +141,7 @@ function Session:call(chunk, quiet)
     self.write((ok and text or 'error: ' .. tostring(text)) .. '\n')
 end
 
--- Help is asked for with `?name` where a chunk would begin.
+-- Shows the help for `?query`.
 function Session:help(query)
     local ok, text = pcall(function() return require('wane.repl.help').text(self.env, query) end)
     self.write((ok and text or 'error: ' .. tostring(text)) .. '\n')
@@ -148,7 +149,7 @@ end
 
 --- Takes one line of input.
 -- @param line text without its newline
--- @return true when the chunk goes on in the next line
+-- @return true when the chunk continues in the next line
 function Session:feed(line)
     local query = self.pending == nil and line:match '^%s*%?(.*)$'
     if query then
@@ -171,19 +172,19 @@ function Session:feed(line)
     local start = now()
     self:call(chunk, source:match(';%s*$') ~= nil)
     local seconds = now() - start
-    -- Twice: the first pass runs finalizers, the second frees what they held.
+    -- The first collection runs finalizers, the second one frees what they held.
     collectgarbage()
     collectgarbage()
     if self.ran then self.ran(seconds) end
     return false
 end
 
---- Lets go of a chunk that is not finished (^C).
+--- Drops a chunk that is not complete, after ^C.
 function Session:forget()
     self.pending = nil
 end
 
---- Shows what is wrong with a chunk that input ended in the middle of.
+--- Shows the error of a chunk that is not complete when input ends.
 function Session:finish()
     if self.pending == nil then return end
     local _, message = loadstring(self.pending, '=prompt')
@@ -191,8 +192,9 @@ function Session:finish()
     self.write('error: ' .. tostring(message) .. '\n')
 end
 
---- Runs a script and makes its top-level locals names at the prompt.
+--- Runs a script and makes its top-level locals names of the prompt.
 -- @param path file
+-- @raise a text where the script cannot be read or compiled, and what it raises
 function Session:script(path)
     local file, why = require('wane.system').open(path, 'rb')
     if not file then error(('%s: cannot be read (%s)'):format(path, why), 0) end
@@ -201,7 +203,7 @@ function Session:script(path)
     local chunk, message = self:statement(source, '@' .. path)
     if chunk == nil then error(message, 0) end
     setfenv(chunk, self.env)
-    if jit and self.protect ~= pcall then jit.off(chunk, true) end -- the hook of ^C does not reach into traces
+    if jit and self.protect ~= pcall then jit.off(chunk, true) end -- the hook of ^C is not called in compiled traces
     local ok, failure = self.protect(chunk)
     if not ok then error(failure, 0) end
 end

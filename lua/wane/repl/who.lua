@@ -1,7 +1,7 @@
---- `who()` at the prompt: the tensors, modules and optimizers among its names, and the bytes each holds now.
+--- `who()` at the prompt: lists the tensors, modules and optimizers among its names, with the bytes that each holds.
 --
 -- A value that was recorded and not computed holds none; parameters hold theirs from the first run on. Bytes that two
--- names share (a model and its optimizer's parameters) are shown with each; `wane.memory()` counts them once.
+-- names share (a model and the parameters of its optimizer) are shown with each; `wane.memory()` counts them once.
 -- Nothing runs.
 -- @internal wane.repl.who
 
@@ -19,7 +19,7 @@ local who = {}
 
 local info = binding.new('struct wn_info')
 
--- Bytes a handle holds now and what it is.
+-- Returns the bytes that a handle holds now, and its kind.
 local function held(handle)
     binding.check(C.wn_info(handle, info))
     local is_held = info.held ~= 0
@@ -75,9 +75,9 @@ function Rows.__tostring(rows)
     return table_.text({ 'name', 'what', 'shape', 'bytes', 'kind' }, cells)
 end
 
---- The names of a prompt that hold tensors, modules or optimizers: a printable list of { name =, what =, shape =,
--- bytes =, kind = }, sorted by name.
--- @param env the prompt's names
+--- Lists the names that hold tensors, modules or optimizers.
+-- @param env names of the prompt
+-- @return printable list of { name =, what =, shape =, bytes =, kind = }, sorted by name
 function who.of(env)
     local rows = {}
     for _, name in ipairs(names.of(env)) do
