@@ -49,7 +49,7 @@ struct wn_summary {
     double measured_seconds;         /* the part of `seconds` that the table of costs knew */
     int32_t nodes, instructions, recomputed, residuals, blocks, device;
     int64_t activation_bytes;           /* of all residuals */
-    int64_t lent;                       /* of slabs that activations use before the gradients are born there */
+    int64_t lent;                       /* of slabs that activations use before the gradients are allocated there */
     int64_t moved;                      /* read and written by all instructions, by the cost rules */
     int32_t packed, lossy;              /* values kept in another form; those of them that lose bits */
     int64_t host, disk, out, in;        /* of the offload buffers in host memory and on disk; transferred out and in */

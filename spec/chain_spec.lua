@@ -16,9 +16,10 @@ local function text(schedule)
     return table.concat(out, ', ')
 end
 
--- Chains of several kinds: sizes and options as given, each third with births, each fourth made of two stages only.
+-- Chains of several kinds: sizes and options as given, each third with gradients that a backward allocates, each
+-- fourth made of two stages only.
 local function small_chain(seed, n, most)
-    local c = chains.make(chains.random(seed), n, most, { born = seed % 3 == 0, plain = most == 0 })
+    local c = chains.make(chains.random(seed), n, most, { allocated = seed % 3 == 0, plain = most == 0 })
     if seed % 4 == 1 then
         for i = 3, n do c.stages[i] = c.stages[2 - i % 2] end
     end
@@ -92,7 +93,7 @@ describe('a plan of a chain', function()
     it('is the optimum of the extended class at every corner, whatever option waits without its input', function()
         for seed = 1, os.getenv 'WANE_SPEC_LONG' == '1' and 400 or 60 do
             local size = chains.random(seed)(2, 6)
-            local c = chains.make(chains.random(seed), size, 5, { born = seed % 3 == 0 })
+            local c = chains.make(chains.random(seed), size, 5, { allocated = seed % 3 == 0 })
             local frontier = wane.chain_frontier(c)
             for _, point in ipairs(frontier) do
                 assert.equal(chains.extended(c, point.bytes), point.time)
@@ -122,15 +123,15 @@ describe('a plan of a chain', function()
         end
     end)
 
-    it('counts what is born in the backward', function()
+    it('counts what is allocated in the backward', function()
         local changed = 0
         for k = 1, 12 do
-            local c = chains.make(chains.random(40 + k), 4, 2, { born = true })
-            local born = {}
-            for i, stage in ipairs(c.stages) do born[i], stage.wgrad_bytes = stage.wgrad_bytes, nil end
+            local c = chains.make(chains.random(40 + k), 4, 2, { allocated = true })
+            local allocated = {}
+            for i, stage in ipairs(c.stages) do allocated[i], stage.wgrad_bytes = stage.wgrad_bytes, nil end
             local without = wane.chain_frontier(c)
             for _, point in ipairs(without) do point.schedule = wane.plan_chain(c, point.bytes).schedule end
-            for i, stage in ipairs(c.stages) do stage.wgrad_bytes = born[i] end
+            for i, stage in ipairs(c.stages) do stage.wgrad_bytes = allocated[i] end
             local best = best_frontier(c)
             for _, point in ipairs(without) do
                 local possible = chains.at(best, point.bytes)
@@ -214,7 +215,7 @@ describe('a replay', function()
 
     it('charges each operation what the table says', function()
         local function peak(...) return wane.replay_chain(c, { ... }).peak end
-        -- B 2: both sets, the seed, the gradient of a_1, workspace, what is born.
+        -- B 2: both sets, the seed, the gradient of a_1, workspace, what is allocated.
         assert.equal(1000 + 130 + 130 + 50 + 50 + 40 + 8,
             peak({ 'Fe', 1, 0 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'B', 1 }))
         -- B 2 from a bare input; Fe 1 then stands beside d_1 and what B 2 left.

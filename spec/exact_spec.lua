@@ -97,7 +97,7 @@ describe('predicted and measured', function()
             local model = programs.mlp(64, 5, 0.1)
             local opt = optim.SGD(model:parameters(), { lr = 0.1 })
             local x = wane.randn(8, 64, { requires_grad = true })
-            for step = 1, 3 do -- x keeps its gradient, so that from the second step on one slab is partly born
+            for step = 1, 3 do -- x keeps its gradient, so that from the second step on one slab is partly allocated
                 local p
                 wane.memory.trim()
                 require('wane.scoped')('listen', function(q)

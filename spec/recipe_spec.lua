@@ -279,7 +279,7 @@ describe('a recipe holds', function()
         assert.equal(plan.recomputed, recomputed(function() opt:step(fn()) end, { policy = p }))
     end)
 
-    it('whatever was read, born and held before', function()
+    it('whatever was read, allocated and held before', function()
         local other, model = make(5, 64, 0.2)
         assert(model[3].a.weight:sum():item() ~= nil) -- states get their numbers in another order
         other():backward()

@@ -312,7 +312,7 @@ describe('a gradient', function()
         assert.equal('stale', e.code)
     end)
 
-    it('born one by one, in a slab each, are all there when one program makes them again', function()
+    it('allocated one by one, in a slab each, are all there when one program makes them again', function()
         local list, sum = {}, nil
         for k = 1, 80 do
             list[k] = weight { k, k }

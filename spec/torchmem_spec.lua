@@ -151,7 +151,7 @@ describe('plan:pytorch', function()
             local n, plan = model:parameter_count(), wane.plan(fn)
             local plain, kept = plan:pytorch(), plan:pytorch { state = 12, gradients = 'kept' }
             assert.equal(12 * n + 4 * n, kept.before - plain.before)
-            -- what is kept is added to, so nothing of the parameters is born
+            -- what is kept is added to, so nothing of the parameters is allocated
             assert.equal(12 * n, kept.after_backward - plain.after_backward)
             for _, bad in ipairs { { state = 'adam' }, { state = -1 }, { gradients = 'some' } } do
                 assert.has_error(function() plan:pytorch(bad) end)

@@ -1,6 +1,7 @@
-/* The doors of the API: what a caller gives is looked at here, one function a concept, before any room behind sees it.
- * Whatever numbers come, a call either does what its comment says or returns a status with words: nothing is read past an
- * array, no sum overflows, no pointer that is NULL is followed. What cannot be checked is how long a caller's array is. */
+/* The doors of the API: what a caller gives is looked at here, one function a concept, before any room behind sees
+ * it. Whatever numbers come, a call either does what its comment says or returns a status with words: nothing is
+ * read past an array, no sum overflows, no pointer that is NULL is followed. What cannot be checked is how long a
+ * caller's array is. */
 #include <math.h>
 #include "api.h"
 
@@ -131,7 +132,7 @@ static int32_t check_targets(const struct wn_request *r)
         if (c == NULL) return WN_VALUE;
         if (c->stamp == stamp)
             return wn__fail(WN_VALUE, "assign: %s is given two values; assign once", c->name ? c->name : "a state");
-        if (c->kind == WN_KIND_GRADIENT && !c->born)
+        if (c->kind == WN_KIND_GRADIENT && !c->allocated)
             return wn__fail(WN_VALUE, "assign: this gradient does not exist yet; run a backward first");
         c->stamp = stamp;
     }

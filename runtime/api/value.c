@@ -140,7 +140,7 @@ int32_t wn_cell_grad(int32_t cell)
 {
     if (wn__enter() != WN_OK || wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
     struct wn_cell *c = get_cell(cell);
-    if (c->grad == NULL || !c->grad->born) return -1;
+    if (c->grad == NULL || !c->grad->allocated) return -1;
     wn__cell_ref(c->grad);
     int32_t id = wn__handle_new(WN_HANDLE_CELL, c->grad);
     if (id < 0) wn__cell_unref(c->grad);
@@ -156,7 +156,7 @@ int32_t wn_cell_state(int32_t cell)
 {
     if (wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
     const struct wn_cell *c = get_cell(cell);
-    return (c->needs_grad != 0) + 2 * (c->grad != NULL && c->grad->born);
+    return (c->needs_grad != 0) + 2 * (c->grad != NULL && c->grad->allocated);
 }
 
 int32_t wn_cell_need_grad(int32_t cell, int32_t on)

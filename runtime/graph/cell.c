@@ -28,11 +28,11 @@ void wn__cell_ref(struct wn_cell *c)
 static void cell_leave_slab(struct wn_cell *c)
 {
     if (c->slab == NULL) return;
-    if (c->born) {
-        c->slab->born--;
+    if (c->allocated) {
+        c->slab->allocated--;
         wn__ledger_move(c->device, c->kind, -wn__padded(wn__bytes(&c->type)));
     }
-    c->born = 0;
+    c->allocated = 0;
     wn__slab_unref(c->slab);
     c->slab = NULL;
 }
@@ -71,7 +71,7 @@ int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out)
 
 int32_t wn__cell_has_value(const struct wn_cell *c)
 {
-    return c->buffer != NULL || c->born;
+    return c->buffer != NULL || c->allocated;
 }
 
 int32_t wn__cell_materialise(struct wn_cell *c)
@@ -104,17 +104,17 @@ int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out)
 
 void wn__cell_give_birth(struct wn_cell *grad)
 {
-    if (grad->born) return;
-    grad->born = 1;
-    grad->slab->born++;
+    if (grad->allocated) return;
+    grad->allocated = 1;
+    grad->slab->allocated++;
     wn__ledger_move(grad->device, grad->kind, wn__padded(wn__bytes(&grad->type)));
 }
 
 void wn__cell_drop_own(struct wn_cell *grad)
 {
-    if (!grad->born) return;
-    grad->born = grad->invalid = 0;
-    grad->slab->born--;
+    if (!grad->allocated) return;
+    grad->allocated = grad->invalid = 0;
+    grad->slab->allocated--;
     wn__ledger_move(grad->device, grad->kind, -wn__padded(wn__bytes(&grad->type)));
     wn__cell_changed(grad);
 }
@@ -160,7 +160,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
 {
     struct wn_device *d = wn__device(c->device);
     WN_TRY(cell_check(c, "write", at, n));
-    if (c->kind == WN_KIND_GRADIENT && !c->born)
+    if (c->kind == WN_KIND_GRADIENT && !c->allocated)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
     WN_TRY(check_rehearsed(c, "write"));
     WN_TRY(wn__cell_materialise(c));

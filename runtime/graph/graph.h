@@ -1,7 +1,7 @@
 /* The recorded graph: nodes, each one application of an op and its value, and cells, which hold state.
  *
- * A node never changes once it is recorded, but for whether its value is held. Nodes and cells are freed when nothing counts
- * a reference: nodes count their inputs, handles and programs what they name. */
+ * A node never changes once it is recorded, but for whether its value is held. Nodes and cells are freed when
+ * nothing counts a reference: nodes count their inputs, handles and programs what they name. */
 #ifndef WN_GRAPH_H
 #define WN_GRAPH_H
 #include <stdint.h>
@@ -57,7 +57,7 @@ struct wn_cell {
     struct wn__buffer *buffer; /* the value; NULL: it has none yet, or is a gradient, whose value is in a slab */
     struct wn__slab *slab;
     int64_t slab_offset;
-    int32_t born;           /* of a gradient: it has a value */
+    int32_t allocated;      /* of a gradient: it has a value */
     int32_t invalid;        /* an effect failed half-way: every use fails until the cell is written */
     struct wn_node *init;   /* the value that it begins with */
     struct wn_node *reader; /* the CELL node that reads the present version; not counted */
@@ -90,9 +90,10 @@ int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the
 void wn__cell_give_birth(struct wn_cell *grad);
 void wn__cell_drop_own(struct wn_cell *grad);   /* a gradient's value ends: its bytes are lent to activations again */
 void wn__cell_drop_gradient(struct wn_cell *c); /* the same of c's gradient, if it has one */
-/* The one pair through which a cell's bytes, plain and row-major, meet the host, whatever its layout; `n` of them from
- * `at`. Written bytes become the cell's value with wn__cell_written; after a failure wn__cell_unwritten puts a cell that
- * had not begun back to its beginning, and makes any other invalid: every use of it says so, until it is written. */
+/* The one pair through which a cell's bytes, plain and row-major, meet the host, whatever its layout; `n` of them
+ * from `at`. Written bytes become the cell's value with wn__cell_written; after a failure wn__cell_unwritten puts a
+ * cell that had not begun back to its beginning, and makes any other invalid: every use of it says so, until it is
+ * written. */
 int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t n);
 int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t n);
 void wn__cell_written(struct wn_cell *c);

@@ -84,11 +84,11 @@ int32_t wn__offload_buffer_probe(int32_t device, int32_t place, int64_t bytes, d
 int32_t wn__offload_buffer_is_own(int32_t device);
 
 /* A slab: the bytes of all gradients of one set of parameters, each at a fixed offset. It keeps its bytes when its
- * gradients are cleared, until it is trimmed. Invariant: no trim empties a slab while born > 0 or hidden > 0. */
+ * gradients are cleared, until it is trimmed. Invariant: no trim empties a slab while allocated > 0 or hidden > 0. */
 struct wn__slab {
     int32_t refs, device;
-    int32_t born;   /* gradients that exist now */
-    int32_t hidden; /* gradients that exist although the rehearsal under way counts them as cleared */
+    int32_t allocated; /* gradients that exist now */
+    int32_t hidden;    /* gradients that exist although the rehearsal under way counts them as cleared */
     int64_t bytes;
     void *data;            /* device address; NULL until the first run that needs it, and after a trim */
     int64_t stamp;         /* of the last key, or walk, that met this slab */

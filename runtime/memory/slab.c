@@ -53,5 +53,5 @@ static int32_t is_kept(const struct wn__slab *s, struct wn__slab *const *keep, i
 void wn__slab_trim(int32_t device, struct wn__slab *const *keep, int32_t n)
 {
     for (struct wn__slab *s = all; s != NULL; s = s->next)
-        if (s->device == device && s->born == 0 && s->hidden == 0 && !is_kept(s, keep, n)) slab_empty(s);
+        if (s->device == device && s->allocated == 0 && s->hidden == 0 && !is_kept(s, keep, n)) slab_empty(s);
 }

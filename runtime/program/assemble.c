@@ -230,7 +230,7 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
     return -1;
 }
 
-/* Gradient cells in the order of their parameters: the first layers' gradients are born last, so the low end
+/* Gradient cells in the order of their parameters: the first layers' gradients are allocated last, so the low end
  * of the slab is what activations borrow longest. */
 static void put_gradients(struct assembly *a)
 {
@@ -243,25 +243,26 @@ static void put_gradients(struct assembly *a)
         struct wn__ir_cell *q = &f->cell[f->n_cells];
         *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
         q->bytes = wn__padded(wn__bytes(&c->type));
-        q->born_here = g == NULL || !g->born;
-        if (q->born_here) {
+        q->allocated_here = g == NULL || !g->allocated;
+        if (q->allocated_here) {
             q->slab = put_slab(a, g, &new_slab);
             struct wn__ir_slab *s = &f->slab[q->slab];
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
-        struct wn__ir_node *e = put_node(a, q->born_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
+        struct wn__ir_node *e =
+            put_node(a, q->allocated_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
         put_input(a, e, a->grads.values[i]->local);
         e->cell[0] = f->n_cells++;
     }
 }
 
-/* Gradients that exist already may lie in a slab in which others are born now: its bytes count once. */
+/* Gradients that exist already may lie in a slab in which others are allocated now: its bytes count once. */
 static void find_shared_slabs(struct assembly *a)
 {
     struct wn__ir *f = a->f;
     for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
-        if (f->cell[i].born_here) continue;
+        if (f->cell[i].allocated_here) continue;
         int32_t met = a->p->read_cell[f->cell[i].gradient_of]->grad->slab->local;
         for (int32_t k = 0; k < f->n_slabs; k++)
             if (f->slab[k].existing == met) f->cell[i].shares = k + 1;
@@ -424,7 +425,7 @@ static int32_t write_key2(struct assembly *a)
     }
     for (int32_t i = 0; i < f->n_cells; i++) {
         const struct wn__ir_cell *c = &f->cell[i];
-        const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->born_here,
+        const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->allocated_here,
                              c->shares, c->slab_offset,     c->bytes};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
     }

@@ -101,7 +101,7 @@ static int32_t take_updates(struct wn_program *p, const struct wn__program_reque
     for (int32_t i = 0; i < r->n_updates; i++) {
         const struct wn__program_update *u = &r->update[i];
         const struct wn_cell *c = u->cell[0];
-        if (p->mode == WN_RUN_UPDATE && (c->grad == NULL || !c->grad->born)) continue;
+        if (p->mode == WN_RUN_UPDATE && (c->grad == NULL || !c->grad->allocated)) continue;
         int32_t at = p->n_updates++;
         WN_TRY(take_update(p, u, at));
         if (p->mode != WN_RUN_UPDATE) continue;
@@ -211,8 +211,9 @@ static int32_t number_sets(struct wn_program *p)
     return WN_OK;
 }
 
-/* The one slab of all gradients the order's cells have, laid out in their order and whole, nothing in it born: what a
- * program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a place. */
+/* The one slab of all gradients the order's cells have, laid out in their order and whole, nothing in it allocated:
+ * what a program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a
+ * place. */
 static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
 {
     const struct wn__slab *s = NULL;
@@ -226,7 +227,7 @@ static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *
         if (g->slab != s || g->slab_offset != at) return NULL;
         at += wn__padded(wn__bytes(&g->type));
     }
-    return s != NULL && s->born == 0 && at == s->bytes ? s : NULL;
+    return s != NULL && s->allocated == 0 && at == s->bytes ? s : NULL;
 }
 
 /* What stands of a cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
@@ -245,7 +246,7 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
             g->slab->stamp = stamp;
             g->slab->local = met++;
         }
-        wn__bytes_int(b, g->born ? 2 : 1);
+        wn__bytes_int(b, g->allocated ? 2 : 1);
         wn__bytes_int(b, g->slab->local);
         wn__bytes_int(b, g->slab_offset);
         wn__bytes_int(b, g->slab->bytes);

@@ -1,5 +1,5 @@
-/* Rehearsals: see rehearse.h. What a rehearsal changed is a list of cells, each with the state that is not in force: while
- * the rehearsal is under way that is the cell's own, else the rehearsal's. */
+/* Rehearsals: see rehearse.h. What a rehearsal changed is a list of cells, each with the state that is not in force:
+ * while the rehearsal is under way that is the cell's own, else the rehearsal's. */
 #include "rehearse.h"
 #include "../base/alloc.h"
 
@@ -7,21 +7,23 @@ struct wn__rehearsed {     /* one cell */
     struct wn_cell *cell;  /* counted */
     struct wn__slab *slab; /* counted; what the cell does not have now: of the rehearsal while it is not under way, */
     int64_t slab_offset;   /* else what the cell really has */
-    int32_t born;
+    int32_t allocated;
     int32_t hides; /* in force: its slab must keep its memory, a real gradient lies there */
     int32_t made;  /* number of the program, from 1, that gives a state its first value; 0: none */
     int32_t at;    /* passes: whether the gradient exists at the time that is looked at */
 };
 
-struct birth {                   /* or death, of a gradient */
-    int32_t cell, program, born; /* program: how many had run before */
+/* A gradient that begins or ends to be allocated. */
+struct allocation_change {
+    int32_t cell, allocated; /* number of the cell in the rehearsal; 1: it is allocated from then on */
+    int32_t program;         /* how many programs had run before */
 };
 
 struct wn__rehearsal {
     struct wn__rehearsed *cell;
-    struct birth *birth;
+    struct allocation_change *change;
     struct wn_node **result; /* counted */
-    int64_t n, capacity, n_births, birth_capacity, n_results, result_capacity;
+    int64_t n, capacity, n_changes, change_capacity, n_results, result_capacity;
     int32_t n_programs;
 };
 
@@ -45,15 +47,15 @@ static void swap_cell(struct wn__rehearsed *e)
     struct wn_cell *c = e->cell;
     struct wn__slab *slab = c->slab;
     int64_t offset = c->slab_offset;
-    int32_t born = c->born;
-    if (born) slab->born--;
+    int32_t allocated = c->allocated;
+    if (allocated) slab->allocated--;
     c->slab = e->slab;
     c->slab_offset = e->slab_offset;
-    c->born = e->born;
-    if (c->born) c->slab->born++;
+    c->allocated = e->allocated;
+    if (c->allocated) c->slab->allocated++;
     e->slab = slab;
     e->slab_offset = offset;
-    e->born = born;
+    e->allocated = allocated;
 }
 
 static void leave(struct wn__rehearsal *r)
@@ -69,7 +71,7 @@ static void enter(struct wn__rehearsal *r)
 {
     for (int64_t i = 0; i < r->n; i++) {
         swap_cell(&r->cell[i]);
-        r->cell[i].hides = r->cell[i].born;
+        r->cell[i].hides = r->cell[i].allocated;
         if (r->cell[i].hides) r->cell[i].slab->hidden++;
         r->cell[i].cell->rehearsed = (int32_t)i + 1;
     }
@@ -95,12 +97,13 @@ void wn__rehearsal_free(void *rehearsal)
     }
     for (int64_t i = 0; i < r->n_results; i++) wn__node_unref(r->result[i]);
     wn__free(r->cell);
-    wn__free(r->birth);
+    wn__free(r->change);
     wn__free(r->result);
     wn__free(r);
 }
 
-/* ---- changes ------------------------------------------------------------------------------------------------------ */
+/* ---- changes
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Notes a cell, as it is, before it is changed for the first time. */
 static int32_t note(struct wn_cell *c, struct wn__rehearsed **out)
@@ -108,8 +111,11 @@ static int32_t note(struct wn_cell *c, struct wn__rehearsed **out)
     if (c->rehearsed == 0) {
         WN_TRY(wn__grow(&now->cell, &now->capacity, now->n + 1, sizeof *now->cell));
         struct wn__rehearsed *e = &now->cell[now->n++];
-        *e = (struct wn__rehearsed){
-            .cell = c, .slab = c->slab, .slab_offset = c->slab_offset, .born = c->born, .hides = c->born};
+        *e = (struct wn__rehearsed){.cell = c,
+                                    .slab = c->slab,
+                                    .slab_offset = c->slab_offset,
+                                    .allocated = c->allocated,
+                                    .hides = c->allocated};
         wn__cell_ref(c);
         if (c->slab != NULL) c->slab->refs++;
         if (e->hides) c->slab->hidden++;
@@ -119,22 +125,22 @@ static int32_t note(struct wn_cell *c, struct wn__rehearsed **out)
     return WN_OK;
 }
 
-static int32_t set_born(struct wn_cell *g, int32_t born)
+static int32_t set_allocated(struct wn_cell *g, int32_t allocated)
 {
-    if (g->born == born) return WN_OK;
-    WN_TRY(wn__grow(&now->birth, &now->birth_capacity, now->n_births + 1, sizeof *now->birth));
-    now->birth[now->n_births++] = (struct birth){g->rehearsed - 1, now->n_programs, born};
-    g->born = born;
-    g->slab->born += born ? 1 : -1;
+    if (g->allocated == allocated) return WN_OK;
+    WN_TRY(wn__grow(&now->change, &now->change_capacity, now->n_changes + 1, sizeof *now->change));
+    now->change[now->n_changes++] = (struct allocation_change){g->rehearsed - 1, allocated, now->n_programs};
+    g->allocated = allocated;
+    g->slab->allocated += allocated ? 1 : -1;
     return WN_OK;
 }
 
 int32_t wn__rehearse_drop(struct wn_cell *c)
 {
     struct wn__rehearsed *e;
-    if (c->grad == NULL || !c->grad->born) return WN_OK;
+    if (c->grad == NULL || !c->grad->allocated) return WN_OK;
     WN_TRY(note(c->grad, &e));
-    return set_born(c->grad, 0);
+    return set_allocated(c->grad, 0);
 }
 
 int32_t wn__rehearsed_value(const struct wn_cell *c)
@@ -142,7 +148,8 @@ int32_t wn__rehearsed_value(const struct wn_cell *c)
     return c->rehearsed > 0 && now->cell[c->rehearsed - 1].made > 0;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------------ */
+/* ---- runs
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int32_t reads(const struct wn_program *p, const struct wn_node *n)
 {
@@ -188,7 +195,7 @@ static int32_t change_cells(struct wn_program *p)
     }
     WN_TRY(wn__program_bind_slabs(p));
     now->n_programs++;
-    for (int32_t i = p->n_named; i < f->n_cells; i++) WN_TRY(set_born(p->cell[i], 1));
+    for (int32_t i = p->n_named; i < f->n_cells; i++) WN_TRY(set_allocated(p->cell[i], 1));
     return WN_OK;
 }
 
@@ -199,7 +206,8 @@ int32_t wn__rehearse_run(struct wn_program *p)
     return change_cells(p);
 }
 
-/* ---- what is held beside --------------------------------------------------------------------------------------------- */
+/* ---- what is held beside
+ * --------------------------------------------------------------------------------------------- */
 
 struct beside {
     struct wn_program *const *p;
@@ -230,8 +238,8 @@ static int32_t is_there(const struct wn_cell *c, int32_t i)
 static void look_at(int32_t i)
 {
     for (int64_t k = 0; now != NULL && k < now->n; k++) now->cell[k].at = now->cell[k].hides;
-    for (int64_t k = 0; now != NULL && k < now->n_births && now->birth[k].program <= i; k++)
-        now->cell[now->birth[k].cell].at = now->birth[k].born;
+    for (int64_t k = 0; now != NULL && k < now->n_changes && now->change[k].program <= i; k++)
+        now->cell[now->change[k].cell].at = now->change[k].allocated;
 }
 
 /* Marks what program i has itself, so that only the rest is added. */
@@ -245,7 +253,7 @@ static void mark_own(struct beside *b)
 
 static void add_gradient(struct beside *b, const struct wn_cell *g)
 {
-    int32_t exists = g->rehearsed > 0 ? now->cell[g->rehearsed - 1].at : g->born;
+    int32_t exists = g->rehearsed > 0 ? now->cell[g->rehearsed - 1].at : g->allocated;
     int64_t bytes = wn__padded(wn__bytes(&g->type));
     if (now == NULL || !exists) return;
     b->out->kinds[WN_KIND_GRADIENT] += bytes;
@@ -293,9 +301,9 @@ int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s)
 static int32_t has_memory(const struct wn__slab *s, int32_t i)
 {
     int32_t is_noted = 0;
-    for (int64_t k = 0; now != NULL && k < now->n_births; k++) {
-        if (now->cell[now->birth[k].cell].cell->slab != s) continue;
-        if (now->birth[k].program <= i) return 1;
+    for (int64_t k = 0; now != NULL && k < now->n_changes; k++) {
+        if (now->cell[now->change[k].cell].cell->slab != s) continue;
+        if (now->change[k].program <= i) return 1;
         is_noted = 1;
     }
     return s->data != NULL || !is_noted;

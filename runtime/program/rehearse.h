@@ -19,15 +19,17 @@ struct wn__rehearsal *wn__rehearsal_now(void);
 
 /* Notes that a cell's gradient is dropped. Needs a rehearsal under way, as all below. */
 int32_t wn__rehearse_drop(struct wn_cell *c);
-/* Notes what a run of `p` leaves: gradients that exist, states that have a value. Fails with WN_UNSUPPORTED when p reads a
- * result that an earlier program of the rehearsal computes, for then its real run reads a held value. */
+/* Notes what a run of `p` leaves: gradients that exist, states that have a value. Fails with WN_UNSUPPORTED when p
+ * reads a result that an earlier program of the rehearsal computes, for then its real run reads a held value. */
 int32_t wn__rehearse_run(struct wn_program *p);
 /* 1: the rehearsal under way has given this state its first value. */
 int32_t wn__rehearsed_value(const struct wn_cell *c);
 
-/* Bytes of a slab that a program counts as its own: all of it where a gradient of it is born there, else its gradients. */
+/* Bytes of a slab that a program counts as its own: all of it where a gradient of it is allocated there, else its
+ * gradients. */
 int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s);
-/* Adds up the bytes that the programs of one step hold beside each of them: states, inputs, results and gradients that the
- * others own. Uses the history of the rehearsal under way, if there is one; without one `live` leaves out gradients. */
+/* Adds up the bytes that the programs of one step hold beside each of them: states, inputs, results and gradients
+ * that the others own. Uses the history of the rehearsal under way, if there is one; without one `live` leaves out
+ * gradients. */
 int32_t wn__beside(struct wn_program *const *p, int32_t n, struct wn_beside *out /* (n) */);
 #endif

@@ -29,7 +29,8 @@ static int32_t is_computed(const struct wn_node *n)
     return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
 }
 
-/* takes_bytes: buffers of their own for the cells that cannot have their beginning's; else only their bytes are counted. */
+/* takes_bytes: buffers of their own for the cells that cannot have their beginning's; else only their bytes are
+ * counted. */
 static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing, int32_t takes_bytes)
 {
     int64_t stamp = wn__node_stamp();
@@ -254,8 +255,8 @@ static struct held held_bytes(const struct wn_program *p)
             sum.reserved += is_missing(c) ? 0 : bytes;
             continue;
         }
-        sum.live += c->born ? bytes : 0;
-        if (c->slab == NULL || c->slab->born == 0 || c->slab->stamp == stamp) continue;
+        sum.live += c->allocated ? bytes : 0;
+        if (c->slab == NULL || c->slab->allocated == 0 || c->slab->stamp == stamp) continue;
         c->slab->stamp = stamp;
         sum.reserved += wn__slab_share(p, c->slab);
     }

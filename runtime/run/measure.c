@@ -32,7 +32,7 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
     if (m->allocation_bytes == NULL) return WN_OOM;
     for (int32_t i = 0; i < f->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
-        if (c->kind == WN_KIND_GRADIENT && !c->born) continue;
+        if (c->kind == WN_KIND_GRADIENT && !c->allocated) continue;
         move(m, c->kind, wn__padded(wn__bytes(&c->type)));
         int32_t in_slab = 0; /* whose bytes are added whole below */
         for (int32_t k = 0; k < f->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];

@@ -223,13 +223,13 @@ static int32_t do_move(struct wn_program *p, struct bases *b, struct wn__meter *
     return WN_OK;
 }
 
-/* Whether an effect changes what a later program can read: one on a gradient that is not born yet does not. */
+/* Whether an effect changes what a later program can read: one on a gradient that is not allocated yet does not. */
 static int32_t changes_state(const struct wn__ir *f, const struct wn__instr *n)
 {
     const struct wn__ir_node *q = &f->node[n->node];
     if (n->out >= 0) return 0;
     for (int32_t k = 0; k < 3; k++)
-        if (q->cell[k] >= 0 && !(f->cell[q->cell[k]].kind == WN_KIND_GRADIENT && f->cell[q->cell[k]].born_here))
+        if (q->cell[k] >= 0 && !(f->cell[q->cell[k]].kind == WN_KIND_GRADIENT && f->cell[q->cell[k]].allocated_here))
             return 1;
     return 0;
 }
@@ -392,7 +392,7 @@ static void take_back_effects(struct wn_program *p, int32_t code)
             if (c == NULL) continue;
             if (c->kind != WN_KIND_GRADIENT) {
                 c->invalid = 1;
-            } else if (c->born) {
+            } else if (c->allocated) {
                 wn__cell_drop_own(c);
                 dropped = 1;
             }
@@ -419,11 +419,11 @@ static void let_walk_go(struct wn_program *p)
 static int32_t check_rerun(const struct wn_program *p)
 {
     for (int32_t i = p->n_named; i < p->ir->n_cells; i++)
-        if (!p->transient && p->cell[i]->born == p->ir->cell[i].born_here)
+        if (!p->transient && p->cell[i]->allocated == p->ir->cell[i].allocated_here)
             return wn__fail(WN_STALE,
                             "compiled step: a gradient that was %s when it was recorded is %s now; call "
                             "zero_grad at the same place each step",
-                            p->cell[i]->born ? "absent" : "there", p->cell[i]->born ? "there" : "absent");
+                            p->cell[i]->allocated ? "absent" : "there", p->cell[i]->allocated ? "there" : "absent");
     return WN_OK;
 }
 

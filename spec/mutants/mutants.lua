@@ -188,13 +188,13 @@ return {
         name = 'zero_grad keeps its bytes',
         file = 'runtime/graph/cell.c',
         old = [[
-    grad->born = grad->invalid = 0;
-    grad->slab->born--;
+    grad->allocated = grad->invalid = 0;
+    grad->slab->allocated--;
     wn__ledger_move(grad->device, grad->kind, -wn__padded(wn__bytes(&grad->type)));
     wn__cell_changed(grad);]],
         new = [[
-    grad->born = grad->invalid = 0;
-    grad->slab->born--;
+    grad->allocated = grad->invalid = 0;
+    grad->slab->allocated--;
     wn__cell_changed(grad);]],
         spec = 'spec/state_spec.lua',
     },
@@ -240,8 +240,8 @@ return {
     {
         name = 'gradients are assigned where they should add',
         file = 'runtime/program/assemble.c',
-        old = '        q->born_here = g == NULL || !g->born;',
-        new = '        q->born_here = 1;',
+        old = '        q->allocated_here = g == NULL || !g->allocated;',
+        new = '        q->allocated_here = 1;',
         spec = 'spec/state_spec.lua',
     },
     {

@@ -40,8 +40,8 @@ return {
     {
         name = 'gradients are alive before the backward that makes them',
         file = 'runtime/program/rehearse.c',
-        old = 'now->birth[k].program <= i; k++)\n        now->cell',
-        new = 'now->birth[k].program <= i + 1000; k++)\n        now->cell',
+        old = 'now->change[k].program <= i; k++)\n        now->cell',
+        new = 'now->change[k].program <= i + 1000; k++)\n        now->cell',
         spec = PARTS,
     },
     {

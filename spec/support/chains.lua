@@ -15,7 +15,7 @@ function chains.random(seed)
 end
 
 --- A chain of n stages with up to `most` options, all of its numbers different.
--- @param more { born = true: gradients of parameters are born; plain = true: no `options` }
+-- @param more { allocated = true: gradients of parameters are allocated; plain = true: no `options` }
 function chains.make(random, n, most, more)
     more = more or {}
     local stages = {}
@@ -24,7 +24,7 @@ function chains.make(random, n, most, more)
         local s = { fwd_time = time, bwd_time = random(1, 80), out_bytes = out, saved_bytes = out + random(0, 80),
             fwd_tmp_bytes = random(0, 20), bwd_tmp_bytes = random(0, 20), grad_bytes = random(0, 3) > 0 and out
             or random(0, 40) }
-        if more.born then s.wgrad_bytes = random(0, 60) end
+        if more.allocated then s.wgrad_bytes = random(0, 60) end
         if not more.plain then
             s.options = {}
             for q = 1, random(1, most) do
@@ -150,22 +150,22 @@ end
 
 -- The model of a chain as arrays: base (digits of a state), place[i] (weight of stage i's digit), live of a state.
 local function model_of(c)
-    local m = { c = c, n = #c.stages, base = 2, place = {}, born = {} }
+    local m = { c = c, n = #c.stages, base = 2, place = {}, allocated = {} }
     for _, s in ipairs(c.stages) do m.base = math.max(m.base, 2 + chains.options(s)) end
     local weight = #c.stages + 1
     for i = 1, m.n do
         m.place[i] = weight
         weight = weight * m.base
     end
-    m.born[m.n] = 0
-    for i = m.n, 1, -1 do m.born[i - 1] = m.born[i] + (c.stages[i].wgrad_bytes or 0) end
+    m.allocated[m.n] = 0
+    for i = m.n, 1, -1 do m.allocated[i - 1] = m.allocated[i] + (c.stages[i].wgrad_bytes or 0) end
     return m
 end
 
 -- Calls visit(next state, bytes during, time, operation) for everything that can be done in a state.
 local function each_move(m, state, visit)
     local c, next_b = m.c, state % (m.n + 1)
-    local held, live = {}, c.input_bytes + m.born[next_b] + (next_b < m.n and grad(c, next_b) or 0)
+    local held, live = {}, c.input_bytes + m.allocated[next_b] + (next_b < m.n and grad(c, next_b) or 0)
     for i = 1, next_b do
         held[i] = math.floor(state / m.place[i]) % m.base
         live = live + bytes_of(c.stages[i], held[i])
@@ -250,20 +250,20 @@ end
 -- forward stays until its backward. One budget at a time, straight from the memory model.
 function chains.persistent(c, budget)
     local n, memo = #c.stages, {}
-    local function born(i) -- live when B i is next
+    local function allocated(i) -- live when B i is next
         local sum = 0
         for k = i + 1, n do sum = sum + (c.stages[k].wgrad_bytes or 0) end
         return sum
     end
     local solve
-    -- Stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was born are in it).
+    -- Stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was allocated are in it).
     local function solve_anew(s, t, room)
         local best, stage = math.huge, c.stages[s]
-        local beside = born(t) + (t < n and grad(c, t) or 0)
+        local beside = allocated(t) + (t < n and grad(c, t) or 0)
         for o = 0, chains.options(stage) - 1 do
             local saved = field(stage, o, 'saved_bytes')
             local forward = beside + saved + field(stage, o, 'fwd_tmp_bytes')
-            local backward = born(s - 1) + saved + grad(c, s) + grad(c, s - 1) + field(stage, o, 'bwd_tmp_bytes')
+            local backward = allocated(s - 1) + saved + grad(c, s) + grad(c, s - 1) + field(stage, o, 'bwd_tmp_bytes')
             if forward <= room and backward <= room then
                 local rest = s < t and solve(s + 1, t, room - saved) or 0
                 best = math.min(best, field(stage, o, 'fwd_time') + rest + field(stage, o, 'bwd_time'))
@@ -301,18 +301,18 @@ function chains.extended(c, budget)
                 backward_tmp = field(stage, o, 'bwd_tmp_bytes'), number = o + 1 }
         end
     end
-    local function born(i)
+    local function allocated(i)
         local sum = 0
         for k = i + 1, n do sum = sum + (c.stages[k].wgrad_bytes or 0) end
         return sum
     end
     local function backward_bytes(i, q)
-        return born(i - 1) + q.saved + grad(c, i) + grad(c, i - 1) + q.backward_tmp
+        return allocated(i - 1) + q.saved + grad(c, i) + grad(c, i - 1) + q.backward_tmp
     end
     local solve
     -- Stages s..t, the input of s held elsewhere; p: how t is saved already, or none.
     local function solve_anew(s, t, p, room)
-        local best, beside = math.huge, born(t) + (t < n and grad(c, t) or 0) + p.saved
+        local best, beside = math.huge, allocated(t) + (t < n and grad(c, t) or 0) + p.saved
         if s == t and p ~= none then return backward_bytes(s, p) <= room and p.backward or best end
         for _, q in ipairs(option[s]) do
             if beside + q.saved + q.forward_tmp <= room and backward_bytes(s, q) <= room then

@@ -19,7 +19,7 @@ struct wn__block_option {
     int64_t forward, backward; /* time of Fe i q; of B i after it */
     int64_t saved;             /* bytes held from Fe i q to B i, x_i included, x_{i-1} excluded */
     int64_t peak_forward;      /* bytes of Fe i q above what is live when it starts */
-    int64_t peak_backward;     /* bytes of B i: saved, d_i, d_{i-1} and its workspace, without x_{i-1} and `born` */
+    int64_t peak_backward; /* bytes of B i: saved, d_i, d_{i-1} and its workspace, without x_{i-1} and `allocated` */
 };
 
 /* Block i. Invariant: 1 <= n_options <= WN__CHAIN_MOST_OPTIONS. */
@@ -27,7 +27,7 @@ struct wn__chain_block {
     int64_t time;        /* of F i */
     int64_t peak;        /* bytes of F i above what is live when it starts: x_i and its workspace */
     int64_t bytes, grad; /* of x_i; of d_i, which lives from B i+1 to B i, that of the last block inside B n only */
-    int64_t born;        /* bytes that B i allocates and leaves (gradients of parameters); 0: an update takes them */
+    int64_t allocated;   /* bytes that B i allocates and leaves (gradients of parameters); 0: an update takes them */
     int32_t first, n_options; /* its options are chain->option[first .. first + n_options) */
 };
 

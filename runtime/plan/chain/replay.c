@@ -106,11 +106,11 @@ static int32_t backward(struct replay *r, int32_t i)
     if (r->held[i] < 0) return refuse(r, "its saved set is not held");
     if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
     const struct wn_chain_option *o = option_of(c, i, r->held[i]);
-    int64_t born = stage_of(c, i)->wgrad_bytes, seed = i == c->n_stages ? grad_of(c, i) : 0;
-    WN_TRY(run_for(r, seed + grad_of(c, i - 1) + o->bwd_tmp_bytes + born, o->bwd_time));
+    int64_t allocated = stage_of(c, i)->wgrad_bytes, seed = i == c->n_stages ? grad_of(c, i) : 0;
+    WN_TRY(run_for(r, seed + grad_of(c, i - 1) + o->bwd_tmp_bytes + allocated, o->bwd_time));
     hold(r, i, NOTHING);
     if (i > 1 && r->held[i - 1] == BARE) hold(r, i - 1, NOTHING);
-    r->live += grad_of(c, i - 1) + born - (grad_of(c, i) - seed);
+    r->live += grad_of(c, i - 1) + allocated - (grad_of(c, i) - seed);
     r->next = i - 1;
     return WN_OK;
 }

@@ -76,7 +76,7 @@ static int32_t check_numbers(const struct wn__chain_blocks *c)
     for (int32_t i = 0; i < c->n && ok; i++) {
         const struct wn__chain_block *b = &c->block[i];
         ok = add_to(&time, b->time, 2 * c->n) && add_to(&bytes, b->peak, 1) && add_to(&bytes, b->bytes, 1) &&
-             add_to(&bytes, b->grad, 1) && add_to(&bytes, b->born, 1);
+             add_to(&bytes, b->grad, 1) && add_to(&bytes, b->allocated, 1);
         int64_t most_bytes = 0, most_time = 0;
         for (int32_t q = b->first; q < b->first + b->n_options && ok; q++) {
             const struct wn__block_option *o = &c->option[q];
@@ -121,9 +121,9 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
     s->kind = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->kind);
     s->pending = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->pending * WN__SOLVE_PENDING);
     s->time_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->time_before);
-    s->born_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->born_before);
+    s->allocated_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->allocated_before);
     s->window_of = wn__pool_get(&s->pool, c->n * (int64_t)c->n * (int64_t)sizeof *s->window_of);
-    if (!block || !option || !s->kind || !s->pending || !s->time_before || !s->born_before || !s->window_of)
+    if (!block || !option || !s->kind || !s->pending || !s->time_before || !s->allocated_before || !s->window_of)
         return WN_OOM;
     memcpy(block, c->block, blocks);
     memcpy(option, c->option, options);
@@ -133,7 +133,7 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
     block[c->n - 1].grad = 0; /* d_n lives in B n only, whose peak_backward includes it */
     for (int32_t i = 0; i < c->n; i++) {
         s->time_before[i + 1] = s->time_before[i] + block[i].time;
-        s->born_before[i + 1] = s->born_before[i] + block[i].born;
+        s->allocated_before[i + 1] = s->allocated_before[i] + block[i].allocated;
     }
     return WN_OK;
 }
@@ -143,8 +143,8 @@ static int32_t copy_description(struct wn__chain_solution *s, const struct wn__c
 static int32_t is_same_block(const struct wn__chain_blocks *c, int32_t i, int32_t k)
 {
     const struct wn__chain_block *x = &c->block[i], *y = &c->block[k];
-    if (x->time != y->time || x->peak != y->peak || x->bytes != y->bytes || x->grad != y->grad || x->born != y->born ||
-        x->n_options != y->n_options)
+    if (x->time != y->time || x->peak != y->peak || x->bytes != y->bytes || x->grad != y->grad ||
+        x->allocated != y->allocated || x->n_options != y->n_options)
         return 0;
     size_t bytes = (size_t)x->n_options * sizeof *c->option;
     return memcmp(&c->option[x->first], &c->option[y->first], bytes) == 0;

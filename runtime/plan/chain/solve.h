@@ -29,7 +29,7 @@ struct wn__chain_solution {
     int32_t *kind;                 /* (n) the first block with the same numbers */
     int32_t *pending;              /* (n, WN__SOLVE_PENDING) options of each block that may be pending; -1: none */
     int64_t *time_before;          /* (n + 1) sum of `time` of the blocks before */
-    int64_t *born_before;          /* (n + 1) sum of `born` of the blocks before */
+    int64_t *allocated_before;     /* (n + 1) sum of `allocated` of the blocks before */
     int32_t *window_of;            /* (n, n) number of window first .. last, at first * n + last */
     struct wn__window *window;     /* (n_windows) */
     int64_t n_windows, window_room;

@@ -1,13 +1,13 @@
 /* Lists the moves of a window: the recurrence of solve.c, with the bytes and the time of each move and the parts that
  * it leaves. Least budgets, tables and schedules are all made by iterating over these moves, so they cannot disagree.
  *
- * The bytes of a window are counted without the `born` bytes of blocks behind it, so that windows of equal blocks are
- * equal wherever they are in the chain. Inside a window, the bytes born by blocks behind a part are in the part's
+ * The bytes of a window are counted without the `allocated` bytes of blocks behind it, so that windows of equal blocks are
+ * equal wherever they are in the chain. Inside a window, the bytes allocated by blocks behind a part are in the part's
  * shift.
  *
  *   bytes of move C at j while the window first .. last runs, from left to right in time:
- *   gap + reach          | shift = x_{j-1}: T(j, last) has m - bytes of x_{j-1} | shift = born of j .. last: T(first,
- * j-1)
+ *   gap + reach          | shift = x_{j-1}: T(j, last) has m - bytes of x_{j-1} | shift = allocated of j .. last:
+ *                        |                                                     | T(first, j-1)
  */
 #include "solve.h"
 #include "../../base/number.h"
@@ -26,9 +26,9 @@ static int64_t time_of(const struct wn__chain_solution *s, int32_t first, int32_
 }
 
 /* Returns the bytes that B first .. B end - 1 leave. */
-static int64_t born_in(const struct wn__chain_solution *s, int32_t first, int32_t end)
+static int64_t allocated_in(const struct wn__chain_solution *s, int32_t first, int32_t end)
 {
-    return s->born_before[end] - s->born_before[first];
+    return s->allocated_before[end] - s->allocated_before[first];
 }
 
 int32_t wn__solve_has(const struct wn__chain_solution *s, int32_t last, int32_t variant)
@@ -56,18 +56,18 @@ static struct wn__chain_move move_b(const struct wn__chain_moves *w)
 {
     int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
     const struct wn__block_option *o = option_of(w->s, w->last, option);
-    int64_t born = born_in(w->s, w->last, w->last + 1);
-    return (struct wn__chain_move){WN__MOVE_B,  w->last,    option,  o->peak_backward + born,
+    int64_t allocated = allocated_in(w->s, w->last, w->last + 1);
+    return (struct wn__chain_move){WN__MOVE_B,  w->last,    option,  o->peak_backward + allocated,
                                    o->backward, TIES(0, 1), no_part, no_part};
 }
 
 static struct wn__chain_move move_e(const struct wn__chain_moves *w)
 {
     const struct wn__block_option *o = option_of(w->s, w->first, w->option);
-    int64_t born = born_in(w->s, w->first, w->last + 1);
+    int64_t allocated = allocated_in(w->s, w->first, w->last + 1);
     struct wn__chain_move m = {
         .kind = WN__MOVE_E, .at = w->first, .option = w->option, .then = no_part, .last = no_part};
-    m.least = wn_max(w->gap + o->peak_forward, o->peak_backward + born);
+    m.least = wn_max(w->gap + o->peak_forward, o->peak_backward + allocated);
     m.time = o->forward + o->backward;
     m.ties = TIES(1, 2);
     if (w->first < w->last) m.then = (struct wn__part){w->first + 1, w->last, w->variant, o->saved};
@@ -82,7 +82,7 @@ static struct wn__chain_move move_c(const struct wn__chain_moves *w)
     m.time = time_of(w->s, w->first, j);
     m.ties = TIES(runs, 2 * runs - 1);
     m.then = (struct wn__part){j, w->last, w->variant, w->s->chain.block[j - 1].bytes};
-    m.last = (struct wn__part){w->first, j - 1, 0, born_in(w->s, j, w->last + 1)};
+    m.last = (struct wn__part){w->first, j - 1, 0, allocated_in(w->s, j, w->last + 1)};
     return m;
 }
 
@@ -95,7 +95,7 @@ static struct wn__chain_move move_d(const struct wn__chain_moves *w)
     m.time = time_of(w->s, w->first, j) + o->forward;
     m.ties = TIES(runs, 2 * runs - 1);
     if (j < w->last) m.then = (struct wn__part){j + 1, w->last, w->variant, o->saved};
-    m.last = (struct wn__part){w->first, j, w->pending, born_in(w->s, j + 1, w->last + 1)};
+    m.last = (struct wn__part){w->first, j, w->pending, allocated_in(w->s, j + 1, w->last + 1)};
     return m;
 }
 

@@ -80,7 +80,7 @@ int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *o
                                             .peak = s->out_bytes + s->fwd_tmp_bytes,
                                             .bytes = s->out_bytes,
                                             .grad = s->grad_bytes,
-                                            .born = s->wgrad_bytes,
+                                            .allocated = s->wgrad_bytes,
                                             .first = next,
                                             .n_options = s->n_options};
         for (int32_t q = s->first; q < s->first + s->n_options; q++) {

@@ -63,17 +63,18 @@ struct wn__ir_node {
     int64_t bytes; /* of its value, rounded up to WN_GRANULE */
 };
 
-/* A state that the program reads or writes. Invariant: slab >= 0 exactly if born_here, and only a gradient is born. */
+/* A state that the program reads or writes. Invariant: slab >= 0 exactly if allocated_here, and only a gradient is
+ * allocated. */
 struct wn__ir_cell {
-    int32_t kind;        /* WN_KIND_ */
-    int32_t gradient_of; /* slot of the cell whose gradient it is; -1: it is no gradient of this backward */
-    int32_t slab;        /* the slab in which this program allocates it; -1: it exists before the run */
-    int32_t born_here;   /* 1: a gradient that this program assigns, and does not add to */
-    int32_t shares;      /* 1 + slab in which it already exists, where this program assigns others there; else 0 */
-    int64_t slab_offset; /* bytes from the start of `slab` */
-    int64_t bytes;       /* rounded up to WN_GRANULE */
+    int32_t kind;           /* WN_KIND_ */
+    int32_t gradient_of;    /* slot of the cell whose gradient it is; -1: it is no gradient of this backward */
+    int32_t slab;           /* the slab in which this program allocates it; -1: it exists before the run */
+    int32_t allocated_here; /* 1: a gradient that this program assigns, and does not add to */
+    int32_t shares;         /* 1 + slab in which it already exists, where this program assigns others there; else 0 */
+    int64_t slab_offset;    /* bytes from the start of `slab` */
+    int64_t bytes;          /* rounded up to WN_GRANULE */
 };
-/* A slab (memory/ledger.h) in which gradients are born. */
+/* A slab (memory/ledger.h) in which gradients are allocated. */
 struct wn__ir_slab {
     int64_t bytes;
     int32_t existing; /* its number in the key among the slabs that exist before the run; -1: this program makes it */

@@ -1,5 +1,5 @@
 /* Placement: an offset for every allocation of the arena, and of each offload buffer, which is the same without
- * slabs. One address space: first the intervals of gradient slabs, lent until a gradient is born there, then the
+ * slabs. One address space: first the intervals of gradient slabs, lent until a gradient is allocated there, then the
  * arena, whose height is what counts. A pure function; the same input gives the same offsets.
  *
  * Each order of placing gives some height; several orders are tried, and after each whatever reaches the top is
@@ -238,7 +238,7 @@ static int by_offset(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Gradients assigned here hold their interval from birth on; the rest of a slab is not lent at all. */
+/* Gradients assigned here hold their interval from its allocation on; the rest of a slab is not lent at all. */
 static void put_fixed(struct placing *p)
 {
     int64_t base = 0;

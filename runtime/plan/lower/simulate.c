@@ -22,7 +22,7 @@ struct sim {
     double *ends;                              /* (n_moves) when each has ended */
 };
 
-/* Cells that hold their value before the program starts: everything but gradients born in it. */
+/* Cells that hold their value before the program starts: everything but gradients allocated in it. */
 int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds)
 {
     int64_t bytes = 0;
@@ -123,7 +123,7 @@ static void run_instr(struct sim *m, int32_t i)
     if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
-    /* A gradient assigned by a copy is born here; one made in its cell was born with its value. */
+    /* A gradient assigned by a copy is allocated here; one made in its cell was allocated with its value. */
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
     note_peak(m);

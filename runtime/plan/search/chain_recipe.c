@@ -31,12 +31,12 @@ struct emission {
  * number of the block there, so they are taken off its peak. */
 static struct wn__block_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
-    int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->born);
+    int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->allocated);
     return (struct wn__block_option){.forward = cost->forward_ns,
                                      .backward = cost->backward_ns,
                                      .saved = cost->saved,
                                      .peak_forward = wn_max(cost->forward_peak, cost->saved),
-                                     .peak_backward = backward - cost->born};
+                                     .peak_backward = backward - cost->allocated};
 }
 
 /* Makes the chain of blocks [lo, hi), with its arrays in the pool. */
@@ -55,7 +55,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
                                                  .peak = wn_max(c->plain.forward_peak, c->outputs),
                                                  .bytes = c->outputs,
                                                  .grad = c->given,
-                                                 .born = c->plain.born,
+                                                 .allocated = c->plain.allocated,
                                                  .first = out->n_options,
                                                  .n_options = c->n_options};
         for (int32_t q = 0; q < c->n_options; q++) option[out->n_options++] = option_of(c, &c->option[q].cost);

@@ -55,7 +55,7 @@ struct wn__subgraph_cost {
     int64_t forward_ns, backward_ns; /* nanoseconds; the backward's with recomputed nodes and updates */
     int64_t saved;                   /* bytes that are held from its forward to its backward, its outputs included */
     int64_t forward_peak, backward_peak; /* bytes that the block itself has live at most */
-    int64_t born;                        /* bytes of gradients that its backward allocates and leaves */
+    int64_t allocated;                   /* bytes of gradients that its backward allocates and leaves */
     int32_t recomputed;                  /* nodes that its backward computes again */
 };
 /* Cuts a block out. home: as wn__partition_home fills it; ns: (f->n) nanoseconds of a node. WN_OOM; release it then

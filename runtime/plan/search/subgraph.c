@@ -341,7 +341,7 @@ static void make_alive(struct meter *m, int32_t allocation)
         return;
     m->alive[allocation] = 1;
     m->live += t->bytes;
-    if (t->space == WN_SPACE_SLAB) m->out->born += t->bytes;
+    if (t->space == WN_SPACE_SLAB) m->out->allocated += t->bytes;
 }
 
 /* Counts one run of a node: what it allocates, the peak, the nanoseconds. */
