@@ -1,11 +1,11 @@
-/* The search among flat recipes (flat.c): of what a plan of the list keeps one value more stays, or one less, or one
- * instead of another, or two less at once. Whatever nothing beats joins the list and is edited in the next round. The
- * edits of a plan are tried in an order of promise, as many as a fixed number of edits for a graph of that size allows:
- * of a small graph all. The plan of least bytes is edited like any other, which is how a plan gets below what the
- * solver and policies by hand know, for graphs without cuts above all.
+/* Edits flat recipes (flat.c) of the list: one value more is kept, or one fewer, or one instead of another, or two
+ * fewer (local search). An edit that no plan beats joins the list, and is edited in the next round. The edits of a plan
+ * are tried in an order of promise; their number follows from the size of the graph, and all edits of a small graph are
+ * tried. The plan of least bytes is edited like any other: so plans get below those of the chain solver and of policies
+ * by hand, above all for graphs without cuts.
  *
- * Only edits that change something are tried: a value that nothing computes again needs not stay, and one that stays
- * without being read by the backward matters only where another is made of it again. */
+ * Only edits that change the schedule are tried: a value that nothing recomputes need not be kept, and a kept value
+ * that the backward does not read matters only where another value is recomputed from it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,49 +13,56 @@
 #include "frontier.h"
 
 #define ROUNDS 4
-#define WORK 200000 /* edits times nodes */
-#define SMALL 500   /* nodes; of a graph k times as large the share of edits, WORK, is k times smaller */
-#define MOST 600    /* edits */
-#define PLANS 24    /* of the list, edited in a round */
-#define FEWEST 6    /* edits of a plan by forecasts; where there are too many plans some are left out */
-#define SLACK 0.002 /* forecasts worse than the list by more than this part of a step's time are not tried */
-#define PAIRED 24   /* the most promising values of each kind that are paired */
-#define ROOM 4096   /* sets remembered, a power of two above 2 MOST */
+#define WORK 200000   /* edits * nodes of a graph of up to SMALL nodes */
+#define SMALL 500     /* nodes; above, edits * nodes is WORK * SMALL / nodes */
+#define MAX_EDITS 600 /* of a graph */
+#define PLANS 24      /* most plans of the list that are edited in a round */
+#define MIN_EDITS 6   /* of a plan by forecasts; where there are too many plans for that, some are not edited */
+#define SLACK 0.002   /* edits whose forecasts are slower than the list by more than this part are not tried */
+#define PAIRED 24     /* the most promising values of each kind that are edited in pairs */
+#define ROOM 4096     /* entries of the table of sets: a power of two above 2 * MAX_EDITS */
 
+/* An edit of one value: it is dropped if it is kept, and kept if it is not. */
 struct toggle {
     int32_t node;
-    double worth;
+    double worth; /* the edits with most are tried first */
 };
+/* An edit of one value (a == b) or two, with its forecast. */
 struct forecast_edit {
-    int32_t a, b;
-    double
-        gain; /* part of a step's time, above what the list has for the same bytes; 1 and more: below its least bytes */
+    int32_t a, b; /* nodes */
+    double gain;  /* wn__frontier_gain of the forecast: above 0 if the list is slower within the same bytes */
 };
+/* A search under way. Invariant: left >= 0 edits may still be tried. */
 struct toggling {
     struct wn__building *b;
-    const int64_t *ns;
+    const int64_t *ns; /* (f->n) nanoseconds of a node */
     struct wn__pool pool;
-    int8_t *kept;              /* (f->n) of the plan that is edited */
-    uint8_t *use;              /* (f->n) MADE_AGAIN, READ_FOR_IT */
-    int32_t *stack;            /* (f->n) */
-    uint64_t *met;             /* (ROOM) hashes of sets that were tried; 0: none */
-    struct toggle *drop, *add; /* (f->n) the edits of one value, the most promising first */
+    int8_t *kept;              /* (f->n) the set of the plan that is being edited, as wn__flat_recipe reads it */
+    uint8_t *use;              /* (f->n) RECOMPUTED, READ_FOR_IT or 0 */
+    int32_t *stack;            /* (f->n) scratch */
+    uint64_t *met;             /* (ROOM) open addressing: hashes of sets that were tried or edited; 0: free */
+    struct toggle *drop, *add; /* (n_drop), (n_add) toggles of kept values, of others; by worth, descending */
     int32_t n_drop, n_add;
-    struct forecast_edit *edit; /* (2 f->n + 2 PAIRED^2) */
+    struct forecast_edit *edit; /* (n_edits) room for 2 f->n + 2 PAIRED^2 */
     int64_t n_edits;
-    int64_t left; /* edits */
-    char name[32];
+    int64_t left;  /* edits that may still be tried */
+    char name[32]; /* of the plans that the edits propose */
 };
+/* The set of a plan of the list. */
 struct flat_plan {
     int8_t *kept; /* (f->n) */
     char name[32];
 };
 
-enum { MADE_AGAIN = 1, READ_FOR_IT = 2 };
+enum {
+    RECOMPUTED = 1, /* the backward computes the value again */
+    READ_FOR_IT = 2 /* the value is kept, and a recomputed node reads it */
+};
 
 /* ---- sets
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* Returns a hash of x: the output function of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 static uint64_t mix(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
@@ -64,8 +71,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Whether a set of kept values is met for the first time; `salt` tells sets that were tried from sets that were
- * edited. */
+/* Returns whether a set of kept values is met for the first time, and notes it. `salt` separates the sets that were
+ * tried from those that were edited in each phase. */
 static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 {
     uint64_t h = salt;
@@ -82,6 +89,7 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 /* ---- the edits of one plan
  * ----------------------------------------------------------------------------------------- */
 
+/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule always keeps it. */
 static int32_t may_change(const struct wn__ir *f, int32_t v)
 {
     const struct wn__ir_node *p = &f->node[v];
@@ -89,7 +97,7 @@ static int32_t may_change(const struct wn__ir *f, int32_t v)
            !wn__recipe_always_keeps(f, v) && p->bytes > 0;
 }
 
-/* Marks what the backward computes again, and what stays and is read for that. */
+/* Fills `use`: the values that the backward recomputes, and the kept values that it reads for that. */
 static void find_use(struct toggling *t)
 {
     const struct wn__ir *f = t->b->f;
@@ -98,18 +106,19 @@ static void find_use(struct toggling *t)
     for (int32_t k = 0; k < f->n_residuals; k++) {
         int32_t v = f->residual[k];
         if (t->kept[v] != WN__GONE || f->node[v].bound) continue;
-        t->use[v] = MADE_AGAIN;
+        t->use[v] = RECOMPUTED;
         t->stack[n++] = v;
     }
     for (int32_t at = 0; at < n; at++)
         for (int32_t k = 0; k < f->node[t->stack[at]].n_in; k++) {
             int32_t v = wn__ir_storage(f, wn__ir_in(f, t->stack[at], k));
             if (t->use[v] || !wn__ir_is_forward(f, v) || f->node[v].bound) continue;
-            t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : MADE_AGAIN;
-            if (t->use[v] == MADE_AGAIN) t->stack[n++] = v;
+            t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : RECOMPUTED;
+            if (t->use[v] == RECOMPUTED) t->stack[n++] = v;
         }
 }
 
+/* Inserts a toggle into a list sorted by worth. */
 static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double worth)
 {
     int32_t k = (*n)++;
@@ -117,7 +126,8 @@ static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double wor
     list[k] = (struct toggle){node, worth};
 }
 
-/* Dropping is worth bytes a nanosecond, adding nanoseconds a byte. */
+/* Lists the toggles that change the schedule. Worth of dropping: bytes / (nanoseconds + 1); worth of adding: its
+ * inverse. */
 static void find_toggles(struct toggling *t)
 {
     const struct wn__ir *f = t->b->f;
@@ -126,12 +136,13 @@ static void find_toggles(struct toggling *t)
     for (int32_t v = 0; v < f->n; v++) {
         if (!may_change(f, v)) continue;
         double bytes = (double)f->node[v].bytes, ns = (double)t->ns[v] + 1;
-        if (t->kept[v] == WN__GONE && t->use[v] == MADE_AGAIN) put_toggle(t->add, &t->n_add, v, ns / bytes);
+        if (t->kept[v] == WN__GONE && t->use[v] == RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
         if (t->kept[v] != WN__GONE && (f->node[v].is_residual || t->use[v] == READ_FOR_IT))
             put_toggle(t->drop, &t->n_drop, v, bytes / ns);
     }
 }
 
+/* Offers the recipe of `kept` unless the set was tried before. */
 static int32_t try_set(struct toggling *t)
 {
     struct wn__recipe r;
@@ -141,7 +152,7 @@ static int32_t try_set(struct toggling *t)
     return wn__frontier_offer(t->b, &r, t->name);
 }
 
-/* Offers the plan with up to two values changed: dropped when they stay, else kept as they are. */
+/* Offers the set with values a and b toggled; a == b: one value. */
 static int32_t try_edit(struct toggling *t, int32_t a, int32_t b)
 {
     int8_t before_a = t->kept[a], before_b = t->kept[b];
@@ -153,7 +164,8 @@ static int32_t try_edit(struct toggling *t, int32_t a, int32_t b)
     return code;
 }
 
-/* Pairs of the i-th of one list and the k-th of another, by i + k; both are one list for pairs of its own. */
+/* Tries pairs of toggles x[i] and y[k] in the order of i + k, until `stop` edits are left. x == y: each pair of the one
+ * list once. */
 static int32_t try_pairs(struct toggling *t, const struct toggle *x, int32_t n_x, const struct toggle *y, int32_t n_y,
                          int64_t stop)
 {
@@ -168,9 +180,9 @@ static int32_t try_pairs(struct toggling *t, const struct toggle *x, int32_t n_x
     return WN_OK;
 }
 
-/* Two values less and one more, while edits are left: what single edits and pairs cannot reach where two instants of a
- * step hold the most bytes. */
-static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_t most)
+/* Tries up to `most` edits of three values: two dropped and one added. Single edits and pairs do not reach these where
+ * the peak is at two instants of a step. */
+static int32_t edit_triples(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
     int64_t stop = t->left > most ? t->left - most : 0;
     memcpy(t->kept, p->kept, (size_t)t->b->f->n);
@@ -186,6 +198,7 @@ static int32_t edit_thrice(struct toggling *t, const struct flat_plan *p, int64_
 /* ---- edits by their forecasts
  * -------------------------------------------------------------------------------------- */
 
+/* Lists the edit of values x and y (x == y: of one) with its forecast, unless that is worse than SLACK. */
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
 {
     const struct wn__ir *f = t->b->f;
@@ -201,6 +214,7 @@ static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x
     if (gain > -SLACK) t->edit[t->n_edits++] = (struct forecast_edit){x, y, gain};
 }
 
+/* Lists all single edits, and the pairs of the first min(most, PAIRED) values of each kind. */
 static void put_edits(struct toggling *t, const struct wn__forecast *c, int64_t most)
 {
     int32_t n = most < PAIRED ? (int32_t)most : PAIRED, drops = t->n_drop < n ? t->n_drop : n;
@@ -221,7 +235,7 @@ static int compare_gain(const void *x, const void *y)
     return a->a != b->a ? (a->a < b->a ? -1 : 1) : (a->b > b->b) - (a->b < b->b);
 }
 
-/* Up to `most` edits, those with the best forecasts. */
+/* Tries up to `most` edits of a plan, those with the best forecasts first. */
 static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
     struct wn__forecast c = {0};
@@ -244,7 +258,8 @@ static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t 
     return code;
 }
 
-/* Up to `most` edits: single ones first, those that drop and those that add in turn, then pairs. */
+/* Tries up to `most` edits of a plan by worth: single ones, drops and adds in turn, then pairs of a drop and an add for
+ * half of what is left, then pairs of drops. */
 static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
     int64_t stop = t->left - most;
@@ -264,7 +279,8 @@ static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t 
 /* ---- rounds
  * -------------------------------------------------------------------------------------------------------- */
 
-/* What the plans of the list keep, fewest bytes first, spread over the list; but for what was edited already. */
+/* Fills the sets of up to `most` plans, spread over the list, the fewest bytes first, without sets that were edited
+ * with this salt before. Returns how many. */
 static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t salt, int64_t most)
 {
     struct wn__building *b = t->b;
@@ -282,11 +298,12 @@ static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t s
     return n;
 }
 
+/* Spends the edits: ROUNDS rounds by forecasts, ROUNDS rounds by worth, then edits of three values. */
 static int32_t run_rounds(struct toggling *t, struct flat_plan *plan)
 {
     for (int32_t round = 0; round < ROUNDS && t->left > 0; round++) {
         int64_t per = t->left / (ROUNDS - round);
-        int32_t n = find_plans(t, plan, 2, per / FEWEST);
+        int32_t n = find_plans(t, plan, 2, per / MIN_EDITS);
         if (n == 0) break;
         for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_best(t, &plan[k], per / n > 0 ? per / n : 1));
     }
@@ -297,15 +314,16 @@ static int32_t run_rounds(struct toggling *t, struct flat_plan *plan)
         for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_plan(t, &plan[k], each > 0 ? each : 1));
     }
     int32_t n = t->left > 0 ? find_plans(t, plan, 4, PLANS) : 0;
-    for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_thrice(t, &plan[k], t->left / (n - k) + 1));
+    for (int32_t k = 0; k < n && t->left > 0; k++) WN_TRY(edit_triples(t, &plan[k], t->left / (n - k) + 1));
     return WN_OK;
 }
 
-/* WORK / n, and above SMALL nodes WORK / n * SMALL / n. */
+/* Returns the edits that a graph of n nodes is worth: WORK / n, above SMALL nodes WORK * SMALL / n^2, at most
+ * MAX_EDITS. */
 static int64_t edits_of(int64_t n)
 {
     int64_t edits = n > SMALL ? WORK * SMALL / n / n : WORK / n;
-    return edits > MOST ? MOST : edits;
+    return edits > MAX_EDITS ? MAX_EDITS : edits;
 }
 
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
