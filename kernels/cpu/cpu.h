@@ -88,7 +88,7 @@ struct wn__axis {
 int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
-/* ---- sums of a row ---------------------------------------------------------------------------------- */
+/* ---- sums of a row ------------------------------------------------------------------------------- */
 /* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number.
  * What stands so many bytes behind a and b is asked for on the way. */
 

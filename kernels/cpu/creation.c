@@ -113,7 +113,7 @@ RANDOM(normal_bf16, uint16_t, normal_quad, TO_BF16(f0 + f1 * z[j]))
 static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FULL, full) ANY_ROW(
     ARANGE, arange) ANY_ROW(EYE, eye) ANY_ROW(RANDINT, randint) FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
 
-/* ---- in panels ------------------------------------------------------------------------------------- */
+/* ---- in panels ----------------------------------------------------------------------------------- */
 
 #define CHUNK 64 /* columns of a panel made at once, a row after the other, then turned */
 

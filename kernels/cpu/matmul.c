@@ -181,7 +181,7 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     return run(&p, d->out.dtype, b);
 }
 
-/* ---- with an elementwise op over the product --------------------------------------------------------- */
+/* ---- with an elementwise op over the product ----------------------------------------------------- */
 
 /* The rows of a product of matrices may be seen under more dims than two: its own shape follows from its inputs. */
 static struct wn_desc plain_product(const struct wn_desc *d)

@@ -105,7 +105,7 @@ static const struct symbol {
 #undef SYMBOL
 };
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------- */
 
 static int32_t load_symbols(void *library, const char *name, int32_t major)
 {
@@ -169,7 +169,7 @@ int32_t wn__onednn_ready(void)
     return api.ready;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------- */
+/* ---- making -------------------------------------------------------------------------------------- */
 
 struct product {
     struct wn_made made; /* first: the plan knows no more */
@@ -298,7 +298,7 @@ int32_t wn__onednn_make(const struct wn__gemm *p, int32_t dtype, int32_t has_bia
     return WN_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------------------------------- */
 
 int32_t wn__onednn_run(struct wn_made *made, const struct wn__gemm *p, void *scratch)
 {

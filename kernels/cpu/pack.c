@@ -19,7 +19,7 @@ struct packing {
     void *out;
 };
 
-/* ---- int8 ------------------------------------------------------------------------------------------ */
+/* ---- int8 ---------------------------------------------------------------------------------------- */
 /* (groups) scales, then (n) codes. */
 static int64_t n_groups(int64_t n)
 {
@@ -98,7 +98,7 @@ static void unpack_int8_part(int64_t begin, int64_t end, void *ctx)
     if (k->streams) wn__stream_end();
 }
 
-/* ---- signs ----------------------------------------------------------------------------------------- */
+/* ---- signs --------------------------------------------------------------------------------------- */
 /* Element 8 b + j is bit j of byte b. */
 
 /* Eight bytes that are 0 or 1, as one: the product brings byte i to bit 56 + i, and no two of its terms meet. */
@@ -171,7 +171,7 @@ static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
     if (k->streams) wn__stream_end();
 }
 
-/* ---- kernels --------------------------------------------------------------------------------------- */
+/* ---- kernels ------------------------------------------------------------------------------------- */
 static int32_t run(const struct wn_type *value, const struct wn_desc *d, const struct wn_buffers *b, int64_t units,
                    int64_t grain, wn__parallel_body part)
 {

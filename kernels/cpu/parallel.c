@@ -132,7 +132,7 @@ void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ct
     }
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------------------ */
+/* ---- tasks --------------------------------------------------------------------------------------- */
 
 void wn__tasks_share(struct wn__tasks *t, int64_t n, int64_t grain)
 {

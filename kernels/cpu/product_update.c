@@ -66,7 +66,7 @@ static void use(const struct job *w, struct hand *h, const float *sums, int64_t 
     w->loop(0, n, &h->update);
 }
 
-/* ---- plain ---------------------------------------------------------------------------------------------------- */
+/* ---- plain --------------------------------------------------------------------------------------- */
 
 static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
 {
@@ -126,7 +126,7 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* ---- panels --------------------------------------------------------------------------------------------------- */
+/* ---- panels -------------------------------------------------------------------------------------- */
 
 static void pack_groups(int64_t begin, int64_t end, void *ctx)
 {
@@ -191,7 +191,7 @@ static void run_panels(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* ---- the kernel ----------------------------------------------------------------------------------------------- */
+/* ---- the kernel ---------------------------------------------------------------------------------- */
 
 static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

@@ -9,7 +9,7 @@
 #define AVX512 __attribute__((target("avx512f,avx512dq")))
 #define INLINE __attribute__((target("avx512f,avx512dq"), always_inline)) static inline
 
-/* ---- sums: 8 rows, 16 lanes in double ---------------------------------------------------------------- */
+/* ---- sums: 8 rows, 16 lanes in double ------------------------------------------------------------ */
 
 struct lanes {
     __m512d low, high; /* lanes 0 .. 7, 8 .. 15 */
@@ -72,7 +72,7 @@ AVX512 static int64_t short_sum(const float *x, int64_t rows, int64_t n, double 
     return r;
 }
 
-/* ---- greatest and least: 16 rows, 16 lanes ----------------------------------------------------------- */
+/* ---- greatest and least: 16 rows, 16 lanes ------------------------------------------------------- */
 
 /* Lanes are joined by halves, two rows in a register, then four and eight. The row that comes out k-th is put in at
  * place k % 4 * 4 + k / 4. OVER(a, b): a where it is over b, else b. */

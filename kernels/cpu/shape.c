@@ -32,7 +32,7 @@ static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void
     return WN_OK;
 }
 
-/* ---- expand and permute: a broadcast iterator over out with one strided operand ---------------------------------- */
+/* ---- expand and permute: a broadcast iterator over out with one strided operand ------------------ */
 
 struct copy {
     struct wn__broadcast broadcast;
@@ -314,7 +314,7 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
     return run_copy(&k, d->out.dtype);
 }
 
-/* ---- narrow, its gradient, cat: slabs of bytes ------------------------------------------------------ */
+/* ---- narrow, its gradient, cat: slabs of bytes --------------------------------------------------- */
 
 /* `outer` slabs: `n` bytes each, from in + i * in_step to out + i * out_step; zeros before and after (narrow_grad) */
 struct slabs {

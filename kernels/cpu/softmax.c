@@ -19,7 +19,7 @@ struct rows {
 
 #define ROW_MOST 4096 /* elements of a row that softmax works out in a place of its own, to stream it after */
 
-/* ---- the last dim: a row is contiguous ------------------------------------------------------------- */
+/* ---- the last dim: a row is contiguous ----------------------------------------------------------- */
 
 #define ROWS(S, T)                                                                                                     \
     static inline __attribute__((always_inline)) T row_max_##S(const T *x, int64_t n)                                  \
@@ -108,7 +108,7 @@ struct rows {
 ROWS(f32, float)
 ROWS(f64, double)
 
-/* ---- another dim: blocks of columns, side by side --------------------------------------------------- */
+/* ---- another dim: blocks of columns, side by side ------------------------------------------------ */
 
 /* Units [begin, end) are blocks: outer index, then BLOCK columns of inner. EACH writes out[at] from a[at], b[at]. */
 #define COLUMNS(NAME, S, T, FIRST, GATHER, FINISH, EACH)                                                               \
@@ -177,7 +177,7 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
     return WN_OK;
 }
 
-/* ---- what a fused loss takes of a row (crossentropy.c) ------------------------------------------------ */
+/* ---- what a fused loss takes of a row (crossentropy.c) ------------------------------------------- */
 
 #define STATS(S, T)                                                                                                    \
     WN_CLONES void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                   \

@@ -62,7 +62,7 @@ static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64
 /* bf16 only: the sums of one key head, rounded into out. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
 
-/* ---- tiles ---------------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------------- */
 /* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side
  * by side, and the products take it as it lies. */
 

@@ -17,7 +17,7 @@
 #define ISA __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 
-/* ---- products ---------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------ */
 
 ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c, const float *back, int64_t m,
                           __mmask16 last, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
@@ -225,7 +225,7 @@ static void multiply(const struct wn__attention_product *p)
     }
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------------------- */
+/* ---- softmax ------------------------------------------------------------------------------------- */
 
 #define TOGETHER 4 /* rows side by side: 4.5 cycles for 16 weights; one by one 5.8, eight 4.4 */
 #define EACH_ROW _Pragma("GCC unroll 4") for (int32_t i = 0; i < TOGETHER; i++)
@@ -286,7 +286,7 @@ ISA static void softmax(const struct wn__attention_tile *t, float *best, float *
     }
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------------------- */
+/* ---- dropout ------------------------------------------------------------------------------------- */
 
 struct philox {
     uint64_t k0[10], k1[10], n; /* the key of each round; the number of the call */

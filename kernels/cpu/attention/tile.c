@@ -11,7 +11,7 @@
 #define LANES 16
 #define EACH_LANE _Pragma("omp simd") for (int32_t i = 0; i < LANES; i++)
 
-/* ---- rows ------------------------------------------------------------------------------------------------ */
+/* ---- rows ---------------------------------------------------------------------------------------- */
 
 WN_CLONES static void load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
 {
@@ -77,7 +77,7 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
     }
 }
 
-/* ---- up to the diagonal ------------------------------------------------------------------------------------ */
+/* ---- up to the diagonal -------------------------------------------------------------------------- */
 
 /* Rows `row` .. row + rows - 1 of a tile are for the same vectors of columns, from `column` on; 0 rows: no more. */
 struct piece {
@@ -148,7 +148,7 @@ void wn__attention_mask(const struct wn__attention_tile *t)
         mask(t, s.row, s.rows, s.column);
 }
 
-/* ---- products, portable ------------------------------------------------------------------------------------ */
+/* ---- products, portable -------------------------------------------------------------------------- */
 
 WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
 {
@@ -241,7 +241,7 @@ static void multiply(const struct wn__attention_product *p)
     if (p->weighing) weigh(p);
 }
 
-/* ---- softmax, portable ------------------------------------------------------------------------------------- */
+/* ---- softmax, portable --------------------------------------------------------------------------- */
 
 static inline __attribute__((always_inline)) float greater(float a, float b)
 {
@@ -295,7 +295,7 @@ WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, f
     }
 }
 
-/* ---- dropout, portable ------------------------------------------------------------------------------------- */
+/* ---- dropout, portable --------------------------------------------------------------------------- */
 
 /* One query: bit i of kept[j], keys on from its element. One draw, some words of which are before the first
  * weight when its row of the mask does not begin at a multiple of four. */

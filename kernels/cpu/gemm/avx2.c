@@ -1,5 +1,5 @@
-/* The f32 tile for AVX2 + FMA: 6 x 16, 12 accumulators of the 16 registers. A micro-panel read in place is packed
- * first, and edges go through a full local tile, so that the loops have one form. */
+/* The f32 micro-kernel for AVX2 and FMA: 6 x 16, which takes 12 of the 16 registers. A micro-panel that is read in
+ * place is packed first, and edges are computed in a full local micro-tile, so that the loops have one form. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -12,7 +12,7 @@ _Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips
 #define ISA __attribute__((target("avx2,fma")))
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 
-/* b (kc, n) in place -> (kc, 16), zeros beyond n. */
+/* Packs b: (kc, n), in place, to copy: (kc, 16), zeros beyond n. */
 ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
 {
     const float *from = t->b;
@@ -27,7 +27,7 @@ ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
     }
 }
 
-/* out (6, 16), rows ld apart: what c (6, 16), rows ldc apart, becomes over the whole of k. */
+/* out: (6, 16) = c + a b over kc steps; rows of out are ld words apart, rows of c ldc. */
 ISA_INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
                           float *out, int64_t ld)
 {
@@ -89,7 +89,7 @@ ISA static void microkernel(const struct wn__gemm_microtile *t)
         }
 }
 
-/* 8 x 8 in registers: pairs, quads, then halves change places. */
+/* Transposes 8 x 8 words: exchanges pairs, then quads, then halves of rows. */
 ISA_INLINE void transpose8(__m256 r[8])
 {
     __m256 t[8], u[8];

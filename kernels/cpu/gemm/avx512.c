@@ -1,4 +1,4 @@
-/* The f32 micro-kernel for AVX-512 (microkernel_avx512.h). */
+/* The f32 kernels for AVX-512: microkernel_avx512.h for floats, and the transpose that packs. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -8,7 +8,7 @@
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
 #include "microkernel_avx512.h"
 
-/* 8 rows into (n, 8): what a tile takes of A. */
+/* Packs 8 rows of x, n steps along memory, as a micro-panel of a: to (n, 8). */
 ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)
 {
     for (int64_t j = 0; j < n; j += 16) {

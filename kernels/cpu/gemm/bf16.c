@@ -1,63 +1,62 @@
-/* The bf16 product's driver, with the f32 one's ways (gemm.c) over words of 32 bits: a pair of k where this machine
- * multiplies pairs, else a float converted while it is packed, for the f32 tile.
+/* The driver of bf16 products: the variants of gemm.c over words of 32 bits. A word is a pair of steps of k where this
+ * processor multiplies pairs, else a float that packing converted, for the f32 micro-kernel.
  *
- * Sums are f32 over all of k, in a buffer on the thread's stack (320 KiB with the packed operands), and rounded to
- * bf16 once, bias added before; no partial sum is ever bf16. So a block of outputs is finished before the next one
- * begins, and k runs inside: `general` cuts blocks that are tall where A is read in place, and flat where it is
- * packed. `transposed` is gemm.c's way, `few` and `short k` have rooms of their own. An output's chain over k
- * depends on k alone; bits depend on neither cut nor thread count.
+ * Sums are f32 over all of k, in a buffer on the stack of the thread (320 KiB with the packed operands), and are
+ * rounded to bf16 once, after bias; no partial sum is ever bf16. So a block of outputs is complete before the next one
+ * begins, and k runs inside. Blocks of `general` are tall where a is read in place, and flat where it is packed. The
+ * chain over k of an output depends on k alone, so the bits depend on neither partition nor number of threads.
  *
- * A weight in panels (gemm.h) goes the same ways. Its panels are not in pairs of k, since their order is that of
- * f32. Forward: general, whatever the rows; where A is packed a tile makes the pairs itself from a whole panel
- * (kernel.panel): with 1 to 128 rows that took 0.85-1.08 of the time of the plain layout, packed in its first tile
- * 1.0-2.1, by `few` 1.04-1.2. dX: k lies 48 to a panel. Few rows are transposed and a tile goes on from panel to
- * panel (kernel.across): 0.85-0.99 of the plain layout's time, where a tile of one panel took 1.6; else micro-panels
- * are packed a panel at a time. */
+ * A weight in panels (gemm.h): a panel is in the order of f32, not in pairs of k. Forward: general, whatever the rows.
+ * Where a is packed, kernel.panel makes the pairs itself from a whole panel in place. Measured, against plain weights,
+ * 1 to 128 rows: 0.85-1.08x time; packed by the first micro-tile 1.0-2.1x; small m 1.04-1.2x. dX: k has 48 steps a
+ * panel. Few rows: transposed, and kernel.panels_kernel goes on from panel to panel; more rows: micro-panels are packed
+ * one panel at a time. Measured, against plain weights: 0.85-0.99x time; a micro-tile of one panel at a time 1.6x. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
 #include "../nontemporal.h"
 #include "../../../runtime/base/number.h"
 
-#define STEPS WN_GEMM_KC /* words of k a packed micro-panel holds */
+/* Each limit says its unit, then what was measured with another value. */
+#define STEPS WN_GEMM_KC /* words of k of a packed micro-panel */
 #define SUMS 49152       /* f32 sums of a block */
-#define PANEL_STEPS 144  /* of dX's panels, whole ones; with 120 it took up to 1.03 times as long */
-#define FLAT 128         /* rows of a block when A is packed */
+#define PANEL_STEPS 144  /* words of k of a packed micro-panel of dX: whole panels; 120: up to 1.03x time */
+#define FLAT 128         /* most rows of a block whose a is packed */
 #define A_WORDS (FLAT * PANEL_STEPS)
 _Static_assert(PANEL_STEPS >= STEPS && PANEL_STEPS % WN_PANEL == 0, "buffers hold a stretch; it is of whole panels");
 #define B_WORDS (PANEL_STEPS * WN_GEMM_NR_MAX)
-#define TRANSPOSED_PACKED 65536 /* words of A: stays in the second cache; k-blocks of 128 steps were 15-20 % slower */
-#define TRANSPOSED_SUMS 8192    /* 32768: the same */
-#define TRANSPOSED_ROWS 64      /* rows of A up to which transposing pays */
-#define SMALL_M_LEAST 16 /* rows of A from which gemm/small_m.c's way pays; at 8 it takes 1.1-1.5 times as long */
-#define DIRECT_ROWS 192  /* rows of A from which it is read in place */
-#define TALL 512         /* ... of a block then */
-#define LINE 32          /* columns are cut at multiples; 96 left the parts of 1024 columns unequal by 13 % */
-#define BLOCK_UNIT 96    /* columns of a block, at multiples: two micro-panels, three cache lines of c */
-#define SMALL_K 32 /* k up to which a row of tiles is made in one go; at 64 its narrower micro-panels cost 10 % ... */
-#define SMALL_K_LEAST (1 << 14) /* ... of so many outputs; with fewer it made no difference */
-#define SMALL_K_WIDTH 32        /* columns of a micro-panel then: a line of a row */
-#define STREAM_LEAST (1 << 22)  /* outputs that go past the caches then */
+#define TRANSPOSED_PACKED 65536 /* words of packed a', in the second-level cache; k-blocks of 128: 15-20 % slower */
+#define TRANSPOSED_SUMS 8192    /* words of sums of transposed; 32768: the same */
+#define TRANSPOSED_ROWS 64      /* most rows of the variant transposed */
+#define SMALL_M_LEAST 16        /* least rows of small m; 8: 1.1-1.5x time */
+#define DIRECT_ROWS 192         /* least rows with which a is read in place */
+#define TALL 512                /* most rows of a block whose a is read in place */
+#define LINE 32                 /* columns of a part are a multiple; 96: parts of 1024 columns differed by 13 % */
+#define BLOCK_UNIT 96           /* columns of a block are a multiple: two micro-panels, three cache lines of c */
+#define SMALL_K 32              /* most k of small k; 64: its narrower micro-panels cost 10 % */
+#define SMALL_K_LEAST (1 << 14) /* least outputs of small k; fewer: no difference */
+#define SMALL_K_WIDTH 32        /* columns of a micro-panel of small k: a cache line of a row of c */
+#define STREAM_LEAST (1 << 22)  /* least outputs of small k that are stored non-temporally */
 
 struct job {
     const struct wn__gemm *p;
     const struct wn__gemm_bf16_kernel *kernel;
     struct wn__gemm_partition partition;
-    int32_t in_place; /* words of k lie whole in memory, where k runs along it */
-    int32_t small_k;  /* k is short */
-    int32_t stream;
+    int32_t in_place; /* k is a multiple of kernel->per, so a word never crosses the end of k */
+    int32_t small_k;  /* parts of many rows use small k */
+    int32_t stream;   /* small k stores c non-temporally */
 };
 
-/* A block of outputs of one matrix of the batch. */
+/* A block of outputs: rows [row0, row1) and columns [column0, column1) of matrix number `batch` of c. */
 struct block {
     const uint16_t *a, *b;
     uint16_t *c;
     int64_t batch, row0, row1, column0, column1;
 };
 
-/* ---- panels ------------------------------------------------------------------------------------------- */
+/* ---- panels -------------------------------------------------------------------------------------- */
 
-/* Element (k, column) of the block's b; *ld as wn__gemm_b_at says. */
+/* Returns b(k, column) of the block's matrix; *ld is that of wn__gemm_b_at. */
 static const uint16_t *b_at(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t *ld)
 {
     return q->b + wn__gemm_b_at(w->p, 0, k, column, ld);
@@ -68,19 +67,20 @@ static uint16_t *c_at(const struct job *w, const struct block *q, int64_t row, i
     return q->c + wn__gemm_c_at(w->p, 0, row, column, ld);
 }
 
-/* Columns stand in panels: the forward's of b, dW's of c. A micro-panel is a panel or a part of one. */
+/* Returns whether columns are in panels, those of b in a forward or those of c in dW; a micro-panel is then (a part of)
+ * a panel. */
 static int32_t column_panels(const struct wn__gemm *p)
 {
     return (p->b_panels && p->bj == 1) || p->c_panels;
 }
 
-/* Words of k that a k-block is a multiple of: whole panels where k stands in them, as dX's does. */
+/* Returns the words of which a k-block is a multiple: a panel where k runs along panels (dX), else 16. */
 static int64_t k_unit(const struct job *w)
 {
     return w->p->b_panels && w->p->bk == 1 ? WN_PANEL / w->kernel->per : 16;
 }
 
-/* ---- the portable kernel ---------------------------------------------------------------------------- */
+/* ---- the portable kernels ------------------------------------------------------------------------ */
 
 static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
 {
@@ -89,7 +89,7 @@ static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, 
             for (int64_t i = 0; i < width; i++) to[i] = row + i < rows ? wn_from_bf16(x[i * xi + s * xk]) : 0;
 }
 
-/* c[j] = sums[j] + bias[j], rounded once; bias may be NULL. */
+/* c[j] = sums[j] + bias[j], rounded once; bias: (n), or NULL. */
 WN_CLONES static void round_row(const float *sums, const uint16_t *bias, int64_t n, uint16_t *c)
 {
     if (bias)
@@ -106,9 +106,9 @@ static struct wn__gemm_bf16_kernel kernel_here(void)
     return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->microkernel, pack_plain, NULL, NULL, NULL, NULL};
 }
 
-/* ---- transposed --------------------------------------------------------------------------------------- */
+/* ---- transposed ---------------------------------------------------------------------------------- */
 
-/* The micro-panels a' of one k-block of k: micro-panel s at packed + s * kc * width, (kc, width), zeros beyond m. */
+/* Packs a' of words [k, k + kc): micro-panel s, (kc, width), at packed + s * kc * width, zeros beyond the rows. */
 static void pack_transposed(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t width,
                             float *packed)
 {
@@ -117,7 +117,7 @@ static void pack_transposed(const struct job *w, const struct block *q, int64_t 
     w->kernel->pack(q->a + q->row0 * p->ai + k * per * p->ak, p->ai, p->ak, q->row1 - q->row0, kc * per, width, packed);
 }
 
-/* sums (n, rows wide) -> columns [column, column + n) of c, all rows of the block. */
+/* Writes sums: (n, rows), rows `wide` words apart, transposed and rounded, to columns [column, column + n) of c. */
 static void finish_transposed(const struct job *w, const struct block *q, const float *sums, int64_t wide,
                               int64_t column, int64_t n)
 {
@@ -130,18 +130,19 @@ static void finish_transposed(const struct job *w, const struct block *q, const 
     wn__gemm_epilogue(p, q->batch, q->row0, q->row1, column, n);
 }
 
-/* Columns [column, column + n) by a k-block of k from word k on: sums (n, ldc) += b' a'; a' in micro-panels of
- * `width`, `apart` words from one to the next. next: where b is read after that. */
+/* A k-block of columns [column, column + n), from word k on: sums: (n, ldc) += b' a'. */
 struct transposed {
     const struct job *w;
     const struct block *q;
-    int64_t column, n, k, width, apart, ldc;
+    int64_t column, n, k;
+    int64_t width, apart; /* rows of a in a micro-panel of packed; words from one micro-panel to the next */
+    int64_t ldc;
     const float *packed;
     float *sums;
-    const uint16_t *next;
+    const uint16_t *next; /* where b is read after this k-block */
 };
 
-/* Words [k, k + kc), along which rows of b run unbroken, of columns `from` on. */
+/* Adds words [k, k + kc), within which rows of b are contiguous, to columns column + from and after. */
 static void run_transposed_piece(const struct transposed *o, int64_t k, int64_t kc, int64_t from)
 {
     const struct job *w = o->w;
@@ -161,7 +162,8 @@ static void run_transposed_piece(const struct transposed *o, int64_t k, int64_t 
     }
 }
 
-/* Whole panels of k, one tile over all of them; returns how many columns: whole tiles. */
+/* Adds `panels` whole panels, each micro-tile over all of them; returns the number of columns done: whole
+ * micro-tiles. */
 static int64_t run_panels_kernel(const struct transposed *o, int64_t panels)
 {
     const struct job *w = o->w;
@@ -181,7 +183,7 @@ static int64_t run_panels_kernel(const struct transposed *o, int64_t panels)
     return n;
 }
 
-/* kc words in panels: the whole ones together, then what is left of columns and panels. */
+/* Adds kc words in panels: whole panels together, then the columns and steps that are left. */
 static void run_transposed_panels(const struct transposed *o, int64_t kc)
 {
     int64_t run = k_unit(o->w), whole = o->w->kernel->panels_kernel ? kc / run : 0,
@@ -220,8 +222,7 @@ static void run_transposed(const struct job *w, const struct block *q)
         run_transposed_part(w, q, column, wn_min(q->column1 - column, step), width);
 }
 
-/* ---- few rows, short k: gemm/small_m.c, gemm/small_k.c
- * -------------------------------------------------------------- */
+/* ---- what small_m.c and small_k.c call ----------------------------------------------------------- */
 
 static void pack_variant_a(const struct wn__gemm_variant *f, const struct wn__gemm_part *t, int64_t k, int64_t steps,
                            float *to)
@@ -253,17 +254,17 @@ static void set_output(struct wn__gemm_microtile *t, void *c, const void *bias)
     t->half_bias = bias;
 }
 
-/* ---- general ------------------------------------------------------------------------------------------- */
+/* ---- general ------------------------------------------------------------------------------------- */
 
-/* What a k-block's tiles touch while they compute. */
+/* The prefetches that the micro-tiles of a k-block request. */
 struct prefetch {
-    const uint16_t *micropanel,
-        *rows;            /* the next micro-panel of B; the next k-block of A when it is to be packed, else NULL */
-    int64_t tiles;        /* that share the micro-panel */
-    int64_t parts, given; /* of rows: quarters of its steps, two lines of each; given: prefetched already */
+    const uint16_t *micropanel; /* the next micro-panel of b */
+    const uint16_t *rows;       /* the next k-block of a where it will be packed, else NULL */
+    int64_t tiles;              /* number of micro-tiles that share the micro-panel */
+    int64_t parts, given;       /* parts of `rows`: two lines of a quarter of its steps; given: prefetched already */
 };
 
-/* Two cache lines in each row of a quarter of the k-block's k; both at once, as memory likes it. */
+/* Requests two neighbouring cache lines in each row of a quarter of the k-block. */
 static void prefetch_rows(const struct job *w, const uint16_t *from, int64_t row, int64_t quarter,
                           struct wn__gemm_microtile *t)
 {
@@ -273,7 +274,7 @@ static void prefetch_rows(const struct job *w, const uint16_t *from, int64_t row
     t->prefetch_near = 0;
 }
 
-/* Tile number i's share of the next micro-panel: a quarter of it, or of what lies dense a line a step, or a panel. */
+/* Requests share i of the next micro-panel: a quarter; of a dense panel, a line a step; of dX, a panel. */
 static void prefetch_micropanel(const struct job *w, const uint16_t *micropanel, int64_t i,
                                 struct wn__gemm_microtile *t)
 {
@@ -283,8 +284,8 @@ static void prefetch_micropanel(const struct job *w, const uint16_t *micropanel,
     else prefetch_rows(w, micropanel, p->bk, i, t);
 }
 
-/* Tile number i of a micro-panel: first the next micro-panel of B, then the next k-block of A, then the next tile's
- * rows of A. */
+/* Requests the prefetches of micro-tile i: the next micro-panel of b, then the next k-block of a, then its next
+ * rows. */
 static void prefetch_next(const struct job *w, struct prefetch *to, int64_t i, struct wn__gemm_microtile *t)
 {
     const struct wn__gemm *p = w->p;
@@ -301,7 +302,7 @@ static void prefetch_next(const struct job *w, struct prefetch *to, int64_t i, s
     }
 }
 
-/* n columns of a k-block of k, packed: words [k, k + kc). */
+/* Packs words [k, k + kc) of n columns of b: to (kc, width). */
 static void pack_micropanel(const struct job *w, const struct block *q, int64_t k, int64_t kc, int64_t column,
                             int64_t n, int64_t width, float *to)
 {
@@ -314,15 +315,14 @@ static void pack_micropanel(const struct job *w, const struct block *q, int64_t 
     }
 }
 
-/* Whether a micro-panel is a whole panel that tiles make pairs of where it lies. Then it is read in pieces as long
- * as what is packed of A: pieces of 128 words, which stay in the first cache, took 1.05 to 1.09 times as long at 32
- * x 4096 x 4096. */
+/* Returns whether kernel.panel reads the micro-panel, a whole panel, in place: in pieces as long as the packed a.
+ * Measured: pieces of 128 words, which stay in the first-level cache: 1.05-1.09x time (32 x 4096 x 4096). */
 static int32_t lies_whole(const struct job *w, const struct wn__gemm_microtile *t)
 {
     return w->in_place && w->kernel->panel && w->p->b_panels && w->p->bk != 1 && t->n == WN_PANEL && t->ak != 1;
 }
 
-/* All rows of a block by one micro-panel of B, words [k, k + t.kc) of n columns: t says where A and the sums are. */
+/* Multiplies all rows of a block by words [k, k + t.kc) of one micro-panel of b; t: where a and the sums are. */
 static void run_micropanel(const struct job *w, const struct block *q, int64_t k, int64_t column, int64_t width,
                            int64_t group, struct prefetch *prefetch, float *packed, struct wn__gemm_microtile t)
 {
@@ -338,7 +338,7 @@ static void run_micropanel(const struct job *w, const struct block *q, int64_t k
     t.half_bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
     if (!copy) pack_micropanel(w, q, k, t.kc, column, t.n, width, packed);
     for (int64_t i = 0; i < rows; i += mr) {
-        t.copy = copy && !lies && i == 0 ? packed : NULL; /* the first tile packs it */
+        t.copy = copy && !lies && i == 0 ? packed : NULL; /* the first micro-tile packs b */
         t.b = t.copy || lies ? b : packed;
         t.bk = t.copy ? ld : copy ? nr : width;
         t.a = a + i / mr * group;
@@ -350,7 +350,7 @@ static void run_micropanel(const struct job *w, const struct block *q, int64_t k
     }
 }
 
-/* One k-block of k of a block, words [k, k + kc): every micro-panel of B in turn, in pieces of t.kc words. */
+/* Computes words [k, k + kc) of a block, one micro-panel of b after the other, in pieces of t.kc words. */
 static void run_micropanels(const struct job *w, const struct block *q, int64_t k, int64_t kc,
                             struct wn__gemm_microtile t)
 {
@@ -359,7 +359,7 @@ static void run_micropanels(const struct job *w, const struct block *q, int64_t 
     int64_t nr = w->kernel->nr, per = w->kernel->per, rows = q->row1 - q->row0, columns = q->column1 - q->column0;
     int64_t micropanels = (columns + nr - 1) / nr,
             width = column_panels(p) ? nr : wn_round_up((columns + micropanels - 1) / micropanels, 16);
-    int64_t group = w->kernel->mr * (t.ak == 1 ? t.ai : kc); /* words from one tile's rows of A to the next one's */
+    int64_t group = w->kernel->mr * (t.ak == 1 ? t.ai : kc); /* words from the rows of a of a micro-tile to the next */
     int64_t end = k + kc, most = t.kc, ld;
     const int32_t last = end * per >= p->k;
     const float *a = t.a;
@@ -383,7 +383,7 @@ static void run_micropanels(const struct job *w, const struct block *q, int64_t 
     }
 }
 
-/* The sums of a block, rounded where the tiles do not: c's rows go on for `width` columns. */
+/* Rounds the sums of a block to c, where the micro-kernel does not. */
 static void round_block(const struct job *w, const struct block *q, const float *sums, int64_t ldc)
 {
     const struct wn__gemm *p = w->p;
@@ -405,12 +405,12 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
     int64_t most = p->b_panels && p->bk == 1 ? PANEL_STEPS : STEPS;
     int64_t rows = q->row1 - q->row0, columns = q->column1 - q->column0, pieces = (words + most - 1) / most;
     int64_t piece = words ? wn_round_up((words + pieces - 1) / pieces, unit) : 1, step = piece;
-    /* A panel is read on and on along k while what is packed of A lasts. */
+    /* A panel is read along k for as long as the packed a lasts. */
     if (p->b_panels && p->bj == 1 && !direct) step = A_WORDS / wn_round_up(rows, w->kernel->mr) / piece * piece;
     struct wn__gemm_microtile t = {.c = sums, .ldc = wn_round_up(columns, 16), .kc = piece};
     t.ai = direct ? p->ai / per : 1;
     t.ak = direct ? 1 : w->kernel->mr;
-    do { /* once even when k is 0: then the result is the bias, or zeros */
+    do { /* once where k = 0, too: c is then the bias, or zeros */
         const uint16_t *a = q->a + q->row0 * p->ai + k * per * p->ak;
         int64_t kc = wn_min(words - k, step);
         t.a = direct ? (const float *)(const void *)a : packed_a;
@@ -418,7 +418,7 @@ static void run_block(const struct job *w, const struct block *q, int32_t direct
         run_micropanels(w, q, k, kc, t);
         k += kc;
     } while (k < words);
-    if (per == 1) round_block(w, q, sums, t.ldc); /* else the tiles did */
+    if (per == 1) round_block(w, q, sums, t.ldc); /* pairs: the micro-kernel rounded */
 }
 
 static void run_general(const struct job *w, const struct block *q)
@@ -442,7 +442,7 @@ static void run_general(const struct job *w, const struct block *q)
         }
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------------- */
+/* ---- tasks --------------------------------------------------------------------------------------- */
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
@@ -489,7 +489,8 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
     w.small_k = kernel.per == 2 && !p->epilogue && p->k > 0 && p->k <= SMALL_K && p->m * p->n >= SMALL_K_LEAST;
     w.partition = wn__gemm_partition(p, kernel.mr, LINE, w.small_k ? WN_GEMM_SMALL_K_TALL : 1);
-    /* Written once and larger than the caches: do not read it in first. Whole lines only, one a row of a tile. */
+    /* c is written once and larger than the caches: a non-temporal store does not read its lines first. It needs whole
+     * lines, one in each row of a micro-tile. */
     w.stream = w.small_k && (p->c_panels || (!column_panels(p) && p->n % SMALL_K_WIDTH == 0)) &&
                numel >= STREAM_LEAST && (uintptr_t)p->c % 64 == 0;
     wn__parallel_tasks(w.partition.tasks, w.partition.grain, run_tasks, &w);

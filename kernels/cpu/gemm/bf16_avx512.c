@@ -1,7 +1,7 @@
-/* The bf16 micro-kernel for AVX-512 with bf16 (microkernel_avx512.h): a word is a pair of k, one instruction
- * multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes none, and
- * rounds to the nearest in an order of its own: so the bits differ from the portable tile's, and are the same on
- * every run on such a processor. */
+/* The bf16 kernels for AVX-512 with bf16 (microkernel_avx512.h): a word is a pair of steps of k, and one instruction,
+ * vdpbf16ps, multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes
+ * none, and rounds to nearest in an order of its own. So the bits differ from those of the portable micro-kernel, and
+ * are the same on every run on such a processor. */
 #include <stddef.h>
 #include "gemm.h"
 
@@ -17,7 +17,7 @@ ISA_INLINE __mmask32 halves(int64_t n)
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
 }
 
-/* k runs along memory: 16 rows x 16 pairs at a time, turned. One micro-panel. */
+/* Packs one micro-panel of an x that has k along memory: transposes 16 rows x 16 pairs at a time. */
 ISA_INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t i = 0; i < width; i += 16) {
@@ -39,7 +39,7 @@ ISA_INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int
     }
 }
 
-/* The same of a micro-panel of 8. */
+/* Packs one micro-panel of 8 rows of an x that has k along memory. */
 ISA_INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
 {
     for (int64_t at = 0; at < k; at += 32) {
@@ -55,10 +55,10 @@ ISA_INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, i
 }
 
 struct zipped {
-    __m512i low, high;
+    __m512i low, high; /* pairs 0 to 15, pairs 16 to 31 */
 };
 
-/* 32 pairs of two rows, zeros beyond n; odd NULL: zeros. */
+/* Returns the 32 pairs (even[i], odd[i]), zeros for i >= n; an odd of NULL is zeros. */
 ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t n)
 {
     const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
@@ -69,7 +69,8 @@ ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t 
     return (struct zipped){_mm512_permutex2var_epi16(x, order, y), _mm512_permutex2var_epi16(x, later, y)};
 }
 
-/* k runs across rows of memory: rows 2s and 2s + 1, zipped. One micro-panel of 16, 32 or 48. */
+/* Packs one micro-panel of 16, 32 or 48 of an x whose steps of k are xk apart: step s is rows 2 s and 2 s + 1,
+ * zipped. */
 ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t at = 0; at < k; at += 2, x += 2 * xk, to += width) {
@@ -81,7 +82,7 @@ ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t
     }
 }
 
-/* The same for micro-panels of 8, four at a time: a cache line of a row is read once. */
+/* Packs micro-panels of 8 of an x whose steps of k are xk apart, four at a time, so that a cache line is read once. */
 ISA_INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, float *to)
 {
     int64_t micropanel = (k + 1) / 2 * 8; /* words */
@@ -113,9 +114,9 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
     }
 }
 
-/* ---- a tile of a panel in place ---------------------------------------------------------------------------------- */
+/* ---- a micro-kernel that reads a panel of b in place --------------------------------------------- */
 
-/* Three lines hold two rows of 48; two permutations of two of them each make pairs. */
+/* Computes a micro-tile. Three lines hold two rows of 48 columns; permutations of two lines each make the pairs. */
 ISA_INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
 {
     __m512 acc[MR][3];
@@ -135,7 +136,7 @@ ISA_INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++) {
             __m512 y = _mm512_set1_ps(a[i]);
-            __asm__("" : "+v"(y)); /* as in tile_of */
+            __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
 #pragma GCC unroll 3
             for (int32_t v = 0; v < 3; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
         }

@@ -75,7 +75,7 @@ const char *wn__gemm_name(void)
     return "plain C: this processor has neither AVX2 with FMA nor AVX-512";
 }
 
-/* ---- transposed --------------------------------------------------------------------------------------- */
+/* ---- transposed ---------------------------------------------------------------------------------- */
 
 /* Packs a' of the k-block [k, k + kc): micro-panel s, (kc, width), at packed + s * kc * width, zeros beyond the
  * rows. */
@@ -182,7 +182,7 @@ static void run_transposed(const struct job *w, const struct block *q)
         run_transposed_part(w, q, column, wn_min(q->column1 - column, step), width);
 }
 
-/* ---- packing A ------------------------------------------------------------------------------------------ */
+/* ---- packing A ----------------------------------------------------------------------------------- */
 
 /* Packs two groups of 8 rows that are along memory, so that a whole cache line of each step is read once. */
 WN_CLONES static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
@@ -210,7 +210,7 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
     }
 }
 
-/* ---- packing B ------------------------------------------------------------------------------------------ */
+/* ---- packing B ----------------------------------------------------------------------------------- */
 
 #define STRIP 48
 
@@ -245,7 +245,7 @@ static void pack_transposed_b(const struct job *w, const struct block *q, int64_
     }
 }
 
-/* ---- what small_m.c and small_k.c call ------------------------------------------------------------------ */
+/* ---- what small_m.c and small_k.c call ----------------------------------------------------------- */
 
 static void pack_variant_a(const struct wn__gemm_variant *f, const struct wn__gemm_part *t, int64_t k, int64_t kc,
                            float *to)
@@ -278,9 +278,9 @@ static void set_output(struct wn__gemm_microtile *t, void *c, const void *bias)
     t->bias = bias;
 }
 
-/* ---- general and in place ---------------------------------------------------------------------------- */
+/* ---- general and in place ------------------------------------------------------------------------ */
 
-/* What the micro-tiles of a k-block prefetch. */
+/* The prefetches that the micro-tiles of a k-block request. */
 struct prefetch {
     const float *b;       /* the matrix b */
     int64_t k, column;    /* where its next micro-panel begins */
@@ -413,7 +413,7 @@ static void run_general(const struct job *w, const struct block *q)
         }
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------------- */
+/* ---- tasks --------------------------------------------------------------------------------------- */
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {

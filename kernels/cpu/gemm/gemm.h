@@ -83,7 +83,7 @@ static inline int64_t wn__gemm_in_panel(int64_t at, int64_t n)
 int32_t wn__gemm_f32(const struct wn__gemm *p);
 int32_t wn__gemm_bf16(const struct wn__gemm *p);
 
-/* ---- what the f32 and the bf16 driver share (partition.c) -------------------------------------------------- */
+/* ---- what the f32 and the bf16 driver share (partition.c) ---------------------------------------- */
 /* Writes where matrix `batch` of c has its factors: offset[0] in a and offset[1] in b, in matrices. */
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 
@@ -207,9 +207,9 @@ struct wn__gemm_kernel {
     void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
 };
 
-/* ---- variants that f32 and bf16 share ------------------------------------------------------------------------ */
+/* ---- variants that f32 and bf16 share ------------------------------------------------------------ */
 
-/* What small_m.c and small_k.c need to know of the element type. Steps of k are counted in words of 32 bits.
+/* The element type as small_m.c and small_k.c see it. Steps of k are counted in words of 32 bits.
  * nr divides WN_PANEL where columns of b or of c are in panels; macrokernel takes micro-panels of nr columns. */
 struct wn__gemm_variant {
     const struct wn__gemm *p;
@@ -248,7 +248,7 @@ const struct wn__gemm_kernel *wn__gemm_plain(void);
 const struct wn__gemm_kernel *wn__gemm_avx2(void);
 const struct wn__gemm_kernel *wn__gemm_avx512(void);
 
-/* ---- bf16 (bf16.c) ------------------------------------------------------------------------------------- */
+/* ---- bf16 (bf16.c) ------------------------------------------------------------------------------- */
 
 /* Kernels of bf16. Operands are packed into words of 32 bits that hold `per` steps of k: a pair of bf16, or one bf16 as
  * a float. kc, ai, ak and bk of a micro-tile count words; c holds f32 sums; half is used only where per = 2. */

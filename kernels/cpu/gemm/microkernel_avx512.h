@@ -1,12 +1,20 @@
-/* The tile for AVX-512: 8 rows x 1, 2 or 3 vectors of 16, one broadcast of A for up to three multiply-adds.
- * B is read from a packed micro-panel, or in place while the micro-panel is packed on the way: the stores cost nothing beside
- * the arithmetic. While it runs it touches the memory that is needed next, a line a step.
+/* The micro-kernel for AVX-512: a micro-tile of 8 rows x 1, 2 or 3 vectors of 16 columns, in up to 24 registers. A step
+ * of k loads up to three vectors of b and broadcasts one element of a for up to three multiply-adds in each row:
  *
- * Included by one file for floats and by one for pairs of bf16, which lie in words of the same size. They define
- *   TILE_ISA                 the target's instruction sets
+ *            b(k, 0..16)  b(k, 16..32)  b(k, 32..48)         x[0], x[1], x[2]
+ *   a(0, k)    acc[0][0]     acc[0][1]     acc[0][2]
+ *   ...
+ *   a(7, k)    acc[7][0]     acc[7][1]     acc[7][2]         acc[i][v] = a(i, k) x[v] + acc[i][v]
+ *
+ * b is a packed micro-panel, or is read in place while its micro-panel is packed: those stores cost nothing beside the
+ * arithmetic. A step also prefetches one line of the memory that is needed next.
+ *
+ * avx512.c includes this file for floats, bf16_avx512.c for pairs of bf16, which are words of the same size. Each
+ * defines
+ *   TILE_ISA                 the instruction sets of the target
  *   MULTIPLY_ADD(a, b, c)    a b + c in each of 16 lanes of f32
- *   TILE_FAR_STEPS           k steps that touch ahead in one row, for the second cache
- *   TILE_HALF                when a tile can leave its sums as bf16 */
+ *   TILE_FAR_STEPS           steps of k that prefetch lines of one row into the second-level cache
+ *   TILE_HALF                defined where a micro-kernel can store its sums as bf16 */
 #ifndef WN_CPU_GEMM_TILE_AVX512_H
 #define WN_CPU_GEMM_TILE_AVX512_H
 #include <immintrin.h>
@@ -24,7 +32,7 @@ _Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips
 #define ISA __attribute__((target(TILE_ISA)))
 #define ISA_INLINE static inline __attribute__((always_inline, target(TILE_ISA)))
 
-/* The lanes of vector v (0..2) that hold one of n columns. */
+/* Returns the mask of the lanes of vector v, 0 to 2, that hold one of n columns. */
 ISA_INLINE __mmask16 lanes(int64_t n, int32_t v)
 {
     int64_t left = n - 16 * v;
@@ -122,7 +130,8 @@ ISA_INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vect
         }
 }
 
-/* Asks for the lines the tile will write, while it computes: they may be another core's, or in memory. */
+/* Prefetches the lines that the micro-tile will write, while it computes: they may be in another core's cache, or in
+ * memory. */
 ISA_INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole)
 {
 #pragma GCC unroll 8
@@ -132,10 +141,10 @@ ISA_INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t v
             if (whole || i < t->m) __builtin_prefetch(t->out + i * t->out_ld + 16 * v, 1);
 }
 
-/* Vector v of a step of b, where b lies in place; lanes not in mask are zero. */
+/* Returns vector v of a step of a b that is read in place; lanes outside mask are zero. */
 ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16 mask)
 {
-#if defined(TILE_HALF) /* a step is two rows: bk words from one step to the next, bk halves from row to row */
+#if defined(TILE_HALF) /* a step is two rows: bk words from step to step, bk bf16 from row to row */
     const uint16_t *even = (const uint16_t *)(const void *)b + 16 * v;
     __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even));
     __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + bk));
@@ -146,7 +155,7 @@ ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16
 #endif
 }
 
-/* One step of k: rows of a at `at`, b packed. */
+/* Computes one step of k: element `at` of each row of a, b packed. */
 ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
                         __m512 acc[MR][3])
 {
@@ -156,14 +165,15 @@ ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) {
         __m512 y = _mm512_set1_ps(row[i][at]);
-        __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+        __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
     }
 }
 
-/* What follows t is constant where this is called. whole: all mr rows and all lanes of the vectors are used; packed:
- * and the rows of a lie side by side, so that one pointer walks them (eight do not fit the registers). */
+/* Computes a micro-tile. All arguments but t are constants at each call. vectors: of columns; copy: b is read in place
+ * and packed; near: prefetches go to the first-level cache; whole: m = MR and n = 16 vectors; packed: whole, and a is
+ * packed, so that one pointer walks its rows (eight pointers do not fit the registers). */
 ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t copy,
                                const int32_t near, const int32_t whole, const int32_t packed)
 {
@@ -177,7 +187,7 @@ ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t
     const float *b = t->b;
     float *to = t->copy;
     const char *prefetch_row = t->prefetch;
-    /* In locals, since the compiler cannot know that storing the copy leaves the request alone. */
+    /* Locals, because the compiler cannot know that storing the copy leaves *t alone. */
     const int64_t kc = t->kc, ak = packed ? MR : t->ak, bk = t->bk, prefetch_step = t->prefetch_step;
     const int64_t group = near ? WN_GEMM_NEAR_STEPS : TILE_FAR_STEPS;
     int64_t at = 0;
@@ -197,7 +207,7 @@ ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) {
                 __m512 y = _mm512_set1_ps(row[i][at]);
-                __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+                __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
 #pragma GCC unroll 3
                 for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
             }
@@ -212,9 +222,8 @@ ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t
     store_tile(t, vectors, whole, acc);
 }
 
-/* A whole tile whose rows of a lie along memory: 8 steps at once, and in each a line of one row is prefetched, so
- * every line twice. The rows are read as they stand in memory, side by side, WN_GEMM_PREFETCH_WORDS words behind
- * what is prefetched. */
+/* Computes a whole micro-tile of an a that has k along memory. Each of 8 steps prefetches a line of one of the 8 rows,
+ * so every line is prefetched twice; the reads follow WN_GEMM_PREFETCH_WORDS words behind. */
 ISA_INLINE void along_of(const struct wn__gemm_microtile *t, const int32_t vectors)
 {
     __m512 acc[MR][3];
@@ -238,7 +247,8 @@ ISA_INLINE void along_of(const struct wn__gemm_microtile *t, const int32_t vecto
     store_tile(t, vectors, 1, acc);
 }
 
-/* A whole tile whose rows of a lie side by side in each of some panels: one pointer walks a panel. */
+/* Computes a whole micro-tile over `panels` panels of a, each (rows, PANEL_STEPS) dense, so that one pointer walks a
+ * panel. */
 ISA_INLINE void across_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels, int64_t apart)
 {
     __m512 acc[MR][3];
@@ -252,7 +262,7 @@ ISA_INLINE void across_of(const struct wn__gemm_microtile *t, const int32_t vect
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) row[i] = panel + i * PANEL_STEPS + k;
 #pragma GCC unroll 8
-            for (int32_t q = 0; q < 8; q++, b += bk) { /* as many lines as they take, two steps each */
+            for (int32_t q = 0; q < 8; q++, b += bk) { /* two steps read one line and prefetch one */
                 if (q % 2 == 0) _mm_prefetch(prefetch + 32 * (k + q), _MM_HINT_T0);
                 step_of(vectors, row, q, b, acc);
             }
@@ -312,10 +322,9 @@ static void microkernel(const struct wn__gemm_microtile *t)
     else of[t->copy ? 2 : t->prefetch_near ? 1 : 0][(t->n - 1) / 16](t);
 }
 
-/* ---- a tile that packs the next micro-panel
- * -------------------------------------------------------------------------- */
+/* ---- packing kernel: a micro-kernel that packs the next micro-panel ------------------------------ */
 
-/* One step of k: a (8), b (16 vectors). */
+/* Computes one step of k: a: (8), b: (16 vectors), both packed. */
 ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
 {
     __m512 x[3];
@@ -324,18 +333,18 @@ ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) {
         __m512 y = _mm512_set1_ps(a[i]);
-        __asm__("" : "+v"(y)); /* as in tile_of */
+        __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
     }
 }
 
-/* Vector v of a row of the next micro-panel, and a line of what is packed after it. */
+/* Packs vector v of a row of the next micro-panel, and prefetches a line of what is packed later. */
 ISA_INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *prefetch,
                                     int32_t v)
 {
     _mm512_store_ps(to + 16 * v, load_in_place(from, bk, v, mask));
-#if defined(TILE_HALF) /* two rows of 96 bytes, which lie in two lines each */
+#if defined(TILE_HALF) /* two rows of 96 bytes, in two lines each */
     const uint16_t *even = (const uint16_t *)(const void *)prefetch;
     if (v != 1) _mm_prefetch((const char *)(even + 16 * v), _MM_HINT_T1);
     if (v != 1) _mm_prefetch((const char *)(even + bk + 16 * v), _MM_HINT_T1);
@@ -344,7 +353,8 @@ ISA_INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mas
 #endif
 }
 
-/* every: steps of k a row of the next micro-panel takes; vectors: of b, that hold columns. */
+/* Does one call of a packing kernel. every: steps of k that pack one row; vectors: number of vectors of b with
+ * columns. */
 ISA_INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_t every, const int32_t vectors)
 {
     __m512 acc[MR][3];
@@ -394,7 +404,7 @@ static void packing_kernel(const struct wn__gemm_packing *t)
     of[t->n > 32][t->every / 2](t);
 }
 
-/* ---- many tiles of few steps ------------------------------------------------------------------------------------- */
+/* ---- macro-kernel: many micro-tiles of few steps ------------------------------------------------- */
 
 #if defined(TILE_HALF)
 #define SWEEP_SIZE 2 /* bytes of an element of c */
@@ -402,7 +412,7 @@ static void packing_kernel(const struct wn__gemm_packing *t)
 #define SWEEP_SIZE 4
 #endif
 
-/* A row of a tile, from registers to c. */
+/* Stores a row of a micro-tile to c. */
 ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
 {
 #if defined(TILE_HALF)
@@ -426,7 +436,8 @@ ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, con
 #endif
 }
 
-/* One call for all tiles: with few steps of k the next tile's begin while the lines of this one are on their way. */
+/* Computes all micro-tiles in one call, so that with few steps of k the next one starts while the lines of this one are
+ * being written. */
 ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t stream)
 {
     const struct wn__gemm_macrotile t = *given;

@@ -1,16 +1,22 @@
-/* What the drivers of products share, whatever the element type: how a batch is cut into tasks, and the elementwise op
- * over what a task just made. Work is cut over outputs, never over k, so the cut changes no bit. */
+/* Shared by the drivers of products, whatever the element type: the partition of a batch into tasks, and the epilogue
+ * over what a task computed. Tasks divide outputs, never k, so the partition changes no bit.
+ *
+ *     a matrix of c, row_parts = 2, column_parts = 3:     +------+------+------+
+ *                                                         |  0   |  1   |  2   |   boundaries are multiples of
+ *                                                         +------+------+------+   row_unit and column_unit
+ *                                                         |  3   |  4   |  5   |
+ *                                                         +------+------+------+ */
 #include <stddef.h>
 #include "gemm.h"
 #include "../../../runtime/base/number.h"
 
-#define FINER 4      /* tasks of a thread, at most */
-#ifndef WN_GEMM_TASK /* multiply-adds of a task: 0.07 to 0.15 ms; the spec of products sets fewer */
+#define FINER 4      /* most tasks of a thread */
+#ifndef WN_GEMM_TASK /* multiply-adds of a task, 0.07 to 0.15 ms; the spec of products sets fewer */
 #define WN_GEMM_TASK ((int64_t)1 << 25)
 #endif
 
-/* The least a task is, of whole blocks, so that no micro-panel or row is packed again for it: with 128 rows of A
- * read in place products took 1.09-1.12 times as long, with 512 columns of few rows 1.03. */
+/* Writes the least rows and columns of a task: whole blocks, so that no micro-panel is packed again for it.
+ * Measured: 128 rows of an a read in place: 1.09-1.12x time; 512 columns of few rows: 1.03x. */
 static void least_task(const struct wn__gemm *p, int64_t *rows, int64_t *columns)
 {
     *rows = p->ak == 1 ? 512 : 384;
@@ -18,8 +24,8 @@ static void least_task(const struct wn__gemm *p, int64_t *rows, int64_t *columns
     if (p->m <= WN_GEMM_SMALL_M) *columns = p->bk == 1 ? 256 : 1024;
 }
 
-/* Large parts are cut once more, so that a free thread can help. Beside a process that spins on one of two cores,
- * products of 2.5 to 17 ms then took 0.80-0.90 of the time, alone 0.99-1.01. */
+/* Divides large parts once more, so that a thread that is free early can help. Measured: products of 2.5 to 17 ms:
+ * 0.80-0.90x time beside a process that spins on one of two cores, 0.99-1.01x alone. */
 static void partition_finer(const struct wn__gemm *p, struct wn__gemm_partition *partition)
 {
     int64_t times = p->m * p->n * p->k / (partition->row_parts * partition->column_parts) / WN_GEMM_TASK, rows, columns;
@@ -55,7 +61,7 @@ struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t r
     return partition;
 }
 
-/* Part `part` of `parts` of n outputs, cut at multiples of `unit`. */
+/* Writes part number `part` of `parts` of n outputs, divided at multiples of `unit`: [*begin, *end). */
 static void part_of(int64_t n, int64_t unit, int64_t part, int64_t parts, int64_t *begin, int64_t *end)
 {
     int64_t units = (n + unit - 1) / unit;
@@ -93,7 +99,7 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
     for (int64_t part, ld; column < end; column += part) {
         int64_t at = wn__gemm_c_at(p, batch, row0, column, &ld) * size, rows = row1 - row0;
         part = p->c_panels ? wn__gemm_in_panel(column, end - column) : n;
-        int64_t run = part == ld ? rows * ld : part; /* whole rows are one run */
+        int64_t run = part == ld ? rows * ld : part; /* whole rows are contiguous */
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
             wn__elementwise_run(p->epilogue, c, c, p->epilogue_in ? (const char *)p->epilogue_in + at : NULL, run, 1, 1,

@@ -1,5 +1,5 @@
-/* The f32 tile in plain C: the one that is always there, and the one to read first. It fuses multiply and add
- * where the machine does so in hardware, and rounds twice elsewhere. */
+/* The f32 micro-kernel in plain C, 4 x 16: every processor has it, and it is the one to read first. It fuses multiply
+ * and add where the processor does so in hardware, and rounds twice elsewhere. */
 #include <math.h>
 #include "gemm.h"
 

@@ -1,17 +1,21 @@
-/* Products of few steps of k and many outputs (a layer's dW at a small batch): what counts is that outputs are written
- * in long runs, and that the start and the end of a tile cost little. All of k is one k-block. A group of mr rows goes
- * over all columns that are packed before the next group does, in one call where the kernel has one for it (sweep): so
- * the lines of a row are written one after the other, and a call makes more than a few steps. Where c lies in panels it
- * is the other way round: a micro-panel of one panel goes down all groups, and writes one run of memory.
- * An output's chain over k is the one of gemm.h. Nothing here allocates. */
+/* The variant small k: products of few steps of k and many outputs (dW of a layer at a small batch). What counts is
+ * that outputs are written in long runs, and that starting and ending a micro-tile costs little. All of k is one
+ * k-block.
+ *
+ *     c plain:      mr rows go over all packed columns before the next mr rows do: the lines of a row of c are written
+ *                   one after the other
+ *     c in panels:  one micro-panel of b goes down all rows of a, which is one run of memory
+ *
+ * Either is one call of the macro-kernel where there is one. The chain over k of an output is that of gemm.h. Nothing
+ * here allocates. */
 #include <stddef.h>
 #include "gemm.h"
 #include "../../../runtime/base/number.h"
 
-#define A_WORDS 49152 /* packed rows of A: B is packed again for each of them */
-#define B_WORDS 4608  /* packed columns of B: a third of the first cache; a half or 4096: the same to 2 % more time */
+#define A_WORDS 49152 /* words of packed a; b is packed again for each of them */
+#define B_WORDS 4608  /* words of packed b: a third of the first-level cache; a half, or 4096: the same to 2 % slower */
 
-/* The packed micro-panels of columns [column, column + n), one after the other. */
+/* Packs columns [column, column + n) of b: to (micro-panels, steps, nr). */
 static void pack_micropanels(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int64_t column,
                              int64_t n, int64_t steps, float *to)
 {
@@ -22,7 +26,7 @@ static void pack_micropanels(const struct wn__gemm_variant *w, const struct wn__
     }
 }
 
-/* Columns [column, column + n), packed in b, of the rows of a part, packed in a. */
+/* Computes columns [column, column + n), packed in b, of all rows of a part, packed in a; c is plain. */
 static void run_columns(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, const float *a,
                         const float *b, int64_t column, int64_t n, struct wn__gemm_microtile *t)
 {
@@ -33,7 +37,7 @@ static void run_columns(const struct wn__gemm_variant *w, const struct wn__gemm_
     for (int64_t i = 0; i < rows; i += w->mr, a += w->mr * t->kc, c += w->mr * p->n * w->size) {
         int64_t j = 0;
         if (w->macrokernel && rows - i >= w->mr && !bias) {
-            /* After the last micro-panel the lines below the first are asked for: beyond it another thread writes. */
+            /* `then` is below the first micro-tile: beyond the last one another thread writes. */
             const struct wn__gemm_macrotile s = {.kc = t->kc,
                                                  .n = w->nr,
                                                  .tiles = n / w->nr,
@@ -60,7 +64,7 @@ static void run_columns(const struct wn__gemm_variant *w, const struct wn__gemm_
     }
 }
 
-/* Columns [column, column + n) of one panel of c, packed in b: down all rows of a part, which is one run of memory. */
+/* Computes columns [column, column + n) of one panel of c, packed in b, down all rows of a part, packed in a. */
 static void run_down(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, const float *a, const float *b,
                      int64_t column, int64_t n, const struct wn__gemm_microtile *like)
 {
@@ -85,7 +89,7 @@ static void run_down(const struct wn__gemm_variant *w, const struct wn__gemm_par
     t.b = b;
     t.n = n;
     t.ldc = t.half_ld = ld;
-    t.stream = 0; /* edges; a narrow panel of bf16 need not begin on a line */
+    t.stream = 0; /* edges, and narrow panels of bf16, which need not begin on a line, are stored through the caches */
     for (; i < rows; i += w->mr) {
         t.a = a + i * t.kc;
         t.m = wn_min(rows - i, w->mr);

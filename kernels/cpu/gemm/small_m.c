@@ -1,39 +1,46 @@
-/* Products of few rows whose B has its rows along the columns (a layer's dX at a small batch): B is most of what
- * memory has to give, and is read once, as it lies, a k-block of KC steps of k at a time over all columns. While one
- * micro-panel of 48 columns is multiplied the next one is packed by the same tiles (gemm_kernel.carry), and what is
- * packed after that is on its way: so memory and arithmetic run side by side, and what stands a power of two apart
- * meets in one cache set only for as long as it takes to be packed. The sums of all columns wait in a dense buffer,
- * again a micro-panel at a time.
+/* The variant small m: products of few rows whose b has its columns along memory (dX of a layer at a small batch). b is
+ * most of what memory has to deliver, and is read once, in place, one k-block of KC steps over all columns at a time.
  *
- * Reading B in place in the first tile of a micro-panel, as the general way does, reached 66-73 % of the peak at 32
- * x 4096 x 4096 where this reached 66-79 (1.04-1.11 times as much, in turns), and 70-82 at 32 x 1024 x 1024 where
- * this reached 77-86; on cores that nobody shares this reaches 82-89 % of both. Memory asked for in wider pieces of
- * rows, two or four micro-panels packed side by side, reached 0.87-0.97 of it: micro-panels then come from the
- * second cache.
+ *     b                        while micro-panel 1 is multiplied,
+ *     +-----+-----+-----+      micro-panel 2 is packed by the same micro-kernels (packing_kernel),
+ *     |  1  |  2  |  3  |      and lines of micro-panel 3 are prefetched
+ *     +-----+-----+-----+ KC
+ *     |  4  | ...              the sums of all columns wait in a dense buffer, (micro-panels, rows, nr)
+ *     +-----+
  *
- * Panels that tiles read where they lie (f32, a layer's forward) are packed micro-panels already: nothing is
- * carried, all rows go over a piece of a panel that stays in the first cache, and memory is read in runs as long as
- * the packed rows allow (where the next panel was not asked for at the end of one, 32 x 4096 x 4096 took 1.2 times
- * as long; carried, 1.35 times). An output's chain over k is the one of gemm.h. Nothing here allocates. */
+ * So memory and arithmetic run side by side, and rows of b that are a power of two apart share a set of the cache only
+ * until they are packed. Measured, share of the peak: this variant 66-79 %, b read in place by the first micro-tile as
+ * in general 66-73 % (32 x 4096 x 4096, 1.04-1.11x as fast in turns); 77-86 % and 70-82 % (32 x 1024 x 1024); 82-89 %
+ * of both on cores that nobody shares. Measured: memory prefetched in wider pieces of rows, two or four micro-panels
+ * packed side by side: 0.87-0.97x, because micro-panels then come from the second-level cache.
+ *
+ * Panels that micro-kernels read in place (f32, the forward of a layer) are packed micro-panels already: nothing is
+ * packed, all rows go over a piece of a panel that stays in the first-level cache, and memory is read in runs as long
+ * as the packed rows of a allow. Measured (32 x 4096 x 4096): next panel not prefetched at the end of one: 1.2x time;
+ * packed: 1.35x time.
+ *
+ * The chain over k of an output is that of gemm.h. Nothing here allocates. */
 #include <string.h>
 #include "gemm.h"
 #include "../../../runtime/base/number.h"
 
-#define KC 96      /* 64: up to 4 % less; 128: the same to 4 % less */
-#define SUMS 65536 /* f32 */
-/* A piece of a panel, and the next one on its way, in the first cache; 128, and ahead into the second cache: 1 to 5
- * % less */
+#define KC 96      /* steps of a k-block, in words. Measured: 64: up to 4 % slower; 128: the same to 4 % slower */
+#define SUMS 65536 /* words of sums */
+/* Steps of a piece of a panel: two pieces fit the first-level cache.
+ * Measured: 128, prefetched into the second-level cache: 1 to 5 % slower. */
 #define PANEL_KC 96
-#define PANEL_A 15360 /* packed rows of A */
+#define PANEL_A 15360 /* words of packed a */
 
+/* One pass over columns [column0, column1) of a part. */
 struct small_m {
     const struct wn__gemm_variant *w;
     const struct wn__gemm_part *part;
-    int64_t groups, steps;    /* of mr rows; of k, in words */
-    int64_t column0, column1; /* of this pass */
+    int64_t groups; /* of mr rows */
+    int64_t steps;  /* of k, in words */
+    int64_t column0, column1;
 };
 
-/* Where a micro-panel stands: its first step of k, its first column. */
+/* A micro-panel of b: its first step of k, its first column. */
 struct place {
     int64_t k, column;
 };
@@ -48,14 +55,14 @@ static int64_t columns_at(const struct small_m *f, struct place at)
     return wn_min(f->column1 - at.column, f->w->nr);
 }
 
-/* Row `step` of a micro-panel; rows are *ld words apart, whatever the element. */
+/* Returns row `step` of a micro-panel in b; *ld becomes the stride of b, as wn__gemm_b_at has it. */
 static const float *row_at(const struct small_m *f, struct place at, int64_t step, int64_t *ld)
 {
     int64_t row = wn__gemm_b_at(f->w->p, f->part->offset[1], (at.k + step) * f->w->per, at.column, ld);
     return (const float *)(const void *)((const char *)f->w->p->b + row * f->w->size);
 }
 
-/* The micro-panel after this one; there is none where k is f->steps. */
+/* Returns the micro-panel after this one; its k is f->steps where there is none. */
 static struct place after(const struct small_m *f, struct place at)
 {
     at.column += f->w->nr;
@@ -63,9 +70,9 @@ static struct place after(const struct small_m *f, struct place at)
     return (struct place){at.k + steps_at(f, at), f->column0};
 }
 
-/* One micro-panel, all rows, while the micro-panel `next` is packed; half a micro-panel ahead of what is packed
- * memory is asked (a third: 6 to 12 % less at 32 x 4096 x 4096; three quarters: 0 to 7 %). A last micro-panel of up
- * to two vectors is multiplied as such. */
+/* Multiplies one micro-panel by all rows while the next one is packed. Prefetches run half a micro-panel ahead of
+ * packing. A last micro-panel of up to two vectors is multiplied as such. Measured: a third ahead: 6 to 12 % slower,
+ * three quarters: 0 to 7 % slower (32 x 4096 x 4096). */
 static void run_micropanel(const struct small_m *f, struct place at, const float *a, const float *b, float *packed,
                            float *sums)
 {
@@ -90,6 +97,7 @@ static void run_micropanel(const struct small_m *f, struct place at, const float
     if (done < rows) f->w->pack_b(f->w, from, ld, t.next_n, rows - done, packed + done * nr);
 }
 
+/* Writes the sums of the pass to c, and applies the epilogue. */
 static void store(const struct small_m *f, const float *sums)
 {
     const struct wn__gemm *p = f->w->p;
@@ -124,10 +132,10 @@ static void run_columns(const struct small_m *f, float *sums)
     store(f, sums);
 }
 
-/* ---- b in panels that tiles read where they lie ------------------------------------------------------------------ */
+/* ---- b in panels, read in place ------------------------------------------------------------------ */
 
-/* Steps [k, k + steps) of one micro-panel, all rows, from a (group, steps, mr). The panel goes on ahead, at its end
- * the next one. */
+/* Multiplies steps [at.k, at.k + steps) of one panel by all rows of a: (groups, steps, mr). Prefetches the rest of the
+ * panel, then the next panel. */
 static void run_panel(const struct small_m *f, struct place at, int64_t steps, const float *a, float *sums)
 {
     const int64_t mr = f->w->mr, nr = f->w->nr, end = at.k + steps;
@@ -152,7 +160,7 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
     }
 }
 
-/* As many steps as the packed rows allow over all columns of the pass: of each panel a long run. */
+/* Computes the pass in k-blocks of as many steps as fit PANEL_A, so that each panel is read in long runs. */
 static void run_panels(const struct small_m *f, float *sums)
 {
     float a[PANEL_A] __attribute__((aligned(64)));

@@ -1,9 +1,9 @@
-/* Transposes of 8 x 16 and 16 x 16 words in registers. Part of microkernel_avx512.h, which says for which
- * instruction sets (ISA_INLINE); nothing here touches memory but store_turned8. */
+/* Transposes squares of words in registers: 8 x 16 and 16 x 16. microkernel_avx512.h includes this file and defines
+ * ISA_INLINE, the instruction sets. Only store_transposed8 touches memory. */
 #ifndef WN_CPU_GEMM_SQUARE_AVX512_H
 #define WN_CPU_GEMM_SQUARE_AVX512_H
-/* 8 rows of 16 in registers: r[i] is then steps 2 i and 2 i + 1 of all rows. Lanes of four steps turn, then go where
- * they belong. */
+/* Transposes 8 rows of 16 steps: r[i] becomes steps 2 i and 2 i + 1 of all 8 rows. Blocks of four steps are transposed,
+ * then moved to their places. */
 ISA_INLINE void transpose8(__m512 r[8])
 {
     __m512 t[8];
@@ -31,7 +31,7 @@ ISA_INLINE void transpose8(__m512 r[8])
     }
 }
 
-/* Up to 16 steps of what transpose8 made, (n, 8) at `to`. */
+/* Stores n <= 16 steps of the result of transpose8: to (n, 8). */
 ISA_INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
 {
 #pragma GCC unroll 8
@@ -39,7 +39,7 @@ ISA_INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
         if (2 * q < n) _mm512_mask_storeu_ps(to + 16 * q, 2 * q + 1 < n ? 0xffff : 0xff, r[q]);
 }
 
-/* 16 x 16 in registers: pairs, quads, then halves of rows change places. */
+/* Transposes 16 x 16 words: exchanges pairs, then quads, then halves of rows. */
 ISA_INLINE void transpose16(__m512 r[16])
 {
     __m512 t[16];
