@@ -13,8 +13,8 @@ local within = require 'wane.scoped'
 local arith = require 'wane.tensor.arith'
 local shape = require 'wane.tensor.shape'
 local create = require 'wane.tensor.create'
-local upper = require 'wane.upper'
 require 'wane.tensor.read'
+local planner = require 'wane.program.planner'
 local grad = require 'wane.program.grad'
 
 local C = binding.C
@@ -60,35 +60,33 @@ wane.version = binding.string(C.wn_version())
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
     nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'plan.memory' }, bytes = { 'report.bytes' },
-    plan = { 'plan', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
+    plan = { 'plan.planning', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
     min_budget = { 'plan.frontier', 'min_budget' },
     targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.fit', 'fit' },
     measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },
-    gradient_error = { 'program.gradient_error', 'gradient_error' }, compile = { 'program.compile', 'compile' },
+    gradient_error = { 'plan.gradient_error', 'gradient_error' }, compile = { 'program.compile', 'compile' },
     autocast = { 'tensor.autocast', 'autocast' }, anomaly = { 'program.anomaly' },
     checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'program.checkpoint', 'checkpoint_sequential' },
     plan_chain = { 'plan.chain', 'plan_chain' }, replay_chain = { 'plan.chain', 'replay_chain' },
     chain_frontier = { 'plan.chain', 'chain_frontier' }, chain_binomial = { 'plan.chain', 'chain_binomial' },
-    chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'tensor.custom' },
+    chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'program.custom' },
     sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
     save = { 'io', 'save' }, load = { 'io', 'load' },
     main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
 
--- name in wane.upper -> { file, field of that file }
-local UPPER = {
-    text = { 'tensor.display', 'text' }, run = { 'program', 'run' }, load_costs = { 'plan.costs', 'load' },
-    target = { 'plan.costs', 'target' }, first_of = { 'program.rehearse', 'first_of' }, plan_of = { 'plan', 'of' },
-    choose = { 'plan.frontier', 'choose' }, choose_least = { 'plan.frontier', 'choose_least' },
-    least_of = { 'plan.frontier', 'least_of' }, holders = { 'plan.frontier', 'holders' },
-    refusal = { 'plan.frontier', 'refusal' },
-}
-
-for name, place in pairs(UPPER) do
-    upper[name] = function(...) return require('wane.' .. place[1])[place[2]](...) end
+-- Returns a function of a file that is loaded at its first call.
+local function later(file, field)
+    return function(...) return require('wane.' .. file)[field](...) end
 end
+
+-- What lower files call of files above them, so that none requires one above it.
+op.set_run(later('program', 'run'))
+tensor.Tensor.__tostring = later('tensor.display', 'text')
+planner.load_costs = later('plan.costs', 'load')
+planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
 
 local function find(name)
     local place = PLACES[name]

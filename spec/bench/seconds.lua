@@ -8,7 +8,7 @@ local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local measure, plan, program = require 'wane.plan.measure', require 'wane.plan', require 'wane.program'
-local module = require 'wane.module'
+local op = require 'wane.tensor.op'
 local secondsreport = require 'spec.bench.secondsreport'
 local nn, C = wane.nn, binding.C
 
@@ -89,7 +89,7 @@ local measured = binding.new('struct wn_measured')
 local function step(fn, q)
     local p = program.open(measure.quietly(plan.request_of(fn, 'bench'), q.policy)):plan()
     p:run()
-    module.new_epoch()
+    op.new_epoch()
     binding.check(C.wn_measured(p.handle, measured))
     p:close()
     return measured.seconds

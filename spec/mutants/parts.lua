@@ -25,7 +25,7 @@ return {
     },
     {
         name = 'what other programs of a step hold is not counted',
-        file = 'lua/wane/program/parts.lua',
+        file = 'lua/wane/plan/planning.lua',
         old = 'all.reserved = math.max(all.reserved, p.reserved + beside.reserved)',
         new = 'all.reserved = math.max(all.reserved, p.reserved)',
         spec = PARTS,
@@ -46,7 +46,7 @@ return {
     },
     {
         name = 'a budget of a step leaves out what is held beside its programs',
-        file = 'lua/wane/plan/frontier.lua',
+        file = 'lua/wane/plan/choose.lua',
         old = 'if p.reserved + beside <= limit then',
         new = 'if p.reserved <= limit then',
         spec = PARTS,
@@ -67,7 +67,7 @@ return {
     },
     {
         name = 'a budget leaves out data that parameters begin as',
-        file = 'lua/wane/plan/frontier.lua',
+        file = 'lua/wane/plan/choose.lua',
         old = 'beside = beside + first.beside --',
         new = '--',
         spec = 'spec/step_budget_spec.lua',

@@ -10,11 +10,13 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local within = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
+local epoch = op.epoch
 local error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
     error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
 
@@ -24,7 +26,6 @@ local Module = {} -- methods of every module
 module.Module = Module
 
 local mode_number = 0
-local epoch = 0
 
 --- Returns a number that changes whenever recordings may differ: train or eval, policies, freezing.
 -- @within Internal
@@ -37,18 +38,6 @@ local function mode_changed()
 end
 module.mode_changed = mode_changed
 tensor.mode_changed = mode_changed
-
---- Begins another program: modules that are recorded from now on belong to it.
--- @within Internal
-function module.new_epoch()
-    epoch = epoch + 1
-end
-
---- Returns the number of the program that is being recorded.
--- @within Internal
-function module.epoch()
-    return epoch
-end
 
 --- Returns whether x is a module.
 -- @param x any value
@@ -239,7 +228,7 @@ end
 -- Returns whether another module of this type took the path of scope `id` in the program being recorded.
 local function taken(id, m)
     local other = infos[id] and infos[id].module
-    return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch
+    return other ~= nil and other ~= m and rawget(other, '_epoch') == epoch()
 end
 
 -- '<parent scope> <type>' -> { epoch =, n = }: the number of modules of the type that took a path in that program, so
@@ -250,8 +239,8 @@ local function root_scope(m)
     local parent, kind = scopes[depth], module.type(m)
     local key = parent .. ' ' .. kind
     local count = counts[key]
-    if count == nil or count.epoch ~= epoch then
-        count = { epoch = epoch, n = 1 }
+    if count == nil or count.epoch ~= epoch() then
+        count = { epoch = epoch(), n = 1 }
         counts[key] = count
     end
     local id = intern(parent, count.n == 1 and '' or kind .. '_' .. count.n, m)
@@ -259,7 +248,7 @@ local function root_scope(m)
         count.n = count.n + 1
         id = intern(parent, kind .. '_' .. count.n, m)
     end
-    rawset(m, '_epoch', epoch)
+    rawset(m, '_epoch', epoch())
     if not rawget(m, '_named') then
         rawset(m, '_named', true)
         walk(m, '', nil, function(path, p) C.wn_cell_rename(p.id, path) end, {})
@@ -277,7 +266,7 @@ local function scope_of(m)
             id = root_scope(m)
             cached[parent] = id
         end
-        rawset(m, '_epoch', epoch)
+        rawset(m, '_epoch', epoch())
     elseif id == nil then
         id = intern(parent, relative_name(owner, m), m)
         cached[parent] = id

@@ -9,7 +9,6 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -76,7 +75,7 @@ local function load_state(module, m, dict, opts)
         here = 'the model',
         there = 'the table', is_partial = opts.strict == false,
         advice = advice }
-    if #roots > 0 then upper.run { mode = 'assign', roots = roots, cells = cells } end
+    if #roots > 0 then op.run { mode = 'assign', roots = roots, cells = cells } end
 end
 
 -- Adds the methods that walk, list and change the mode.

@@ -14,10 +14,10 @@
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local profile = require 'wane.plan.profile'
 local program = require 'wane.program'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
+local target = require 'wane.plan.target'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local variable = os.getenv
@@ -43,9 +43,8 @@ function costs.file()
 end
 
 local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine, link: rates a second.'
-local rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' }
+local rates = target.rates
 local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
-local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
 local NO_SUCH_FILE = 2 -- errno of a file that does not exist: nothing was measured on this machine so far
 -- Most applications that a file may hold whose lines have fewer than 40 letters; wane.profile writes no such file.
@@ -133,38 +132,7 @@ local function write(name, found)
 end
 
 -- ---- targets -----------------------------------------------------------------------------------------------
-local function put_target(name, t)
-    local p = binding.new('struct wn_profile')
-    p.cuda = t.cuda and 1 or 0
-    for _, rate in ipairs(rates) do p[rate] = t[rate] end
-    for i, place in ipairs { 'host', 'disk' } do
-        p.out[i - 1] = t['to_' .. place] or assumed['to_' .. place]
-        p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
-    end
-    return binding.id(C.wn_target_set(name, p))
-end
-
-local ids = { cpu = 0 }
-
---- Returns the library's number of a target.
--- @param name 'cpu', a name of plan/targets.lua, or nil for this machine
--- @param what opens the message of an error
--- @return number, 0 for this machine
--- @raise 'value' for an unknown name, with names like it
--- @within Internal
-function costs.target(name, what)
-    if name == nil then return 0 end
-    if ids[name] then return ids[name] end
-    local known = require 'wane.plan.targets'
-    if type(name) ~= 'string' or rawget(known, name) == nil then
-        local names = { 'cpu' }
-        for k in pairs(known) do names[#names + 1] = k end
-        table.sort(names)
-        raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name), errors.near(name, names))
-    end
-    ids[name] = put_target(name, known[name])
-    return ids[name]
-end
+costs.target = target.of
 
 local Targets = {}
 Targets.__index = Targets
@@ -206,7 +174,7 @@ end
 local loaded = false
 
 local function take(found)
-    if found.machine then put_target('this machine', found.machine) end
+    if found.machine then target.put('this machine', found.machine) end
     for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
@@ -303,6 +271,7 @@ function costs.profile(fn, opts)
     costs.load()
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local request = require('wane.program.rehearse').one_of(fn, 'wane.profile')
+    local profile = require 'wane.plan.profile'
     local seconds, list, why = profile.take(fn, request and request.mode or 'several', steps, opts.policy, function()
         local again = require('wane.program.rehearse').one_of(fn, 'wane.profile')
         return again and roofline_of(again, opts.policy)
@@ -337,7 +306,7 @@ function costs.links(size)
     local machine = {}
     for k, v in pairs(costs.targets()[1]) do machine[k] = v end
     probe_links(machine, size or 256 * 2 ^ 20)
-    put_target('this machine', machine)
+    target.put('this machine', machine)
     return machine
 end
 
@@ -352,6 +321,7 @@ end
 -- @within Internal
 function costs.machine()
     local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
+    local profile = require 'wane.plan.profile'
     costs.load()
     local n, machine = 1024, {}
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do

@@ -12,7 +12,6 @@ local program = require 'wane.program'
 local scoped = require 'wane.scoped'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
-local upper = require 'wane.upper'
 
 local C = binding.C
 
@@ -135,7 +134,7 @@ local function without(p, groups)
     local opened
     local ok, other = pcall(function()
         opened = program.open(copy)
-        return upper.plan_of(opened:plan())
+        return p:another(opened:plan())
     end)
     if opened then opened:close() end
     return ok and other or nil

@@ -2,7 +2,7 @@
 -- @module wane.plan.fit
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local plan = require 'wane.plan'
+local planning = require 'wane.plan.planning'
 
 local raise = errors.raise
 
@@ -33,7 +33,7 @@ function fit.fit(fn_of, opts)
     local low = errors.count(opts.from or 1, 'wane.fit: from', 1, 2 ^ 52)
     local most = errors.count(opts.most or 2 ^ 20, 'wane.fit: most', 1, 2 ^ 52)
     local function try(n)
-        return plan.plan(fn_of(n), { budget = budget, policy = opts.policy, target = opts.target })
+        return planning.plan(fn_of(n), { budget = budget, policy = opts.policy, target = opts.target })
     end
     local best, why = try(low)
     if not best then return nil, why end

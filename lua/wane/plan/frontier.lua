@@ -8,178 +8,18 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local parts = require 'wane.program.parts'
+local choose = require 'wane.plan.choose'
 local plan = require 'wane.plan'
+local planning = require 'wane.plan.planning'
 local plot = require 'wane.report.plot'
-local progress = require 'wane.report.progress'
 local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local tonumber = tonumber
-
-local SLICE = 0.1 -- seconds that one call of the library plans before ^C is checked
-local SILENT = 2 -- seconds of planning before a progress line is shown
 
 local frontier = {}
-
-local point = binding.new('struct wn_point')
-
-local function point_of(handle, i)
-    check(C.wn_point(handle, i, point))
-    return {
-        reserved = tonumber(point.reserved), peak = tonumber(point.peak), seconds = point.seconds,
-        recomputed = point.recomputed, name = binding.text(point.name),
-    }
-end
-
--- Plans the frontier of an open program in slices of SLICE seconds and returns the number of points. Between slices it
--- checks ^C and updates the progress line `bar`. A later call for the same graph continues where this one stopped.
-local function count_points(handle, bar)
-    local at, n = binding.new('int32_t[2]'), 0
-    while n == 0 do
-        if C.wn_interrupted() ~= 0 then error(errors.new('interrupt', 'interrupted while planning; nothing ran'), 0) end
-        n = binding.id(C.wn_frontier(handle, SLICE, at))
-        if n == 0 then bar:look(at[0], at[1]) end
-    end
-    return n
-end
-
-jit.off(count_points, true) -- a compiled loop would not hear ^C
-
--- Returns the points of an open or planned program, fastest first, and the number of plans that were simulated.
-local function points_of(p)
-    local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
-    require('wane.policy.candidates').propose(p)
-    local ok, n = pcall(count_points, handle, bar)
-    bar:finish()
-    if not ok then error(n, 0) end
-    for i = 1, n do list[i] = point_of(handle, i - 1) end
-    return list, point.tried
-end
-
--- ---- what holds the bytes ----------------------------------------------------------------------------------
--- Lists what is held at the peak of a plan: { what =, bytes = } of each kind, largest first, then of its three largest
--- values, which have value = true.
-local function holders_of(p)
-    local list = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
-        if p.kinds[name] > 0 then list[#list + 1] = { what = name, bytes = p.kinds[name] } end
-    end
-    table.sort(list, function(a, b) return a.bytes > b.bytes end)
-    local values = require('wane.plan.explain').peak(p).values
-    for i = 1, math.min(3, #values) do
-        list[#list + 1] = { what = values[i].what, bytes = values[i].bytes, value = true }
-    end
-    return list
-end
-
--- Plans a request as the point that reserves the fewest bytes.
-local function smallest(request)
-    local p = program.open(request)
-    if C.wn_is_planned(p.handle) == 0 then
-        local _, list = nil, points_of(p)
-        check(C.wn_choose(p.handle, #list - 1))
-        check(C.wn_plan(p.handle))
-    end
-    return plan.of(p)
-end
-
--- ---- what the first step adds -------------------------------------------------------------------------------
--- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
--- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
--- first step is over.
-local function with_first(first, reserved)
-    return math.max(reserved + first.beside, first.reserved)
-end
-
--- ---- choosing ----------------------------------------------------------------------------------------------
-local function infeasible(self, limit, least, first)
-    if first.reserved == least then
-        return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before '
-            .. 'its first run, takes %s bytes (%s)'):format(bytes.exact(limit), first.cells, bytes.exact(least),
-            bytes.text(least)), { min_budget = least, holders = {}, budget = limit,
-            explain = require('wane.plan.explain').budget })
-    end
-    local copy = {}
-    for key, value in pairs(self.request) do copy[key] = value end
-    copy.policy = require('wane.policy').least()
-    return frontier.refusal(limit, least, holders_of(smallest(copy)), '')
-end
-
---- Makes the error of a budget that no plan fits.
--- @param limit budget in bytes
--- @param least bytes of the least budget that a plan fits
--- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
--- @param note text after the least bytes, or ''
--- @return error object with the code 'budget', min_budget, holders, budget and explain
--- @within Internal
-function frontier.refusal(limit, least, holders, note)
-    local words = {}
-    for i, h in ipairs(holders) do
-        if i <= 4 or h.value then words[#words + 1] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
-    end
-    return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s)%s; '
-        .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least), note,
-        table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit,
-        explain = require('wane.plan.explain').budget })
-end
-
---- Lists what the plan of the least bytes holds at its peak: `holders` of frontier.refusal. Afterwards the program can
--- only be closed.
--- @param p open program
--- @return list of { what =, bytes =, value = }
--- @within Internal
-function frontier.holders(p)
-    check(C.wn_keep_apart(p.handle))
-    local list = points_of(p)
-    check(C.wn_choose(p.handle, #list - 1))
-    check(C.wn_plan(p.handle))
-    return holders_of(plan.of(p))
-end
-
---- Chooses for an open program the fastest plan that reserves at most `limit` bytes.
--- @param self open program whose policies have decided
--- @param limit bytes
--- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
--- @within Internal
-function frontier.choose(self, limit)
-    local list, beside = points_of(self), 0
-    local first, least
-    if self.part then -- self is one of several programs of a step
-        first, beside = self.part.first, self.part.beside.reserved
-        least = parts.needed(self.part, list[#list].reserved)
-    else
-        first = plan.first_of(self)
-        least = with_first(first, list[#list].reserved)
-    end
-    beside = beside + first.beside -- the data that states begin as is held until the first step is over
-    for i, p in ipairs(least <= limit and list or {}) do
-        if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
-    end
-    if self.part then error(errors.new('budget', 'of one program of a step', { budget = limit }), 0) end
-    error(infeasible(self, limit, least, first), 0)
-end
-
---- Returns the least bytes that any plan of an open program reserves, without what other programs of the step hold.
--- @param p open program
--- @within Internal
-function frontier.least_of(p)
-    if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
-    local list = points_of(p)
-    return list[#list].reserved
-end
-
---- Chooses for an open program the plan that reserves the fewest bytes.
--- @param self open program
--- @within Internal
-function frontier.choose_least(self)
-    local list = points_of(self)
-    check(C.wn_choose(self.handle, #list - 1))
-end
 
 -- ---- looking -----------------------------------------------------------------------------------------------
 --- Class of frontiers: a printable list of points, fastest first.
@@ -236,7 +76,7 @@ end
 -- request depends on gradients that fn clears or makes before it.
 local function open(fn, opts, what, names)
     local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
-    local target = require('wane.plan.costs').target(opts.target, what)
+    local target = require('wane.plan.target').of(opts.target, what)
     local function with(request, name) return rehearse.with(request, name or policy, target) end
     return rehearse.open(fn, what, with, names and function(request, p)
         local also = {}
@@ -259,7 +99,7 @@ end
 local function chosen_of(list)
     local found
     for _, part in ipairs(list) do
-        if #list == 1 or parts.chooses(part) then
+        if #list == 1 or rehearse.chooses(part) then
             if found then
                 raise(nil, 'unsupported', 'wane.frontier: the function runs %d programs (%s), and plans of more than '
                     .. 'one of them can be chosen; wane.plan and wane.min_budget take such a step', #list,
@@ -275,7 +115,7 @@ end
 -- the bytes held beside the program and the seconds of the other programs, and raises the bytes to what those need.
 local function step_of(list, part)
     if #list == 1 then return function(q) return q end end
-    local floor, peak, seconds = parts.floor(list), 0, 0
+    local floor, peak, seconds = planning.floor(list), 0, 0
     for _, other in ipairs(list) do
         if other ~= part then
             local p = plan.of(other.program:plan())
@@ -307,7 +147,7 @@ local function fill(self, list, count)
         require('wane.policy.decide').apply(part.program, part.program.policy, part.program.fallback)
     end
     local of_step = step_of(list, part)
-    local points, tried = points_of(part.program)
+    local points, tried = choose.points_of(part.program)
     self.all, self.tried = points_of_step(points, of_step), tried
     if #list == 1 then let_go(part.program) end -- its points are read, and the plans that follow need the memory
     self.here = of_step(summary_of(part.also[1] or part.also.later(1)))
@@ -361,10 +201,10 @@ function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
     local list = open(fn, opts, 'wane.min_budget')
     local ok, least = pcall(function()
-        if #list > 1 then return parts.least(list) end
+        if #list > 1 then return planning.least(list) end
         local p = list[1].program
-        local reserved = frontier.least_of(p)
-        return with_first(plan.first_of(p), reserved)
+        local reserved = choose.least_of(p)
+        return choose.with_first(p:first(), reserved)
     end)
     close(list)
     if not ok then error(least, 0) end

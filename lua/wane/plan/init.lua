@@ -10,14 +10,12 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local display = require 'wane.plan.display'
 local errors = require 'wane.errors'
-local parts = require 'wane.program.parts'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local torch_graph = require 'wane.plan.torch_graph'
-local upper = require 'wane.upper'
 local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
@@ -39,7 +37,7 @@ local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', '
 -- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
 -- * `host`, `disk`: bytes of the offload buffers; `moved`: bytes offloaded and fetched; `move_seconds`,
 -- `stall_seconds`: of transfers, and waited for; `hidden`: share of move_seconds that no instruction waits for;
--- * `first`: bytes of making the states before the first step, as of the first read of this field (plan.first_of).
+-- * `first`: bytes of making the states before the first step, as of the first read of this field (Program:first).
 local Plan = {}
 plan.Plan = Plan
 
@@ -68,12 +66,11 @@ local function costs_text(s, target)
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
 
-plan.first_of = rehearse.first_of
 
 -- Computes `first` when it is read for the first time, because it plans another program; all else is found in Plan.
 function Plan.__index(self, key)
     if key ~= 'first' then return Plan[key] end
-    local found = plan.first_of(self.program)
+    local found = self.program:first()
     rawset(self, 'first', found)
     return found
 end
@@ -98,6 +95,12 @@ function plan.of(p)
     self.costs = costs_text(s, p.request.target)
     moves.fields(self, s)
     return setmetatable(self, Plan)
+end
+
+--- Returns the Plan of another planned program, as plan.of does.
+-- @within Internal
+function Plan.another(_, p)
+    return plan.of(p)
 end
 
 -- ---- looking ------------------------------------------------------------------------------------------------------
@@ -384,7 +387,6 @@ function Plan.__tostring(self)
 end
 
 -- ---- making one -------------------------------------------------------------------------------------------
-local options = { 'policy', 'budget', 'target' }
 local later = { allow = true }
 
 --- Checks options as errors.check_options does, and refuses options of later versions by name.
@@ -402,35 +404,5 @@ function plan.check_options(opts, allowed, what)
 end
 
 plan.request_of = rehearse.only
-
---- Plans the step that fn records. Nothing runs, and gradients stay as they are.
--- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() as
--- several run points
--- @param opts { policy =, budget = (bytes or text), target = (name of a machine, see wane.targets) }
--- @return Plan. For several run points it is the plan of the largest program, with the peak, bytes and seconds of the
--- whole step, and its field `parts` is a printable list of { mode =, peak =, reserved =, beside =, live_beside =,
--- seconds = }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
--- @raise 'value' for wrong options, and what fn raises
--- @usage
--- local function loss() return model(x):sum() end
--- print(wane.plan(loss, { policy = 'every(1)' }))
--- local none, why = wane.plan(loss, { budget = '1 KiB' })
--- print(none, why.code, why.min_budget)
-function plan.plan(fn, opts)
-    opts = plan.check_options(opts, options, 'wane.plan')
-    local chosen = require('wane.program.grad').policy { policy = require('wane.policy').anew(opts.policy),
-        budget = opts.budget }
-    local target = upper.target(opts.target, 'wane.plan')
-    local opened = rehearse.open(fn, 'wane.plan', function(request) return rehearse.with(request, chosen, target) end)
-    local notes = program.notes()
-    local ok, made = pcall(parts.plan, opened, chosen and type(chosen.budget) == 'number' and chosen.budget or nil)
-    if ok then
-        made.notes = notes
-        return made
-    end
-    for _, part in ipairs(opened) do part.program:close() end
-    if errors.is(made) and made.code == 'budget' then return nil, made end
-    error(made, 0)
-end
 
 return plan

@@ -7,6 +7,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
 local table_ = require 'wane.report.table'
@@ -125,7 +126,7 @@ local function quiet(fn, opts, what)
     local row = new_row(opts)
     local p = program.open(quietly(request, opts.policy)):plan()
     local ok, why = pcall(p.run, p)
-    require('wane.module').new_epoch()
+    op.new_epoch()
     if not ok then
         p:close()
         error(why, 0)
@@ -160,7 +161,7 @@ local function train(fn, opts)
     end)
     if row.peak < 0 then raise(nil, 'value', 'wane.measure: the function ran nothing and returned no loss') end
     local limit = opts.policy and opts.policy.budget
-    if type(limit) == 'number' then require('wane.program.parts').check_budget(programs, limit, 'wane.measure') end
+    if type(limit) == 'number' then require('wane.program.rehearse').check_budget(programs, limit, 'wane.measure') end
     row.loss = tensor.is(loss) and tensor.typed(loss)._ndim == 0 and number_of(loss) or nil
     return row
 end
@@ -299,7 +300,7 @@ function measure.gradients(fn, policy)
     local request = plan.request_of(fn, 'measure.gradients')
     if request.mode ~= 'backward' then return nil end
     local p = program.open(quietly(request, policy)):plan():run()
-    require('wane.module').new_epoch()
+    op.new_epoch()
     local text = digest_of_kind(p, C.WN_KIND_GRADIENT)
     p:close()
     return text

@@ -13,7 +13,9 @@
 -- us where it was just recomputed (512 x 768, same machine).
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
+local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
+local planning = require 'wane.plan.planning'
 local program = require 'wane.program'
 local scoped = require 'wane.scoped'
 
@@ -48,7 +50,7 @@ local function step(fn, mode, policy, look)
         if policy ~= nil then copy.policy = policy end
         local p = program.open(copy):plan()
         local ok, why = pcall(p.run, p)
-        require('wane.module').new_epoch()
+        op.new_epoch()
         if ok then listen(p) end
         p:close() -- a gradient that lives on would put the next step's gradient into memory that nothing has touched
         if not ok then error(why, 0) end
@@ -97,11 +99,11 @@ end
 local function policies_of(fn, mode, policy)
     if policy ~= nil or mode == 'eval' then return { { policy = policy } } end
     local list, seen = { {} }, {}
-    local own = plan.plan(fn)
+    local own = planning.plan(fn)
     if own == nil then return list end
     seen[own.recomputed] = true
     for _, name in ipairs(others) do
-        local ok, p = pcall(plan.plan, fn, { policy = name })
+        local ok, p = pcall(planning.plan, fn, { policy = name })
         if ok and p and p.reserved <= own.reserved and not seen[p.recomputed] then
             seen[p.recomputed] = true
             list[#list + 1] = { policy = name }

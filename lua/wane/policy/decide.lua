@@ -8,7 +8,6 @@
 local asking = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local module = require 'wane.module'
 local policy = require 'wane.policy'
 local recipe = require 'wane.policy.recipe'
 local within = require 'wane.scoped'
@@ -16,10 +15,11 @@ local within = require 'wane.scoped'
 local C, check, raise = binding.C, binding.check, errors.raise
 
 -- ---- the forward, and who owns what ----------------------------------------------------------------------------
-local function chain_of(scope)
+-- Returns the chain of scopes from `scope` out: a list of { scope =, info = (module.of_scope) }, with the set is_in.
+local function chain_of(scopes, scope)
     local chain = { is_in = {} } -- innermost first; is_in: set of its scopes
     while scope ~= 0 do
-        local info = module.of_scope(scope)
+        local info = scopes[scope]
         if not info then break end
         chain[#chain + 1] = { scope = scope, info = info }
         chain.is_in[scope] = true
@@ -43,7 +43,7 @@ local function forward_of(graph)
     for _, node in ipairs(graph) do
         if node.phase == 'forward' and node.leaf == 0 then
             list[#list + 1] = node
-            chains[node.scope] = chains[node.scope] or chain_of(node.scope)
+            chains[node.scope] = chains[node.scope] or chain_of(graph.scopes, node.scope)
             node.chain, node.readers_of = chains[node.scope], {}
             node.position = #list
         end
@@ -119,13 +119,22 @@ local function find_list(forward, scope)
     end
 end
 
+-- Describes a scope that lies around some node of the forward, as module.of_scope does; nil where there is none.
+local function info_of(forward, scope)
+    for _, node in ipairs(forward) do
+        for _, link in ipairs(node.chain) do
+            if link.scope == scope then return link.info end
+        end
+    end
+end
+
 -- Counts the modules of the list, also those that record nothing (an Identity is a unit too).
-local function list_length(group, scope)
-    local info = scope ~= 0 and module.of_scope(scope) or nil
+local function list_length(forward, group, scope)
+    local info = info_of(forward, scope)
     local last, prefix = 0, nil
     for child, number in pairs(group.numbers) do
         last = math.max(last, number)
-        local path = module.of_scope(child).path
+        local path = info_of(forward, child).path
         prefix = path:sub(1, -1 - #tostring(number))
     end
     if not info then return last end
@@ -170,7 +179,7 @@ local function units_under(forward, scope)
     end
     local numbered = group and is_ordered
     for position, unit in pairs(units) do units[position] = numbered and unit.key or unit.seen end
-    return units, numbered and list_length(group, container) or count
+    return units, numbered and list_length(forward, group, container) or count
 end
 
 -- ---- cuts: which stretches a policy turns into regions ------------------------------------------------------------
@@ -216,12 +225,13 @@ local function by_root(forward)
 end
 
 -- ---- layers ----------------------------------------------------------------------------------------------------
-local function add_layer(layers, p, scope, rank)
+-- Adds the layers of a policy that was given to the scope `scope`, whose module has this path; scope 0: the whole step.
+local function add_layer(layers, p, scope, path, rank)
     for _, part in ipairs(p.parts or { p }) do
         if part.parts then
-            add_layer(layers, part, scope, rank)
+            add_layer(layers, part, scope, path, rank)
         else
-            layers[#layers + 1] = { policy = part, scope = scope, rank = rank }
+            layers[#layers + 1] = { policy = part, scope = scope, path = path, rank = rank }
         end
     end
 end
@@ -229,13 +239,14 @@ end
 -- Layers in order of precedence; rank grows outwards.
 local function layers_of(forward, explicit, default)
     local layers, attached, seen = {}, {}, {}
-    if explicit then add_layer(layers, explicit, 0, 0) end
+    if explicit then add_layer(layers, explicit, 0, '', 0) end
     for _, node in ipairs(forward) do
         for i, link in ipairs(node.chain) do
             local p = link.info.policy
             if p and not seen[link.scope] then
                 seen[link.scope] = true
-                attached[#attached + 1] = { policy = p, scope = link.scope, depth = #node.chain - i }
+                attached[#attached + 1] = { policy = p, scope = link.scope, path = link.info.path,
+                    depth = #node.chain - i }
             end
         end
     end
@@ -243,8 +254,8 @@ local function layers_of(forward, explicit, default)
         if a.depth ~= b.depth then return a.depth > b.depth end
         return a.scope < b.scope
     end)
-    for i, each in ipairs(attached) do add_layer(layers, each.policy, each.scope, i) end
-    if default then add_layer(layers, default, 0, #attached + 1) end
+    for i, each in ipairs(attached) do add_layer(layers, each.policy, each.scope, each.path, i) end
+    if default then add_layer(layers, default, 0, '', #attached + 1) end
     for i, layer in ipairs(layers) do layer.order = i end
     return layers
 end
@@ -314,15 +325,10 @@ local function has_budget(layers)
     return false
 end
 
-local function path_of(layer)
-    local where = layer.scope ~= 0 and module.of_scope(layer.scope) or nil
-    return where and where.path or ''
-end
-
 local function check_whole(layer, what)
-    if path_of(layer) ~= '' then
+    if layer.path ~= '' then
         raise(nil, 'value', "policy.%s: a %s covers the whole step, and this one is given to '%s'; give it to "
-            .. 'the model, to the call ({%s =}) or to policy.default', what, what, path_of(layer), what == 'budget'
+            .. 'the model, to the call ({%s =}) or to policy.default', what, what, layer.path, what == 'budget'
             and 'budget' or 'policy')
     end
 end
@@ -333,13 +339,13 @@ local function recipe_of(layers)
         if layer.policy.recipe then
             check_whole(layer, 'recipe')
             if i == 1 then return layer.policy.recipe end
-            local path = path_of(layers[1])
+            local path = layers[1].path
             raise(nil, 'value', 'policy.recipe: %s%s has an opinion before %s, which decides everything; take one of '
                 .. 'them away', layers[1].policy.name, path ~= '' and (" of '%s'"):format(path) or '',
                 layer.policy.name)
         end
         -- What covers everything leaves nothing to those after it.
-        if layer.policy.budget or layer.policy.cut and path_of(layer) == '' then return nil end
+        if layer.policy.budget or layer.policy.cut and layer.path == '' then return nil end
     end
 end
 
@@ -398,7 +404,7 @@ end
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then
         local layers = {}
-        if explicit then add_layer(layers, explicit, 0, 0) end
+        if explicit then add_layer(layers, explicit, 0, '', 0) end
         return budget_of(program, layers)
     end
     local graph, budget = program:graph(), nil

@@ -287,7 +287,7 @@ local function call(self, ...)
     local recording = record(self.fn, values, count, inputs, self.opts)
     local limit = self.opts.policy and self.opts.policy.budget
     if type(limit) == 'number' then
-        require('wane.program.parts').check_budget(recording.programs, limit, 'wane.compile')
+        require('wane.program.rehearse').check_budget(recording.programs, limit, 'wane.compile')
     end
     if not step.first then
         step.first = recording

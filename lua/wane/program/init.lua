@@ -8,8 +8,9 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
+local op = require 'wane.tensor.op'
+local planner = require 'wane.program.planner'
 local tensor = require 'wane.tensor'
-local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
@@ -114,7 +115,7 @@ function program.open(request)
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
     end
     local policy = require 'wane.policy'
-    upper.load_costs()
+    planner.load_costs()
     local r = binding.new('struct wn_request')
     local roots, n_roots = handles(request.roots)
     local cells, n_cells = handles(request.cells)
@@ -140,8 +141,8 @@ function Program:plan()
     if planned < 0 then binding.id(planned) end
     if planned == 0 then
         local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
-        if budget == 'least' then upper.choose_least(self)
-        elseif budget then upper.choose(self, budget) end
+        if budget == 'least' then planner.choose_least(self)
+        elseif budget then planner.choose(self, budget) end
         check(C.wn_plan(self.handle))
     end
     return self
@@ -161,10 +162,21 @@ for code = 0, 31 do
     if word == 'oom' then oom_code = code end
 end
 
-local function reserved_of(p)
+--- Returns the bytes that the plan of a planned program reserves.
+function Program:reserved()
     local summary = binding.new('struct wn_summary')
-    check(C.wn_summary(p.handle, summary))
+    check(C.wn_summary(self.handle, summary))
     return tonumber(summary.reserved)
+end
+
+local first = binding.new('struct wn_first')
+
+--- Returns what making the missing states of an open program takes: { cells = how many, peak =, reserved = bytes of
+-- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
+function Program:first()
+    check(C.wn_first(self.handle, first))
+    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
+        beside = tonumber(first.beside) }
 end
 
 -- Returns the bytes this request would reserve under another policy, no less than making the missing states takes, and
@@ -175,8 +187,8 @@ local function reserved_under(request, name)
     copy.policy = name
     local p = program.open(copy)
     local ok, found = pcall(function()
-        local first = upper.first_of(p)
-        return { bytes = math.max(reserved_of(p:plan()), first.reserved - first.beside), beside = first.beside }
+        local made = p:first()
+        return { bytes = math.max(p:plan():reserved(), made.reserved - made.beside), beside = made.beside }
     end)
     p:close()
     return ok and found or nil
@@ -187,7 +199,7 @@ local function too_large(self)
     local e = binding.failure(oom_code)
     local mode = self.request.mode
     if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
-    if e.bytes ~= reserved_of(self) then -- another program failed: the one that makes the states
+    if e.bytes ~= self:reserved() then -- another program failed: the one that makes the states
         e.message = e.message .. '; it makes the states of the step, before its first run, whatever the plan'
         return e
     end
@@ -261,7 +273,7 @@ function program.run(request)
         p:close() -- what it was bound to must not wait for the collector
         error(why, 0)
     end
-    module.new_epoch()
+    op.new_epoch()
     if #listeners == 0 then return p:close() end
     for i = 1, #listeners do listeners[i](p) end
     return p
@@ -290,7 +302,7 @@ function program.planning(fn, on_request, ...)
     local function restore(ok, ...)
         C.wn_release(rehearsal.id)
         rehearsal.id = -1
-        module.new_epoch()
+        op.new_epoch()
         if not ok then error((...), 0) end
         return ...
     end
@@ -304,7 +316,7 @@ function program.planning(fn, on_request, ...)
             return request.roots[i]
         end } })
     end
-    module.new_epoch()
+    op.new_epoch()
     notes = {}
     return restore(pcall(within, 'rehearsal', rehearsal.id, within, 'counter', true, within, 'capture', refuse, fn,
         ...))
@@ -342,11 +354,11 @@ local function read_node(handle, i)
 end
 
 --- The nodes of a program in record order: a list, with `by_index` (node number -> node) and `parents`
--- (scope -> scope it lies in).
+-- (scope -> scope it lies in) and `scopes` (scope -> module.of_scope).
 -- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, is_held (computed
 -- by an earlier program), is_result (stays when this one has run), serial (place in record order), ... }
 function Program:graph()
-    local graph = { by_index = {}, parents = {} }
+    local graph = { by_index = {}, parents = {}, scopes = {} }
     for i = 0, C.wn_node_count(self.handle) - 1 do
         local node = read_node(self.handle, i)
         graph[#graph + 1] = node
@@ -354,7 +366,7 @@ function Program:graph()
         local scope = node.scope
         while scope ~= 0 and graph.parents[scope] == nil do
             local above = module.of_scope(scope)
-            graph.parents[scope] = above and above.parent_scope or 0
+            graph.scopes[scope], graph.parents[scope] = above, above and above.parent_scope or 0
             scope = graph.parents[scope]
         end
     end

@@ -6,6 +6,7 @@
 -- is the maximum over its programs, each with the bytes that the others hold beside it.
 -- @internal wane.program.rehearse
 local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local plan_kinds = require('wane.program').kinds
 local program = require 'wane.program'
@@ -15,16 +16,6 @@ local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
 
 local rehearse = {}
-
-local first = binding.new('struct wn_first')
-
---- Returns what making the missing states of an open program takes: { cells = how many, peak =, reserved = bytes of
--- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
-function rehearse.first_of(p)
-    check(C.wn_first(p.handle, first))
-    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
-        beside = tonumber(first.beside) }
-end
 
 local function beside_of(parts)
     local handles = {}
@@ -57,8 +48,8 @@ local function captured(fn, what, prepare, also, ...)
         request.since = since
         local p = program.open(prepare(request))
         local part = { program = p, request = request, also = also and also(request, p) }
-        if #parts == 1 then parts[1].first = parts[1].first or rehearse.first_of(parts[1].program) end
-        if #parts > 0 or request.mode ~= 'step' then part.first = rehearse.first_of(p) end
+        if #parts == 1 then parts[1].first = parts[1].first or parts[1].program:first() end
+        if #parts > 0 or request.mode ~= 'step' then part.first = p:first() end
         parts[#parts + 1] = part
         check(C.wn_rehearse_run(p.handle))
     end
@@ -81,7 +72,7 @@ end
 -- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
 -- @return list of parts in the order they would run: { program = open Program, request = as it was captured, also =,
 -- and of several: beside = { live, reserved, first_live, first_reserved = bytes the other programs hold beside it, now
--- and the first time, kinds }, first = as first_of }
+-- and the first time, kinds }, first = as Program:first }
 function rehearse.open(fn, what, prepare, also, ...)
     local parts, result, since = captured(fn, what, prepare, also, ...)
     if #parts == 0 then
@@ -134,6 +125,45 @@ function rehearse.modes(parts)
     local words = {}
     for i, part in ipairs(parts) do words[i] = part.request.mode end
     return table.concat(words, ', ')
+end
+
+-- ---- what parts take -----------------------------------------------------------------------------------------
+--- Tells whether a policy chooses anything in a part: updates and assignments keep nothing for later.
+function rehearse.chooses(part)
+    return part.request.mode == 'backward' or part.request.mode == 'step'
+end
+
+--- Returns the bytes that making the states of a part takes before its first run, with what is held beside it; 0: none
+-- is missing.
+function rehearse.first_reserved(part)
+    local first = part.first
+    return first and first.cells > 0 and first.reserved + part.beside.first_reserved or 0
+end
+
+--- Returns the bytes that a part needs when its plan reserves so many.
+function rehearse.needed(part, reserved)
+    local first = part.first
+    return math.max(reserved + part.beside.reserved + (first and first.beside or 0), rehearse.first_reserved(part))
+end
+
+--- Refuses a step whose programs ran, each within a budget, when they do not keep it together.
+-- @param programs in the order they ran, not closed
+-- @param limit bytes
+-- @param what who asks
+-- Errors: 'budget' with the bytes that the step takes
+function rehearse.check_budget(programs, limit, what)
+    local handles, needs = {}, 0
+    for i, p in ipairs(programs) do handles[i] = p.handle end
+    local list = binding.list('struct wn_beside', math.max(#programs, 1))
+    check(C.wn_beside(#programs, binding.handles(#programs, handles), list))
+    for i, p in ipairs(programs) do
+        needs = math.max(needs, p:reserved() + tonumber(list[i - 1].reserved))
+    end
+    if needs <= limit then return end
+    error(errors.new('budget', ('%s: a budget of %s bytes holds for each of the %d programs of the step, but what they '
+        .. 'hold beside each other makes it %s bytes (%s); use opt:step(loss), or the policy of wane.plan(step, '
+        .. '{budget = %.0f})'):format(what, bytes.exact(limit), #programs, bytes.exact(needs), bytes.text(needs),
+        limit), { budget = limit, needs = needs }), 0)
 end
 
 return rehearse

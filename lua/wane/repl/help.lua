@@ -104,7 +104,7 @@ end
 local FILES = {
     'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
     'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/memory', 'report/bytes',
-    'program/compile', 'program/checkpoint', 'program/chunked', 'program/accumulate', 'tensor/custom', 'module',
+    'program/compile', 'program/checkpoint', 'program/chunked', 'program/accumulate', 'program/custom', 'module',
     'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }
 

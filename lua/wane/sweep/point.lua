@@ -8,7 +8,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
-local plan = require 'wane.plan'
+local planning = require 'wane.plan.planning'
 local scoped = require 'wane.scoped'
 
 local C, raise = binding.C, errors.raise
@@ -51,7 +51,7 @@ end
 local function look(row, fn, optimizer, settings, q)
     local step = fn
     if settings.fused then step = function() return optimizer:step(fn()) end end
-    local planned, why = plan.plan(step, { policy = q.policy })
+    local planned, why = planning.plan(step, { policy = q.policy })
     if planned == nil then error(errors.new('infeasible', tostring(why)), 0) end
     row.recomputed, row.state, row.activations = planned.recomputed, planned.state, planned.activation_bytes
     row.device, row.lossless = planned.device, is_lossless(planned)

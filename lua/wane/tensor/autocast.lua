@@ -16,7 +16,6 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local within = require 'wane.scoped'
@@ -62,7 +61,7 @@ end
 -- Returns the casts to a dtype that serve again: those of this program and checkpoint region, so that a region hands
 -- out nothing that it need not.
 local function casts_to(dtype)
-    local region, epoch = C.wn_region_set(0), module.epoch()
+    local region, epoch = C.wn_region_set(0), op.epoch()
     C.wn_region_set(region)
     if extent.region ~= region or extent.epoch ~= epoch then
         extent.region, extent.epoch = region, epoch

@@ -8,7 +8,6 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -311,10 +310,6 @@ Tensor.__lt, Tensor.__le = no_order, no_order
 
 function Tensor.__concat(a, b)
     return tostring(a) .. tostring(b)
-end
-
-function Tensor.__tostring(t)
-    return upper.text(t)
 end
 
 return tensor

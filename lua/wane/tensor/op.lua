@@ -11,7 +11,6 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 local upkeep = require 'wane.gc'
-local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -44,6 +43,18 @@ local info = binding.new('struct wn_op_info')
 function op.name(id)
     binding.check(C.wn_op_get(id, info))
     return binding.string(info.name)
+end
+
+local epoch = 0
+
+--- Counts one program more: what is recorded from now on belongs to the next one.
+function op.new_epoch()
+    epoch = epoch + 1
+end
+
+--- Returns the number of the program that is being recorded.
+function op.epoch()
+    return epoch
 end
 
 local with_lines = false
@@ -368,9 +379,21 @@ function op.device_names()
     return names
 end
 
+local run -- function(request) that runs a program
+
+--- Sets the function by which tensors run programs: wane/init.lua sets program.run.
+function op.set_run(new)
+    run = new
+end
+
+--- Runs a program; see program.run.
+function op.run(request)
+    return run(request)
+end
+
 --- Runs a program that makes `list` results. Returns what program.run returns.
 function op.eval(list)
-    local p = upper.run { mode = 'eval', roots = list }
+    local p = run { mode = 'eval', roots = list }
     upkeep.ran(tensor.typed(list[1])._device)
     return p
 end

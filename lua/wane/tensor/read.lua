@@ -9,7 +9,6 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upper = require 'wane.upper'
 local within = require 'wane.scoped'
 
 local C = binding.C
@@ -236,7 +235,7 @@ function methods.assign(t, value)
         raise(nil, value._dtype ~= t._dtype and 'dtype' or 'shape', 'assign: the state is %s, the value is %s',
             tensor.describe(t), tensor.describe(value))
     end
-    upper.run { mode = 'assign', roots = { value }, cells = { t } }
+    op.run { mode = 'assign', roots = { value }, cells = { t } }
     return t
 end
 

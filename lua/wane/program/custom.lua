@@ -4,7 +4,7 @@
 -- nodes that it records and issues them again for the gradient that arrives, wherever that is (runtime/graph/custom.c).
 -- So it records the same ops for every dy and cannot read values. Policies, regions and budgets treat its values like
 -- any others.
--- @module wane.tensor.custom
+-- @module wane.program.custom
 
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'

@@ -1,43 +1,31 @@
---- A plan of a step that takes several run points: zero_grad, backward, update.
+--- wane.plan(fn, opts): the plan of a step before it runs, of one run point or of several: zero_grad, backward, update.
+--
+-- The function is called once while run points are captured: it records, nothing executes, and the random counter and
+-- the gradients are put back. The numbers are those of class Plan (plan/init.lua).
 --
 -- Each run point is a program of its own and they run one after the other, so the step takes the maximum over them,
 -- each with the bytes that the others hold beside it: states of optimizers while the backward runs, gradients while
 -- they are clipped. A budget holds for every one of them.
--- @internal wane.program.parts
+-- @module wane.plan.planning
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local choose = require 'wane.plan.choose'
 local errors = require 'wane.errors'
+local plan = require 'wane.plan'
+local program = require 'wane.program'
+local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
-local upper = require 'wane.upper'
+local target = require 'wane.plan.target'
 
 local C, check = binding.C, binding.check
 
-local parts = {}
-
---- Tells whether a policy chooses anything in a part: updates and assignments keep nothing for later.
-function parts.chooses(part)
-    return part.request.mode == 'backward' or part.request.mode == 'step'
-end
-
--- Returns the bytes that making the states of a part takes before its first run, with what is held beside it; 0: none
--- is missing.
-local function first_reserved(part)
-    local first = part.first
-    return first and first.cells > 0 and first.reserved + part.beside.first_reserved or 0
-end
-
--- Returns the bytes that a part needs when its plan reserves so many.
-local function needed(part, reserved)
-    local first = part.first
-    return math.max(reserved + part.beside.reserved + (first and first.beside or 0), first_reserved(part))
-end
-parts.needed = needed
+local planning = {}
 
 -- Tells the parts of a step what is held beside them, so that a budget counts it. A budget that the script itself gives
 -- to a run point is not touched by this: it holds for that program alone, here as when it runs.
 local function ready(list)
     for _, part in ipairs(list) do
-        if parts.chooses(part) then
+        if rehearse.chooses(part) then
             check(C.wn_keep_apart(part.program.handle))
             part.program.part = part
         end
@@ -45,55 +33,37 @@ local function ready(list)
 end
 
 --- Returns the bytes that the parts need about which nothing can be chosen.
-function parts.floor(list)
+-- @within Internal
+function planning.floor(list)
     local floor = 0
     for _, part in ipairs(list) do
-        if not parts.chooses(part) then
-            floor = math.max(floor, needed(part, upper.plan_of(part.program:plan()).reserved))
+        if not rehearse.chooses(part) then
+            floor = math.max(floor, rehearse.needed(part, plan.of(part.program:plan()).reserved))
         end
     end
     return floor
 end
 
 --- Returns the least bytes in which a step can run.
-function parts.least(list)
-    local least = parts.floor(list)
+-- @within Internal
+function planning.least(list)
+    local least = planning.floor(list)
     for _, part in ipairs(list) do
-        if parts.chooses(part) then
-            least = math.max(least, needed(part, upper.least_of(part.program)))
+        if rehearse.chooses(part) then
+            least = math.max(least, rehearse.needed(part, choose.least_of(part.program)))
         end
     end
     return least
 end
 
---- Refuses a step whose programs ran, each within a budget, when they do not keep it together.
--- @param programs in the order they ran, not closed
--- @param limit bytes
--- @param what who asks
--- Errors: 'budget' with the bytes that the step takes
-function parts.check_budget(programs, limit, what)
-    local handles, needs = {}, 0
-    for i, p in ipairs(programs) do handles[i] = p.handle end
-    local list = binding.list('struct wn_beside', math.max(#programs, 1))
-    check(C.wn_beside(#programs, binding.handles(#programs, handles), list))
-    for i, p in ipairs(programs) do
-        needs = math.max(needs, upper.plan_of(p).reserved + tonumber(list[i - 1].reserved))
-    end
-    if needs <= limit then return end
-    error(errors.new('budget', ('%s: a budget of %s bytes holds for each of the %d programs of the step, but what they '
-        .. 'hold beside each other makes it %s bytes (%s); use opt:step(loss), or the policy of wane.plan(step, '
-        .. '{budget = %.0f})'):format(what, bytes.exact(limit), #programs, bytes.exact(needs), bytes.text(needs),
-        limit), { budget = limit, needs = needs }), 0)
-end
-
 -- Makes the error of a budget that the step cannot keep.
 local function over(list, limit)
-    local least, holders = parts.least(list), {}
+    local least, holders = planning.least(list), {}
     for _, part in ipairs(list) do
-        if parts.chooses(part) and #holders == 0 then holders = upper.holders(part.program) end
+        if rehearse.chooses(part) and #holders == 0 then holders = choose.holders(part.program) end
     end
-    return upper.refusal(limit, least, holders, (', with what the %d programs of the step (%s) hold beside each '
-        .. 'other'):format(#list, require('wane.program.rehearse').modes(list)))
+    return choose.refusal(limit, least, holders, (', with what the %d programs of the step (%s) hold beside each '
+        .. 'other'):format(#list, rehearse.modes(list)))
 end
 
 -- ---- joining ------------------------------------------------------------------------------------------------------
@@ -123,7 +93,7 @@ local function first_of(list, plans)
         local first, beside = part.first, part.beside
         all.cells, all.beside = all.cells + first.cells, math.max(all.beside, first.beside)
         all.peak = math.max(all.peak, first.peak + beside.first_live, plans[i].peak + first.beside + beside.first_live)
-        all.reserved = math.max(all.reserved, first_reserved(part),
+        all.reserved = math.max(all.reserved, rehearse.first_reserved(part),
             plans[i].reserved + first.beside + beside.first_reserved)
     end
     if all.cells == 0 then all.peak, all.reserved = 0, 0 end
@@ -134,8 +104,8 @@ end
 local function largest(list, plans)
     local best
     for i, part in ipairs(list) do
-        local better = not best or parts.chooses(part) and not parts.chooses(list[best])
-            or parts.chooses(part) == parts.chooses(list[best])
+        local better = not best or rehearse.chooses(part) and not rehearse.chooses(list[best])
+            or rehearse.chooses(part) == rehearse.chooses(list[best])
             and plans[i].reserved + part.beside.reserved > plans[best].reserved + list[best].beside.reserved
         if better then best = i end
     end
@@ -183,11 +153,12 @@ end
 -- @param limit bytes that none of them may pass, or nil
 -- @return Plan; of several programs that of the largest, with the numbers of the whole step and `parts`
 -- Errors: 'budget' with the least for the whole step, when it cannot be kept
-function parts.plan(list, limit)
-    if #list == 1 then return upper.plan_of(list[1].program:plan()) end
+-- @within Internal
+function planning.join(list, limit)
+    if #list == 1 then return plan.of(list[1].program:plan()) end
     if limit then
         ready(list)
-        if parts.floor(list) > limit then error(over(list, limit), 0) end
+        if planning.floor(list) > limit then error(over(list, limit), 0) end
     end
     local plans = {}
     for i, part in ipairs(list) do
@@ -196,9 +167,41 @@ function parts.plan(list, limit)
             if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit), 0) end
             error(why, 0)
         end
-        plans[i] = upper.plan_of(part.program)
+        plans[i] = plan.of(part.program)
     end
     return join(list, plans)
 end
 
-return parts
+local options = { 'policy', 'budget', 'target' }
+
+--- Plans the step that fn records. Nothing runs, and gradients stay as they are.
+-- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() as
+-- several run points
+-- @param opts { policy =, budget = (bytes or text), target = (name of a machine, see wane.targets) }
+-- @return Plan. For several run points it is the plan of the largest program, with the peak, bytes and seconds of the
+-- whole step, and its field `parts` is a printable list of { mode =, peak =, reserved =, beside =, live_beside =,
+-- seconds = }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
+-- @raise 'value' for wrong options, and what fn raises
+-- @usage
+-- local function loss() return model(x):sum() end
+-- print(wane.plan(loss, { policy = 'every(1)' }))
+-- local none, why = wane.plan(loss, { budget = '1 KiB' })
+-- print(none, why.code, why.min_budget)
+function planning.plan(fn, opts)
+    opts = plan.check_options(opts, options, 'wane.plan')
+    local chosen = require('wane.program.grad').policy { policy = require('wane.policy').anew(opts.policy),
+        budget = opts.budget }
+    local number = target.of(opts.target, 'wane.plan')
+    local opened = rehearse.open(fn, 'wane.plan', function(request) return rehearse.with(request, chosen, number) end)
+    local notes = program.notes()
+    local ok, made = pcall(planning.join, opened, chosen and type(chosen.budget) == 'number' and chosen.budget or nil)
+    if ok then
+        made.notes = notes
+        return made
+    end
+    for _, part in ipairs(opened) do part.program:close() end
+    if errors.is(made) and made.code == 'budget' then return nil, made end
+    error(made, 0)
+end
+
+return planning

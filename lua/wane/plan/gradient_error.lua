@@ -4,11 +4,12 @@
 -- is left behind. Both record the same graph with the same random numbers, so they differ by the policy's treatment of
 -- kept values alone. Sums are in double. A gradient with NaN or an infinity is an error: it must not pass for a small
 -- one.
--- @module wane.program.gradient_error
+-- @module wane.plan.gradient_error
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'
+local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local policy = require 'wane.policy'
 local program = require 'wane.program'
@@ -60,7 +61,7 @@ local function run(fn, chosen)
         return { gradients = list, peak = made.peak, reserved = made.reserved, lossy = made.lossy,
             seconds = made.seconds }
     end)
-    require('wane.module').new_epoch()
+    op.new_epoch()
     p:close()
     if not ok then error(result, 0) end
     return result

@@ -1,0 +1,175 @@
+--- The choice of a plan for a budget, among the plans that no other plan beats in both bytes and seconds.
+--
+-- The library proposes plans (the solver's, hand-written policies, small edits of good plans), lowers, places and
+-- simulates each one, and keeps those that no other plan beats in both reserved bytes and seconds. A budget chooses the
+-- fastest plan that fits. Nothing runs. The library remembers the list of each graph.
+-- @internal wane.plan.choose
+local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
+local explain = require 'wane.plan.explain'
+local plan = require 'wane.plan'
+local progress = require 'wane.report.progress'
+local program = require 'wane.program'
+local rehearse = require 'wane.program.rehearse'
+
+local C, check = binding.C, binding.check
+local tonumber = tonumber
+
+local SLICE = 0.1 -- seconds that one call of the library plans before ^C is checked
+local SILENT = 2 -- seconds of planning before a progress line is shown
+
+local choose = {}
+
+local point = binding.new('struct wn_point')
+
+local function point_of(handle, i)
+    check(C.wn_point(handle, i, point))
+    return {
+        reserved = tonumber(point.reserved), peak = tonumber(point.peak), seconds = point.seconds,
+        recomputed = point.recomputed, name = binding.text(point.name),
+    }
+end
+
+-- Plans the frontier of an open program in slices of SLICE seconds and returns the number of points. Between slices it
+-- checks ^C and updates the progress line `bar`. A later call for the same graph continues where this one stopped.
+local function count_points(handle, bar)
+    local at, n = binding.new('int32_t[2]'), 0
+    while n == 0 do
+        if C.wn_interrupted() ~= 0 then error(errors.new('interrupt', 'interrupted while planning; nothing ran'), 0) end
+        n = binding.id(C.wn_frontier(handle, SLICE, at))
+        if n == 0 then bar:look(at[0], at[1]) end
+    end
+    return n
+end
+
+jit.off(count_points, true) -- a compiled loop would not hear ^C
+
+--- Returns the points of an open or planned program, fastest first, and the number of plans that were simulated.
+function choose.points_of(p)
+    local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
+    require('wane.policy.candidates').propose(p)
+    local ok, n = pcall(count_points, handle, bar)
+    bar:finish()
+    if not ok then error(n, 0) end
+    for i = 1, n do list[i] = point_of(handle, i - 1) end
+    return list, point.tried
+end
+
+-- ---- what holds the bytes ----------------------------------------------------------------------------------
+-- Lists what is held at the peak of a plan: { what =, bytes = } of each kind, largest first, then of its three largest
+-- values, which have value = true.
+local function holders_of(p)
+    local list = {}
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if p.kinds[name] > 0 then list[#list + 1] = { what = name, bytes = p.kinds[name] } end
+    end
+    table.sort(list, function(a, b) return a.bytes > b.bytes end)
+    local values = explain.peak(p).values
+    for i = 1, math.min(3, #values) do
+        list[#list + 1] = { what = values[i].what, bytes = values[i].bytes, value = true }
+    end
+    return list
+end
+
+-- Plans a request as the point that reserves the fewest bytes.
+local function smallest(request)
+    local p = program.open(request)
+    if C.wn_is_planned(p.handle) == 0 then
+        local _, list = nil, choose.points_of(p)
+        check(C.wn_choose(p.handle, #list - 1))
+        check(C.wn_plan(p.handle))
+    end
+    return plan.of(p)
+end
+
+-- ---- what the first step adds -------------------------------------------------------------------------------
+--- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
+-- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
+-- first step is over.
+function choose.with_first(first, reserved)
+    return math.max(reserved + first.beside, first.reserved)
+end
+
+-- ---- choosing ----------------------------------------------------------------------------------------------
+local function infeasible(self, limit, least, first)
+    if first.reserved == least then
+        return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before '
+            .. 'its first run, takes %s bytes (%s)'):format(bytes.exact(limit), first.cells, bytes.exact(least),
+            bytes.text(least)), { min_budget = least, holders = {}, budget = limit,
+            explain = explain.budget })
+    end
+    local copy = {}
+    for key, value in pairs(self.request) do copy[key] = value end
+    copy.policy = require('wane.policy').least()
+    return choose.refusal(limit, least, holders_of(smallest(copy)), '')
+end
+
+--- Makes the error of a budget that no plan fits.
+-- @param limit budget in bytes
+-- @param least bytes of the least budget that a plan fits
+-- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
+-- @param note text after the least bytes, or ''
+-- @return error object with the code 'budget', min_budget, holders, budget and explain
+function choose.refusal(limit, least, holders, note)
+    local words = {}
+    for i, h in ipairs(holders) do
+        if i <= 4 or h.value then words[#words + 1] = ('%s %s'):format(h.what, bytes.text(h.bytes)) end
+    end
+    return errors.new('budget', ('a budget of %s bytes cannot be kept: the least that would do is %s bytes (%s)%s; '
+        .. 'at its peak that plan holds %s'):format(bytes.exact(limit), bytes.exact(least), bytes.text(least), note,
+        table.concat(words, ', ')), { min_budget = least, holders = holders, budget = limit,
+        explain = explain.budget })
+end
+
+--- Lists what the plan of the least bytes holds at its peak: `holders` of choose.refusal. Afterwards the program can
+-- only be closed.
+-- @param p open program
+-- @return list of { what =, bytes =, value = }
+function choose.holders(p)
+    check(C.wn_keep_apart(p.handle))
+    local list = choose.points_of(p)
+    check(C.wn_choose(p.handle, #list - 1))
+    check(C.wn_plan(p.handle))
+    return holders_of(plan.of(p))
+end
+
+--- Chooses for an open program the fastest plan that reserves at most `limit` bytes.
+-- @param self open program whose policies have decided
+-- @param limit bytes
+-- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
+function choose.within(self, limit)
+    local list, beside = choose.points_of(self), 0
+    local first, least
+    if self.part then -- self is one of several programs of a step
+        first, beside = self.part.first, self.part.beside.reserved
+        least = rehearse.needed(self.part, list[#list].reserved)
+    else
+        first = self:first()
+        least = choose.with_first(first, list[#list].reserved)
+    end
+    beside = beside + first.beside -- the data that states begin as is held until the first step is over
+    for i, p in ipairs(least <= limit and list or {}) do
+        if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+    end
+    if self.part then error(errors.new('budget', 'of one program of a step', { budget = limit }), 0) end
+    error(infeasible(self, limit, least, first), 0)
+end
+
+--- Returns the least bytes that any plan of an open program reserves, without what other programs of the step hold.
+-- @param p open program
+function choose.least_of(p)
+    if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
+    local list = choose.points_of(p)
+    return list[#list].reserved
+end
+
+--- Chooses for an open program the plan that reserves the fewest bytes.
+-- @param self open program
+function choose.smallest(self)
+    local list = choose.points_of(self)
+    check(C.wn_choose(self.handle, #list - 1))
+end
+
+return choose

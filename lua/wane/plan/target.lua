@@ -1,0 +1,49 @@
+--- Machines that plans are made for, by name: their rates are told to the library when a plan first asks for one.
+-- @internal wane.plan.target
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+
+local C, raise = binding.C, errors.raise
+
+local target = { rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' } }
+
+local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
+
+--- Sets a machine that plans can be made for.
+-- @param name of the machine
+-- @param t { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
+-- from_disk = (bytes/s, optional), cuda = }
+-- @return the library's number of the machine
+function target.put(name, t)
+    local p = binding.new('struct wn_profile')
+    p.cuda = t.cuda and 1 or 0
+    for _, rate in ipairs(target.rates) do p[rate] = t[rate] end
+    for i, place in ipairs { 'host', 'disk' } do
+        p.out[i - 1] = t['to_' .. place] or assumed['to_' .. place]
+        p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
+    end
+    return binding.id(C.wn_target_set(name, p))
+end
+
+local ids = { cpu = 0 }
+
+--- Returns the library's number of a target.
+-- @param name 'cpu', a name of plan/targets.lua, or nil for this machine
+-- @param what opens the message of an error
+-- @return number, 0 for this machine
+-- @raise 'value' for an unknown name, with names like it
+function target.of(name, what)
+    if name == nil then return 0 end
+    if ids[name] then return ids[name] end
+    local known = require 'wane.plan.targets'
+    if type(name) ~= 'string' or rawget(known, name) == nil then
+        local names = { 'cpu' }
+        for k in pairs(known) do names[#names + 1] = k end
+        table.sort(names)
+        raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name), errors.near(name, names))
+    end
+    ids[name] = target.put(name, known[name])
+    return ids[name]
+end
+
+return target

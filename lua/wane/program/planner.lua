@@ -1,0 +1,7 @@
+--- What programs call of the planner, which is above them: functions that `wane.init` sets.
+--
+-- * `load_costs()` is called before a program is opened: costs are known when it is planned.
+-- * `choose(program, limit)` chooses for an open program the fastest plan within a budget of `limit` bytes.
+-- * `choose_least(program)` chooses the plan that reserves the fewest bytes.
+-- @internal wane.program.planner
+return { load_costs = nil, choose = nil, choose_least = nil }
