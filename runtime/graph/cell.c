@@ -1,6 +1,6 @@
-/* State cells: named, mutable, versioned. Only effects and the host's writes make a new version; a node reads
- * the version that stood when it was recorded. Storage is taken late (first run, read or write) and a
- * gradient's bytes lie in the slab of its parameter set. */
+/* Cells: named, mutable, versioned states. Only effects and writes of the host make a new version; a node reads the
+ * version that was current when it was recorded. Storage is taken late, at the first run or write, and the bytes of
+ * a gradient are part of the slab of its parameter set. */
 #include "../base/alloc.h"
 #include "../memory/edge.h"
 #include "graph.h"
@@ -25,6 +25,7 @@ void wn__cell_ref(struct wn_cell *c)
     c->refs++;
 }
 
+/* Gives up the place of a gradient in its slab, with its value. */
 static void cell_leave_slab(struct wn_cell *c)
 {
     if (c->slab == NULL) return;
@@ -133,7 +134,7 @@ static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at,
     return WN_OK;
 }
 
-/* A gradient that exists only in the words of a rehearsal has no bytes. */
+/* Refuses a gradient that exists in a rehearsal alone, and so has no bytes. */
 static int32_t check_rehearsed(const struct wn_cell *c, const char *what)
 {
     if (c->kind != WN_KIND_GRADIENT || c->rehearsed == 0 || !wn__device(c->device)->real) return WN_OK;

@@ -1,12 +1,12 @@
-/* The clipping of gradients inside a step: the nodes that optim.clip_grad_norm records, emitted behind the backward, so a
- * step that clips is one program, planned and capped as a whole.
+/* Clips gradients inside a step: emits the nodes that optim.clip_grad_norm records behind the backward, so that a
+ * step that clips is one program, which is planned and capped as a whole.
  *
  *   norm   = sqrt(sum over the parameters, in the order of the updates, of sum(g * g))
  *   factor = clamp(limit / (norm + 1e-6), 0, 1)
  *   g      = g * factor
  *
- * Gradients of bf16 are squared and scaled in f32. Order and ops are those of lua/wane/optim/clip.lua, so the bits are
- * those of the three lines. Every gradient is alive until the norm is known: that is what clipping costs. */
+ * Gradients of bf16 are squared and scaled in f32. Order and ops are those of lua/wane/optim/clip.lua, so the bits
+ * are those of the three lines. Clipping costs that every gradient is alive until the norm is known. */
 #include <stddef.h>
 #include "emit.h"
 
@@ -22,7 +22,7 @@ static struct wn_node *emit_wide(struct wn__emitter *e, struct wn_node *v)
     return is_half ? emit_cast(e, v, WN_F32) : v;
 }
 
-/* The gradient of a cell, or NULL: the loss does not reach it. */
+/* Returns where the gradient of a cell is; NULL: the loss does not reach the cell. */
 static struct wn_node **find_value(const struct wn__grads *g, const struct wn_cell *c)
 {
     for (int64_t i = 0; i < g->n_cells; i++)
@@ -39,7 +39,7 @@ static struct wn_node *emit_factor(struct wn__emitter *e, struct wn_node *total,
     return wn__emit(&e->base, WN_OP_CLAMP, 1, &share, &clamp);
 }
 
-/* What is emitted serves no forward node: no module's, and of no region. */
+/* Takes the nodes from number `from` on out of every module and region: they serve no forward node. */
 static void disown(const struct wn__grads *g, int64_t from)
 {
     for (int64_t i = from; i < g->count; i++) {

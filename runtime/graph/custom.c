@@ -1,35 +1,40 @@
-/* A value with a gradient of the caller's own (wane.custom). The caller records the gradient once, for a placeholder in
- * the place of dy; what depends on the placeholder is kept as a template: steps over dy, over inputs of the node and over
- * earlier steps. Differentiation issues the steps anew with the gradient that arrives, as nodes like any others, so plans,
- * policies and recomputation need to know nothing about it.
+/* A value with a gradient of the caller's own (wane.custom). The caller records the gradient once, for a
+ * placeholder in the place of dy; the nodes that depend on the placeholder are kept as a template: steps over dy,
+ * over inputs of the node and over earlier steps. Differentiation emits the steps anew with the gradient that
+ * arrives, as nodes like any others, so that plans, policies and recomputation need to know nothing about it.
  *
- * The node is a reshape of its first input to the same shape: the value itself, no instruction. Its further inputs are
- * those that get gradients, then what the template reads; a plan sees the first alone (program/assemble.c), the key all of
- * them and the template's bytes, since equal keys must mean equal gradients. */
+ * The node is a reshape of its first input to the same shape, so its value is that input and no instruction. Its
+ * further inputs are those that get gradients, then what the template reads. A plan sees the first alone
+ * (program/assemble.c); the key has all of them and the bytes of the template, since equal keys must mean equal
+ * gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "../base/alloc.h"
 #include "emit.h"
 #include "encode.h"
 
+/* A reference is OF_DY, the number of an input of the node, or n_inputs + the number of a step; OF_NONE: no
+ * gradient. */
+enum { OF_NONE = -2, OF_DY = -1 };
 struct wn__template {
-    int32_t refs, n_steps, n_out; /* out[i]: what the gradient of input 1 + i is */
+    int32_t refs, n_steps, n_out;
     struct template_step {
         int32_t op, n_in, first; /* its operands are in[first .. first + n_in) */
         struct wn_attrs attrs;
-    } * step;
-    int32_t *in, *out; /* OF_DY, an input of the node, or n_inputs + a step; OF_NONE: no gradient */
+    } * step;     /* (n_steps) */
+    int32_t *in;  /* (n_operands) references: the operands of all steps */
+    int32_t *out; /* (n_out) references: out[i] is the gradient of input 1 + i */
     int32_t n_inputs, n_operands;
-    int32_t is_opaque; /* the gradient of its inputs is not known, and refused */
+    int32_t is_opaque; /* 1: the gradient of its inputs is not known, and refused */
 };
-enum { OF_NONE = -2, OF_DY = -1 };
 
+/* The making of a template. */
 struct maker {
     struct wn__template *t;
-    struct wn__order reached;  /* newer than the placeholder */
-    struct wn_node **external; /* inputs of the node: y, x..., what steps read */
+    struct wn__order reached;  /* what r reaches that is newer than the placeholder */
+    struct wn_node **external; /* (n_external) the inputs of the node: y, x, then what steps read */
     int64_t n_external, external_capacity, steps_capacity, operands_capacity;
-    int64_t dependent; /* stamp in `wanted` of what depends on the placeholder */
+    int64_t dependent; /* `wanted` of the nodes that depend on the placeholder */
     const struct wn_node *placeholder;
 };
 
@@ -57,6 +62,7 @@ static int by_record(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
+/* Finds what the gradients r are made of since the placeholder was recorded. */
 static int32_t maker_reach(struct maker *m, struct wn_node *const *r, int32_t n)
 {
     int64_t stamp = wn__node_stamp();
@@ -69,7 +75,7 @@ static int32_t maker_reach(struct maker *m, struct wn_node *const *r, int32_t n)
     return WN_OK;
 }
 
-/* Appends an input of the node; those of one node are told apart by place, so x may be listed twice. */
+/* Appends an input of the node. Inputs are told apart by place, so one x may be listed twice. */
 static int32_t maker_external(struct maker *m, struct wn_node *n)
 {
     WN_TRY(wn__grow(&m->external, &m->external_capacity, m->n_external + 1, sizeof *m->external));
@@ -77,7 +83,8 @@ static int32_t maker_external(struct maker *m, struct wn_node *n)
     return WN_OK;
 }
 
-/* What n is to the template. Steps count from 0 here; they are moved behind the inputs once those are known. */
+/* Fills the reference of n. Steps count from 0 until template_settle moves them behind the inputs, whose number is not
+ * known before. */
 static int32_t maker_ref(struct maker *m, struct wn_node *n, int32_t *ref, int32_t *is_step)
 {
     *is_step = 0;
@@ -97,7 +104,7 @@ static int32_t maker_ref(struct maker *m, struct wn_node *n, int32_t *ref, int32
     return maker_external(m, n);
 }
 
-enum { STEP_MARK = 1 << 30 }; /* of a step's number until the inputs are counted */
+enum { STEP_MARK = 1 << 30 }; /* bit of a reference to a step until the inputs are counted */
 
 static int32_t maker_operand(struct maker *m, struct wn_node *n, int32_t *ref)
 {
@@ -126,6 +133,7 @@ static int32_t maker_step(struct maker *m, struct wn_node *n)
     return WN_OK;
 }
 
+/* Makes a step of every node that depends on the placeholder, and the references of the gradients r. */
 static int32_t maker_steps(struct maker *m, struct wn_node *const *r, int32_t n)
 {
     m->dependent = wn__node_stamp();
@@ -149,6 +157,7 @@ static int32_t maker_steps(struct maker *m, struct wn_node *const *r, int32_t n)
     return WN_OK;
 }
 
+/* Moves references to steps behind the inputs. */
 static void template_settle(struct wn__template *t, int32_t n_inputs)
 {
     t->n_inputs = n_inputs;
@@ -170,6 +179,7 @@ static int32_t custom_check(struct wn_node *const *x, struct wn_node *const *r, 
     return WN_OK;
 }
 
+/* Records the node that carries the template: a reshape of external[0], with n inputs that get gradients. */
 static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_node **out)
 {
     struct wn_node *y = m->external[0], *node = wn__node_new((int32_t)m->n_external);
@@ -217,16 +227,17 @@ int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_no
     return code;
 }
 
-/* ---- what others ask of a template -------------------------------------------------------------------------------- */
+/* ---- differentiating it -------------------------------------------------------------------------------- */
 
-/* Whether a and b are one value: the same node, or readers of one state. */
+/* Returns whether a and b are one value: one node, or readers of one version of one cell. */
 static int32_t is_same(const struct wn_node *a, const struct wn_node *b)
 {
     return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
 }
 
-/* Whether v is made, by way of floats, of an input of `n` that gets a gradient; a value whose own inputs are gone may be.
- * Nothing recorded before all of those inputs can be; a state has no place in that order, since it may be read anew. */
+/* Returns whether v is made, by way of floats, of an input of n that gets a gradient. A value whose own inputs are
+ * gone may be, so it counts; one that was recorded before all of those inputs cannot be. A CELL counts as recorded
+ * first, since a cell may be read anew at any time. */
 static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, struct wn__order *w)
 {
     int64_t stamp = wn__node_stamp(), first = INT64_MAX;
@@ -254,7 +265,7 @@ static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, str
     return 0;
 }
 
-/* v as a value that depends on the same inputs as `n` does, in a way that nobody knows: its gradient is refused. */
+/* Emits v as a value that depends on the inputs of n in a way that is not known: its gradient is refused. */
 static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, struct wn_node *v)
 {
     struct maker m = {.t = wn__alloc(sizeof *m.t)};
@@ -273,8 +284,9 @@ static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, st
     return e->code == WN_OK ? wn__emit_keep(e, made) : NULL;
 }
 
-/* Fills value[i], what the steps read for input i of `n`. Where the gradient may be differentiated again, each says what
- * it depends on: the result by the node itself; what the forward made of its arguments, with gradients off, is opaque. */
+/* Fills value[i], which the steps read for input i of n. Where the gradient may be differentiated again, each value
+ * says what it depends on: the result does so as the node itself; a value that the forward made of its arguments,
+ * with gradients off, is opaque. */
 static void template_inputs(struct wn__emitter *e, struct wn_node *n, struct wn_node **value)
 {
     struct wn__order w = {0};

@@ -1,5 +1,5 @@
-/* The recorder behind gradient rules. A node that is emitted is an ordinary node: it carries the scope, region and line of
- * the forward node that it serves, and takes no random number of its own. */
+/* The recorder behind gradient rules. A node that is emitted is an ordinary node: it carries the scope, region and
+ * line of the forward node that it serves, and takes no random number of its own. */
 #include "emit.h"
 #include <string.h>
 #include "../base/alloc.h"

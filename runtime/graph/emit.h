@@ -1,5 +1,5 @@
-/* The emitter of one backward pass: records nodes in the name of the forward node that is differentiated, and keeps the first
- * failure. Gradient rules reach it through struct wn__emit (ops/op.h). */
+/* The emitter of one backward pass: records nodes in the name of the forward node that is differentiated, and keeps
+ * the first failure. Gradient rules reach it through struct wn__emit (ops/op.h). */
 #ifndef WN_GRAPH_EMIT_H
 #define WN_GRAPH_EMIT_H
 #include "graph.h"

@@ -1,5 +1,5 @@
-/* See encode.h. All that differs between two programs that may not share a plan is written: types with their layouts,
- * attributes, regions by local numbers. */
+/* Writes the encoding of encode.h. Everything that may differ between two programs that must not share a plan is
+ * written: ops, types with their layouts, attributes, scopes, regions by local numbers. */
 #include "encode.h"
 #include <string.h>
 #include "../base/alloc.h"
@@ -55,8 +55,8 @@ struct wn_attrs wn__attrs_without_offset(int32_t op, const struct wn_attrs *a)
     return out;
 }
 
-/* Writes the parents of the regions met since there were `known` of them, so that nesting is part of the key even
- * where a region holds no node of its own. */
+/* Writes the parents of regions[known ..), which were met since, so that nesting is part of the key even where a region
+ * holds no node of its own. */
 static void encode_regions(struct wn__bytes *b, struct wn__regions *regions, int64_t known)
 {
     for (int64_t i = known; i < regions->count && b->code == WN_OK; i++) {

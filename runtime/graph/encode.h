@@ -1,19 +1,22 @@
-/* A graph's canonical encoding: the bytes by which plans are found again. Local numbers only, so that the
- * same model recorded again gives the same bytes; pointers, random counters, Lua numbers, offsets of narrow and
- * optimizer hyperparameters are bound at run and never written here. Keys compare as bytes; hashes only find them. */
+/* The canonical encoding of a graph: the bytes by which plans are found again. Nodes, cells and regions are written
+ * by local numbers, so that the same model recorded again gives the same bytes. Pointers, random counters, numbers
+ * of the host, offsets of narrow and the numbers of optimizers are bound at run and never written. Two keys are
+ * equal when their bytes are; a hash only finds them. */
 #ifndef WN_GRAPH_ENCODE_H
 #define WN_GRAPH_ENCODE_H
 #include "graph.h"
 
+/* Bytes that are written one after the other. */
 struct wn__bytes {
     uint8_t *data;
     int64_t count, capacity;
     int32_t code; /* first failure; later writes do nothing */
 };
-enum { WN_BYTES_SMALL = 250 };
+enum { WN_BYTES_SMALL = 250 }; /* numbers from 0 to below it take one byte, others nine: 255, then 8 bytes */
 void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n);
-void wn__bytes_wide(struct wn__bytes *b, int64_t v); /* of any size */
-/* Small numbers, which nearly all are, take one byte. */
+/* Writes a number of any size. */
+void wn__bytes_wide(struct wn__bytes *b, int64_t v);
+/* Writes a number. Nearly all of them are small and take one byte, without a call. */
 static inline void wn__bytes_int(struct wn__bytes *b, int64_t v)
 {
     if (v >= 0 && v < WN_BYTES_SMALL && b->count < b->capacity) b->data[b->count++] = (uint8_t)v;
@@ -21,16 +24,19 @@ static inline void wn__bytes_int(struct wn__bytes *b, int64_t v)
 }
 void wn__bytes_type(struct wn__bytes *b, const struct wn_type *t);
 void wn__bytes_attrs(struct wn__bytes *b, const struct wn_attrs *a);
-/* The attributes of an application, its offset made 0 where the op has one: offsets are bound at run. */
+/* Returns the attributes of an application with 0 for the offset, where the op has one: offsets are bound at run. */
 struct wn_attrs wn__attrs_without_offset(int32_t op, const struct wn_attrs *a);
 uint64_t wn__bytes_hash(const uint8_t *data, int64_t n);
 
-/* Writes one node of an order whose nodes and cells have their `local` set. Regions are numbered in the order they are met. */
+/* The regions of a graph, numbered in the order in which they are met. */
 struct wn__regions {
-    int32_t *seen; /* ids in order of first sight; local number = place + 1 */
+    int32_t *seen; /* (count) ids; the local number of seen[i] is i + 1 */
     int64_t count, capacity;
 };
-int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local); /* parents first */
+/* Fills *local with the local number of a region, and numbers it after its parents if it is new; 0 for no region. */
+int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local);
+/* Writes one node of an order. Requires `local` of the order's nodes and cells. */
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
-void wn__template_encode(struct wn__bytes *b, const struct wn__template *t); /* custom.c */
+/* custom.c: writes a gradient that a script gave. */
+void wn__template_encode(struct wn__bytes *b, const struct wn__template *t);
 #endif

@@ -1,11 +1,11 @@
-/* Differentiation, graph to graph: reverse record order, each op's rule asked once, contributions to one value
- * summed in the order in which they arise (so the order of additions, and with it every bit, is fixed by the
- * forward alone). Nothing runs here. */
+/* Differentiates a graph into the same graph. Nodes are visited in reverse record order and the rule of each is
+ * called once. Gradients of one value are added in the order in which they arise, so the order of additions, and
+ * with it every bit, is fixed by the forward alone. Nothing runs here. */
 #include <stdio.h>
 #include "../base/alloc.h"
 #include "emit.h"
 
-/* Marks what a gradient is asked for: the cells (or the values in wrt), and every value built on one. */
+/* Marks the values whose gradients are asked for: the cells, or those in wrt, and every value built on one. */
 static void pass_mark(const struct wn__pass *p, int64_t stamp)
 {
     for (int32_t i = 0; i < p->n_wrt; i++) p->wrt[i]->wanted = stamp;
@@ -40,14 +40,14 @@ static void pass_zero(struct wn_node *v)
     if (v->grad == NULL) v->grad = &wn__zero_gradient;
 }
 
-/* The gradient of n is zero: so is that of each input that a gradient is asked for. */
+/* Passes a gradient of zeros on to each input of n whose gradient is asked for. */
 static void pass_zeros_on(struct wn__emitter *e, struct wn_node *n)
 {
     for (int32_t i = 0; i < n->n_in; i++)
         if (n->in[i]->wanted == e->stamp) pass_zero(n->in[i]);
 }
 
-/* Makes a node of the gradient of v where it is the mark for zeros. */
+/* Emits the zeros of a gradient that is still the mark for zeros. */
 static void pass_write_zeros(struct wn__emitter *e, struct wn_node *v)
 {
     struct wn_attrs zeros = {.n = v->type.ndim, .dtype = v->type.dtype, .layout = v->type.layout};
@@ -59,7 +59,8 @@ static void pass_write_zeros(struct wn__emitter *e, struct wn_node *v)
 
 /* ---- rules ------------------------------------------------------------------------------------------- */
 
-/* Where a node was recorded, as messages add it to its op: its module's path, its line, or nothing. */
+/* Returns where a node was recorded, as messages add it to its op: its line, the path of its module, or how to see
+ * it. */
 static const char *pass_place(const struct wn_node *n)
 {
     static char text[256];
@@ -79,7 +80,7 @@ static int32_t pass_refuse(const struct wn_node *n)
         wn__op_name(n->op), pass_place(n));
 }
 
-/* Hands out what a rule filled in. */
+/* Adds the gradients that a rule has filled in to those of the inputs. */
 static int32_t pass_take(struct wn__emitter *e, const struct wn__grad *g, struct wn_node *n)
 {
     for (int32_t i = 0; i < n->n_in && e->code == WN_OK; i++) {
@@ -96,7 +97,7 @@ static int32_t pass_take(struct wn__emitter *e, const struct wn__grad *g, struct
     return e->code;
 }
 
-/* The gradient of a cell is complete: hand it out, added to what an earlier pass or reader gave. */
+/* Hands out the gradient of a cell, which is complete, added to the one that an earlier pass or reader gave. */
 static int32_t pass_cell(struct wn__emitter *e, struct wn_cell *c, struct wn_node *dy)
 {
     struct wn__grads *g = e->g;
@@ -137,6 +138,7 @@ static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
     return code;
 }
 
+/* Begins each root's gradient with scale. */
 static int32_t pass_seed(struct wn__emitter *e, const struct wn__pass *p)
 {
     for (int32_t i = 0; i < p->n_roots; i++) {

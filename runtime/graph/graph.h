@@ -1,16 +1,18 @@
 /* The recorded graph: nodes, each one application of an op and its value, and cells, which hold state.
  *
- * A node never changes once it is recorded, but for whether its value is held. Nodes and cells are freed when
- * nothing counts a reference: nodes count their inputs, handles and programs what they name. */
+ * Invariant: the op, the inputs, the attributes and the type of a node never change once it is recorded; only the
+ * marks of passes, its name and whether its value is held do. Nodes and cells count references and are freed when
+ * nothing counts one: nodes count their inputs, CELL nodes their cell, handles and programs what they name. Where a
+ * comment says "counted", the reference is the caller's to give up. Only wn__node_drop_inputs takes inputs away, from
+ * nodes that will not be computed any more. */
 #ifndef WN_GRAPH_H
 #define WN_GRAPH_H
 #include <stdint.h>
 #include "../memory/ledger.h"
 #include "../ops/op.h"
 
-#define WN_NO_DEVICE (-1) /* a number of the host fits any device */
-#define WN_DEEPEST                                                                                                     \
-    100000 /* applications above each other without a run; recording more fails, for want of a run point */
+#define WN_NO_DEVICE (-1) /* device of a number of the host, which fits any device */
+#define WN_DEEPEST 100000 /* applications above each other without a run point; recording one more fails */
 
 /* The numbers of an optimizer. They may change between steps and are read when a program runs. */
 struct wn__hyper {
@@ -21,116 +23,156 @@ struct wn__hyper {
 struct wn_cell;
 struct wn__template; /* custom.c: a gradient recorded ahead of time */
 
-/* Fields that counting, ordering and freeing read stand first, in one or two cache lines: nodes wait for the caller's
- * collector, so most of them are outside the caches when they are met. */
+/* One application of an op. Fields that counting, ordering and freeing read stand first, in one or two cache lines:
+ * nodes wait for the caller's collector, so most of them are outside the caches when they are met. */
 struct wn_node {
     int32_t refs, op, n_in;
-    int32_t local;               /* number in the program that is being made */
-    int64_t seq;                 /* record order */
-    int64_t stamp;               /* of the last order that took the node in */
+    int32_t local;               /* number in the program that is opened */
+    int64_t seq;                 /* place in record order */
+    int64_t stamp;               /* of the last order that has the node */
     struct wn_node *forward_of;  /* of a node that differentiation emitted: the forward node that it serves */
-    struct wn_cell *cell;        /* of a CELL: the state that it reads */
+    struct wn_cell *cell;        /* of a CELL: the cell that it reads; counted */
     struct wn__buffer *held;     /* the value, of an input or of a result with one dim or more; NULL: none */
     struct wn__hyper *hyper;     /* of a CONST of 8 numbers: an optimizer's; else NULL */
     struct wn__template *custom; /* of a RESHAPE whose gradient a script gave; else NULL */
-    uint8_t needs_grad, is_held, retain, warned, issued, phase;
-    uint8_t spent;      /* a backward has used it up */
-    uint8_t over_spent; /* a value below it is spent, so no gradient can reach that one */
-    uint8_t stale;      /* a state below it changed before it was computed, so it cannot be computed any more */
-    int32_t device, scope, region, line, depth;
-    int32_t root;     /* number of the root whose differentiation emitted it */
-    int64_t version;  /* of a CELL: the version of the state that it reads */
+    uint8_t needs_grad;          /* 1: it depends on a cell that needs a gradient */
+    uint8_t is_held;             /* 1: its value is there, in `held` or `number` */
+    uint8_t retain;              /* 1: the next program that reaches it makes it a result */
+    uint8_t issued;              /* programs that have computed it, up to 3: a third one warns */
+    uint8_t warned;              /* 1: a warning was given that it is computed over and over */
+    uint8_t phase;               /* WN_PHASE */
+    uint8_t spent;               /* 1: a backward has used up its graph */
+    uint8_t over_spent;          /* 1: a value below it is spent, so no gradient can reach that value */
+    uint8_t stale; /* 1: a state below it changed before it was computed, so it cannot be computed any more */
+    int32_t device, scope, region;
+    int32_t line;     /* id of the source line; 0: not known */
+    int32_t depth;    /* applications on the longest way to a leaf */
+    int32_t root;     /* number of the pass whose differentiation emitted it */
+    int64_t version;  /* of a CELL: the version of the cell that it reads */
     const char *name; /* interned; NULL: none */
     struct wn_type type;
     struct wn_attrs attrs;
     uint64_t seed, counter; /* where its random numbers begin */
     double number;          /* the value of a CONST, or of a result without dims */
     int64_t wanted;         /* stamp of the differentiation that asks for its gradient */
-    struct wn_node *grad;   /* its gradient so far, while a differentiation is under way */
-    struct wn_node *in[];
+    struct wn_node *grad;   /* the sum of its gradient so far, while a differentiation is under way */
+    struct wn_node *in[];   /* (n_in) counted */
 };
 
+/* A state. Invariant: of `buffer` and `slab` at most one is set; `allocated` is 1 only where `slab` is. */
 struct wn_cell {
-    int32_t refs, kind, device, needs_grad;
-    int64_t version, serial;
+    int32_t refs, kind; /* kind: WN_KIND */
+    int32_t device, needs_grad;
+    int64_t version; /* from 1; each write makes a new one */
+    int64_t serial;  /* place among all cells, in the order in which they were made */
     struct wn_type type;
     struct wn__buffer *buffer; /* the value; NULL: it has none yet, or is a gradient, whose value is in a slab */
-    struct wn__slab *slab;
-    int64_t slab_offset;
-    int32_t allocated;      /* of a gradient: it has a value */
-    int32_t invalid;        /* an effect failed half-way: every use fails until the cell is written */
-    struct wn_node *init;   /* the value that it begins with */
-    struct wn_node *reader; /* the CELL node that reads the present version; not counted */
-    struct wn_cell *grad;   /* the cell of its gradient; counted */
-    const char *name;
-    int64_t stamp;
-    int32_t local;
-    int32_t rehearsed; /* its number, from 1, in the rehearsal under way: program/rehearse.h; 0: not in it */
+    struct wn__slab *slab;     /* of a gradient; counted */
+    int64_t slab_offset;       /* bytes from the start of the slab */
+    int32_t allocated;         /* 1: a gradient that has a value */
+    int32_t invalid;           /* 1: an effect failed half-way, and every use fails until the cell is written */
+    struct wn_node *init;      /* the value that it begins with; NULL: it has begun. Counted */
+    struct wn_node *reader;    /* the CELL node that reads the present version; not counted */
+    struct wn_cell *grad;      /* the cell of its gradient; counted */
+    const char *name;          /* interned; NULL: none */
+    int64_t stamp;             /* of the last pass that met the cell */
+    int32_t local;             /* number in the program that is opened */
+    int32_t rehearsed;         /* number, from 1, in the rehearsal under way (program/rehearse.h); 0: it is not in it */
 };
 
-/* ---- node.c */
-struct wn_node *wn__node_new(int32_t n_in); /* returns a node with one reference; NULL: no memory */
+/* ---- node.c --------------------------------------------------------------------------------------------------- */
+/* Returns a node of zeros with room for n_in inputs, one reference and the next place in record order; NULL: WN_OOM. */
+struct wn_node *wn__node_new(int32_t n_in);
 void wn__node_ref(struct wn_node *n);
-int64_t wn__node_last(void);            /* returns the seq of the last node made */
-void wn__node_unref(struct wn_node *n); /* frees chains of any depth without recursion */
+/* Gives up a reference; NULL does nothing. Frees chains of any depth without recursion, and cannot fail. */
+void wn__node_unref(struct wn_node *n);
+/* Lets go of the inputs of a node that will not be computed any more: it is a leaf from then on. */
 void wn__node_drop_inputs(struct wn_node *n);
-int64_t wn__node_stamp(void);                      /* returns a number that no order had */
-int32_t wn__node_is_leaf(const struct wn_node *n); /* returns 1 if its value needs no input */
+/* Returns the place in record order of the last node made. */
+int64_t wn__node_last(void);
+/* Returns a number that no order and no pass had. */
+int64_t wn__node_stamp(void);
+/* Returns 1 if the value of a node needs no input. */
+int32_t wn__node_is_leaf(const struct wn_node *n);
 
-/* ---- cell.c */
+/* ---- cell.c --------------------------------------------------------------------------------------------------- */
+/* Makes a cell without storage, at version 1. Counted. */
 int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out);
 void wn__cell_ref(struct wn_cell *c);
-void wn__cell_unref(struct wn_cell *c);
-int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out); /* counted */
+void wn__cell_unref(struct wn_cell *c); /* NULL does nothing */
+/* Fills *out with the node that reads the present version of a cell. Counted. */
+int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out);
 int32_t wn__cell_has_value(const struct wn_cell *c);
-int32_t wn__cell_materialise(struct wn_cell *c); /* takes storage; leaves it unwritten */
+/* Takes storage for a cell that has none, and leaves its bytes unwritten. Gradients get theirs from a slab. */
+int32_t wn__cell_materialise(struct wn_cell *c);
+/* Returns the address of the bytes of a cell; NULL: it has none. */
 void *wn__cell_data(const struct wn_cell *c);
-void wn__cell_changed(struct wn_cell *c);                           /* a new version */
-int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out); /* makes the cell; not counted */
+/* Makes a new version: nodes recorded before read a version that is gone. */
+void wn__cell_changed(struct wn_cell *c);
+/* Fills *out with the cell of the gradient, and makes it if there is none. Not counted. */
+int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out);
+/* Notes that a gradient has a value in its slab from now on, in the ledger too. */
 void wn__cell_give_birth(struct wn_cell *grad);
-void wn__cell_drop_own(struct wn_cell *grad);   /* a gradient's value ends: its bytes are lent to activations again */
-void wn__cell_drop_gradient(struct wn_cell *c); /* the same of c's gradient, if it has one */
-/* The one pair through which a cell's bytes, plain and row-major, meet the host, whatever its layout; `n` of them
- * from `at`. Written bytes become the cell's value with wn__cell_written; after a failure wn__cell_unwritten puts a
- * cell that had not begun back to its beginning, and makes any other invalid: every use of it says so, until it is
- * written. */
+/* Ends the value of a gradient: its bytes are lent to activations again. */
+void wn__cell_drop_own(struct wn_cell *grad);
+/* Ends the value of the gradient of c, if it has one. */
+void wn__cell_drop_gradient(struct wn_cell *c);
+/* Copy n bytes of a cell, plain and row-major whatever its layout, from byte `at`, to the host and from it. Only
+ * these two move bytes between a cell and the host. WN_VALUE past its end, or where there is no value; WN_STALE
+ * where it is invalid. */
 int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t n);
 int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t n);
+/* Makes the bytes that were written the value of the cell: a new version. */
 void wn__cell_written(struct wn_cell *c);
+/* Takes back a write that failed: a cell that had not begun is as it was, any other is invalid until it is written. */
 void wn__cell_unwritten(struct wn_cell *c);
 
-/* ---- scope.c: interned words, module paths, checkpoint regions, source lines */
+/* ---- scope.c -------------------------------------------------------------------------------------------------- */
+/* A module under which nodes are recorded. */
 struct wn__scope {
-    int32_t parent;
-    const char *name, *type, *path;
+    int32_t parent;          /* id; -1: it is the root */
+    const char *name, *type; /* "attn", "Attention"; interned */
+    const char *path;        /* "blocks.3.attn"; interned */
 };
-const char *wn__intern(const char *text); /* NULL: WN_OOM */
-/* id or -(status) */
+/* Returns the one copy of a text that lives as long as the process; NULL: WN_OOM. */
+const char *wn__intern(const char *text);
+/* Returns the id of a scope, the same for equal arguments, or -(status). */
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant);
+/* Returns a scope, the root for an id that is none. Valid until the next wn__scope_of. */
 const struct wn__scope *wn__scope_get(int32_t id);
-int32_t wn__scope_is(int32_t id); /* 1: there is such a scope */
+int32_t wn__scope_is(int32_t id); /* returns 1 if there is a scope of this id */
+/* Returns the id of a new region inside another (0: none), or -(status). */
 int32_t wn__region_new(int32_t parent, const char *name);
-int32_t wn__region_parent(int32_t id);
-int32_t wn__region_is(int32_t id);
+int32_t wn__region_parent(int32_t id); /* returns 0 for a region inside none */
+int32_t wn__region_is(int32_t id);     /* returns 1 if there is a region of this id, and for 0 */
+/* Returns the id of a text "file:line", the same for equal texts; 0 when memory is short. */
 int32_t wn__line_of(const char *text);
-const char *wn__line_text(int32_t id);
+const char *wn__line_text(int32_t id); /* returns "" for 0 */
 
-/* ---- record.c */
-struct wn__context { /* where recording stands */
-    int32_t scope, region, grad_off, device;
-    uint64_t seed, counter;
+/* ---- record.c ------------------------------------------------------------------------------------------------- */
+/* The place where recording stands: recorded nodes take these. */
+struct wn__context {
+    int32_t scope, region;
+    int32_t grad_off; /* 1: nodes need no gradient */
+    int32_t device;   /* of nodes whose inputs name none */
+    uint64_t seed;
+    uint64_t counter; /* that the next random node takes */
 };
 extern struct wn__context wn__here;
+/* Records one application of an op. in: (n); attrs: NULL for none. Fails as the rules of the op do, with WN_DEVICE for
+ * inputs on two devices, and with WN_VALUE above WN_DEEPEST. Counted. */
 int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t line,
-                   struct wn_node **out); /* counted */
-/* Whether input i must be made plain (WN_OP_RELAYOUT) before it is recorded as one. */
+                   struct wn_node **out);
+/* Returns whether input i must be made plain, by a RELAYOUT, before it is recorded as one. */
 int32_t wn__must_be_plain(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i);
-/* The value in another layout: itself, or a RELAYOUT of it. Counted. */
+/* Fills *out with v in a layout: v itself, or a RELAYOUT of it. Counted. */
 int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out);
+/* Records numbers of the host: n = 0 one number of shape (), n = 1 to 8 a vector (n). Counted. */
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);
+/* Records the 8 numbers of an optimizer, as they are when a program runs. Counted. */
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 
-/* ---- custom.c */
+/* ---- custom.c ------------------------------------------------------------------------------------------------- */
 /* A custom gradient. Invariant: x and r have n entries each, and r[i] has the type of x[i]. */
 struct wn__custom {
     struct wn_node *y; /* the value that gets the gradient */
@@ -141,47 +183,56 @@ struct wn__custom {
 };
 /* Records y with the gradients that `c` gives. WN_SHAPE: a gradient has another type than its tensor. Counted. */
 int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_node **out);
-void wn__template_unref(struct wn__template *t);
+void wn__template_unref(struct wn__template *t); /* NULL does nothing */
 
-/* ---- grad.c */
-struct wn__grads {          /* the outcome of differentiating */
-    struct wn_node **nodes; /* emitted, in order; counted */
+/* ---- grad.c --------------------------------------------------------------------------------------------------- */
+/* The outcome of differentiating. */
+struct wn__grads {
+    struct wn_node **nodes; /* (count) emitted, in order; counted */
     int64_t count, capacity;
-    struct wn_cell **cells;  /* reached, in order of first contribution's completion */
-    struct wn_node **values; /* their gradients; not counted beyond nodes */
+    struct wn_cell **cells;  /* (n_cells) reached, in the order in which their first gradients were complete */
+    struct wn_node **values; /* (n_cells) their gradients; counted only as `nodes` */
     int64_t n_cells, cells_capacity, values_capacity;
 };
-/* Differentiates `roots` in one pass and adds to `g`: a cell reached before gets the sum. `forward` is what
- * the roots reach, in record order. When `wrt` is given, only those values' gradients are wanted. */
+/* One pass of differentiation, over what its roots reach. */
 struct wn__pass {
-    struct wn_node *const *forward; /* (n_forward) */
+    struct wn_node *const *forward; /* (n_forward) what the roots reach, in record order */
     int64_t n_forward;
-    struct wn_node *const *roots;
-    int32_t n_roots, root; /* root: number of the pass */
-    double scale;
-    struct wn_node *const *wrt; /* (n_wrt) or NULL: cells */
+    struct wn_node *const *roots; /* (n_roots) */
+    int32_t n_roots;
+    int32_t root;               /* number of the pass */
+    double scale;               /* d(root)/d(root) */
+    struct wn_node *const *wrt; /* (n_wrt) values whose gradients alone are asked for; NULL: cells */
     int32_t n_wrt;
-    const struct wn_cell *const *only; /* (n_only) or NULL: every cell that needs a gradient */
+    const struct wn_cell *const *only; /* (n_only) cells asked for; NULL: every cell that needs a gradient */
     int32_t n_only;
 };
+/* Differentiates the roots of a pass and adds to `g`: a cell that an earlier pass reached gets the sum.
+ * WN_UNSUPPORTED names an op without a gradient rule that a gradient flows into. */
 int32_t wn__grad_pass(const struct wn__pass *pass, struct wn__grads *g);
 void wn__grads_release(struct wn__grads *g);
-/* clip.c: scales the gradients of `cell` in `g`, so that their joint 2-norm is at most `limit`. */
+
+/* ---- clip.c --------------------------------------------------------------------------------------------------- */
+/* The clipping of a step's gradients. */
 struct wn__clip {
-    struct wn_cell *const *cell; /* every third of (3 n_cells): the parameters of a step's updates, in order */
-    int32_t n_cells, pass;       /* pass: number of the last one */
-    struct wn_node *limit;       /* a 0-d value of f32, or of f64 where the gradients are */
+    struct wn_cell *const *cell; /* every third of (3 n_cells): the parameters of the updates, in order */
+    int32_t n_cells;
+    int32_t pass;          /* number of the last pass */
+    struct wn_node *limit; /* a value of shape (), f32, or f64 where the gradients are */
     struct wn_node *root;
 };
+/* Scales the gradients in `g` of the cells, so that their joint 2-norm is at most the limit. */
 int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
 
-/* ---- topological.c */
+/* ---- topological.c -------------------------------------------------------------------------------------------- */
+/* The nodes that a set of roots reaches. */
 struct wn__order {
-    struct wn_node **nodes; /* in record order; not counted */
+    struct wn_node **nodes; /* (count) in record order; not counted */
     int64_t count, capacity;
 };
-/* Appends to `w` what `roots` reach, in record order, but for nodes that carry the stamp already. Passes through held
- * values only where their gradient may be asked for. WN_STALE and WN_SPENT name the value. */
+/* Appends what `roots`, (n), reach to `w`, in record order, except nodes that carry the stamp already. Passes
+ * through held values only with through_held, and only where their gradient may be asked for. WN_STALE and WN_SPENT
+ * name the value that cannot be computed any more. */
 int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
                               struct wn__order *w);
 void wn__order_release(struct wn__order *w);

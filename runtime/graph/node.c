@@ -1,15 +1,16 @@
-/* Nodes: made, counted, released. Releasing is a loop over a work list threaded through the dead nodes
- * themselves, so that a long chain cannot overflow the stack and freeing cannot fail. */
+/* Nodes: made, counted, freed. Freeing is a loop over a work list that is threaded through the dead nodes
+ * themselves, so that a long chain cannot overflow the stack and freeing cannot fail. Nodes of few inputs are kept
+ * for the next ones. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "graph.h"
 
 #define POOLED_INPUTS 4
-static struct wn_node *spare[POOLED_INPUTS + 1]; /* by input count, threaded through forward_of */
+static struct wn_node *spare[POOLED_INPUTS + 1]; /* freed nodes by number of inputs, threaded through forward_of */
 static int64_t last_seq, last_stamp;
 
-/* Asks for the lines of a node that will be written soon: those of the spare list are not in the caches. */
-static void node_fetch(const struct wn_node *n)
+/* Prefetches the cache lines of a node that will be written soon: those of the spare list are not in the caches. */
+static void node_prefetch(const struct wn_node *n)
 {
     for (size_t at = 0; n != NULL && at < sizeof *n; at += 64) __builtin_prefetch((const char *)n + at, 1);
 }
@@ -19,13 +20,13 @@ struct wn_node *wn__node_new(int32_t n_in)
     struct wn_node *n;
     int64_t size = (int64_t)sizeof *n + n_in * (int64_t)sizeof n->in[0];
     if (n_in <= POOLED_INPUTS && spare[n_in] != NULL) {
-        if (wn__alloc_must_fail()) { /* a pooled node counts as an allocation: any of them can be made to fail */
+        if (wn__alloc_must_fail()) { /* a pooled node counts as an allocation, which any can be made to fail */
             wn__fail(WN_OOM, "out of host memory: a node was made to fail");
             return NULL;
         }
         n = spare[n_in];
         spare[n_in] = n->forward_of;
-        node_fetch(spare[n_in]);
+        node_prefetch(spare[n_in]);
         memset(n, 0, (size_t)size);
     } else {
         n = wn__alloc(size);
@@ -47,7 +48,7 @@ void wn__node_ref(struct wn_node *n)
     n->refs++;
 }
 
-/* Unlinks what `n` counts on; inputs that die join the list. */
+/* Gives up the first n_in inputs of a node; those that nothing else counts join the list `dead`. */
 static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
 {
     for (int32_t i = 0; i < n_in; i++) {
@@ -58,8 +59,8 @@ static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
     }
 }
 
-/* The size a node was made with; n_in goes to 0 when inputs are dropped, so for CAT, whose arity varies, the
- * spare list is given the least it can hold. */
+/* Returns the number of inputs that a dead node has room for. n_in is 0 after inputs were dropped, so for CAT,
+ * whose number of inputs varies, the least number counts. */
 static int32_t node_capacity(const struct wn_node *n)
 {
     return n->n_in > 0 ? n->n_in : wn__op_least_inputs(n->op);

@@ -1,5 +1,5 @@
-/* Recording: one op application becomes a node. Shapes, dtypes and devices are checked here, at the caller's
- * line; nothing is computed and nothing is allocated on a device. */
+/* Recording: one application of an op becomes a node. Shapes, dtypes and devices are checked here, at the line of the
+ * caller; nothing is computed, and nothing is allocated on a device. */
 #include <math.h>
 #include <string.h>
 #include "../base/alloc.h"
@@ -7,6 +7,7 @@
 
 struct wn__context wn__here = {.seed = 0};
 
+/* Finds the device of an application: that of its inputs, else the one where recording stands. */
 static int32_t record_device(int32_t op, int32_t n, struct wn_node *const *in, int32_t *out)
 {
     int32_t device = WN_NO_DEVICE;
@@ -29,7 +30,8 @@ static int32_t record_count(int32_t op, int32_t n)
                     most > least ? " or more" : "");
 }
 
-/* What the inputs are, for questions of layout: those of ops of many inputs are plain (no such op takes another). */
+/* Lists the types of the inputs, for questions of layout. Stops at WN_GRAD_MAX: ops of more inputs take plain ones
+ * only. */
 static void list_types(int32_t n, struct wn_node *const *in, const struct wn_type *type[WN_GRAD_MAX])
 {
     for (int32_t i = 0; i < n && i < WN_GRAD_MAX; i++) type[i] = &in[i]->type;
@@ -52,7 +54,7 @@ static int32_t record_layout(const struct wn_node *node, int32_t n, struct wn_no
     return wn__op_layout(node->op, n, type, &node->attrs);
 }
 
-/* Fills what follows from the inputs: type, device, depth, whether a gradient flows. */
+/* Fills the fields that follow from the inputs: type, device, depth, and whether a gradient flows. */
 static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *const *in)
 {
     struct wn_type types[8], *type = types;
@@ -82,8 +84,8 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
                         "%s: a chain of %d applications was recorded without a run point; "
                         "call wane.eval or :item() inside the loop",
                         wn__op_name(node->op), WN_DEEPEST);
-    /* Every float result of what needs a gradient needs one, also of an op without a rule: differentiation refuses it by
-     * name. Whole numbers (comparisons, indices) are constants. */
+    /* Every float result of what needs a gradient needs one, also of an op without a rule: differentiation refuses
+     * it by name. Whole numbers (comparisons, indices) are constants. */
     int32_t flows = !wn__here.grad_off && wn__dtype_is_float(node->type.dtype);
     node->needs_grad = (uint8_t)(needs && flows);
     node->over_spent = (uint8_t)(spent && flows);

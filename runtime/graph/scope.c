@@ -1,6 +1,6 @@
-/* Words that outlive the nodes which carry them: interned names, module paths, checkpoint regions, source
- * lines. Scopes and words are interned, so the same module gives the same ids step after step; a region is a
- * new one each time code enters it. */
+/* Texts and ids that outlive the nodes that carry them: interned names, module paths, checkpoint regions, source lines.
+ * Scopes and texts are interned, so that the same module gives the same ids step after step; a region is a new one each
+ * time that code enters it. Nothing of this is ever freed. */
 #include <stdio.h>
 #include <string.h>
 #include "../base/alloc.h"
@@ -8,9 +8,10 @@
 
 struct word {
     uint64_t hash;
-    int32_t id; /* line number, scope number, or -1 */
-    char *text;
+    int32_t id; /* of a line or a scope; -1: none */
+    char *text; /* NULL: the slot is empty */
 };
+/* A hash table of texts, open addressing; it doubles when half of its slots are taken. */
 struct words {
     struct word *slot;
     int64_t capacity, count;
@@ -22,6 +23,7 @@ static uint64_t hash_bytes(uint64_t h, const char *s, size_t n)
     return h;
 }
 
+/* Returns the slot of a text, or the empty one where it belongs. */
 static struct word *words_slot(const struct words *w, const char *text, uint64_t hash)
 {
     for (int64_t i = (int64_t)(hash & (uint64_t)(w->capacity - 1));; i = (i + 1) & (w->capacity - 1)) {
@@ -43,7 +45,7 @@ static int32_t words_room(struct words *w)
     return WN_OK;
 }
 
-/* The entry for `text`, made with id -1 when new. NULL: WN_OOM. */
+/* Returns the entry of a text, made with id -1 when it is new; NULL: WN_OOM. */
 static struct word *words_find(struct words *w, const char *text)
 {
     size_t length = strlen(text);
@@ -121,7 +123,7 @@ int32_t wn__scope_is(int32_t id)
     return id == 0 || (id > 0 && id < n_scopes);
 }
 
-static int32_t *region_parents; /* [id]; ids grow with time */
+static int32_t *region_parents; /* (n_regions) by id */
 static int64_t n_regions, regions_capacity;
 
 int32_t wn__region_new(int32_t parent, const char *name)
@@ -144,7 +146,7 @@ int32_t wn__region_is(int32_t id)
     return id == 0 || (id > 0 && id < n_regions);
 }
 
-static const char **lines;
+static const char **lines; /* (n_lines) by id; [0] is not used */
 static int64_t n_lines, lines_capacity;
 
 int32_t wn__line_of(const char *text)

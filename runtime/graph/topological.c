@@ -1,7 +1,7 @@
-/* Walks: what a set of roots reaches, in record order. The order of a program is the order in which the user
- * wrote it, so nodes are sorted by the number they took when recorded. What is not issued - states, inputs, numbers -
- * has no order of its own: it stands before its first reader, so that a state read for the second time gives the same
- * order (and finds the same plan) as one read for the first time. */
+/* Orders what a set of roots reaches. A program computes in the order in which its script was written, so nodes are
+ * sorted by their place in record order. Leaves (states, inputs, numbers) are not issued, so they take the place
+ * before their first reader: a state that is read for the second time gives the same order, and finds the same
+ * plan, as one that is read for the first time. */
 #include <stdlib.h>
 #include "../base/alloc.h"
 #include "graph.h"
@@ -12,30 +12,30 @@ void wn__order_release(struct wn__order *w)
     *w = (struct wn__order){0};
 }
 
-static int32_t walk_push(struct wn__order *w, struct wn_node *n)
+static int32_t order_push(struct wn__order *w, struct wn_node *n)
 {
     WN_TRY(wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes));
     w->nodes[w->count++] = n;
     return WN_OK;
 }
 
-static const char *walk_name(const struct wn_node *n)
+static const char *order_name(const struct wn_node *n)
 {
     return n->name != NULL ? n->name : wn__op_name(n->op);
 }
 
-/* A gradient would have to flow into a root whose graph its own backward used up. */
-static int32_t walk_spent(const struct wn_node *n)
+/* Fails with WN_SPENT: a gradient would have to flow into a root whose own backward used its graph up. */
+static int32_t order_refuse_spent(const struct wn_node *n)
 {
     const char *line = wn__line_text(n->line);
     return wn__fail(WN_SPENT,
                     "backward: %s%s%s%s was used up by its own backward; pass {again = true} to that backward, "
                     "or use wane.backward{l1, l2} for one pass over both",
-                    walk_name(n), line[0] ? " (" : "", line, line[0] ? ")" : "");
+                    order_name(n), line[0] ? " (" : "", line, line[0] ? ")" : "");
 }
 
-/* Whether the order takes in the inputs of n; refuses what can no longer be computed. */
-static int32_t walk_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
+/* Sets *below to 1 if the order takes in the inputs of n. WN_STALE where n can no longer be computed. */
+static int32_t order_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
 {
     *below = 0;
     if (n->op == WN_OP_CELL && n->version != n->cell->version)
@@ -47,7 +47,7 @@ static int32_t walk_enter(const struct wn_node *n, int32_t through_held, int32_t
         return wn__fail(WN_STALE,
                         "%s depends on a state that has changed since it was recorded; call :retain() on the "
                         "value before the step, or record it again",
-                        walk_name(n));
+                        order_name(n));
     *below = n->n_in > 0 && (!n->is_held || (through_held && n->needs_grad));
     return WN_OK;
 }
@@ -58,8 +58,8 @@ static int by_record(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* Sorts by moving nodes one place at a time, as long as `moves` last. Whether it got done. */
-static int32_t walk_insert(struct wn_node **nodes, int64_t n, int64_t moves)
+/* Sorts by moving nodes one place at a time, at most `moves` times. Returns 1 if the nodes are sorted. */
+static int32_t order_insert(struct wn_node **nodes, int64_t n, int64_t moves)
 {
     for (int64_t i = 1; i < n; i++) {
         struct wn_node *node = nodes[i];
@@ -71,34 +71,36 @@ static int32_t walk_insert(struct wn_node **nodes, int64_t n, int64_t moves)
     return 1;
 }
 
-/* Walks come out of the queue in nearly descending order: reversed, nodes are a few places off at most where the
- * graph is a chain of layers, which a merge sort would not notice. */
-static void walk_sort(struct wn_node **nodes, int64_t n)
+/* Sorts nodes by record order. They come out of the queue in nearly descending order: reversed, each is at most a few
+ * places off where the graph is a chain of layers, which an insertion sort uses and a merge sort would not. */
+static void order_sort(struct wn_node **nodes, int64_t n)
 {
     for (int64_t i = 0, j = n - 1; i < j; i++, j--) {
         struct wn_node *t = nodes[i];
         nodes[i] = nodes[j];
         nodes[j] = t;
     }
-    if (!walk_insert(nodes, n, 8 * n + 1)) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
+    if (!order_insert(nodes, n, 8 * n + 1)) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
 }
 
-/* Whether the order takes in n without its inputs: its value is there, or comes from outside. */
-static int32_t walk_ends(const struct wn_node *n, int32_t through_held)
+/* Returns whether the order takes in n without its inputs: its value is there, or comes from outside. */
+static int32_t order_ends(const struct wn_node *n, int32_t through_held)
 {
     return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && !(through_held && n->needs_grad && n->n_in > 0));
 }
 
-static void walk_put(struct wn_node **to, int64_t *n, struct wn_node *node)
+/* Appends a node, unless it was appended before: `local` is -1 until then. */
+static void order_put(struct wn_node **to, int64_t *n, struct wn_node *node)
 {
     if (node->local == 0) return;
     node->local = 0;
     to[(*n)++] = node;
 }
 
-/* Ends move to before their first reader; roots that nobody reads come last, as they were asked for. */
-static int32_t walk_settle(struct wn__order *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
-                           int32_t through_held)
+/* Moves nodes without inputs in the order to before their first reader; roots that nothing reads come last, in the
+ * order of the roots. */
+static int32_t order_place_leaves(struct wn__order *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
+                                  int32_t through_held)
 {
     struct wn_node **to = wn__alloc(w->capacity * (int64_t)sizeof *to);
     int64_t n = first;
@@ -107,12 +109,12 @@ static int32_t walk_settle(struct wn__order *w, int64_t first, struct wn_node *c
     for (int64_t i = first; i < w->count; i++) w->nodes[i]->local = -1;
     for (int64_t i = first; i < w->count; i++) {
         struct wn_node *node = w->nodes[i];
-        if (walk_ends(node, through_held)) continue;
+        if (order_ends(node, through_held)) continue;
         for (int32_t k = 0; k < node->n_in && (!node->is_held || through_held); k++)
-            if (walk_ends(node->in[k], through_held)) walk_put(to, &n, node->in[k]);
-        walk_put(to, &n, node);
+            if (order_ends(node->in[k], through_held)) order_put(to, &n, node->in[k]);
+        order_put(to, &n, node);
     }
-    for (int32_t i = 0; i < n_roots; i++) walk_put(to, &n, roots[i]);
+    for (int32_t i = 0; i < n_roots; i++) order_put(to, &n, roots[i]);
     wn__free(w->nodes);
     w->nodes = to;
     return WN_OK;
@@ -125,21 +127,21 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t t
     for (int32_t i = 0; i < n; i++) {
         if (roots[i]->stamp == stamp) continue;
         roots[i]->stamp = stamp;
-        WN_TRY(walk_push(w, roots[i]));
+        WN_TRY(order_push(w, roots[i]));
     }
-    /* The list is its own queue: everything behind `at` has had its inputs looked at. */
+    /* The list is its own queue: the inputs of every node before `at` are in it. */
     for (; at < w->count; at++) {
         struct wn_node *node = w->nodes[at];
         int32_t below;
-        WN_TRY(walk_enter(node, through_held, &below));
+        WN_TRY(order_enter(node, through_held, &below));
         for (int32_t i = 0; below && i < node->n_in; i++) {
-            if (through_held && node->needs_grad && node->in[i]->over_spent) return walk_spent(node->in[i]);
+            if (through_held && node->needs_grad && node->in[i]->over_spent) return order_refuse_spent(node->in[i]);
             if (node->in[i]->stamp == stamp) continue;
             node->in[i]->stamp = stamp;
-            WN_TRY(walk_push(w, node->in[i]));
+            WN_TRY(order_push(w, node->in[i]));
         }
     }
     if (w->count == first) return WN_OK;
-    walk_sort(w->nodes + first, w->count - first);
-    return walk_settle(w, first, roots, n, through_held);
+    order_sort(w->nodes + first, w->count - first);
+    return order_place_leaves(w, first, roots, n, through_held);
 }
