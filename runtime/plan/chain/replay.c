@@ -53,11 +53,11 @@ static int64_t held_bytes(const struct replay *r, int32_t i)
     return r->held[i] == BARE ? stage_of(r->c, i)->out_bytes : option_of(r->c, i, r->held[i])->saved_bytes;
 }
 
-static const char *const words[] = {"F", "Fe", "B", "Free", "Shrink"};
+static const char *const names[] = {"F", "Fe", "B", "Free", "Shrink"};
 
 static int32_t refuse(const struct replay *r, const char *rule)
 {
-    return wn__fail(WN_ILLEGAL, "operation %d (%s %d): %s", r->at, words[r->op->what], r->op->stage, rule);
+    return wn__fail(WN_ILLEGAL, "operation %d (%s %d): %s", r->at, names[r->op->what], r->op->stage, rule);
 }
 
 /* Makes `what` the only thing held of stage i. */

@@ -1,9 +1,9 @@
 /* Lists the moves of a window: the recurrence of solve.c, with the bytes and the time of each move and the parts that
  * it leaves. Least budgets, tables and schedules are all made by iterating over these moves, so they cannot disagree.
  *
- * The bytes of a window are counted without the `allocated` bytes of blocks behind it, so that windows of equal blocks are
- * equal wherever they are in the chain. Inside a window, the bytes allocated by blocks behind a part are in the part's
- * shift.
+ * The bytes of a window are counted without the `allocated` bytes of blocks behind it, so that windows of equal blocks
+ * are equal wherever they are in the chain. Inside a window, the bytes allocated by blocks behind a part are in the
+ * part's shift.
  *
  *   bytes of move C at j while the window first .. last runs, from left to right in time:
  *   gap + reach          | shift = x_{j-1}: T(j, last) has m - bytes of x_{j-1} | shift = allocated of j .. last:
@@ -52,6 +52,7 @@ void wn__chain_moves_start(struct wn__chain_moves *w, const struct wn__chain_sol
 
 static const struct wn__part no_part = {-1, -1, 0, 0};
 
+/* Returns move B: the backward of the only block, and the gradients that it allocates. */
 static struct wn__chain_move move_b(const struct wn__chain_moves *w)
 {
     int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
@@ -61,6 +62,8 @@ static struct wn__chain_move move_b(const struct wn__chain_moves *w)
                                    o->backward, TIES(0, 1), no_part, no_part};
 }
 
+/* Returns move E with the iterator's option. Fe runs while `gap` bytes are live, B when the window has allocated all
+ * its gradients. */
 static struct wn__chain_move move_e(const struct wn__chain_moves *w)
 {
     const struct wn__block_option *o = option_of(w->s, w->first, w->option);
@@ -74,6 +77,8 @@ static struct wn__chain_move move_e(const struct wn__chain_moves *w)
     return m;
 }
 
+/* Returns move C at the iterator's block. The part before `at` runs when the blocks from `at` on have allocated their
+ * gradients. */
 static struct wn__chain_move move_c(const struct wn__chain_moves *w)
 {
     int32_t j = w->at, runs = j - w->first;
@@ -86,6 +91,7 @@ static struct wn__chain_move move_c(const struct wn__chain_moves *w)
     return m;
 }
 
+/* Returns move D at the iterator's block, which is pending in the part that ends with it, by the iterator's option. */
 static struct wn__chain_move move_d(const struct wn__chain_moves *w)
 {
     int32_t j = w->at, runs = j - w->first + 1, option = w->s->pending[j * WN__SOLVE_PENDING + w->pending - 1];

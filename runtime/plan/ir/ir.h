@@ -63,8 +63,8 @@ struct wn__ir_node {
     int64_t bytes; /* of its value, rounded up to WN_GRANULE */
 };
 
-/* A state that the program reads or writes. Invariant: slab >= 0 exactly if allocated_here, and only a gradient is
- * allocated. */
+/* A state that the program reads or writes. Invariants: slab >= 0 exactly if allocated_here; allocated_here and shares
+ * are 0 unless the kind is WN_KIND_GRADIENT. */
 struct wn__ir_cell {
     int32_t kind;           /* WN_KIND_ */
     int32_t gradient_of;    /* slot of the cell whose gradient it is; -1: it is no gradient of this backward */

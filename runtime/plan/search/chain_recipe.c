@@ -31,7 +31,7 @@ struct emission {
  * number of the block there, so they are taken off its peak. */
 static struct wn__block_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
-    int64_t backward = wn_max(cost->backward_peak, cost->saved + c->given + cost->allocated);
+    int64_t backward = wn_max(cost->backward_peak, cost->saved + c->incoming + cost->allocated);
     return (struct wn__block_option){.forward = cost->forward_ns,
                                      .backward = cost->backward_ns,
                                      .saved = cost->saved,
@@ -54,7 +54,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
         block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
                                                  .peak = wn_max(c->plain.forward_peak, c->outputs),
                                                  .bytes = c->outputs,
-                                                 .grad = c->given,
+                                                 .grad = c->incoming,
                                                  .allocated = c->plain.allocated,
                                                  .first = out->n_options,
                                                  .n_options = c->n_options};

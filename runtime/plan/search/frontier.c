@@ -28,7 +28,7 @@ struct memory {
     struct wn__frontier *frontier; /* NULL: the entry is free */
     uint8_t *key;                  /* (key_bytes) as write_key makes it */
     int64_t key_bytes;
-    int64_t used; /* `uses` when it was made or found last */
+    int64_t last_use; /* `uses` when it was made or found last */
 };
 static struct memory memory[REMEMBERED];
 static int64_t uses; /* times that a frontier was made or found */
@@ -356,7 +356,7 @@ static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
 {
     struct memory *m = &memory[0];
     for (int32_t i = 1; i < REMEMBERED && m->frontier != NULL; i++)
-        if (memory[i].frontier == NULL || memory[i].used < m->used) m = &memory[i];
+        if (memory[i].frontier == NULL || memory[i].last_use < m->last_use) m = &memory[i];
     wn__frontier_unref(m->frontier);
     wn__free(m->key);
     *m = (struct memory){fr, key, key_bytes, ++uses};
@@ -369,7 +369,7 @@ static struct wn__frontier *recall(const uint8_t *key, int64_t n)
     for (int32_t i = 0; i < REMEMBERED; i++) {
         struct memory *m = &memory[i];
         if (m->frontier == NULL || m->key_bytes != n || memcmp(m->key, key, (size_t)n) != 0) continue;
-        m->used = ++uses;
+        m->last_use = ++uses;
         m->frontier->refs++;
         return m->frontier;
     }

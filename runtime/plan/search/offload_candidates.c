@@ -49,25 +49,25 @@ static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, st
         const void *from;
         int64_t bytes;
         void *to;
-    } part[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
-                {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
-                {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
-                {r->block_of, f->n * (int64_t)sizeof *r->block_of, &out->block_of},
-                {r->last, f->n * (int64_t)sizeof *r->last, &out->last},
-                {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
-                {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
+    } array[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
+                 {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
+                 {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
+                 {r->block_of, f->n * (int64_t)sizeof *r->block_of, &out->block_of},
+                 {r->last, f->n * (int64_t)sizeof *r->last, &out->last},
+                 {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
+                 {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
     *out = *r;
     out->pool = (struct wn__pool){0};
     out->capacity = r->n;
     out->keep_capacity = r->n_keep;
-    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
-        void *copy = wn__pool_get(&out->pool, part[i].bytes + 1);
+    for (size_t i = 0; i < sizeof array / sizeof array[0]; i++) {
+        void *copy = wn__pool_get(&out->pool, array[i].bytes + 1);
         if (copy == NULL) {
             wn__recipe_release(out);
             return WN_OOM;
         }
-        if (part[i].bytes > 0) memcpy(copy, part[i].from, (size_t)part[i].bytes);
-        memcpy(part[i].to, &copy, sizeof copy);
+        if (array[i].bytes > 0) memcpy(copy, array[i].from, (size_t)array[i].bytes);
+        memcpy(array[i].to, &copy, sizeof copy);
     }
     return WN_OK;
 }

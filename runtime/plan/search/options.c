@@ -278,7 +278,7 @@ static int32_t fill_class(struct wn__class *c, struct wn__subgraph *x, struct wn
     uint8_t *key = wn__pool_get(pool, x->key_bytes + 1);
     if (key == NULL) return WN_OOM;
     memcpy(key, x->key, (size_t)x->key_bytes);
-    *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .given = x->given, .outputs = output_bytes(x)};
+    *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .incoming = x->incoming, .outputs = output_bytes(x)};
     find_options(x, &l);
     if (l.code == WN_OK) l.code = keep_options(c, &l, pool);
     if (l.code == WN_OK) l.code = wn__subgraph_try(x, NULL, 0, &c->plain);

@@ -46,7 +46,7 @@ struct wn__subgraph {
     struct wn__recipe recipe; /* of two blocks: the block itself, and the sink of what later blocks read of it */
     int32_t *own;             /* (ir.n) the node's number in the whole IR; -1: a stand-in for nodes outside the block */
     int64_t *ns;              /* (ir.n) nanoseconds of a node; 0 of a stand-in */
-    int64_t given;            /* bytes of gradients that come from later blocks */
+    int64_t incoming;         /* bytes of gradients that come from later blocks */
     uint8_t *key;             /* (key_bytes) blocks with equal keys have equal options */
     int64_t key_bytes;
 };
@@ -81,7 +81,7 @@ struct wn__class {
     int32_t n_options;
     struct wn__subgraph_cost plain; /* of keeping only the outputs */
     int64_t outputs;                /* bytes that later blocks read */
-    int64_t given;                  /* bytes of gradients that come from later blocks */
+    int64_t incoming;               /* bytes of gradients that come from later blocks */
 };
 struct wn__classes {
     struct wn__pool pool;

@@ -98,17 +98,17 @@ static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32
     return 1;
 }
 
-/* Gives a recipe copies of its own of the arrays of blocks. */
+/* Replaces the arrays of blocks of a recipe by copies in its own pool. */
 static int32_t copy_blocks(const struct wn__ir *f, struct wn__recipe *out)
 {
     int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
-    int32_t **part[] = {&out->block_of, &out->last, &out->first, &out->limit};
+    int32_t **array[] = {&out->block_of, &out->last, &out->first, &out->limit};
     for (int32_t i = 0; i < 4; i++) {
         int64_t bytes = i < 2 ? nodes - (int64_t)sizeof(int32_t) : blocks;
         int32_t *copy = wn__pool_get(&out->pool, bytes + 1);
         if (copy == NULL) return WN_OOM;
-        memcpy(copy, *part[i], (size_t)bytes);
-        *part[i] = copy;
+        memcpy(copy, *array[i], (size_t)bytes);
+        *array[i] = copy;
     }
     return WN_OK;
 }

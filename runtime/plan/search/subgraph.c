@@ -80,7 +80,7 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
     q->is_residual = q->is_boundary = 0;
     if (is_gradient) {
         q->op = WN_OP_FULL;
-        c->x->given += p->bytes;
+        c->x->incoming += p->bytes;
     } else if (p->leaf == WN_LEAF_CELL) {
         q->slot = map_cell(c, p->slot);
     } else {
@@ -226,18 +226,18 @@ static int32_t make_room(struct cutting *c)
     struct wn__subgraph *x = c->x;
     int64_t nodes, inputs;
     count(c, &nodes, &inputs);
-    int64_t words = (nodes + 1) * (int64_t)sizeof(int32_t);
+    int64_t size = (nodes + 1) * (int64_t)sizeof(int32_t);
     x->ir.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ir.node);
     x->ir.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in);
     x->ir.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in_type);
     x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->f->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
-    x->own = wn__pool_get(&x->pool, words);
+    x->own = wn__pool_get(&x->pool, size);
     x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
-    x->recipe.block_of = wn__pool_get(&x->pool, words);
-    x->recipe.last = wn__pool_get(&x->pool, words);
+    x->recipe.block_of = wn__pool_get(&x->pool, size);
+    x->recipe.last = wn__pool_get(&x->pool, size);
     x->recipe.first = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
     x->recipe.limit = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
-    x->recipe.keep = wn__pool_get(&x->pool, 2 * words);
+    x->recipe.keep = wn__pool_get(&x->pool, 2 * size);
     x->recipe.step = wn__pool_get(&x->pool, 4 * (int64_t)sizeof *x->recipe.step);
     return x->ir.node && x->ir.in && x->ir.in_type && x->ir.cell && x->own && x->ns && x->recipe.block_of &&
                    x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep && x->recipe.step
@@ -352,12 +352,12 @@ static void meter_run(struct meter *m, const struct wn__instr *n)
     if (is_sink) {
         m->out->saved = m->live;
         m->in_backward = 1;
-        m->live += m->x->given;
+        m->live += m->x->incoming;
         return;
     }
     int32_t stand_in = m->x->own[n->node] < 0;
     if (stand_in && g->node[n->node].n_in == 0 && g->node[n->node].result < 0) {
-        m->alive[m->s->value[n->out].allocation] = 1; /* a gradient of `given`, counted when the backward began */
+        m->alive[m->s->value[n->out].allocation] = 1; /* a gradient of `incoming`, counted when the backward began */
         return;
     }
     if (stand_in) return; /* sink 2 */
