@@ -1,5 +1,5 @@
-/* Iterates over dense operands together under broadcasting. A broadcast iterator is a list of dims with a step for each operand;
- * merging makes the innermost row as long as it can be, so a kernel needs only row loops. */
+/* Iterates over dense operands together under broadcasting. A broadcast iterator is a list of dims with a step for each
+ * operand; merging makes the innermost row as long as it can be, so a kernel needs only row loops. */
 #include "cpu.h"
 
 void wn__broadcast_merge(struct wn__broadcast *w)

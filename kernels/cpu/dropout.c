@@ -8,7 +8,8 @@
 #include "elementwise.h"
 #include "philox_bulk.h"
 
-/* `last` is the greatest word that keeps; it fits 32 bits. p <= 0 keeps all, and where nothing stays nothing is drawn. */
+/* `last` is the greatest word that keeps; it fits 32 bits. p <= 0 keeps all, and where nothing stays nothing is
+ * drawn. */
 #define DROPOUT(S, T)                                                                                                  \
     WN_CLONES static void range_##S(const struct wn__dropout *k, T *out, const T *x, int64_t at, int64_t n)            \
     {                                                                                                                  \

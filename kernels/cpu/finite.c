@@ -1,5 +1,6 @@
-/* Which elements are numbers: isnan and isfinite of floats, one byte (0 or 1) an element. Bits are looked at, so that no
- * option of a compiler can take the answer away: an exponent of all ones is an infinity or, with a fraction, a NaN. */
+/* Which elements are numbers: isnan and isfinite of floats, one byte (0 or 1) an element. Bits are looked at, so that
+ * no option of a compiler can take the answer away: an exponent of all ones is an infinity or, with a fraction, a
+ * NaN. */
 #include <string.h>
 #include "cpu.h"
 

@@ -1,7 +1,7 @@
-/* The negative log-likelihood of labels and its gradient, and what fused losses share with it: labels are checked before
- * they are used, and one that is neither a class nor the ignored number is WN_VALUE, with its value and place.
- * A loss is a sum by parts: how many follows from the number of labels alone, a part adds up 16 lanes in double, and parts
- * are added in order, so neither threads nor fusing change a bit. */
+/* The negative log-likelihood of labels and its gradient, and what fused losses share with it: labels are checked
+ * before they are used, and one that is neither a class nor the ignored number is WN_VALUE, with its value and place. A
+ * loss is a sum by parts: how many follows from the number of labels alone, a part adds up 16 lanes in double, and
+ * parts are added in order, so neither threads nor fusing change a bit. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -87,8 +87,8 @@ struct nll {
     int64_t count[PARTS]; /* labels that count */
 };
 
-/* Labels a line is asked for ahead of its use: memory gives lines of different pages to who asks for many. In one run, 2
- * threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
+/* Labels a line is asked for ahead of its use: memory gives lines of different pages to who asks for many. In one run,
+ * 2 threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
 #define PICK_AHEAD 128
 
 /* Parts [begin, end): labels are checked a part at a time, in the nearest cache, then used. */

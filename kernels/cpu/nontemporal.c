@@ -1,5 +1,5 @@
-/* The copies of nontemporal.h: whole lines by non-temporal stores where the processor has them (every x86-64 does), else
- * the ordinary way. */
+/* The copies of nontemporal.h: whole lines by non-temporal stores where the processor has them (every x86-64 does),
+ * else the ordinary way. */
 #include "nontemporal.h"
 #include <string.h>
 #if defined(__SSE2__)
@@ -16,8 +16,8 @@ static int64_t to_line(const void *to, int64_t bytes)
     return left < bytes ? left : bytes;
 }
 
-/* Whole lines; out stands on one. A line read back from a block still on its way to the cache wants loads as wide as the
- * stores were: 16 bytes at a time a fill reached 23 GB/s, 64 at a time 35. */
+/* Whole lines; out stands on one. A line read back from a block still on its way to the cache wants loads as wide as
+ * the stores were: 16 bytes at a time a fill reached 23 GB/s, 64 at a time 35. */
 __attribute__((target("avx512f"))) static void lines_avx512(char *out, const char *in, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) _mm512_stream_si512((void *)(out + i * LINE), _mm512_loadu_si512(in + i * LINE));

@@ -1,8 +1,7 @@
-/* Threads of the CPU device: OpenMP's team behind one function, and how large the team is.
- * Stretches are cut by the thread count alone and never nest. Kernels must not let a result depend on the
- * cut. The count is read once: WANE_THREADS where it makes sense (runtime/api/library.c says when it does not), else the
- * least of the affinity mask and the cpu quota of every control group above us (v2: cpu.max; v1:
- * cpu.cfs_quota_us). */
+/* Threads of the CPU device: OpenMP's team behind one function, and how large the team is. Stretches are cut by the
+ * thread count alone and never nest. Kernels must not let a result depend on the cut. The count is read once:
+ * WANE_THREADS where it makes sense (runtime/api/library.c says when it does not), else the least of the affinity mask
+ * and the cpu quota of every control group above us (v2: cpu.max; v1: cpu.cfs_quota_us). */
 #include "parallel.h"
 #include <omp.h>
 #include <sched.h>

@@ -157,9 +157,9 @@ const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linea
 
 /* ---- products that a library computes, where there is one --------------------------------------------- */
 /* A library computes products of at least LIBRARY_LEAST multiply-adds whose M, N and K are each at least
- * LIBRARY_LEAST_DIM: smaller ones pay for the call, and scratch is to be small beside the operands. Measured: own
- * kernels / oneDNN 2.6: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192 on (AVX-512, one thread,
- * spec/bench/onednn.lua). */
+ * LIBRARY_LEAST_DIM: smaller ones pay for the call, and scratch is to be small beside the operands.
+ * Measured: own kernels / oneDNN 2.6: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192 on (AVX-512, one
+ * thread, spec/bench/onednn.lua). */
 #define LIBRARY_LEAST 4194304.0
 #define LIBRARY_LEAST_DIM 16
 

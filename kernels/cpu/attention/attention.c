@@ -1,4 +1,4 @@
-/* ATTENTION and ATTENTION_GRAD: from the description to one of the two ways (attention.h). */
+/* ATTENTION and ATTENTION_GRAD: reads the description of a node and chooses tiled or plain (attention.h). */
 #include "attention.h"
 #include <stddef.h>
 

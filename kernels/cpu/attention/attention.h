@@ -1,38 +1,54 @@
-/* Attention on the CPU: what its files share. attention.c reads the description and picks a way; attention/plain.c is
- * the readable one, for f64 and heads of any size; attention/tile.c and, for AVX-512, attention/avx512.c hold the
- * pieces of the tiled one, which attention/forward.c and attention/grad.c are made of.
+/* Attention on the CPU: what its files share (runtime/ops/attention.c has the shapes and the formulas).
  *
- * No way keeps more than a tile of the (T, T) weights, and that on the thread's stack. A result is one chain of steps
- * in an order that the shapes fix: forward tasks own queries, backward tasks own a key head or take turns on it. */
+ *   attention.c  reads the description of a node and chooses tiled or plain
+ *   plain.c      one query at a time, in double: readable; for f64 and for heads longer than WN_ATTENTION_SIZE
+ *   forward.c    tiled, forward                  grad.c    tiled, backward
+ *   tile.c       the pieces of both, portable    avx512.c  the same pieces for AVX-512
+ *
+ * No more than a tile of the (T, T) weights exists at a time, on the stack of a thread. A tile has keys down and
+ * queries across, so that the softmax of 16 queries is computed in one vector:
+ *
+ *                 queries (width)                 columns of 16 queries each
+ *              +-----+-----+-----+
+ *              |\    |     |     |                causal: row j counts for columns from j + diagonal on;
+ *       keys   |  \  |     |     |                what is below the diagonal is neither computed nor read
+ *              |    \|     |     |
+ *              +-----+-----+-----+
+ *
+ * Every output is one chain of steps in an order that the shapes fix: a task of the forward has queries of its own, a
+ * task of the backward has a key head of its own, or tasks take turns at one. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
 #include "../cpu.h"
 
+/* One ATTENTION or ATTENTION_GRAD, for all threads. */
 struct wn__attention {
-    int64_t batch, time, heads, kv_heads, size; /* size: of a head */
-    int64_t row, out_row;                       /* elements of a position in qkv, and in the result */
+    int64_t batch, time, heads, kv_heads, size; /* B, T, H, K, hd */
+    int64_t row, out_row;                       /* elements of a position: (H + 2 K) hd in qkv, H hd in the result */
     int32_t causal, dtype;
-    double scale, p;
+    double scale, p; /* of the scores; probability of dropout */
     uint64_t seed, counter;
-    const void *qkv, *dy, *y; /* dy, y: (B, T, H size), of the gradient only */
-    void *out;
-    /* Where gradients of keys and values are summed: out itself, or f32 beside it when out is bf16. Key head g of
-     * position t of batch entry b is at sums[(b T + t) sums_row + sums_first + g size]; values: kv_heads size later. */
+    const void *qkv, *dy, *y; /* qkv: (B, T, row); dy, y: (B, T, out_row), of the gradient alone */
+    void *out;                /* forward: (B, T, out_row); gradient: (B, T, row) */
+    /* Where gradients of keys and values are summed: out, or f32 in the workspace where out is bf16. The gradient of
+     * key head g of position t of batch entry b is at sums[(b T + t) sums_row + sums_first + g hd], that of value head
+     * g K hd after it. */
     void *sums;
     int64_t sums_row, sums_first;
 };
 
-/* f64, and what the tiles are too small for. */
+/* One query at a time: f64, and heads longer than WN_ATTENTION_SIZE. */
 void wn__attention_plain(const struct wn__attention *k);
 void wn__attention_plain_grad(const struct wn__attention *k);
-/* f32 and bf16, heads up to WN_ATTENTION_SIZE. */
+/* Tiled: f32 and bf16, heads of at most WN_ATTENTION_SIZE numbers. */
 void wn__attention_forward(const struct wn__attention *k);
 void wn__attention_grad(const struct wn__attention *k);
 #define WN_ATTENTION_SIZE 256
 #define WN_ATTENTION_LOG2E 1.4426950408889634
 
-/* First element of query head h; of key head g (values: kv_heads size later). */
+/* Return the index of the first element of query head h, and of key head g, in qkv; of head h in the result; and of the
+ * gradient of key head g in sums. That of a value head is kv_heads * size after that of its key head. */
 static inline int64_t wn__attention_query(const struct wn__attention *k, int64_t b, int64_t t, int64_t h)
 {
     return (b * k->time + t) * k->row + h * k->size;
@@ -53,29 +69,27 @@ static inline int64_t wn__attention_sum(const struct wn__attention *k, int64_t b
     return (b * k->time + t) * k->sums_row + k->sums_first + g * k->size;
 }
 
-/* The weight of query i, key j of head h: an element of (B, H, T, T). */
+/* Returns the index of the weight of query i and key j of head h in (B, H, T, T), which is the index that dropout
+ * draws. */
 static inline uint64_t wn__attention_weight(const struct wn__attention *k, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     return (uint64_t)(((b * k->heads + h) * k->time + i) * k->time + j);
 }
 
-/* bf16 only: the sums of one key head, rounded into out. */
+/* Rounds the sums of one key head to out where out is bf16; else does nothing. */
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g);
 
 /* ---- tiles --------------------------------------------------------------------------------------- */
-/* A tile of weights is kept with keys down and queries across, so that the softmax of many queries is computed side
- * by side, and the products take it as it lies. */
-
-/* Memory that is needed soon, touched a few rows at a time while products run: up to eight stretches of rows, each of
- * `bytes`. */
+/* Memory that is needed soon, prefetched a few rows at a time while products run: n lists of rows, `bytes` each. */
 struct wn__attention_prefetch {
     struct {
-        const char *at;
-        int64_t step, rows;
+        const char *at;     /* the next row */
+        int64_t step, rows; /* bytes from row to row; rows left */
     } list[8];
-    int64_t bytes, credit; /* credit: work that no row was touched for */
-    int32_t n, i;          /* how many; the first with rows left */
+    int64_t bytes, credit; /* credit: steps of products that have not been spent on a prefetch yet */
+    int32_t n, i;          /* number of lists; the first with rows left */
 };
+/* Adds `rows` rows, `step` elements apart, from element `at` of base. */
 static inline void wn__attention_prefetch_add(struct wn__attention_prefetch *a, const void *base, int64_t at,
                                               int64_t step, int64_t rows, int32_t dtype)
 {
@@ -85,25 +99,27 @@ static inline void wn__attention_prefetch_add(struct wn__attention_prefetch *a, 
     a->list[a->n++].rows = rows;
 }
 
-/* s (keys, width), rows ld apart, all multiples of 16 but keys. Row j is for the columns from j + diagonal on: those of
- * queries that see its key. */
+/* A tile of scores or weights, s: (keys, width), rows ld words apart; width and ld are multiples of 16. Row j counts
+ * for the columns from j + diagonal on: the queries that see key j. */
 struct wn__attention_tile {
     float *s;
-    uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j): the weight of column 16 c + i stays */
+    uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j) is set: dropout keeps s(j, 16 c + i) */
     int64_t ld, keys, width, diagonal;
-    int64_t fresh; /* over queries only: rows of the result from this one on, a multiple of 8, hold nothing yet */
+    int64_t fresh; /* wn__attention_over_queries alone: rows of c from this one on, a multiple of 8, start at zero */
 };
 
-/* s (m, n), rows as far apart as those of c, times factor (n) is the weights p, c the gradient of those that are kept.
- * After: c = p (c, 0 where not kept, - shared), s = p, 0 where not kept. */
+/* The step between two products of the backward. Before: s(j, i) factor(i) is the weight p(j, i), c the gradient of the
+ * weights after dropout. After: s = p and c = ds, each with the weights that dropout zeroes:
+ * ds = p (kept ? c : 0, - shared(i)), s = kept ? p : 0. */
 struct wn__attention_weighing {
-    float *s;
-    const float *factor, *shared;
-    const uint16_t *kept; /* as of a tile */
+    float *s;                     /* (m, n), rows as far apart as those of c */
+    const float *factor, *shared; /* (n) */
+    const uint16_t *kept;         /* as in a tile, or NULL */
 };
 
-/* c (m, n) = a b, or += when not first; a(i, k) = a[i * ai + k * ak], one of ai, ak is 1. b is 64-byte aligned, bk a
- * multiple of 16, rows readable to one too. Every output is one chain of k steps, acc = a b + acc. */
+/* A product c: (m, n) = a b, or += where not first; a(i, k) = a[i * ai + k * ak], one of ai and ak is 1. b: (k, n),
+ * rows bk words apart, bk a multiple of 16, 64-byte aligned, readable to the next multiple of 16 columns. Every output
+ * is one chain, acc = a(i, k) b(k, j) + acc in ascending k. */
 struct wn__attention_product {
     int64_t m, n, k;
     const float *a;
@@ -112,47 +128,51 @@ struct wn__attention_product {
     int64_t bk;
     float *c;
     int64_t ldc;
-    const float *back;                       /* NULL, or (n): what the columns of c are multiplied with first */
-    struct wn__attention_prefetch *prefetch; /* or NULL */
-    int32_t first, far; /* far: ak is 1, and rows of a, c and weighing are not in the first cache */
-    const struct wn__attention_weighing *weighing; /* NULL, or what is done with c at the end; n is a multiple of 16 */
-    const struct wn__attention_tile *seen; /* NULL, or b: the 16 columns from c take wn__attention_seen(c) steps */
-    /* NULL, or a: the 8 rows from i leave out wn__attention_unseen(i) steps, and are the first from `fresh` on. */
+    const float *back;                       /* NULL, or (n): factors of the columns of c before the product is added */
+    struct wn__attention_prefetch *prefetch; /* NULL, or rows to prefetch meanwhile */
+    int32_t first;                           /* sums start at zero instead of c */
+    int32_t far; /* ak is 1, and rows of a, c and weighing are not in the first-level cache */
+    const struct wn__attention_weighing *weighing; /* NULL, or what is applied to c at the end; n is a multiple of 16 */
+    /* NULL, or the tile that b is: the 16 columns from c take wn__attention_seen(seen, c) steps of k. */
+    const struct wn__attention_tile *seen;
+    /* NULL, or the tile that a is: the 8 rows from i skip wn__attention_unseen(late, i) steps of k, and start at zero
+     * from row `fresh` on. */
     const struct wn__attention_tile *late;
 };
 
-#define WN_ATTENTION_DRAWN 128 /* keys of a tile at most: words drawn at once */
+#define WN_ATTENTION_DRAWN 128 /* most keys of a tile: random words drawn at once */
 #define WN_ATTENTION_KEPT WN_ATTENTION_DRAWN
 #define WN_ATTENTION_EVERY (-((int64_t)1 << 40)) /* a diagonal that hides nothing */
 
-/* How many rows the 16 columns from c see between them. */
+/* Returns how many rows, from row 0 on, count for any of the 16 columns from c. */
 static inline int64_t wn__attention_seen(const struct wn__attention_tile *t, int64_t c)
 {
     int64_t rows = c + 16 - t->diagonal;
     return rows < 0 ? 0 : rows < t->keys ? rows : t->keys;
 }
 
-/* How many columns the 8 rows from i leave out. */
+/* Returns how many columns, from column 0 on, none of the 8 rows from i counts for. */
 static inline int64_t wn__attention_unseen(const struct wn__attention_tile *t, int64_t i)
 {
     return i + t->diagonal < 0 ? 0 : i + t->diagonal;
 }
 
-/* What the tiles are worked with: attention/avx512.c, or attention/tile.c on any machine, with the same bits. All but
- * the product leave alone what wn__attention_seen does not count. */
+/* The kernels of a tile: avx512.c, or tile.c on every processor, with the same bits. softmax and draw leave rows alone
+ * that wn__attention_seen does not count. */
 struct wn__attention_kernel {
     void (*multiply)(const struct wn__attention_product *p);
-    /* s = 2^(s - best), 0 where not kept; best and sum (of all, kept or not) brought up to date; back =
-     * 2^(best before - best now). All (width). */
+    /* One step of the online softmax; best, sum, back: (width). best' = max(best, maximum of s over keys); s = kept ?
+     * 2^(s - best') : 0; back = 2^(best - best'); sum = sum back + (sum of 2^(s - best') over keys, kept or not); best
+     * = best'. */
     void (*softmax)(const struct wn__attention_tile *t, float *best, float *sum, float *back);
-    /* kept, for row 0 of column 0 being this element of the (B, H, T, T) weights. */
+    /* Draws t->kept. element: the index in (B, H, T, T) of row 0 of column 0. */
     void (*draw)(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element);
 };
 const struct wn__attention_kernel *wn__attention_best(void);
 const struct wn__attention_kernel *wn__attention_portable(void);
-const struct wn__attention_kernel *wn__attention_avx512(void); /* NULL when this machine has none */
+const struct wn__attention_kernel *wn__attention_avx512(void); /* NULL where this processor lacks AVX-512 */
 
-/* The products of a tile of weights, less what lies beyond the diagonal. */
+/* Compute a product with a tile of weights, without the weights beyond the diagonal. */
 void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
                           const struct wn__attention_tile *t); /* c is the tile */
 void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
@@ -160,31 +180,34 @@ void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct 
 void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
                                 const struct wn__attention_tile *t); /* a is the tile */
 
-/* -inf where a row is not for a column, as far as wn__attention_seen counts. */
+/* Writes minus infinity where a row does not count for a column, in the rows that wn__attention_seen counts. */
 void wn__attention_mask(const struct wn__attention_tile *t);
 
-/* Rows [0, n) of `size` elements from element `at`, rows `from_row` apart, times factor: into to (rows, ldt), f32.
- * Zeros right of them and below. */
+/* Loads n rows of `size` elements, `from_row` elements apart, from element `at` of `from`, times factor, as f32: to
+ * (rows, ldt), zeros right of them and below. */
 struct wn__attention_rows {
     const void *from;
     int64_t at, from_row, n, rows, ldt;
     float factor;
 };
 void wn__attention_load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to);
-/* n rows of qkv from element `at` as f32, rows *step apart: where they lie, or widened into buffer (n, wide). */
+/* Returns n rows of qkv from element `at` as f32, rows *step words apart: in place, or converted into buffer: (n,
+ * wide). */
 const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
                                int64_t *step);
-/* Back: from (size, n), rows ld apart, into n rows of out from element `at`, `to_row` apart; buffer: n times size. */
+/* Stores from: (size, n), rows ld words apart, transposed, as n rows of out, `to_row` elements apart, from element
+ * `at`. buffer: (n, size). */
 void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
                                     int64_t to_row, float *buffer);
 
-/* What the weights that dropout leaves are multiplied with. */
+/* Returns the factor of the weights that dropout keeps: 1 / (1 - p). */
 static inline float wn__attention_kept_factor(const struct wn__attention *k)
 {
     return k->p > 0 && wn_dropout_threshold(k->p) > 0 ? (float)wn_dropout_scale_f64(k->p) : 1.0f;
 }
 
-/* Keys a tile holds: most, and fewer where a row of weights does not begin with a whole draw of four words. */
+/* Returns the number of keys of a tile of `floats` words, at most `most`; 8 less where rows of the (T, T) weights do
+ * not begin with a whole draw of four words. */
 static inline int64_t wn__attention_keys(const struct wn__attention *k, int64_t floats, int64_t most)
 {
     int64_t wide = (k->size + 15) / 16 * 16, keys = floats / wide / 8 * 8;

@@ -1,9 +1,10 @@
-/* What tiles of attention are worked with, for AVX-512: see struct wn__attention_kernel. Its bits are those of the
- * portable loops in attention/tile.c: the same steps in the same order, with one instruction for 2^n.
+/* The kernels of a tile of attention for AVX-512 (struct wn__attention_kernel). The bits are those of the portable
+ * loops of tile.c: the same steps in the same order, with one instruction for 2^n.
  *
- * Products go by 8 rows x 1, 2 or 3 vectors, 12 cycles a step at two multiply-adds a cycle, with nothing beside them
- * but the loads: 99 % of the peak for tiles in the first cache, where the tile of the large products (gemm.h), which
- * also touches memory ahead and can pack, reaches 86 % for k = 64 and 79 % where a lies by columns. */
+ * Products are computed by micro-tiles of 8 rows x 1, 2 or 3 vectors: 12 cycles a step at two multiply-adds a cycle,
+ * with nothing beside them but loads.
+ * Measured, share of the peak: 99 % for tiles in the first-level cache; the micro-kernel of large products (gemm.h),
+ * which also prefetches and can pack, 86 % for k = 64 and 79 % where a is read by columns. */
 #include "attention.h"
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include <immintrin.h>
 
 #define MR 8
-#define NR 48 /* columns of the widest strip */
+#define NR 48 /* columns of the widest micro-tile */
 #define ISA __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
 
@@ -39,14 +40,14 @@ ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c,
     }
 }
 
-/* Work for each line touched, in steps of a vector, 4 cycles each; and the steps that go by before more are. Heads
- * of 256 positions under a causal mask took 6 % longer forward with stretches of 32 steps, 22 % with nothing
- * touched; 1 % longer with 4 for a line, 5 % with 16. Lines come to the first cache: asked for no nearer than the
- * second one, many did not come, and such heads took 3 % longer forward, 4 % backward. */
+/* TOUCH_LINE: work for each line prefetched, in steps of a vector, 4 cycles each. TOUCH_STEPS: steps of k from one look
+ * at the prefetches to the next. Lines are prefetched into the first-level cache.
+ * Measured, heads of 256 positions, causal, forward: TOUCH_STEPS 32: 6 % slower; no prefetch: 22 % slower; TOUCH_LINE
+ * 4: 1 % slower, 16: 5 % slower; into the second-level cache: 3 % slower, backward 4 %. */
 #define TOUCH_LINE 8
 #define TOUCH_STEPS 8
 
-/* Rows for which there was work enough. */
+/* Prefetches the rows that `work` more steps of products pay for. */
 ISA_INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
 {
     if (a->i >= a->n) return;
@@ -59,20 +60,23 @@ ISA_INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
     }
 }
 
-/* Where a tile stands in b and in rows of a: those of a whole one are two pointers and a stride, since eight
- * pointers do not fit the registers beside all else (1 % of the backward). And what is asked for meanwhile, or NULL:
- * a's next rows, and rows that are read at the end of this tile or at the beginning of the next. */
+/* The position of a micro-tile in b and in the rows of a, and what it prefetches. The rows of a whole micro-tile are
+ * two pointers and a stride, since eight pointers do not fit the registers.
+ * Measured: eight pointers: backward 1 % slower. */
 struct place {
-    const float *b, *half[2], *row[MR];
-    int64_t at; /* in row */
-    const float *next, *soon;
-    int32_t lower; /* half of the next rows */
+    const float *b;       /* the row of b of the next step */
+    const float *half[2]; /* whole: rows 0 and 4 of a at the next step */
+    const float *row[MR]; /* not whole: the rows of a */
+    int64_t at;           /* index in row of the next step */
+    const float *next;    /* NULL, or the next rows of a: prefetched */
+    const float *soon;    /* NULL, or rows read at the end of this micro-tile or the start of the next: prefetched */
+    int32_t lower;        /* which half of the next rows is prefetched next */
 };
 
-/* Once in TOUCH_STEPS. */
+/* Prefetches a line of four of the next rows of a, and a row of what is read soon; called once in TOUCH_STEPS steps. */
 ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
 {
-    if (s->next) { /* a line of a row holds 16 steps: half of the rows at a time */
+    if (s->next) { /* a line holds 16 steps, so half of the rows at a time */
         const int64_t ai = p->ai;
         for (int32_t i = 0; i < MR / 2; i++) __builtin_prefetch(s->next + i * ai, 0, 3);
         s->next += s->lower ? 16 - MR / 2 * ai : MR / 2 * ai;
@@ -85,7 +89,7 @@ ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct plac
     }
 }
 
-/* Steps of the vectors from `from` on. */
+/* Runs `steps` steps of k for vectors [from, vectors). */
 ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s, int64_t steps, const int32_t from,
                           const int32_t vectors, const int32_t whole, struct wn__attention_prefetch *prefetch,
                           __m512 acc[MR][3])
@@ -97,7 +101,7 @@ ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s
         prefetch_keys(p, s, vectors);
         for (; n > 0; n--, s->b += bk) {
             __m512 x[3];
-            /* These stand for all rows: else each row has a pointer that moves on. */
+            /* Two registers address all rows; without this the compiler keeps a moving pointer for each row. */
             if (whole) __asm__("" : "+r"(s->half[0]), "+r"(s->half[1]));
             else __asm__("" : "+r"(s->at));
 #pragma GCC unroll 3
@@ -105,7 +109,7 @@ ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) {
                 __m512 y = _mm512_set1_ps(whole ? s->half[2 * i / MR][i % (MR / 2) * ai] : s->row[i][s->at]);
-                __asm__("" : "+v"(y)); /* one load: else each multiply-add broadcasts again */
+                __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
 #pragma GCC unroll 3
                 for (int32_t v = from; v < vectors; v++) acc[i][v] = _mm512_fmadd_ps(y, x[v], acc[i][v]);
             }
@@ -115,7 +119,7 @@ ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s
     }
 }
 
-/* The weights beside a tile and their gradient, which is stored; kept: whether weights are dropped. */
+/* Applies a weighing to rows i0 to i0 + m - 1 of a micro-tile; kept: whether there is dropout. */
 ISA_INLINE void weigh_rows(const struct wn__attention_product *p, int64_t i0, int64_t j, const int32_t vectors,
                            const int64_t m, const int32_t kept, __m512 acc[MR][3])
 {
@@ -145,13 +149,14 @@ ISA_INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t
     else weigh_rows(p, i0, j, vectors, m, 0, acc);
 }
 
-/* What a tile asks for: a's next rows, the rows of weights that it ends with, and where c is added to, those of c
- * that the next tile begins with. 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster;
- * heads of 128 gain 4 % by the last. Steps of a, where its rows do not lie by steps, are not worth asking for, nor
- * is what the forward keeps in the first two caches. */
+/* Finds what a micro-tile prefetches: the next rows of a; the rows of weights that it ends with; and, where c is added
+ * to, the rows of c that the next micro-tile begins with. Columns of a, where ak is not 1, are not worth a prefetch,
+ * nor is what the forward keeps in the first two caches.
+ * Measured, 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster; heads of 128: 4 % by the
+ * last. */
 ISA_INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
 {
-    const int32_t more = i0 + MR < p->m; /* else the next strip begins, or what lies below is the next product's */
+    const int32_t more = i0 + MR < p->m; /* the rows below belong to this product */
     s->next = s->soon = NULL;
     s->lower = 0;
     if (!p->far) return;
@@ -160,8 +165,8 @@ ISA_INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0,
     else if (!p->first) s->soon = p->c + (i0 + MR) * p->ldc + j;
 }
 
-/* Rows i .. i + 7, columns j .. of c; last: the lanes of the last vector. whole: all rows and all lanes are there.
- * steps: that each vector takes, no more than the next one. */
+/* Computes the micro-tile at row i0 and column j of c. last: the lanes of the last vector; whole: all rows and lanes
+ * are there; steps: steps of k of each vector, ascending. */
 ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int64_t j, __mmask16 last,
                          const int64_t steps[3], const int32_t vectors, const int32_t whole)
 {
@@ -210,7 +215,8 @@ STRIP(1)
 STRIP(2)
 STRIP(3)
 
-/* Columns in strips of 3 vectors, but 4 as 2 + 2: a single one has too few sums in flight. */
+/* Divides the columns into strips of 3 vectors, but 4 vectors into 2 + 2, since one vector has too few sums in
+ * flight. */
 static void multiply(const struct wn__attention_product *p)
 {
     for (int64_t j = 0, vectors; j < p->n; j += 16 * vectors) {
@@ -227,10 +233,11 @@ static void multiply(const struct wn__attention_product *p)
 
 /* ---- softmax ------------------------------------------------------------------------------------- */
 
-#define TOGETHER 4 /* rows side by side: 4.5 cycles for 16 weights; one by one 5.8, eight 4.4 */
+#define TOGETHER 4 /* rows at once. Measured: 4.5 cycles for 16 weights; one row 5.8, eight rows 4.4 */
 #define EACH_ROW _Pragma("GCC unroll 4") for (int32_t i = 0; i < TOGETHER; i++)
 
-/* wn_exp2_below_f32: scalef takes the floor itself, and rounds once, as the second of the two multiplications there. */
+/* x = 2^x with the bits of wn_exp2_below_f32: scalef takes the floor itself, and rounds once, as the second of the two
+ * multiplications of wn_exp2_below_f32 does. */
 ISA_INLINE void exp2_below(__m512 x[TOGETHER])
 {
     __m512 r[TOGETHER], p[TOGETHER];
@@ -292,10 +299,10 @@ struct philox {
     uint64_t k0[10], k1[10], n; /* the key of each round; the number of the call */
 };
 
-#define CHAINS 6 /* of eight quads, side by side: 10.6 cycles for 16 weights; four 12.5, eight 11.1 */
+#define CHAINS 6 /* of eight quads, at once. Measured: 10.6 cycles for 16 weights; four chains 12.5, eight 11.1 */
 #define EACH_CHAIN _Pragma("GCC unroll 6") for (int32_t i = 0; i < CHAINS; i++)
 
-/* wn_philox of the quads in c[0], eight of a chain; words come to the low halves of c[0..3]. */
+/* Computes wn_philox of the quads in c[0], eight a chain; the words come to the low halves of c[0] to c[3]. */
 ISA_INLINE void philox(const struct philox *x, __m512i c[4][CHAINS])
 {
     const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
@@ -319,9 +326,10 @@ ISA_INLINE void philox(const struct philox *x, __m512i c[4][CHAINS])
     }
 }
 
-#define QUADS (CHAINS / 2) /* a column has side by side */
+#define QUADS (CHAINS / 2) /* of a column, at once */
 
-/* Sixteen columns, whose quads begin at low and high: bit i of bits[j] says whether word j of column i is <= last. */
+/* Sets bit i of bits[j] where word j of column i is at most `last`, for 16 columns whose quads begin at low and
+ * high. */
 ISA_INLINE void draw_words(const struct philox *x, __m512i low, __m512i high, int64_t words, __m512i last,
                            uint16_t *bits)
 {
@@ -340,7 +348,7 @@ ISA_INLINE void draw_words(const struct philox *x, __m512i low, __m512i high, in
     }
 }
 
-/* A column begins at word 0, 1, 2 or 3 of a quad. */
+/* Draws t->kept; a column begins at word 0, 1, 2 or 3 of a quad. */
 ISA static void draw(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element)
 {
     const uint64_t threshold = wn_dropout_threshold(k->p);

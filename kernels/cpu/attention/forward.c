@@ -1,55 +1,63 @@
-/* Tiled attention, forward: a task is a stretch of queries of one head, cut into strips as wide as the product's tile.
- * Its keys and values come by in tiles; each strip keeps its running maximum, sum and result (Milakov and Gimelshein,
- * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). Queries are multiplied with
- * the scale and with log2 e, so that weights are powers of two. What lies beyond the diagonal is skipped by vectors of
- * 16 queries. */
+/* Tiled attention, forward: a task has up to QUERIES queries of one head, in strips of at most STRIP queries.
+ *
+ *     for each tile of keys and values
+ *         for each strip:  s = K Q' (keys, strip)        scores, times scale and log2 e
+ *                          online softmax of s            best, sum, s = 2^(s - best)
+ *                          result = result back + V' s    (hd, strip)
+ *     result = result / sum, transposed into rows
+ *
+ * Each strip keeps its running maximum, sum and result (Milakov and Gimelshein, "Online normalizer calculation for
+ * softmax", 2018; Dao and others, "FlashAttention", 2022). Queries are multiplied by the scale and by log2 e first, so
+ * that weights are powers of two. What is beyond the diagonal is skipped by vectors of 16 queries. */
 #include <math.h>
 #include "attention.h"
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 
-/* Keys, values: 32 KiB each, for bf16 only; queries, result: 48 KiB each; a strip's weights: 24 KiB. With heads of 64
- * that is 128 keys and 192 queries; 186 KiB of the thread's stack in all. */
+/* Words of keys and of values, 32 KiB each, used for bf16 alone; words of queries and of results, 48 KiB each; weights
+ * of a strip take 24 KiB. Heads of 64 get 128 keys and 192 queries. All together takes 186 KiB of the stack of a
+ * thread. */
 #define KEY_FLOATS 8192
 #define QUERY_FLOATS 12288
 #define QUERIES 192
-#define STRIP 48 /* queries: three vectors, the widest tile of products */
+#define STRIP 48 /* queries of a strip: three vectors, the widest micro-tile */
 
 struct forward {
     const struct wn__attention *k;
     const struct wn__attention_kernel *kernel;
-    int64_t wide;                 /* floats of a row in a tile: the head's size up to a multiple of 16 */
-    int64_t queries, keys, tiles; /* of a tile; tiles of queries a head */
+    int64_t wide;          /* hd, rounded up to a multiple of 16 */
+    int64_t queries, keys; /* of a tile */
+    int64_t tiles;         /* of queries of a head */
     struct wn__tasks tasks;
 };
 
-/* Queries first .. first + n - 1 of head h of batch entry b, padded to `all`. */
+/* Queries [first, first + n) of head h of batch entry b, padded to `all`, a multiple of 16. */
 struct query_span {
     int64_t b, h, first, n, all;
 };
 
-/* One task's buffers; strip c of query and result at c * wide. */
+/* The buffers of one thread. The strip that begins at query c is at c * wide of query and of result. */
 struct work {
-    float key[KEY_FLOATS], value[KEY_FLOATS];
-    float query[QUERY_FLOATS];  /* strips (size, strip), times scale and log2 e */
-    float result[QUERY_FLOATS]; /* strips (size, strip) */
-    float weight[WN_ATTENTION_DRAWN * STRIP];
-    float best[QUERIES], sum[QUERIES];
+    float key[KEY_FLOATS], value[KEY_FLOATS]; /* (keys, wide), converted from bf16 */
+    float query[QUERY_FLOATS];                /* strips (hd, strip), times scale and log2 e */
+    float result[QUERY_FLOATS];               /* strips (hd, strip) */
+    float weight[WN_ATTENTION_DRAWN * STRIP]; /* (keys, strip) */
+    float best[QUERIES], sum[QUERIES];        /* of each query so far */
     uint16_t kept[STRIP / 16 * WN_ATTENTION_KEPT];
     struct query_span at;
 } __attribute__((aligned(64)));
 
-/* A tile of keys, as it lies or widened. */
+/* A tile of keys and values: n rows from key0 on, `step` words apart, in place or converted. */
 struct keys {
     const float *key, *value;
     int64_t step, key0, n;
-    struct wn__attention_prefetch prefetch; /* what comes after */
+    struct wn__attention_prefetch prefetch; /* rows that are needed after this tile */
 };
 
-/* Queries of the strip that begins at query c of `all`. */
+/* Returns the number of queries of the strip that begins at query c of `all`. */
 static int64_t strip_width(int64_t all, int64_t c)
 {
-    return all - c == 64 ? 32 : wn_min(all - c, STRIP); /* 32 + 32 rather than 48 + 16 */
+    return all - c == 64 ? 32 : wn_min(all - c, STRIP); /* 32 + 32 is faster than 48 + 16 */
 }
 
 WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
@@ -72,7 +80,7 @@ static void load_queries(const struct forward *f, struct work *w)
     for (int64_t c = 0; c < w->at.all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
 }
 
-/* The strip of `width` queries from query c against a tile of keys. */
+/* Adds a tile of keys to the strip of `width` queries that begins at query c. */
 static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_t width, struct keys *keys)
 {
     const struct wn__attention *k = f->k;
@@ -107,6 +115,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     wn__attention_over_keys(f->kernel, &product, &t);
 }
 
+/* Divides the results by their sums, and stores them as rows. */
 static void finish(const struct forward *f, struct work *w)
 {
     const struct wn__attention *k = f->k;
@@ -124,7 +133,8 @@ static void finish(const struct forward *f, struct work *w)
 static struct query_span stretch_of(const struct forward *f, int64_t task)
 {
     const struct wn__attention *k = f->k;
-    /* Under a causal mask late queries see more: last, first, last but one, ... leaves every half alike. */
+    /* Under a causal mask late queries see more keys: the order last, first, last but one, second gives equal
+     * halves. */
     int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
     struct query_span s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
     s.n = wn_min(k->time - s.first, f->queries);
@@ -147,8 +157,9 @@ static void expect_keys(const struct forward *f, struct wn__attention_prefetch *
     wn__attention_prefetch_add(a, k->qkv, at + k->kv_heads * k->size, k->row, n, k->dtype);
 }
 
-/* What is needed after the keys from key0 on: the next keys; with the last but one, the rows of the result, and the
- * next task's queries and first keys too. Heads of 256 positions gain 10 %, of 1024 3 %. */
+/* Lists what is needed after the keys from key0 on: the next keys; after the last tile but one also the rows of the
+ * result, and the queries and first keys of the next task.
+ * Measured: heads of 256 positions 10 % faster, of 1024 3 %. */
 static void add_prefetches(const struct forward *f, struct wn__attention_prefetch *a, const struct query_span *s,
                            int64_t key0, int64_t next)
 {
@@ -187,7 +198,7 @@ static void run_task(const struct forward *f, struct work *w, int64_t task)
     finish(f, w);
 }
 
-/* Every thread comes here once. */
+/* Worker entry: claims tasks until none are left. */
 static void run_tasks(int64_t thread, int64_t end, void *ctx)
 {
     struct forward *f = ctx;
@@ -202,7 +213,7 @@ void wn__attention_forward(const struct wn__attention *k)
     struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
     int64_t most = wn_min(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
     f.tiles = (k->time + most - 1) / most;
-    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* alike, so that no narrow strip is left over */
+    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* equal tiles leave no narrow strip */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
     wn__tasks_share(&f.tasks, k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1);
     wn__parallel_for(f.tasks.threads, 1, run_tasks, &f);

@@ -1,12 +1,20 @@
-/* Tiled attention, backward. The gradients of a key head's keys and values are summed in one order: query heads of its
- * group, then tiles of queries, then tiles of keys. Many heads: a task is a key head. Few: threads take the tiles of
- * queries in that order, and each goes over a tile of keys when the one before is done with it; so the bits are the same,
- * and no product is computed twice. For each tile of queries the keys come by
- * twice: once for the weights, each tile's under the maximum seen so far, and the sums; once for the weights p and
- * their gradient
- *     ds = p (dropout(dy v) - dy y),   dq += ds k,   dk += ds q,   dv += dropout(p) dy.
- * Between the two a strip of weights stays in the second cache, where making it again would be a seventh of the work;
- * of longer rows the rest is made again. Nothing of the forward is kept but its result. */
+/* Tiled attention, backward. For one tile of queries:
+ *
+ *     pass 1, for each tile of keys:  s = K Q', online softmax: best, sum             weights of `held` keys are kept
+ *     pass 2, for each tile of keys:  p = s 2^(best then - best) / sum                other weights are computed again
+ *                                     ds = p (dropout(V dO') - sum(dO O))
+ *                                     dQ += K' ds   dK += ds Q   dV += dropout(p) dO
+ *
+ * Between the passes the weights of a tile of queries stay in the second-level cache; computing them again would be a
+ * seventh of the work. Nothing of the forward is kept but its result.
+ *
+ * The gradients of the keys and values of a key head are summed in one order: query heads of its group, then tiles of
+ * queries, then tiles of keys. Many heads: a task is a key head. Few heads: threads take the tiles of queries in that
+ * order, and each adds to a tile of keys once the tile of queries before it is done with that tile. So the bits are the
+ * same, and no product is computed twice:
+ *
+ *     thread 0, queries 0:  keys 0 | keys 1 | keys 2 | keys 3
+ *     thread 1, queries 1:           keys 0 | keys 1 | keys 2 | keys 3        time -> */
 #include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -15,59 +23,65 @@
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 
-/* Keys, values: 32 KiB each, for bf16 only; queries and what is like them: 48 KiB each. That is 96 queries, with 96
- * keys for heads of 64, with 64 for heads of 128; half as many of both took heads of 128 7 % longer, 64 keys heads
- * of 64 1 %. Weights of 1024 keys are held for 96 queries, 420 KiB; 780 KiB of the thread's stack in all. */
+/* Words of keys and of values, 32 KiB each, used for bf16 alone; of queries and of arrays of their shape, 48 KiB each:
+ * 96 queries, and 96 keys for heads of 64, 64 keys for heads of 128. Weights of 1024 keys are held for 96 queries, 420
+ * KiB. All together takes 780 KiB of the stack of a thread.
+ * Measured: half as many queries and keys: heads of 128 7 % slower; 64 keys: heads of 64 1 % slower. */
 #define KEY_FLOATS 8192
 #define KEYS 96
 #define QUERY_FLOATS 12288
 #define QUERIES 96
 #define HELD_FLOATS (1024 * QUERIES)
 #define BEST_FLOATS 4096
-#define EXPECTED 256     /* rows of the next head's keys, values and sums that are touched ahead */
-#define PREFETCH_ROWS 8  /* of y, while dy y is taken: heads of 256 positions gain 0.7 % */
-#define PREFETCH_TILES 4 /* the last tiles of keys, while whose products what comes next is touched */
+#define EXPECTED 256     /* rows of the next head's keys, values and sums that are prefetched */
+#define PREFETCH_ROWS 8  /* distance of prefetches of y during dy y, in rows. Measured: heads of 256 0.7 % faster */
+#define PREFETCH_TILES 4 /* during the products of so many last tiles of keys the next rows are prefetched */
 
 struct grad {
     const struct wn__attention *k;
     const struct wn__attention_kernel *kernel;
-    int64_t wide, queries, keys; /* floats of a row in a tile; queries and keys of a tile */
+    int64_t wide;          /* hd, rounded up to a multiple of 16 */
+    int64_t queries, keys; /* of a tile */
 };
 
-/* Tiles of queries handed out one by one. Their numbers rise in the order of their sums, and a tile waits for lesser
- * ones only: so the least that is not done waits for nobody, and however many threads come, all get done. */
+/* Tiles of queries, claimed one by one; a turn is a tile's number. Turns rise in the order of the sums, and a turn
+ * waits for lesser turns alone: so the least turn that is not done waits for none, and all get done with any number of
+ * threads. */
 #define SLOTS WN_CPU_THREADS_MAX
-#define SLOT 8 /* a cache line */
+#define SLOT 8 /* words of 8 bytes in a cache line */
 #define ALL_KEYS ((int64_t)1 << 32)
 #define EVERY_KEY (ALL_KEYS - 1)
 struct turns {
     const struct grad *r;
-    struct wn__tasks heads; /* the key heads that one thread has to itself, and ... */
-    int64_t whole;          /* ... how many they are */
-    int64_t tiles, turns;   /* of queries a head, and a key head */
-    _Atomic int64_t next;
-    _Atomic int64_t done[SLOTS * SLOT]; /* turn ALL_KEYS + tiles of keys that it is done with */
+    struct wn__tasks heads; /* the first `whole` key heads, each of one thread */
+    int64_t whole;
+    int64_t tiles;        /* of queries of a query head */
+    int64_t turns;        /* of a key head */
+    _Atomic int64_t next; /* the next turn to claim */
+    /* Entry turn % SLOTS, one cache line each: turn * ALL_KEYS + number of tiles of keys that the turn is done with. */
+    _Atomic int64_t done[SLOTS * SLOT];
 };
 
+/* The buffers of one thread; `all` is the number of queries of the tile, padded to a multiple of 16. */
 struct work {
     float key[KEY_FLOATS], value[KEY_FLOATS];
-    float query[QUERY_FLOATS], dy[QUERY_FLOATS]; /* (queries, wide); times the scale; times dropout's factor */
-    float query_transposed[QUERY_FLOATS];        /* (size, all), times scale and log2 e */
-    float dy_transposed[QUERY_FLOATS];           /* (size, all) */
-    float dq[QUERY_FLOATS];                      /* (size, all) */
-    float weight[HELD_FLOATS + KEYS * QUERIES];  /* (keys, all): `held` keys, and a tile of those that are not */
+    float query[QUERY_FLOATS], dy[QUERY_FLOATS]; /* (all, wide), times the scale; (all, wide), times 1 / (1 - p) */
+    float query_transposed[QUERY_FLOATS];        /* (hd, all), times scale and log2 e */
+    float dy_transposed[QUERY_FLOATS];           /* (hd, all) */
+    float dq[QUERY_FLOATS];                      /* (hd, all) */
+    float weight[HELD_FLOATS + KEYS * QUERIES];  /* (keys, all): `held` keys, then one tile of the other keys */
     float ds[KEYS * QUERIES];                    /* (keys, all) */
-    float then[BEST_FLOATS];                     /* (held tiles, all): the maximum a tile's weights are under */
+    float then[BEST_FLOATS]; /* (held tiles, all): the best that the weights of a tile are relative to */
     float best[QUERIES], sum[QUERIES], shared[QUERIES];
     uint16_t kept[QUERIES / 16 * WN_ATTENTION_KEPT];
-    int64_t b, g, h, first, n, all; /* key head g, query head h, queries first .. first + n - 1 padded to `all` */
-    int64_t held, stop;             /* keys whose weights are held; keys that are seen */
+    int64_t b, g, h, first, n, all; /* key head g, query head h, queries [first, first + n) of batch entry b */
+    int64_t held, stop;             /* number of keys whose weights are held; number of keys that are seen */
     struct wn__attention_prefetch prefetch;
-    struct turns *turns; /* NULL: this thread has the key head to itself */
-    int64_t turn;        /* the number of this tile of queries */
+    struct turns *turns; /* NULL: no other thread adds to the key head */
+    int64_t turn;        /* of this tile of queries */
 } __attribute__((aligned(64)));
 
-/* shared = dy y, row by row; dy is in w->dy, rows of y are step apart and asked for some rows ahead. */
+/* shared(c) = sum of dy(c, :) y(c, :); dy is in w->dy, rows of y are `step` words apart and prefetched. */
 WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
     const int64_t prefetch = PREFETCH_ROWS * step * (int64_t)sizeof *y;
@@ -76,7 +90,7 @@ WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const fl
     for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
-/* What the weights of a tile are multiplied with: 2^(best then - best) / sum. */
+/* factor(c) = 2^(then(c) - best(c)) / sum(c); w->sum holds 1 / sum. */
 WN_CLONES static void find_factors(const struct work *w, const float *then, float *factor)
 {
     _Pragma("omp simd") for (int64_t c = 0; c < w->all; c++) factor[c] =
@@ -95,7 +109,7 @@ static void load_rows(const struct grad *r, const struct work *w, const void *fr
     wn__attention_load(r->k, &load, to);
 }
 
-/* Everything of a tile of queries that does not depend on keys. */
+/* Loads and computes what a tile of queries has that does not depend on keys. */
 static void load_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
@@ -116,7 +130,8 @@ static void load_queries(const struct grad *r, struct work *w)
     w->stop = k->causal ? w->first + w->n : k->time;
 }
 
-/* The tile of weights of the keys from key0 on; its columns begin with the first vector that sees any of them. */
+/* Returns the tile of weights of the keys from key0 on; *column: its first column, that of the first vector of queries
+ * that sees any of them. */
 static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, int64_t key0, int64_t *column)
 {
     int64_t prefetch = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = prefetch > 0 ? prefetch / 16 * 16 : 0;
@@ -126,7 +141,7 @@ static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, i
         r->k->causal ? prefetch - c : WN_ATTENTION_EVERY, 0};
 }
 
-/* Of the keys from key0 on, the first whose sums these queries begin: those that no query before sees. */
+/* Returns the first of the keys from key0 on whose sums these queries start, because no query before them sees it. */
 static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0)
 {
     if (w->h % (r->k->heads / r->k->kv_heads) != 0) return r->keys;
@@ -134,7 +149,7 @@ static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0
     return w->first == 0 ? 0 : r->keys;
 }
 
-/* Keys from key0 on: their weights, under the greatest score so far. */
+/* Computes the weights of the keys from key0 on, relative to the maximum score so far. */
 static void weights(const struct grad *r, struct work *w, int64_t key0, float *best, float *sum)
 {
     const struct wn__attention *k = r->k;
@@ -160,8 +175,8 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     r->kernel->softmax(&t, best + c, sum + c, back);
 }
 
-/* What is needed after these keys: the rows of the gradient of these queries; the next tile of the head, or the
- * first of the next head, with the keys, values and sums that come with it. */
+/* Lists what is needed after these keys: the rows of the gradient of these queries; then the next tile of queries of
+ * the head, or the first of the next head with its keys, values and sums. */
 static void add_prefetches(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
@@ -187,6 +202,7 @@ static void add_prefetches(const struct grad *r, struct work *w)
     wn__attention_prefetch_add(&w->prefetch, k->sums, sum + values, k->sums_row, n, WN_F32);
 }
 
+/* Adds the tile of keys from key0 on to dq, dk and dv. */
 static void gradients(const struct grad *r, struct work *w, int64_t key0)
 {
     const struct wn__attention *k = r->k;
@@ -240,6 +256,7 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     wn__attention_over_queries(r->kernel, &product, &t);
 }
 
+/* Waits until a turn is done with `keys` tiles of keys. */
 static void wait_for(struct turns *t, int64_t turn, int64_t keys)
 {
     _Atomic int64_t *done = &t->done[turn % SLOTS * SLOT];
@@ -247,12 +264,13 @@ static void wait_for(struct turns *t, int64_t turn, int64_t keys)
         if (i % 256 == 0) sched_yield();
 }
 
-/* Until the tile of queries before this one is done with so many tiles of keys. */
+/* Waits until the turn before this one, where it adds to the same key head, is done with `keys` tiles of keys. */
 static void wait_before(const struct work *w, int64_t keys)
 {
     if (w->turns && w->turn % w->turns->turns != 0) wait_for(w->turns, w->turn - 1, keys);
 }
 
+/* Says that this turn is done with `keys` tiles of keys. */
 static void tell(const struct work *w, int64_t keys)
 {
     if (!w->turns) return;
@@ -315,11 +333,11 @@ static void run_turn(const struct turns *t, struct work *w)
     w->b = head / heads;
     w->h = head % heads;
     w->g = w->h / group;
-    if (w->turn >= SLOTS) wait_for(w->turns, w->turn - SLOTS, EVERY_KEY); /* its slot is this one's now */
+    if (w->turn >= SLOTS) wait_for(w->turns, w->turn - SLOTS, EVERY_KEY); /* this turn takes over its slot */
     run_tile(r, w, w->turn % t->tiles * r->queries);
 }
 
-/* Every thread comes here once: takes heads while there are any, then turns with the rest. */
+/* Worker entry: claims whole key heads; when none are left, claims turns of the remaining key heads. */
 static void run_tasks(int64_t thread, int64_t end, void *ctx)
 {
     struct turns *t = ctx;
@@ -340,8 +358,8 @@ static void round_heads(int64_t begin, int64_t end, void *ctx)
         wn__attention_round_sums(k, head / k->kv_heads, head % k->kv_heads);
 }
 
-/* How many heads threads take turns with, so that none is without work for long: what is left of equal parts, and where
- * a head is much of a part, one more each. */
+/* Returns how many key heads threads take turns at, so that none is without work for long: the remainder of equal
+ * shares, and where a head is a large part of a share, one more for each thread. */
 static int64_t heads_in_turns(const struct grad *r, int64_t heads, int64_t turns)
 {
     int64_t threads = wn_cpu_threads(), work = heads * turns * r->queries * r->k->time;

@@ -1,18 +1,18 @@
-/* Attention a query at a time, in double: the reference, and the way for f64 and for heads the tiles are too small for.
- * A score is computed again whenever it is needed, so no row of them is kept. */
+/* Attention one query at a time, in double: the reference, and what computes f64 and heads that tiles are too small
+ * for. A score is computed again whenever it is needed, so no row of scores is stored. */
 #include <math.h>
 #include "../../../runtime/base/random.h"
 #include "../../scalar.h"
 #include "attention.h"
 
-#define FEATURES 64 /* of a result row summed at a time */
+#define FEATURES 64 /* elements of a row of the result that are summed at a time */
 #define SAME(x) ((double)(x))
 #define WIDEN(x) ((double)wn_from_bf16(x))
 #define TO_F64(x) (x)
 #define TO_F32(x) ((float)(x))
 #define TO_BF16(x) wn_to_bf16((float)(x))
 
-/* What dropout makes of a weight: 0, or the factor of those that stay. */
+/* Returns the factor that dropout gives a weight: 0, or 1 / (1 - p). */
 static double kept(const struct wn__attention *k, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     if (k->p <= 0) return 1;
@@ -21,10 +21,11 @@ static double kept(const struct wn__attention *k, int64_t b, int64_t h, int64_t 
     return word < wn_dropout_threshold(k->p) ? wn_dropout_scale_f64(k->p) : 0;
 }
 
-/* One query: where its vectors are, how many keys it sees, and the two numbers its weights come from. */
+/* Query i of head h of batch entry b. */
 struct query {
-    int64_t b, h, i, keys, at, key_at, out_at;
-    double best, sum;
+    int64_t b, h, i, keys;      /* keys: number of keys that it sees */
+    int64_t at, key_at, out_at; /* indices of the query, of key 0 in qkv, and of the row of the result */
+    double best, sum;           /* the maximum score, and the sum of exp(score - best) */
 };
 
 static struct query query_of(const struct wn__attention *k, int64_t b, int64_t h, int64_t i)

@@ -1,6 +1,6 @@
-/* The pieces of tiled attention: rows in and out of f32 tiles, products up to the diagonal, and in portable C what
- * stands between them - softmax, dropout. Queries lie across, so every loop here runs over queries side by side: no sum
- * or maximum ever crosses a vector's lanes, and their order over keys is the order of the keys, four at a time. */
+/* The pieces of tiled attention: rows to and from f32 tiles, products up to the diagonal, and in portable C the steps
+ * between products, softmax and dropout. Queries are across, so every loop runs over queries in one vector: no sum or
+ * maximum crosses the lanes of a vector, and the order over keys is that of the keys, four at a time. */
 #include "attention.h"
 #include <math.h>
 #include <string.h>
@@ -79,7 +79,8 @@ void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t 
 
 /* ---- up to the diagonal -------------------------------------------------------------------------- */
 
-/* Rows `row` .. row + rows - 1 of a tile are for the same vectors of columns, from `column` on; 0 rows: no more. */
+/* Rows [row, row + rows) of a tile, which count for the same vectors of 16 columns, from `column` on; rows = 0: none
+ * left. */
 struct piece {
     int64_t row, rows, column;
 };
@@ -155,7 +156,7 @@ WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, 
     for (int64_t r = 0; r < m; r++) _Pragma("omp simd") for (int64_t c = 0; c < n; c++) x[r * ld + c] *= factor[c];
 }
 
-/* By the tile of the large products; every column takes every step. */
+/* Computes a product by the micro-kernel of large products (gemm.h); every column takes every step of k. */
 static void multiply_all(const struct wn__attention_product *p)
 {
     const struct wn__gemm_kernel *g = wn__gemm_best();
@@ -177,7 +178,7 @@ static void multiply_all(const struct wn__attention_product *p)
     }
 }
 
-/* 0 where row j of 16 columns is not kept. */
+/* Zeroes what is not kept of `keys` rows of 16 columns. */
 static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
 {
     for (int64_t j = 0; j < keys; j++, x += ld) {
@@ -204,7 +205,7 @@ WN_CLONES static void weigh(const struct wn__attention_product *p)
     }
 }
 
-/* Eight rows at a time, but all that leave out no step. */
+/* Computes a product whose a is a tile: 8 rows at a time, and all rows that skip no step together. */
 static void multiply_late(const struct wn__attention_product *p)
 {
     struct wn__attention_product part = *p;
@@ -221,7 +222,7 @@ static void multiply_late(const struct wn__attention_product *p)
     }
 }
 
-/* Where columns take as many steps as they see keys: the steps that are for the same columns at a time. */
+/* Computes a product. Where b is a tile, the steps of k that count for the same columns are computed together. */
 static void multiply(const struct wn__attention_product *p)
 {
     struct wn__attention_product part = *p;
@@ -245,10 +246,10 @@ static void multiply(const struct wn__attention_product *p)
 
 static inline __attribute__((always_inline)) float greater(float a, float b)
 {
-    return a > b ? a : b; /* a NaN need not win here: 2^(NaN - best) is one */
+    return a > b ? a : b; /* a NaN need not win: 2^(NaN - best) is NaN in any case */
 }
 
-/* 16 queries: s (keys, ld) from their first column on. */
+/* One step of the online softmax of 16 queries; s: (keys, 16), rows ld words apart. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_t ld, int64_t keys, float *best,
                                                                 float *sum, float *back)
 {
@@ -297,8 +298,8 @@ WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, f
 
 /* ---- dropout, portable --------------------------------------------------------------------------- */
 
-/* One query: bit i of kept[j], keys on from its element. One draw, some words of which are before the first
- * weight when its row of the mask does not begin at a multiple of four. */
+/* Sets bit i of kept[j] for the keys of one query, whose first weight has the index `element`. Where element is no
+ * multiple of four, the first words of the draw belong to weights before it. */
 WN_CLONES static void draw_query(const struct wn__attention *k, uint64_t element, int64_t keys, int32_t i,
                                  uint16_t *kept)
 {

@@ -6,11 +6,13 @@
  * begins, and k runs inside. Blocks of `general` are tall where a is read in place, and flat where it is packed. The
  * chain over k of an output depends on k alone, so the bits depend on neither partition nor number of threads.
  *
- * A weight in panels (gemm.h): a panel is in the order of f32, not in pairs of k. Forward: general, whatever the rows.
- * Where a is packed, kernel.panel makes the pairs itself from a whole panel in place. Measured, against plain weights,
- * 1 to 128 rows: 0.85-1.08x time; packed by the first micro-tile 1.0-2.1x; small m 1.04-1.2x. dX: k has 48 steps a
- * panel. Few rows: transposed, and kernel.panels_kernel goes on from panel to panel; more rows: micro-panels are packed
- * one panel at a time. Measured, against plain weights: 0.85-0.99x time; a micro-tile of one panel at a time 1.6x. */
+ * A weight in panels (gemm.h): a panel is in the order of f32, not in pairs of k.
+ * Forward: general, whatever the rows. Where a is packed, kernel.panel makes the pairs from a whole panel in place.
+ * Measured, against plain weights, 1 to 128 rows: 0.85-1.08x time; packed by the first micro-tile 1.0-2.1x; small m
+ * 1.04-1.2x.
+ * dX: k has 48 steps a panel. Few rows: transposed, and kernel.panels_kernel goes on from panel to panel; more rows:
+ * micro-panels are packed one panel at a time.
+ * Measured, against plain weights: 0.85-0.99x time; a micro-tile of one panel at a time 1.6x. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"

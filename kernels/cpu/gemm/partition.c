@@ -24,8 +24,9 @@ static void least_task(const struct wn__gemm *p, int64_t *rows, int64_t *columns
     if (p->m <= WN_GEMM_SMALL_M) *columns = p->bk == 1 ? 256 : 1024;
 }
 
-/* Divides large parts once more, so that a thread that is free early can help. Measured: products of 2.5 to 17 ms:
- * 0.80-0.90x time beside a process that spins on one of two cores, 0.99-1.01x alone. */
+/* Divides large parts once more, so that a thread that is free early can help.
+ * Measured: products of 2.5 to 17 ms: 0.80-0.90x time beside a process that spins on one of two cores, 0.99-1.01x
+ * alone. */
 static void partition_finer(const struct wn__gemm *p, struct wn__gemm_partition *partition)
 {
     int64_t times = p->m * p->n * p->k / (partition->row_parts * partition->column_parts) / WN_GEMM_TASK, rows, columns;

@@ -9,15 +9,17 @@
  *     +-----+
  *
  * So memory and arithmetic run side by side, and rows of b that are a power of two apart share a set of the cache only
- * until they are packed. Measured, share of the peak: this variant 66-79 %, b read in place by the first micro-tile as
- * in general 66-73 % (32 x 4096 x 4096, 1.04-1.11x as fast in turns); 77-86 % and 70-82 % (32 x 1024 x 1024); 82-89 %
- * of both on cores that nobody shares. Measured: memory prefetched in wider pieces of rows, two or four micro-panels
- * packed side by side: 0.87-0.97x, because micro-panels then come from the second-level cache.
+ * until they are packed.
+ * Measured, share of the peak: this variant 66-79 %, b read in place by the first micro-tile as in general 66-73 % (32
+ * x 4096 x 4096, 1.04-1.11x as fast in turns); 77-86 % and 70-82 % (32 x 1024 x 1024); 82-89 % of both on cores that
+ * nobody shares.
+ * Measured: memory prefetched in wider pieces of rows, two or four micro-panels packed side by side: 0.87-0.97x,
+ * because micro-panels then come from the second-level cache.
  *
  * Panels that micro-kernels read in place (f32, the forward of a layer) are packed micro-panels already: nothing is
  * packed, all rows go over a piece of a panel that stays in the first-level cache, and memory is read in runs as long
- * as the packed rows of a allow. Measured (32 x 4096 x 4096): next panel not prefetched at the end of one: 1.2x time;
- * packed: 1.35x time.
+ * as the packed rows of a allow.
+ * Measured (32 x 4096 x 4096): next panel not prefetched at the end of one: 1.2x time; packed: 1.35x time.
  *
  * The chain over k of an output is that of gemm.h. Nothing here allocates. */
 #include <string.h>
@@ -71,8 +73,8 @@ static struct place after(const struct small_m *f, struct place at)
 }
 
 /* Multiplies one micro-panel by all rows while the next one is packed. Prefetches run half a micro-panel ahead of
- * packing. A last micro-panel of up to two vectors is multiplied as such. Measured: a third ahead: 6 to 12 % slower,
- * three quarters: 0 to 7 % slower (32 x 4096 x 4096). */
+ * packing. A last micro-panel of up to two vectors is multiplied as such.
+ * Measured: a third ahead: 6 to 12 % slower, three quarters: 0 to 7 % slower (32 x 4096 x 4096). */
 static void run_micropanel(const struct small_m *f, struct place at, const float *a, const float *b, float *packed,
                            float *sums)
 {
