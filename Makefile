@@ -1,6 +1,6 @@
 # How Wane is built, tried and checked. `make` builds build/libwane.so and build/wane; `make help` lists the rest.
 #
-# Sources are found by wildcard: a new file under runtime/ or kernels/cpu/ is built without a line here. Each
+# Sources are found by wildcard: a new file under runtime/ or kernels/ is built without a line here. Each
 # way of building (release, asan) has a folder of objects of its own, so changing over rebuilds nothing.
 # Invariant: `all` never touches the network; only `deps` (and what needs it) may, and only for what is missing.
 MODE ?= release
@@ -12,7 +12,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CFLAGS_EXTRA ?=
 
 O := build/$(MODE)
-SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
+SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/*/*.c kernels/*/*/*.c)
 OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
 HEADERS := $(wildcard runtime/wane*.h)
 LIBRARY_release := build/libwane.so

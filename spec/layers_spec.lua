@@ -54,7 +54,7 @@ local long_macros = {
 local may_include = {
     -- How bf16 and f32 turn into each other is said once, among the formulas.
     base = { 'base', 'kernels/scalar.h' },
-    device = { 'device', 'base', 'kernels/kernel.h', 'runtime/ops/op.h' },
+    device = { 'device', 'base', 'kernels/kernel.h' },
     memory = { 'memory', 'device', 'base', 'runtime/wane.h' },
     ops = { 'ops', 'base' },
     -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.
@@ -75,10 +75,8 @@ local may_include = {
     api = { 'api', 'run', 'program', 'plan/chain', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
         'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/type.h' },
-    -- Kernels are chosen by op, so they read the enum, and cut rows as the workspace rule does; only device.c shows
-    -- itself to the runtime.
-    kernels = { 'kernels', 'base', 'runtime/ops/op.h', 'runtime/ops/stretch.h' },
-    ['kernels/cpu/device.c'] = { 'kernels', 'base', 'runtime/ops/op.h', 'device' },
+    -- Kernels are chosen by op, so they read the enum.
+    kernels = { 'kernels', 'base', 'runtime/ops/op.h' },
 }
 
 -- Room of lua/wane -> rooms it may require besides itself and `ground`. What wane/init.lua loads by name (PLACES and

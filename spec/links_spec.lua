@@ -21,26 +21,24 @@ local may_link = {
     api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops',
         'memory', 'device', 'io', 'base' },
     ['kernels/cpu'] = { 'base' },
+    ['kernels/cuda'] = { 'base' },
 }
+
+-- What a folder of kernels is seen by: room -> pattern of the one symbol that it may take of each such folder.
+local entries = { device = '^wn__backend_(%w+)$' }
 
 -- room -> symbols that it takes against the direction. A symbol that is no longer taken fails too, so the lists only
 -- shrink.
 local exceptions = {
-    -- The registry names each device once.
-    device = { 'wn__cpu_start', 'wn__device_cpu' },
-    -- The roofline reads the limits of the device.
-    ['plan/ir'] = { 'wn__device' },
-    -- Scripts ask whether oneDNN is used.
-    api = { 'wn__cpu_onednn', 'wn__cpu_onednn_ready' },
-    -- The CPU's kernels cut rows as the workspace rule does, and its device moves bytes with the host's threads.
-    ['kernels/cpu'] = { 'wn__elementwise_operands', 'wn__library_product', 'wn__reduce_parts', 'wn__stretch_copy_bytes',
-        'wn__stretch_of', 'wn__stretch_type', 'wn__host_offload_close', 'wn__host_offload_open',
-        'wn__host_offload_start', 'wn__host_offload_stop', 'wn__host_offload_wait' },
+    -- The kernels of fused ops ask how many operands each step has.
+    ['kernels/cpu'] = { 'wn__elementwise_operands' },
 }
 
--- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir'; nil for what is not of a room.
+-- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir', 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'; nil
+-- for what is not of a room.
 local function room_of(object)
-    if object:match('/kernels/cpu/') then return 'kernels/cpu' end
+    local folder = object:match('/kernels/(%w+)/')
+    if folder then return 'kernels/' .. folder end
     return object:match('/runtime/(.*)/[^/]*%.o$')
 end
 
@@ -64,6 +62,12 @@ local function set_of(list)
     return out
 end
 
+-- Whether the symbol is the one by which a folder of kernels is seen, and the room may see it.
+local function is_entry(from, symbol, to)
+    local folder = entries[from] and symbol:match(entries[from])
+    return folder ~= nil and to == 'kernels/' .. folder
+end
+
 -- Returns one line for each symbol taken against the direction, and the set of 'room symbol' that exceptions let pass.
 local function offences(lines)
     local defined, taken = read_symbols(lines)
@@ -71,7 +75,8 @@ local function offences(lines)
     for _, t in ipairs(taken) do
         local from = room_of(t.object)
         local to = defined[t.symbol] and room_of(defined[t.symbol])
-        if from and to and from ~= to and not set_of(may_link[from])[to] then
+        local is_allowed = from == to or is_entry(from, t.symbol, to) or from and set_of(may_link[from])[to]
+        if from and to and not is_allowed then
             if set_of(exceptions[from])[t.symbol] then
                 used[from .. ' ' .. t.symbol] = true
             else
@@ -99,6 +104,18 @@ describe('the rules of links', function()
             'build/release/runtime/run/run.o: wn__down U',
         }
         assert.same({ 'build/release/runtime/base/type.o (base) may not link with wn__up of run' }, bad)
+    end)
+
+    it('let a device take the one entry of a folder of kernels, and nothing else of it', function()
+        local bad = offences {
+            'build/release/kernels/cpu/dispatch.o: wn__backend_cpu R 0 1',
+            'build/release/kernels/cpu/gemm/gemm.o: wn__backend_gemm T 0 1',
+            'build/release/runtime/device/cpu.o: wn__backend_cpu U',
+            'build/release/runtime/device/cpu.o: wn__backend_gemm U',
+            'build/release/runtime/run/run.o: wn__backend_cpu U',
+        }
+        assert.same({ 'build/release/runtime/device/cpu.o (device) may not link with wn__backend_gemm of kernels/cpu',
+            'build/release/runtime/run/run.o (run) may not link with wn__backend_cpu of kernels/cpu' }, bad)
     end)
 end)
 

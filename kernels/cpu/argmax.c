@@ -4,6 +4,7 @@
 #include <string.h>
 #include "../scalar.h"
 #include "minmax.h"
+#include "row_parts.h"
 
 #define DOWN_ROWS 8 /* rows of 16 columns in registers: 4 and 16 took 1.1 times as long */
 

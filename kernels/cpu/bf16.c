@@ -1,13 +1,13 @@
 /* Conversions in bulk, and the kernel of ops whose f32 loops want whole rows (softmax and its kin, layer norm, the
  * gradients of lookups): f32 copies of what is bf16 lie in the workspace, the f32 kernel runs on them, and its result
- * is rounded once. Where rows do not need each other, a stretch of them at a time (runtime/ops/stretch.h), so that the
+ * is rounded once. Where rows do not need each other, a stretch of them at a time (stretch.h), so that the
  * copies need not be as large as the values. All inputs of a stretch are read before its result is written, so in place
  * is safe. */
 #include "bf16.h"
 #include <stddef.h>
-#include "../../runtime/ops/stretch.h"
 #include "../scalar.h"
 #include "cpu.h"
+#include "stretch.h"
 
 #define MOST_INPUTS 8 /* of an op that goes by copies; layer norm has 5 */
 

@@ -34,10 +34,14 @@ wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* products with 
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
-/* A product that is a library's by wn__library_product: as wn_device's prepare has it. */
+/* Makes a product ready that a library computes (library.h): prepare of struct wn__backend. */
 int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
 
+/* Returns the kernel of an application; NULL: there is none. */
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
+
+/* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
+int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
 
 /* Loops marked so are compiled for three levels of x86-64 and picked when the library is loaded. Formulas
  * write their fma out, so the three give the same bits. */
@@ -80,7 +84,7 @@ struct wn__axis {
     int64_t outer, n, inner;
 };
 /* What is worked out down columns goes over stretches of up to WN_COLUMNS, a few rows of 16 columns in registers,
- * lines asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (op.h): where
+ * lines asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (row_parts.h): where
  * stretches are half of each row, the processor's own prefetcher runs on into the other half. */
 #define WN_COLUMNS 4096
 /* How many of `width` columns, in `outer` stretches, are summed side by side, so that every thread gets some: at most

@@ -8,6 +8,7 @@
 #include "../scalar.h"
 #include "bf16.h"
 #include "cpu.h"
+#include "row_parts.h"
 
 #define DW_ROWS 4 /* added to a column's sum in registers: 8 took 1.1 times as long, two arrays are read side by side */
 

@@ -2,7 +2,7 @@
  * so that nothing of it is needed to build. Version 2 and 3 differ in how a product is described; nobody outside
  * onednn.c knows. What it makes is held to the contract of kernel.h: made when a plan is loaded, with scratch from the
  * plan and no memory of its own; f32 stays f32, bf16 is summed in f32 and rounded once, with the bias; the same bits
- * for the same shape, data and thread count. Which products go here is said in runtime/ops/matmul.c. */
+ * for the same shape, data and thread count. Which products go here is said in library.c. */
 #ifndef WN_CPU_ONEDNN_H
 #define WN_CPU_ONEDNN_H
 #include "../kernel.h"

@@ -3,13 +3,15 @@
  *
  * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is contiguous),
  * integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined in order; down
- * columns, parts of the rows are (op.h). Threads share out outputs, chunks or parts, so their number changes no bit. */
+ * columns, parts of the rows are (row_parts.h). Threads share out outputs, chunks or parts, so their number changes no
+ * bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "minmax.h"
+#include "row_parts.h"
 #include "rows_avx512.h"
 
 #define CHUNKS 64         /* of a long reduction with few outputs */

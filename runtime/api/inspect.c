@@ -73,7 +73,16 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t code = wn__need(name, "target: its name");
     if (code == WN_OK) code = wn__need(p, "target: its rates");
-    return code == WN_OK ? wn__machine_put(name, p) : -code;
+    if (code != WN_OK) return -code;
+    struct wn__target t = *wn__device_target(p->cuda != 0);
+    t.rates = (struct wn__rates){.f64 = p->f64,
+                                 .f32 = p->f32,
+                                 .bf16 = p->bf16,
+                                 .bytes = p->bytes,
+                                 .launch = p->launch,
+                                 .out = {p->out[0], p->out[1]},
+                                 .in = {p->in[0], p->in[1]}};
+    return wn__machine_put(name, &t);
 }
 
 const char *wn_target_name(int32_t target)

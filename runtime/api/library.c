@@ -8,6 +8,7 @@
 #include <signal.h>
 #include "../base/clock.h"
 #include "../base/warning.h"
+#include "../plan/ir/costs.h"
 #include "api.h"
 
 static char notice[320];
@@ -72,19 +73,19 @@ static void read_threads(void)
     long n = text == NULL || text[0] == 0 ? 1 : strtol(text, &end, 10);
     if (text == NULL || text[0] == 0 || (*end == 0 && n >= 1 && n <= 64)) return;
     note("WANE_THREADS=%.32s makes no sense (1 to 64); what this process may use is used: %d", text,
-         wn__device(0)->threads);
+         wn__device(0)->target.threads);
 }
 
 /* Nor is this. */
-static int32_t read_onednn(void)
+static enum wn_library_use read_onednn(void)
 {
-    static const char *const words[] = {[WN_ONEDNN_AUTO] = "auto", [WN_ONEDNN_OFF] = "off", [WN_ONEDNN_ON] = "on"};
+    static const char *const words[] = {[WN_LIBRARY_AUTO] = "auto", [WN_LIBRARY_OFF] = "off", [WN_LIBRARY_ON] = "on"};
     const char *text = getenv("WANE_ONEDNN");
-    if (text == NULL || text[0] == 0) return WN_ONEDNN_AUTO;
+    if (text == NULL || text[0] == 0) return WN_LIBRARY_AUTO;
     for (int32_t i = 0; i < (int32_t)(sizeof words / sizeof words[0]); i++)
         if (strcmp(text, words[i]) == 0) return i;
     note("WANE_ONEDNN=%.32s makes no sense (off, auto or on); auto is used", text);
-    return WN_ONEDNN_AUTO;
+    return WN_LIBRARY_AUTO;
 }
 
 /* Where files of offloaded values lie: not in memory, as TMPDIR's may be. */
@@ -104,7 +105,8 @@ int32_t wn_start(void)
     WN_TRY(read_switch("WANE_POISON", &poison));
     WN_TRY(read_switch("WANE_TRACE", &trace));
     WN_TRY(read_switch("WANE_SYNC", &sync));
-    WN_TRY(wn__device_start(read_onednn()));
+    wn__device_start(read_onednn());
+    wn__machine_here(&wn__device(0)->target);
     WN_TRY(read_device());
     read_threads();
     WN_TRY(read_folder());
@@ -140,17 +142,17 @@ const char *wn_notice(void)
 
 const char *wn_kernels(void)
 {
-    return wn__device(0)->kernels;
+    return wn__device_kernels(wn__device(0));
 }
 
 const char *wn_onednn(void)
 {
-    return wn__cpu_onednn();
+    return wn__device_library(wn__device(0));
 }
 
 int32_t wn_threads(void)
 {
-    return wn__device(0)->threads;
+    return wn__device(0)->target.threads;
 }
 
 void wn_interrupt(int32_t on)
@@ -364,7 +366,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "plans") == 0) return wn__cache_count();
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();
     if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
-    if (strcmp(option, "onednn") == 0) return wn__cpu_onednn_ready();
+    if (strcmp(option, "onednn") == 0) return wn__device_prepared(wn__device(0));
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
     if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;
     return -1;
@@ -426,7 +428,7 @@ int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
 {
     const struct wn_device *d = outputs < 0 || inputs < 0 ? NULL : wn__device(device);
     struct wn_type t = {.dtype = WN_F32, .ndim = 2, .dim = {outputs, inputs}};
-    return d != NULL && wn__layout_fits(d->weight_layout, &t) ? d->weight_layout : WN_PLAIN;
+    return d != NULL && wn__layout_fits(d->target.weight_layout, &t) ? d->target.weight_layout : WN_PLAIN;
 }
 
 int32_t wn_device_set(int32_t device)

@@ -1,56 +1,84 @@
-/* The contract of a device: a struct of functions. Everything that touches a device's bytes goes through
- * one, so nothing above may read a device address. Only memory/ calls alloc and release; only run/ launches.
- * A call returns WN_OK or a status with its message set. */
+/* The contract of a device: a struct of facts and functions.
+ *
+ * Everything that touches a device's bytes goes through one, so nothing above reads a device address: only memory/ calls
+ * alloc and release, only run/ launches. A function returns WN_OK, or a status with its message set.
+ *
+ * A slot marked optional may be left NULL: the registry fills it with the default that its comment names before the first
+ * call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its slots
+ * call the delegate's. README.md of kernels/ says how to add a device. */
 #ifndef WN_DEVICE_H
 #define WN_DEVICE_H
 #include <stdint.h>
 #include "../../kernels/kernel.h"
-#include "../ops/op.h"
 #include "host_offload.h"
 
-/* Whether oneDNN may compute products: where it should win, never, wherever it can. */
-enum wn__onednn { WN_ONEDNN_AUTO, WN_ONEDNN_OFF, WN_ONEDNN_ON };
-
 struct wn_device {
-    const char *name;
-    struct wn__target target;                                         /* what workspace rules are asked for */
-    int32_t weight_layout;                                            /* of nn.Linear's weights (base/layout.h) */
-    int32_t threads;                                                  /* part of a plan's key: sums may depend on it */
-    const char *kernels;                                              /* which ones this processor gets, in words */
-    int32_t real;                                                     /* 0: shapes and bytes only (meta) */
-    int32_t hidden;                                                   /* not listed to users: for specs */
+    const char *name;                  /* what scripts call it: "cpu" */
+    const struct wn__backend *backend; /* its kernels; NULL: those of its delegate */
+    struct wn_device *delegate;        /* registered before it; NULL: none */
+    struct wn__target target;          /* filled by the registry: of its backend, or of its delegate */
+    int32_t real;                      /* 0: shapes and bytes only, no addresses that can be followed */
+    int32_t hidden;                    /* not listed to users: for specs */
+
+    /* ---- memory: required ---- */
     int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out); /* 256-byte aligned, not cleared */
-    void (*release)(struct wn_device *d, void *p, int64_t bytes);
-    int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);
+    void (*release)(struct wn_device *d, void *p, int64_t bytes);     /* bytes: as given to alloc */
+    int32_t (*put)(struct wn_device *d, void *to, const void *host,
+                   int64_t bytes); /* has ended on return, as get has */
     int32_t (*get)(struct wn_device *d, void *host, const void *from, int64_t bytes);
     int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
-    /* Picks the kernel when a plan is loaded; NULL with WN_UNSUPPORTED set when the device has none. */
+
+    /* ---- kernels: optional ---- */
+    /* Returns the kernel of an application when a plan is loaded, or NULL where the device has none. Default: find of the
+     * backend. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
-    /* Makes ready what a library computes, when a plan is loaded. bytes: the node's workspace by the rule; becomes
-     * what is taken, at most that. *out: NULL when the kernel computes by itself. */
+    /* Makes ready what a library computes: prepare of struct wn__backend. Default: that of the backend. */
     int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
+    /* Starts a kernel; the device runs what was started in order. Default: calls it with the stream NULL. */
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
+    /* Waits until everything that was launched has ended. Default: nothing, for devices whose launch returns when the
+     * kernel has. */
     int32_t (*sync)(struct wn_device *d);
-    /* Offload buffers (host_offload.h). open: takes everything at once, or nothing. start: returns at once; what was
-     * computed before it is what moves out. wait: until the number-th move of that way since the last stop (from 0)
-     * has ended. stop: what has not begun is given up, the rest has ended on return. */
+
+    /* ---- offload buffers (host_offload.h): optional, all five or none. Default: those of the host where target.is_unified_memory is set,
+     * else open refuses with WN_UNSUPPORTED ---- */
+    /* Takes everything at once, or nothing: a place, its bytes, and queues of `most` moves each way. */
     int32_t (*offload_buffer_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                                    struct wn_offload_buffer **out);
     void (*offload_buffer_close)(struct wn_device *d, struct wn_offload_buffer *buffer);
+    /* Starts a move and returns at once. A move out begins after what was launched before it. */
     int32_t (*offload_buffer_start)(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
+    /* Waits until the number-th move of that way since the last stop, counted from 0, has ended. */
     int32_t (*offload_buffer_wait)(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+    /* Gives up the moves that have not begun, and waits for the others. */
     void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
 };
 
-/* Makes the registry; idempotent. onednn: enum wn__onednn. */
-int32_t wn__device_start(int32_t onednn);
-int32_t wn__device_count(void); /* hidden ones too, after the listed ones */
-struct wn_device *wn__device(int32_t id);
-int32_t wn__device_listed(void);
+/* ---- the registry (registry.c): the rows of device.def ---- */
 
-/* What the registry is made of. */
-extern struct wn_device wn__device_cpu, wn__device_meta, wn__device_mirror;
-void wn__cpu_start(int32_t onednn);
-const char *wn__cpu_onednn(void);   /* what of oneDNN is here and what it computes, one line */
-int32_t wn__cpu_onednn_ready(void); /* how many products it has ready */
+/* Completes every device: its target, and the defaults of its slots. Where nobody called it, wn__device does, without a
+ * library. */
+void wn__device_start(enum wn_library_use use);
+/* Returns the number of devices, the hidden ones, which stand last, included. */
+int32_t wn__device_count(void);
+/* Returns the number of devices that users see. */
+int32_t wn__device_listed(void);
+/* Returns the device of an id, counted from 0; NULL: there is none. */
+struct wn_device *wn__device(int32_t id);
+/* Returns the target of a kind of machine (TARGET in device.def), without a library; NULL: there is none. */
+const struct wn__target *wn__device_target(int32_t kind);
+/* Return what a device's backend says of itself; a device with a delegate says what that one does. */
+const char *wn__device_kernels(const struct wn_device *d);
+const char *wn__device_library(const struct wn_device *d);
+int32_t wn__device_prepared(const struct wn_device *d);
+
+/* ---- inside this folder ---- */
+
+/* Fills the optional slots that are NULL (defaults.c). */
+void wn__device_complete(struct wn_device *d);
+#define DEVICE(name) extern struct wn_device wn__device_##name;
+#define TARGET(name) extern const struct wn__backend wn__backend_##name;
+#include "device.def"
+#undef DEVICE
+#undef TARGET
 #endif

@@ -48,11 +48,10 @@ static wn_kernel_fn meta_kernel(struct wn_device *d, const struct wn_desc *desc)
     return meta_nothing;
 }
 
-/* As many bytes as the CPU's would take. */
+/* Takes as many bytes as the delegate would, and makes nothing ready. */
 static int32_t meta_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
 {
-    (void)d;
-    WN_TRY(wn__device_cpu.prepare(&wn__device_cpu, desc, bytes, out));
+    WN_TRY(d->delegate->prepare(d->delegate, desc, bytes, out));
     if (*out != NULL) (*out)->let_go(*out);
     *out = NULL;
     return WN_OK;
@@ -61,12 +60,6 @@ static int32_t meta_prepare(struct wn_device *d, const struct wn_desc *desc, int
 static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
 {
     (void)d, (void)fn, (void)desc, (void)b;
-    return WN_OK;
-}
-
-static int32_t meta_sync(struct wn_device *d)
-{
-    (void)d;
     return WN_OK;
 }
 
@@ -115,6 +108,7 @@ static void meta_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buff
 }
 
 struct wn_device wn__device_meta = {.name = "meta",
+                                    .delegate = &wn__device_cpu,
                                     .alloc = meta_alloc,
                                     .release = meta_release,
                                     .put = meta_put,
@@ -123,7 +117,6 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .kernel = meta_kernel,
                                     .prepare = meta_prepare,
                                     .launch = meta_launch,
-                                    .sync = meta_sync,
                                     .offload_buffer_open = meta_buffer_open,
                                     .offload_buffer_close = meta_buffer_close,
                                     .offload_buffer_start = meta_buffer_start,

@@ -43,18 +43,6 @@ static int32_t mirror_fill(struct wn_device *d, void *to, int32_t byte, int64_t 
     return wn__device_cpu.fill(&wn__device_cpu, shift(to), byte, bytes);
 }
 
-static wn_kernel_fn mirror_kernel(struct wn_device *d, const struct wn_desc *desc)
-{
-    (void)d;
-    return wn__device_cpu.kernel(&wn__device_cpu, desc);
-}
-
-static int32_t mirror_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
-{
-    (void)d;
-    return wn__device_cpu.prepare(&wn__device_cpu, desc, bytes, out);
-}
-
 static int32_t mirror_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
                              const struct wn_buffers *b)
 {
@@ -71,46 +59,17 @@ static int32_t mirror_launch(struct wn_device *d, wn_kernel_fn fn, const struct 
     return wn__device_cpu.launch(&wn__device_cpu, fn, desc, &real);
 }
 
-static int32_t mirror_sync(struct wn_device *d)
-{
-    (void)d;
-    return WN_OK;
-}
-
-static int32_t mirror_buffer_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
-                                  struct wn_offload_buffer **out)
-{
-    (void)d;
-    return wn__device_cpu.offload_buffer_open(&wn__device_cpu, place, bytes, most, out);
-}
-
-static void mirror_buffer_close(struct wn_device *d, struct wn_offload_buffer *buffer)
-{
-    (void)d;
-    wn__device_cpu.offload_buffer_close(&wn__device_cpu, buffer);
-}
-
-static int32_t mirror_buffer_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m)
+static int32_t mirror_offload_buffer_start(struct wn_device *d, struct wn_offload_buffer *buffer,
+                                           const struct wn_move *m)
 {
     struct wn_move real = *m;
     (void)d;
     real.address = shift(m->address);
-    return wn__device_cpu.offload_buffer_start(&wn__device_cpu, buffer, &real);
-}
-
-static int32_t mirror_buffer_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number)
-{
-    (void)d;
-    return wn__device_cpu.offload_buffer_wait(&wn__device_cpu, buffer, way, number);
-}
-
-static void mirror_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
-{
-    (void)d;
-    wn__device_cpu.offload_buffer_stop(&wn__device_cpu, buffer);
+    return wn__host_offload_start(&wn__device_cpu, buffer, &real);
 }
 
 struct wn_device wn__device_mirror = {.name = "mirror",
+                                      .delegate = &wn__device_cpu,
                                       .real = 1,
                                       .hidden = 1,
                                       .alloc = mirror_alloc,
@@ -118,12 +77,9 @@ struct wn_device wn__device_mirror = {.name = "mirror",
                                       .put = mirror_put,
                                       .get = mirror_get,
                                       .fill = mirror_fill,
-                                      .kernel = mirror_kernel,
-                                      .prepare = mirror_prepare,
                                       .launch = mirror_launch,
-                                      .sync = mirror_sync,
-                                      .offload_buffer_open = mirror_buffer_open,
-                                      .offload_buffer_close = mirror_buffer_close,
-                                      .offload_buffer_start = mirror_buffer_start,
-                                      .offload_buffer_wait = mirror_buffer_wait,
-                                      .offload_buffer_stop = mirror_buffer_stop};
+                                      .offload_buffer_open = wn__host_offload_open,
+                                      .offload_buffer_close = wn__host_offload_close,
+                                      .offload_buffer_start = mirror_offload_buffer_start,
+                                      .offload_buffer_wait = wn__host_offload_wait,
+                                      .offload_buffer_stop = wn__host_offload_stop};

@@ -1,31 +1,88 @@
-/* The devices of this process, in a fixed order: a device's id is its place here. */
-#include "device.h"
+/* The devices of this process and the targets of plans, in the order of device.def. */
 #include <stddef.h>
+#include "device.h"
 
-static struct wn_device *const table[] = {&wn__device_cpu, &wn__device_meta, &wn__device_mirror};
+static struct wn_device *const devices[] = {
+#define DEVICE(name) &wn__device_##name,
+#define TARGET(name)
+#include "device.def"
+#undef DEVICE
+#undef TARGET
+};
 
-int32_t wn__device_start(int32_t onednn)
+static const struct wn__target *const targets[] = {
+#define DEVICE(name)
+#define TARGET(name) &wn__backend_##name.target,
+#include "device.def"
+#undef DEVICE
+#undef TARGET
+};
+
+static int32_t n_targets(void)
 {
-    wn__cpu_start(onednn);
-    wn__device_mirror.threads = wn__device_meta.threads = wn__device_cpu.threads;
-    wn__device_mirror.target = wn__device_meta.target = wn__device_cpu.target;
-    wn__device_mirror.weight_layout = wn__device_meta.weight_layout = wn__device_cpu.weight_layout;
-    return WN_OK;
+    return (int32_t)(sizeof targets / sizeof targets[0]);
+}
+
+static void set_target(struct wn_device *d, enum wn_library_use use)
+{
+    d->target = d->delegate != NULL ? d->delegate->target : d->backend->target;
+    if (d->delegate == NULL && d->backend->start != NULL) d->backend->start(use, &d->target);
+}
+
+static int32_t is_started;
+
+void wn__device_start(enum wn_library_use use)
+{
+    is_started = 1;
+    for (int32_t i = 0; i < wn__device_count(); i++) {
+        set_target(devices[i], use);
+        wn__device_complete(devices[i]);
+    }
 }
 
 int32_t wn__device_count(void)
 {
-    return (int32_t)(sizeof table / sizeof table[0]);
+    return (int32_t)(sizeof devices / sizeof devices[0]);
 }
 
 int32_t wn__device_listed(void)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < wn__device_count(); i++) n += !table[i]->hidden;
+    for (int32_t i = 0; i < wn__device_count(); i++) n += !devices[i]->hidden;
     return n;
 }
 
 struct wn_device *wn__device(int32_t id)
 {
-    return id >= 0 && id < wn__device_count() ? table[id] : NULL;
+    if (!is_started) wn__device_start(WN_LIBRARY_OFF);
+    return id >= 0 && id < wn__device_count() ? devices[id] : NULL;
+}
+
+const struct wn__target *wn__device_target(int32_t kind)
+{
+    return kind >= 0 && kind < n_targets() ? targets[kind] : NULL;
+}
+
+static const struct wn__backend *backend_of(const struct wn_device *d)
+{
+    while (d->delegate != NULL) d = d->delegate;
+    return d->backend;
+}
+
+const char *wn__device_kernels(const struct wn_device *d)
+{
+    const struct wn__backend *b = backend_of(d);
+    return b->name == NULL ? "" : b->name();
+}
+
+const char *wn__device_library(const struct wn_device *d)
+{
+    const struct wn__backend *b = backend_of(d);
+    return b->library_name == NULL ? "none" : b->library_name();
+}
+
+int32_t wn__device_prepared(const struct wn_device *d)
+{
+    const struct wn__backend *b = backend_of(d);
+    return b->n_prepared == NULL ? 0 : b->n_prepared();
 }

@@ -8,7 +8,7 @@ static struct wn_offload_buffer *held[MAX_DEVICES][WN_PLACE_COUNT]; /* NULL: non
 
 int32_t wn__offload_buffer_is_own(int32_t device)
 {
-    return wn__device(device)->target.kind == WN_TARGET_CPU;
+    return wn__device(device)->target.is_unified_memory;
 }
 
 int64_t wn__offload_buffer_bytes(int32_t device, int32_t place)

@@ -91,7 +91,7 @@ static void grad_attention(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_replay(g->e, WN_OP_ATTENTION_GRAD, 3, in, &g->d->attrs, g->out);
 }
 
-const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, grad_attention, NULL};
+const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, grad_attention};
 
 /* ---- attention_grad -------------------------------------------------------------------------------- */
 static int32_t shape_attention_grad(struct wn_desc *d)
@@ -114,15 +114,4 @@ static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
     cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS, cost);
 }
 
-/* bf16: the gradients of keys and values are summed in f32, (B, T, 2 K hd), and rounded once at the end. */
-static int64_t workspace_attention_grad(const struct wn_desc *d, const struct wn__target *t)
-{
-    (void)t;
-    if (d->out.dtype != WN_BF16) return 0;
-    int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
-    return d->out.dim[0] * d->out.dim[1] * (d->out.dim[2] / (heads + 2 * kv_heads) * 2 * kv_heads) *
-           (int64_t)sizeof(float);
-}
-
-const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, wn__grad_attention_grad,
-                                                   workspace_attention_grad};
+const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, wn__grad_attention_grad};

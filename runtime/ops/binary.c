@@ -55,7 +55,7 @@ static void grad_add(struct wn__grad *g)
         if (wn__wants(g, i)) give(g, i, g->dy);
 }
 
-const struct wn__rules wn__rules_add = {shape_arith, wn__cost_elementwise, grad_add, NULL};
+const struct wn__rules wn__rules_add = {shape_arith, wn__cost_elementwise, grad_add};
 
 /* ---- sub ------------------------------------------------------------------------------------------- */
 static void grad_sub(struct wn__grad *g)
@@ -66,7 +66,7 @@ static void grad_sub(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
-const struct wn__rules wn__rules_sub = {shape_arith, wn__cost_elementwise, grad_sub, NULL};
+const struct wn__rules wn__rules_sub = {shape_arith, wn__cost_elementwise, grad_sub};
 
 /* ---- mul ------------------------------------------------------------------------------------------- */
 static void grad_mul(struct wn__grad *g)
@@ -75,7 +75,7 @@ static void grad_mul(struct wn__grad *g)
         if (wn__wants(g, i)) give(g, i, wn__emit2(g->e, WN_OP_MUL, g->dy, g->in[1 - i]));
 }
 
-const struct wn__rules wn__rules_mul = {shape_arith, wn__cost_elementwise, grad_mul, NULL};
+const struct wn__rules wn__rules_mul = {shape_arith, wn__cost_elementwise, grad_mul};
 
 /* ---- div ------------------------------------------------------------------------------------------- */
 static void cost_div(const struct wn_desc *d, struct wn_cost *cost)
@@ -93,7 +93,7 @@ static void grad_div(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
-const struct wn__rules wn__rules_div = {shape_float, cost_div, grad_div, NULL};
+const struct wn__rules wn__rules_div = {shape_float, cost_div, grad_div};
 
 /* ---- pow ------------------------------------------------------------------------------------------- */
 static void cost_pow(const struct wn_desc *d, struct wn_cost *cost)
@@ -127,7 +127,7 @@ static void grad_pow(struct wn__grad *g)
     if (wn__wants(g, 1)) give(g, 1, pow_exponent_grad(g));
 }
 
-const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow, NULL};
+const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow};
 
 /* ---- maximum, minimum ------------------------------------------------------------------------------ */
 /* first_loses: the comparison of (a, b) that is true where a gets no gradient; second_loses: where b gets none. Both
@@ -151,8 +151,8 @@ static void grad_minimum(struct wn__grad *g)
     grad_extreme(g, WN_OP_GT, WN_OP_LT);
 }
 
-const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_maximum, NULL};
-const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_minimum, NULL};
+const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_maximum};
+const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_minimum};
 
 /* ---- eq, ne, lt, gt, le, ge ------------------------------------------------------------------------ */
 static int32_t shape_compare(struct wn_desc *d)
@@ -163,12 +163,12 @@ static int32_t shape_compare(struct wn_desc *d)
     return wn__broadcast(d);
 }
 
-const struct wn__rules wn__rules_eq = {shape_compare, wn__cost_elementwise, NULL, NULL};
-const struct wn__rules wn__rules_ne = {shape_compare, wn__cost_elementwise, NULL, NULL};
-const struct wn__rules wn__rules_lt = {shape_compare, wn__cost_elementwise, NULL, NULL};
-const struct wn__rules wn__rules_gt = {shape_compare, wn__cost_elementwise, NULL, NULL};
-const struct wn__rules wn__rules_le = {shape_compare, wn__cost_elementwise, NULL, NULL};
-const struct wn__rules wn__rules_ge = {shape_compare, wn__cost_elementwise, NULL, NULL};
+const struct wn__rules wn__rules_eq = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_ne = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_lt = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_gt = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_le = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_ge = {shape_compare, wn__cost_elementwise, NULL};
 
 /* ---- where ----------------------------------------------------------------------------------------- */
 static int32_t shape_where(struct wn_desc *d)
@@ -189,4 +189,4 @@ static void grad_where(struct wn__grad *g)
     if (wn__wants(g, 2)) give(g, 2, choose(g, g->in[0], zero, g->dy));
 }
 
-const struct wn__rules wn__rules_where = {shape_where, wn__cost_elementwise, grad_where, NULL};
+const struct wn__rules wn__rules_where = {shape_where, wn__cost_elementwise, grad_where};

@@ -46,7 +46,7 @@ static int32_t shape_full(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_full = {shape_full, wn__cost_move, NULL, NULL};
+const struct wn__rules wn__rules_full = {shape_full, wn__cost_move, NULL};
 
 /* ---- arange ---------------------------------------------------------------------------------------- */
 static int32_t shape_arange(struct wn_desc *d)
@@ -69,7 +69,7 @@ static int32_t shape_arange(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_arange = {shape_arange, wn__cost_elementwise, NULL, NULL};
+const struct wn__rules wn__rules_arange = {shape_arange, wn__cost_elementwise, NULL};
 
 /* ---- eye ------------------------------------------------------------------------------------------- */
 static int32_t shape_eye(struct wn_desc *d)
@@ -79,7 +79,7 @@ static int32_t shape_eye(struct wn_desc *d)
     return wn__fail(WN_SHAPE, "eye: shape %s given, expected 2 dims", wn__shape_text(&d->out));
 }
 
-const struct wn__rules wn__rules_eye = {shape_eye, wn__cost_move, NULL, NULL};
+const struct wn__rules wn__rules_eye = {shape_eye, wn__cost_move, NULL};
 
 /* ---- uniform --------------------------------------------------------------------------------------- */
 static int32_t shape_uniform(struct wn_desc *d)
@@ -96,7 +96,7 @@ static void cost_uniform(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, UNIFORM_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_uniform = {shape_uniform, cost_uniform, NULL, NULL};
+const struct wn__rules wn__rules_uniform = {shape_uniform, cost_uniform, NULL};
 
 /* ---- normal ---------------------------------------------------------------------------------------- */
 static int32_t shape_normal(struct wn_desc *d)
@@ -113,7 +113,7 @@ static void cost_normal(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, NORMAL_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_normal = {shape_normal, cost_normal, NULL, NULL};
+const struct wn__rules wn__rules_normal = {shape_normal, cost_normal, NULL};
 
 /* ---- randint --------------------------------------------------------------------------------------- */
 static int32_t shape_randint(struct wn_desc *d)
@@ -131,4 +131,4 @@ static int32_t shape_randint(struct wn_desc *d)
                     high);
 }
 
-const struct wn__rules wn__rules_randint = {shape_randint, cost_uniform, NULL, NULL};
+const struct wn__rules wn__rules_randint = {shape_randint, cost_uniform, NULL};

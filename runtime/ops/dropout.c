@@ -25,4 +25,4 @@ static void grad_dropout(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_replay(g->e, WN_OP_DROPOUT, 1, &g->dy, &g->d->attrs, g->out);
 }
 
-const struct wn__rules wn__rules_dropout = {shape_dropout, cost_dropout, grad_dropout, NULL};
+const struct wn__rules wn__rules_dropout = {shape_dropout, cost_dropout, grad_dropout};

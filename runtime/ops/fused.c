@@ -67,7 +67,7 @@ static void cost_chain(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-const struct wn__rules wn__rules_chain = {shape_chain, cost_chain, NULL, NULL};
+const struct wn__rules wn__rules_chain = {shape_chain, cost_chain, NULL};
 
 /* ---- a product and one elementwise op over it -------------------------------------------------------- */
 /* Returns the MATMUL or LINEAR inside. */
@@ -103,8 +103,8 @@ static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL, wn__workspace_product};
-const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL, wn__workspace_product};
+const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL};
+const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL};
 
 /* ---- layernorm_dx_add: the gradient of a layer norm plus that of the residual connection --------------- */
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
@@ -124,7 +124,7 @@ static void cost_layernorm_dx_add(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL, NULL};
+const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL};
 
 /* ---- cross_entropy, cross_entropy_grad: the probabilities of a row are never written ------------------- */
 enum { ROW_FLOPS = 16, GRAD_FLOPS = 30 }; /* of an element of the logits */
@@ -139,15 +139,7 @@ static void cost_cross_entropy(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, ROW_FLOPS, cost);
 }
 
-/* The workspace holds one f64 a row, the log-probability of its label, until all are summed in order. */
-static int64_t workspace_cross_entropy(const struct wn_desc *d, const struct wn__target *t)
-{
-    (void)t;
-    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
-}
-
-const struct wn__rules wn__rules_cross_entropy = {shape_cross_entropy, cost_cross_entropy, NULL,
-                                                  workspace_cross_entropy};
+const struct wn__rules wn__rules_cross_entropy = {shape_cross_entropy, cost_cross_entropy, NULL};
 
 static int32_t shape_cross_entropy_grad(struct wn_desc *d)
 {
@@ -166,7 +158,7 @@ static void cost_cross_entropy_grad(const struct wn_desc *d, struct wn_cost *cos
     wn__cost_per_output(d, GRAD_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_cross_entropy_grad = {shape_cross_entropy_grad, cost_cross_entropy_grad, NULL, NULL};
+const struct wn__rules wn__rules_cross_entropy_grad = {shape_cross_entropy_grad, cost_cross_entropy_grad, NULL};
 
 /* ---- a product that goes straight into an update ------------------------------------------------------ */
 static int32_t shape_product_update(struct wn_desc *d)
@@ -197,16 +189,4 @@ static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
 }
 
-/* The workspace holds op(b): (k, n), packed once for all threads. Cells that are plain: (strips, k,
- * WN_PRODUCT_UPDATE_WIDTH) f32, the last strip padded. Cells in panels: groups of columns as wide as a micro-tile, with
- * nothing between them. */
-static int64_t workspace_product_update(const struct wn_desc *d, const struct wn__target *t)
-{
-    int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
-    int64_t strips = (n + WN_PRODUCT_UPDATE_WIDTH - 1) / WN_PRODUCT_UPDATE_WIDTH;
-    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_PRODUCT_UPDATE_WIDTH;
-    return t->kind == WN_TARGET_CPU ? columns * k * (int64_t)sizeof(float) : 0;
-}
-
-const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL,
-                                                   workspace_product_update};
+const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL};

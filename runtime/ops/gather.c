@@ -41,7 +41,7 @@ static void grad_embedding(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EMBEDDING_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_embedding = {shape_embedding, cost_embedding, grad_embedding, NULL};
+const struct wn__rules wn__rules_embedding = {shape_embedding, cost_embedding, grad_embedding};
 
 /* ---- embedding_grad: attrs.i[0] = V ---------------------------------------------------------------- */
 static int32_t shape_embedding_grad(struct wn_desc *d)
@@ -71,21 +71,12 @@ static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-/* The workspace holds those lists, i32: where the list of each row starts (V + 1), then positions in ids
- * (numel(ids)). */
-static int64_t workspace_embedding_grad(const struct wn_desc *d, const struct wn__target *t)
-{
-    int64_t lists = (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
-    return t->kind == WN_TARGET_CPU ? lists : 0;
-}
-
 static void grad_embedding_grad(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, WN_OP_EMBEDDING, g->dy, g->in[1]);
 }
 
-const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, grad_embedding_grad,
-                                                   workspace_embedding_grad};
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, grad_embedding_grad};
 
 /* ---- gather: attrs.i[0] = dim ---------------------------------------------------------------------- */
 /* Returns whether two shapes are equal in all dims but `dim`. */
@@ -120,7 +111,7 @@ static void grad_gather(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_gather = {shape_gather, cost_embedding, grad_gather, NULL};
+const struct wn__rules wn__rules_gather = {shape_gather, cost_embedding, grad_gather};
 
 /* ---- gather_grad: attrs.i = {dim, length of x along dim} ------------------------------------------- */
 static int32_t shape_gather_grad(struct wn_desc *d)
@@ -142,5 +133,4 @@ static void grad_gather_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, grad_gather_grad,
-                                                wn__workspace_f32_copies};
+const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, grad_gather_grad};

@@ -4,7 +4,6 @@
  * Every message opens with the op's name and counts inputs and dims from 1, as scripts do. No function here knows a
  * particular op. */
 #include "helper.h"
-#include "stretch.h"
 
 /* ---- dtypes ---------------------------------------------------------------------------------------- */
 /* Returns whether a later version takes the dtype, and this one does not. */
@@ -186,15 +185,6 @@ void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost)
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, 0, cost);
-}
-
-/* ---- scratch --------------------------------------------------------------------------------------- */
-int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t)
-{
-    struct wn__stretch s = wn__stretch_of(d);
-    int64_t bytes = wn__stretch_copy_bytes(&s, &d->out, 0);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += wn__stretch_copy_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
-    return t->kind == WN_TARGET_CPU ? bytes : 0;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

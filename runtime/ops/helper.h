@@ -1,5 +1,5 @@
 /* Functions that the family files of runtime/ops/ share, beyond the contract of op.h: checks of dtypes and shapes, cost
- * rules, workspace rules, and the nodes that gradient rules record most. Only runtime/ops/ includes this header. */
+ * rules, and the nodes that gradient rules record most. Only runtime/ops/ includes this header. */
 #ifndef WN_OPS_HELPER_H
 #define WN_OPS_HELPER_H
 #include <inttypes.h>
@@ -38,14 +38,6 @@ void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *
 void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost);
 /* Cost rule: no FLOPs, wn__all_bytes. */
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost);
-
-/* ---- scratch --------------------------------------------------------------------------------------- */
-/* Workspace rule of ops whose CPU kernels compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each
- * bf16 input, then of a copy of a bf16 result. A copy holds one stretch of rows where the op has stretches (stretch.h),
- * else the whole value. 0 where nothing is bf16. */
-int64_t wn__workspace_f32_copies(const struct wn_desc *d, const struct wn__target *t);
-/* Workspace rule of MATMUL, LINEAR, MATMUL_MAP and LINEAR_MAP (matmul.c). */
-int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */
 /* Returns attributes with n = t->ndim and i[k] = t->dim[k]. */

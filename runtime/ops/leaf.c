@@ -21,8 +21,8 @@ static int32_t shape_stored(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_cell = {shape_stored, cost_nothing, NULL, NULL};
-const struct wn__rules wn__rules_data = {shape_stored, cost_nothing, NULL, NULL};
+const struct wn__rules wn__rules_cell = {shape_stored, cost_nothing, NULL};
+const struct wn__rules wn__rules_data = {shape_stored, cost_nothing, NULL};
 
 /* ---- const ----------------------------------------------------------------------------------------- */
 enum { CONST_MOST = 8 };
@@ -35,4 +35,4 @@ static int32_t shape_const(struct wn_desc *d)
                     wn__shape_text(&d->out), CONST_MOST);
 }
 
-const struct wn__rules wn__rules_const = {shape_const, cost_nothing, NULL, NULL};
+const struct wn__rules wn__rules_const = {shape_const, cost_nothing, NULL};

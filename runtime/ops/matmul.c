@@ -107,7 +107,7 @@ static void grad_matmul(struct wn__grad *g)
     g->dx[1] = wn__emit_sum_to(g->e, db, tb_type);
 }
 
-const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul, wn__workspace_product};
+const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul};
 
 /* ---- linear ---------------------------------------------------------------------------------------- */
 static int32_t shape_linear(struct wn_desc *d)
@@ -153,67 +153,4 @@ static void grad_linear(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear, wn__workspace_product};
-
-/* ---- products that a library computes, where there is one --------------------------------------------- */
-/* A library computes products of at least LIBRARY_LEAST multiply-adds whose M, N and K are each at least
- * LIBRARY_LEAST_DIM: smaller ones pay for the call, and scratch is to be small beside the operands.
- * Measured: own kernels / oneDNN 2.6: 0.44 to 0.88 at 32 x 32 x 32, 0.97 to 1.13 from 192 x 192 x 192 on (AVX-512, one
- * thread, spec/bench/onednn.lua). */
-#define LIBRARY_LEAST 4194304.0
-#define LIBRARY_LEAST_DIM 16
-
-/* Returns the product of all dims but the last two. */
-static int64_t leading(const struct wn_type *t)
-{
-    int64_t n = 1;
-    for (int32_t i = 0; i < t->ndim - 2; i++) n *= t->dim[i];
-    return n;
-}
-
-/* Returns whether a MATMUL is a batch that a library takes: every product has its own a and b, or all share b, which
- * makes them one product of more rows. Other broadcasts read one matrix many times. A product of f32 matrices with k <=
- * WN_PRODUCT_UPDATE_ROWS stays with the own kernels, because a rewrite may put it into an update (plan/ir/rewrite.c),
- * and its bits must be the same with the update and without. */
-static int32_t library_batch(const struct wn_desc *d, const struct product *p)
-{
-    const struct wn_type *a = &d->in[0], *b = &d->in[1];
-    int64_t na = leading(a), nb = leading(b);
-    if (a->ndim == 2 && b->ndim == 2) return d->out.dtype != WN_F32 || p->k > WN_PRODUCT_UPDATE_ROWS;
-    if (nb == 1 && a->ndim >= b->ndim) return d->attrs.i[0] == 0 || na == 1;
-    if (a->ndim != b->ndim) return 0;
-    for (int32_t i = 0; i < a->ndim - 2; i++)
-        if (a->dim[i] != b->dim[i]) return 0;
-    return 1;
-}
-
-int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t)
-{
-    struct product p;
-    double batch = 1;
-    if ((t->library >> d->out.dtype & 1) == 0 || d->in[0].dtype != d->out.dtype) return 0;
-    if (d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return 0; /* a library knows no panels */
-    switch (d->op) {
-    case WN_OP_LINEAR:
-    case WN_OP_LINEAR_MAP:
-        p = (struct product){.k = d->in[1].dim[1], .n = d->in[1].dim[0]};
-        p.m = p.k > 0 ? wn__numel(&d->in[0]) / p.k : 0;
-        break;
-    case WN_OP_MATMUL:
-    case WN_OP_MATMUL_MAP:
-        p = sizes(d);
-        if (!library_batch(d, &p)) return 0;
-        batch = (double)leading(&d->in[0]);
-        break;
-    default: return 0;
-    }
-    if (p.m < LIBRARY_LEAST_DIM || p.n < LIBRARY_LEAST_DIM || p.k < LIBRARY_LEAST_DIM) return 0;
-    return batch * (double)p.m * (double)p.n * (double)p.k >= LIBRARY_LEAST;
-}
-
-/* Own kernels need no workspace: they pack into buffers of fixed size on the stack of each thread
- * (kernels/cpu/gemm/gemm.h). */
-int64_t wn__workspace_product(const struct wn_desc *d, const struct wn__target *t)
-{
-    return wn__library_product(d, t) ? t->library_scratch : 0;
-}
+const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear};

@@ -104,7 +104,7 @@ static void grad_row_mean(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = spread(g, g->dy);
 }
 
-const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, grad_row_mean, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, grad_row_mean};
 
 /* ---- row_rstd -------------------------------------------------------------------------------------- */
 static int32_t shape_row_rstd(struct wn_desc *d)
@@ -134,7 +134,7 @@ static void grad_row_rstd(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit1(g->e, WN_OP_NEG, wn__emit_op(g, WN_OP_SUM, dx, &row));
 }
 
-const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, grad_row_rstd, wn__workspace_f32_copies};
+const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, grad_row_rstd};
 
 /* ---- layernorm ------------------------------------------------------------------------------------- */
 static int32_t shape_layernorm(struct wn_desc *d)
@@ -162,8 +162,7 @@ static void grad_layernorm(struct wn__grad *g)
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }
 
-const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm,
-                                              wn__workspace_f32_copies};
+const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm};
 
 /* ---- layernorm_dx ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dx(struct wn_desc *d)
@@ -207,8 +206,7 @@ static void grad_layernorm_dx(struct wn__grad *g)
     for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
-const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, grad_layernorm_dx,
-                                                 wn__workspace_f32_copies};
+const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, grad_layernorm_dx};
 
 /* ---- layernorm_dw ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dw(struct wn_desc *d)
@@ -227,13 +225,6 @@ static void cost_layernorm_dw(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, DW_FLOPS, cost);
 }
 
-/* The workspace holds the f32 copies, then (parts, D) partial sums of WN_PART_BYTES each where the rows have parts. */
-static int64_t workspace_layernorm_dw(const struct wn_desc *d, const struct wn__target *t)
-{
-    int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = wn__workspace_f32_copies(d, t);
-    return t->kind == WN_TARGET_CPU && parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
-}
-
 /* With u: (D) the gradient of dw: the gradient of dy is u h, that of x is layernorm_dx of dy with w = u. */
 static void grad_layernorm_dw(struct wn__grad *g)
 {
@@ -243,5 +234,4 @@ static void grad_layernorm_dw(struct wn__grad *g)
     for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
-const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, grad_layernorm_dw,
-                                                 workspace_layernorm_dw};
+const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, grad_layernorm_dw};

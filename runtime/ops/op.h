@@ -1,7 +1,7 @@
 /* The contract of an operation: what each family file of runtime/ops/ provides for its ops, and which functions its
  * rules may call.
  *
- * An op has four rules: shape, cost, gradient and workspace. Each is a function of one application of the op, that is,
+ * An op has three rules: shape, cost and gradient. Each is a function of one application of the op, that is,
  * of the types of its inputs and of its attributes (`struct wn_desc`). No rule sees bytes, devices or the graph. A
  * gradient rule records nodes through `wn__emit`, which asks the recorder that the pass hands in.
  *
@@ -50,19 +50,6 @@ struct wn_cost {
 /* Writes the cost of one application, whose d->out is known, to *cost. */
 typedef void (*wn__cost_rule)(const struct wn_desc *d, struct wn_cost *cost);
 
-/* The machine that a plan is made for. Which algorithm computes a node follows from the node's description and from its
- * target, and from nothing else. */
-enum wn_target_kind { WN_TARGET_CPU, WN_TARGET_CUDA };
-struct wn__target {
-    int32_t kind;            /* one of enum wn_target_kind */
-    int32_t library;         /* bit 1 << dtype is set: a library computes large products of dtype (ops/matmul.c) */
-    int64_t library_scratch; /* bytes of scratch that a library's product takes at most */
-};
-
-/* Returns the bytes of scratch that the kernel of an application needs on the target, 0 for none. A library may need
- * less once the plan is loaded: the device's function `prepare` then says how much. */
-typedef int64_t (*wn__workspace_rule)(const struct wn_desc *d, const struct wn__target *t);
-
 struct wn_node; /* a value of the graph; rules do not see inside */
 struct wn__emit;
 
@@ -102,8 +89,7 @@ typedef void (*wn__grad_rule)(struct wn__grad *g);
 struct wn__rules {
     wn__shape_rule shape;
     wn__cost_rule cost;
-    wn__grad_rule grad;           /* NULL: the op has no gradient, and a pass that needs one refuses it */
-    wn__workspace_rule workspace; /* NULL: the kernel needs no scratch */
+    wn__grad_rule grad; /* NULL: the op has no gradient, and a pass that needs one refuses it */
 };
 
 /* ---- the table of ops (table.c) -------------------------------------------------------------------- */
@@ -155,32 +141,9 @@ int32_t wn__elementwise_operands(int32_t op);
 /* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
 int32_t wn__elementwise_has_numbers(int32_t op);
 
-/* Limits of PRODUCT_UPDATE, a product that is computed inside the update that reads it. The CPU's kernels keep both.
- * WN_PRODUCT_UPDATE_ROWS: the largest inner dimension k, since partial sums are never stored.
- * WN_PRODUCT_UPDATE_WIDTH: columns of one micro-panel of packed b. */
-enum { WN_PRODUCT_UPDATE_ROWS = 128, WN_PRODUCT_UPDATE_WIDTH = 48 };
-
-/* Returns whether a library computes the product d on the target; for MATMUL_MAP and LINEAR_MAP, the product that the
- * elementwise op is applied to. Returns 0 for every op that is no product. */
-int32_t wn__library_product(const struct wn_desc *d, const struct wn__target *t);
-
-/* A reduction down columns, x: (rows, outputs) -> (outputs), splits its rows into parts. One thread reduces one part,
- * row by row in the order of memory; the results of the parts are added in the order of the parts. The number of parts
- * follows from `rows` alone, so the bits do not depend on the number of threads. The results of the parts wait in the
- * workspace as (parts, outputs), WN_PART_BYTES each. There are at most WN_PARTS parts of at least WN_PART_ROWS rows
- * each. Reductions to at most WN_FEW_OUTPUTS outputs take no workspace. */
-enum { WN_PART_ROWS = 1024, WN_PARTS = 64, WN_PART_BYTES = 8, WN_FEW_OUTPUTS = 32 };
-/* Returns the largest power of two that is at most WN_PARTS and leaves every part WN_PART_ROWS rows; 1 where none
- * does. */
-static inline int64_t wn__parts_of(int64_t rows)
-{
-    int64_t parts = 1;
-    while (parts < WN_PARTS && parts * 2 * WN_PART_ROWS <= rows) parts *= 2;
-    return parts;
-}
-/* Returns the number of parts of a SUM, MEAN, MAX, MIN or ARGMAX; 1 where it reduces the last dim, or has at most
- * WN_FEW_OUTPUTS outputs. */
-int64_t wn__reduce_parts(const struct wn_desc *d);
+/* The largest inner dimension k of PRODUCT_UPDATE, a product that is computed inside the update that reads it: partial
+ * sums are never stored. Kernels are held to it. */
+enum { WN_PRODUCT_UPDATE_ROWS = 128 };
 
 /* Number of consecutive elements that share one scale in the int8 form of a value (pack.c). */
 enum { WN_INT8_GROUP = 256 };

@@ -76,8 +76,8 @@ static void cost_unpack_int8(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, DECODE, cost);
 }
 
-const struct wn__rules wn__rules_pack_int8 = {shape_pack_int8, cost_pack_int8, NULL, NULL};
-const struct wn__rules wn__rules_unpack_int8 = {shape_unpack_int8, cost_unpack_int8, NULL, NULL};
+const struct wn__rules wn__rules_pack_int8 = {shape_pack_int8, cost_pack_int8, NULL};
+const struct wn__rules wn__rules_unpack_int8 = {shape_unpack_int8, cost_unpack_int8, NULL};
 
 /* ---- signs ----------------------------------------------------------------------------------------- */
 static int32_t shape_pack_sign(struct wn_desc *d)
@@ -95,5 +95,5 @@ static void cost_pack_sign(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, 1, cost);
 }
 
-const struct wn__rules wn__rules_pack_sign = {shape_pack_sign, cost_pack_sign, NULL, NULL};
-const struct wn__rules wn__rules_unpack_sign = {shape_unpack_sign, wn__cost_elementwise, NULL, NULL};
+const struct wn__rules wn__rules_pack_sign = {shape_pack_sign, cost_pack_sign, NULL};
+const struct wn__rules wn__rules_unpack_sign = {shape_unpack_sign, wn__cost_elementwise, NULL};

@@ -52,25 +52,6 @@ static void cost_reduce(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, 1, cost);
 }
 
-int64_t wn__reduce_parts(const struct wn_desc *d)
-{
-    const struct wn_type *x = &d->in[0];
-    int64_t outputs = wn__numel(&d->out), all = d->op == WN_OP_ARGMAX ? 1 : d->attrs.n;
-    int32_t last = x->ndim - 1;
-    while (last >= 0 && x->dim[last] == 1) last--;
-    if (last < 0 || outputs <= WN_FEW_OUTPUTS || (d->op == WN_OP_ARGMAX && x->dtype == WN_BF16)) return 1;
-    for (int64_t k = 0; k < all; k++)
-        if (d->attrs.i[k] == last) return 1;
-    return wn__parts_of(wn__numel(x) / outputs);
-}
-
-/* The workspace holds the partial results of the parts (op.h): for argmax a value and an i32 index each. */
-static int64_t workspace_reduce(const struct wn_desc *d, const struct wn__target *t)
-{
-    int64_t parts = wn__reduce_parts(d), each = WN_PART_BYTES + (d->op == WN_OP_ARGMAX ? (int64_t)sizeof(int32_t) : 0);
-    return t->kind == WN_TARGET_CPU && parts > 1 ? parts * wn__numel(&d->out) * each : 0;
-}
-
 /* Records v, of the shape of the result, with the reduced dims as dims of length 1. */
 static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
 {
@@ -100,7 +81,7 @@ static void grad_sum(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = expanded(g, g->dy);
 }
 
-const struct wn__rules wn__rules_sum = {shape_sum, cost_reduce, grad_sum, workspace_reduce};
+const struct wn__rules wn__rules_sum = {shape_sum, cost_reduce, grad_sum};
 
 /* ---- mean ------------------------------------------------------------------------------------------ */
 static int32_t shape_mean(struct wn_desc *d)
@@ -119,7 +100,7 @@ static void grad_mean(struct wn__grad *g)
     g->dx[0] = expanded(g, wn__emit2(g->e, WN_OP_MUL, g->dy, share));
 }
 
-const struct wn__rules wn__rules_mean = {shape_mean, cost_reduce, grad_mean, workspace_reduce};
+const struct wn__rules wn__rules_mean = {shape_mean, cost_reduce, grad_mean};
 
 /* ---- max, min -------------------------------------------------------------------------------------- */
 static int32_t shape_extreme(struct wn_desc *d)
@@ -138,8 +119,8 @@ static void grad_extreme(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EXTREME_GRAD, 3, in, &g->d->attrs);
 }
 
-const struct wn__rules wn__rules_max = {shape_extreme, cost_reduce, grad_extreme, workspace_reduce};
-const struct wn__rules wn__rules_min = {shape_extreme, cost_reduce, grad_extreme, workspace_reduce};
+const struct wn__rules wn__rules_max = {shape_extreme, cost_reduce, grad_extreme};
+const struct wn__rules wn__rules_min = {shape_extreme, cost_reduce, grad_extreme};
 
 /* ---- extreme_grad ---------------------------------------------------------------------------------- */
 static int32_t shape_extreme_grad(struct wn_desc *d)
@@ -177,8 +158,7 @@ static void grad_extreme_grad(struct wn__grad *g)
     wn__give_zero(g, 2);
 }
 
-const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, grad_extreme_grad,
-                                                 wn__workspace_f32_copies};
+const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, grad_extreme_grad};
 
 /* ---- argmax ---------------------------------------------------------------------------------------- */
 static int32_t shape_argmax(struct wn_desc *d)
@@ -196,7 +176,7 @@ static int32_t shape_argmax(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_argmax = {shape_argmax, cost_reduce, NULL, workspace_reduce};
+const struct wn__rules wn__rules_argmax = {shape_argmax, cost_reduce, NULL};
 
 /* ---- expand ---------------------------------------------------------------------------------------- */
 static int32_t shape_expand(struct wn_desc *d)
@@ -221,4 +201,4 @@ static void grad_expand(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_sum_to(g->e, g->dy, &g->d->in[0]);
 }
 
-const struct wn__rules wn__rules_expand = {shape_expand, wn__cost_move, grad_expand, NULL};
+const struct wn__rules wn__rules_expand = {shape_expand, wn__cost_move, grad_expand};

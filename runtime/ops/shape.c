@@ -38,7 +38,7 @@ static void grad_reshape(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_reshape(g, g->dy, &g->d->in[0]);
 }
 
-const struct wn__rules wn__rules_reshape = {shape_reshape, cost_reshape, grad_reshape, NULL};
+const struct wn__rules wn__rules_reshape = {shape_reshape, cost_reshape, grad_reshape};
 
 /* ---- permute --------------------------------------------------------------------------------------- */
 static int32_t shape_permute(struct wn_desc *d)
@@ -69,7 +69,7 @@ static void grad_permute(struct wn__grad *g)
     g->dx[0] = wn__emit_op(g, WN_OP_PERMUTE, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_permute = {shape_permute, wn__cost_move, grad_permute, NULL};
+const struct wn__rules wn__rules_permute = {shape_permute, wn__cost_move, grad_permute};
 
 /* ---- narrow: attrs.i = {dim, start, length} -------------------------------------------------------- */
 static int32_t shape_narrow(struct wn_desc *d)
@@ -101,7 +101,7 @@ static void grad_narrow(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW_GRAD, g->dy, &attrs);
 }
 
-const struct wn__rules wn__rules_narrow = {shape_narrow, cost_narrow, grad_narrow, NULL};
+const struct wn__rules wn__rules_narrow = {shape_narrow, cost_narrow, grad_narrow};
 
 /* ---- narrow_grad: attrs.i = {dim, start, length of x along dim} ------------------------------------ */
 static int32_t shape_narrow_grad(struct wn_desc *d)
@@ -125,7 +125,7 @@ static void grad_narrow_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW, g->dy, &attrs);
 }
 
-const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, grad_narrow_grad, NULL};
+const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, grad_narrow_grad};
 
 /* ---- cat: attrs.i[0] = dim ------------------------------------------------------------------------- */
 static int32_t shape_cat(struct wn_desc *d)
@@ -160,4 +160,4 @@ static void grad_cat(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_cat = {shape_cat, wn__cost_move, grad_cat, NULL};
+const struct wn__rules wn__rules_cat = {shape_cat, wn__cost_move, grad_cat};

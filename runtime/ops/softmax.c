@@ -72,9 +72,8 @@ static void grad_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax, wn__workspace_f32_copies};
-const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, grad_softmax_grad,
-                                                 wn__workspace_f32_copies};
+const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax};
+const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, grad_softmax_grad};
 
 /* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
 static void grad_log_softmax(struct wn__grad *g)
@@ -98,9 +97,8 @@ static void grad_log_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, up, total);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax, wn__workspace_f32_copies};
-const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, grad_log_softmax_grad,
-                                                     wn__workspace_f32_copies};
+const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax};
+const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, grad_log_softmax_grad};
 
 /* ---- nll ------------------------------------------------------------------------------------------- */
 static int32_t shape_nll(struct wn_desc *d)
@@ -138,7 +136,7 @@ static void grad_nll(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll, NULL};
+const struct wn__rules wn__rules_nll = {shape_nll, cost_nll, grad_nll};
 
 /* ---- nll_grad: attrs.i = {ignore_index, C} --------------------------------------------------------- */
 static int32_t shape_nll_grad(struct wn_desc *d)
@@ -165,4 +163,4 @@ static void grad_nll_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_NLL, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, grad_nll_grad, NULL};
+const struct wn__rules wn__rules_nll_grad = {shape_nll_grad, wn__cost_move, grad_nll_grad};

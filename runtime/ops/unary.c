@@ -88,7 +88,7 @@ static void grad_neg(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dy);
 }
 
-const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg, NULL};
+const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg};
 
 /* ---- abs ----------------------------------------------------------------------------------------- */
 static void grad_abs(struct wn__grad *g)
@@ -96,8 +96,8 @@ static void grad_abs(struct wn__grad *g)
     by(g, WN_OP_ABS_GRAD, g->in[0]);
 }
 
-const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs, NULL};
-const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
+const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs};
+const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps};
 
 /* ---- exp ----------------------------------------------------------------------------------------- */
 static void grad_exp(struct wn__grad *g)
@@ -105,7 +105,7 @@ static void grad_exp(struct wn__grad *g)
     by(g, WN_OP_MUL, g->out);
 }
 
-const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_exp, NULL};
+const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_exp};
 
 /* ---- log ----------------------------------------------------------------------------------------- */
 static void grad_log(struct wn__grad *g)
@@ -113,7 +113,7 @@ static void grad_log(struct wn__grad *g)
     by(g, WN_OP_DIV, g->in[0]);
 }
 
-const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_log, NULL};
+const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_log};
 
 /* ---- sqrt ---------------------------------------------------------------------------------------- */
 static void grad_sqrt(struct wn__grad *g)
@@ -130,8 +130,8 @@ static void grad_sqrt_grad(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
 }
 
-const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt, NULL};
-const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad, NULL};
+const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt};
+const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad};
 
 /* ---- rsqrt --------------------------------------------------------------------------------------- */
 static void grad_rsqrt(struct wn__grad *g)
@@ -142,7 +142,7 @@ static void grad_rsqrt(struct wn__grad *g)
     g->dx[0] = wn__emit2(g->e, WN_OP_MUL, wn__emit2(g->e, WN_OP_MUL, g->dy, cube), half);
 }
 
-const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt, NULL};
+const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt};
 
 /* ---- relu ---------------------------------------------------------------------------------------- */
 static void grad_relu(struct wn__grad *g)
@@ -150,8 +150,8 @@ static void grad_relu(struct wn__grad *g)
     by(g, WN_OP_RELU_GRAD, g->out);
 }
 
-const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu, NULL};
-const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps, NULL};
+const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu};
+const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps};
 
 /* ---- gelu ---------------------------------------------------------------------------------------- */
 static void grad_gelu(struct wn__grad *g)
@@ -174,8 +174,8 @@ static void grad_gelu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, both(g), slope);
 }
 
-const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu, NULL};
-const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad, NULL};
+const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu};
+const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad};
 
 /* ---- silu ---------------------------------------------------------------------------------------- */
 static void grad_silu(struct wn__grad *g)
@@ -194,8 +194,8 @@ static void grad_silu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
 }
 
-const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu, NULL};
-const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad, NULL};
+const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu};
+const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad};
 
 /* ---- tanh ---------------------------------------------------------------------------------------- */
 static void grad_tanh(struct wn__grad *g)
@@ -210,8 +210,8 @@ static void grad_tanh_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
 }
 
-const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh, NULL};
-const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad, NULL};
+const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh};
+const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad};
 
 /* ---- sigmoid ------------------------------------------------------------------------------------- */
 static void grad_sigmoid(struct wn__grad *g)
@@ -226,8 +226,8 @@ static void grad_sigmoid_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
 }
 
-const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid, NULL};
-const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad, NULL};
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid};
+const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad};
 
 /* ---- clamp --------------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)
@@ -255,8 +255,8 @@ static void grad_clamp(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_CLAMP_GRAD, 2, in, &g->d->attrs);
 }
 
-const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp, NULL};
-const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps, NULL};
+const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp};
+const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps};
 
 /* ---- isnan, isfinite ----------------------------------------------------------------------------- */
 static int32_t shape_finite(struct wn_desc *d)
@@ -267,8 +267,8 @@ static int32_t shape_finite(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_isnan = {shape_finite, cost_cheap, NULL, NULL};
-const struct wn__rules wn__rules_isfinite = {shape_finite, cost_cheap, NULL, NULL};
+const struct wn__rules wn__rules_isnan = {shape_finite, cost_cheap, NULL};
+const struct wn__rules wn__rules_isfinite = {shape_finite, cost_cheap, NULL};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)
@@ -289,4 +289,4 @@ static void grad_cast(struct wn__grad *g)
     g->dx[0] = wn__emit_op(g, WN_OP_CAST, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_cast = {shape_cast, cost_cheap, grad_cast, NULL};
+const struct wn__rules wn__rules_cast = {shape_cast, cost_cheap, grad_cast};

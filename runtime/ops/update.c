@@ -35,7 +35,7 @@ static int32_t shape_assign(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-const struct wn__rules wn__rules_assign = {shape_assign, wn__cost_move, NULL, NULL};
+const struct wn__rules wn__rules_assign = {shape_assign, wn__cost_move, NULL};
 
 /* ---- accumulate ------------------------------------------------------------------------------------ */
 static int32_t shape_accumulate(struct wn_desc *d)
@@ -49,7 +49,7 @@ static void cost_accumulate(const struct wn_desc *d, struct wn_cost *cost)
     cost_update(d, 1, 1, cost);
 }
 
-const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_accumulate, NULL, NULL};
+const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_accumulate, NULL};
 
 /* ---- sgd, momentum, adam --------------------------------------------------------------------------- */
 static int32_t shape_optimizer(struct wn_desc *d)
@@ -77,6 +77,6 @@ static void cost_adam(const struct wn_desc *d, struct wn_cost *cost)
     cost_update(d, ADAM_FLOPS, 3, cost);
 }
 
-const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_sgd, NULL, NULL};
-const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_momentum, NULL, NULL};
-const struct wn__rules wn__rules_adam = {shape_optimizer, cost_adam, NULL, NULL};
+const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_sgd, NULL};
+const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_momentum, NULL};
+const struct wn__rules wn__rules_adam = {shape_optimizer, cost_adam, NULL};

@@ -383,9 +383,10 @@ static int32_t size_form(struct assembly *a)
     f->n_roots = p->n_roots;
     f->n_updates = p->n_updates;
     f->device = p->device;
-    f->threads = wn__device(p->device)->threads;
+    f->threads = wn__device(p->device)->target.threads;
     f->mode = p->mode;
-    f->target = p->target;
+    f->machine = p->target;
+    f->target = f->machine == 0 ? &wn__device(p->device)->target : wn__machine(f->machine);
     return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->order_node && f->root_node
                ? WN_OK
                : WN_OOM;
@@ -410,7 +411,7 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, f->device);
     wn__bytes_int(&b, f->threads);
     wn__bytes_int(&b, wn__device(f->device)->target.library);
-    wn__bytes_int(&b, f->target);
+    wn__bytes_int(&b, f->machine);
     wn__bytes_int(&b, wn__costs_id());
     wn__bytes_int(&b, f->n);
     for (int32_t i = 0; i < f->n; i++) {

@@ -254,7 +254,7 @@ return {
     },
     {
         name = 'oneDNN makes what an update may take in',
-        file = 'runtime/ops/matmul.c',
+        file = 'kernels/cpu/library.c',
         old = 'p->k > WN_PRODUCT_UPDATE_ROWS',
         new = 'p->k > 0',
         spec = 'spec/onednn_spec.lua',

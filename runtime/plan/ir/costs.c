@@ -8,17 +8,13 @@
 #include "../../graph/encode.h"
 #include "rewrite.h"
 
-#define MAX_TARGETS 16
+#define MAX_MACHINES 16
 
 static struct {
     char name[32];
-    struct wn_profile profile; /* rates a second */
-} targets[MAX_TARGETS] = {
-    /* The numbers of a generic core, which `wane profile` replaces by measured ones. */
-    {"this machine",
-     {.cuda = 0, .f64 = 25e9, .f32 = 50e9, .bf16 = 50e9, .bytes = 20e9, .launch = 1e-6, {8e9, 1.5e9}, {8e9, 1.5e9}}},
-};
-static int32_t n_targets = 1;
+    struct wn__target target; /* its kind, with the rates of this machine */
+} machines[MAX_MACHINES] = {{.name = "this machine"}};
+static int32_t n_machines = 1;
 
 struct row {
     uint64_t hash;  /* of the key */
@@ -29,7 +25,7 @@ static struct row *table;    /* (room) a power of two, or NULL while room is 0 *
 static int64_t n_rows, room; /* rows in use; rows. Invariant: 2 * n_rows <= room */
 static int64_t id = 1;       /* changes with every change of targets and seconds */
 
-static int32_t check_profile(const char *name, const struct wn_profile *p)
+static int32_t check_rates(const char *name, const struct wn__rates *p)
 {
     const double rates[] = {p->f64, p->f32, p->bf16, p->bytes, p->out[0], p->out[1], p->in[0], p->in[1]};
     for (int32_t i = 0; i < 8; i++)
@@ -40,41 +36,39 @@ static int32_t check_profile(const char *name, const struct wn_profile *p)
     return WN_OK;
 }
 
-int32_t wn__machine_put(const char *name, const struct wn_profile *p)
+void wn__machine_here(const struct wn__target *t)
 {
-    int32_t code = check_profile(name, p), at = 0;
+    machines[0].target = *t;
+}
+
+int32_t wn__machine_put(const char *name, const struct wn__target *t)
+{
+    int32_t code = check_rates(name, &t->rates), at = 0;
     if (code != WN_OK) return -code;
-    while (at < n_targets && strcmp(targets[at].name, name) != 0) at++;
-    if (at == MAX_TARGETS || strlen(name) >= sizeof targets[0].name)
-        return -wn__fail(WN_VALUE, "target %s: at most %d targets, of names below %d letters", name, MAX_TARGETS,
-                         (int)sizeof targets[0].name);
-    if (at == n_targets) n_targets++;
-    snprintf(targets[at].name, sizeof targets[at].name, "%s", name);
-    targets[at].profile = *p;
+    while (at < n_machines && strcmp(machines[at].name, name) != 0) at++;
+    if (at == MAX_MACHINES || strlen(name) >= sizeof machines[0].name)
+        return -wn__fail(WN_VALUE, "target %s: at most %d targets, of names below %d letters", name, MAX_MACHINES,
+                         (int)sizeof machines[0].name);
+    if (at == n_machines) n_machines++;
+    snprintf(machines[at].name, sizeof machines[at].name, "%s", name);
+    machines[at].target = *t;
     id++;
     return at;
 }
 
-const struct wn_profile *wn__machine(int32_t target)
+const struct wn__target *wn__machine(int32_t machine)
 {
-    return target >= 0 && target < n_targets ? &targets[target].profile : NULL;
+    return machine >= 0 && machine < n_machines ? &machines[machine].target : NULL;
 }
 
-const char *wn__machine_name(int32_t target)
+const char *wn__machine_name(int32_t machine)
 {
-    return target >= 0 && target < n_targets ? targets[target].name : NULL;
+    return machine >= 0 && machine < n_machines ? machines[machine].name : NULL;
 }
 
 int64_t wn__costs_id(void)
 {
     return id;
-}
-
-const struct wn__target *wn__workspace_target(const struct wn__ir *f)
-{
-    static const struct wn__target cpu = {.kind = WN_TARGET_CPU}, cuda = {.kind = WN_TARGET_CUDA};
-    if (f->target == 0) return &wn__device(f->device)->target;
-    return targets[f->target].profile.cuda ? &cuda : &cpu;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
@@ -184,11 +178,10 @@ const char *wn__cost_key_again(const struct wn_desc *d)
     return t.s;
 }
 
-/* ---- seconds
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- seconds --------------------------------------------------------------------------------------------------- */
 
 /* Returns the FLOP a second of the dtype that the op reads. */
-static double rate(const struct wn_profile *p, const struct wn_desc *d)
+static double rate(const struct wn__rates *p, const struct wn_desc *d)
 {
     int32_t dtype = d->n_in > 0 ? d->in[0].dtype : d->out.dtype;
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
@@ -196,7 +189,7 @@ static double rate(const struct wn_profile *p, const struct wn_desc *d)
 
 double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
 {
-    const struct wn_profile *p = wn__machine(f->target);
+    const struct wn__rates *p = &wn__machine(f->machine)->rates;
     struct wn_cost cost = {0};
     if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
@@ -207,13 +200,13 @@ double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
 
 double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes)
 {
-    const struct wn_profile *p = wn__machine(f->target);
+    const struct wn__rates *p = &wn__machine(f->machine)->rates;
     return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
 }
 
 double wn__move_share(const struct wn__ir *f, int64_t bytes)
 {
-    return (double)bytes / wn__machine(f->target)->bytes;
+    return (double)bytes / wn__machine(f->machine)->rates.bytes;
 }
 
 /* Returns the row of measured seconds of a key; NULL: none were measured. */
@@ -225,8 +218,8 @@ static const struct row *find_key(const char *key)
 
 double wn__desc_seconds(const struct wn__ir *f, const struct wn_desc *d, int32_t *is_measured)
 {
-    const struct row *r = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
-    if (r == NULL && f->target == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
+    const struct row *r = f->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
+    if (r == NULL && f->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
     *is_measured = r != NULL;
     return r != NULL ? r->seconds : wn__desc_roofline(f, d);
 }
@@ -243,7 +236,7 @@ int32_t wn__ir_costs(struct wn__ir *f)
         int32_t is_measured;
         f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
         f->is_measured[i] = (uint8_t)is_measured;
-        const struct row *again = f->target == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
+        const struct row *again = f->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
         f->seconds_again[i] = again != NULL ? again->seconds : f->seconds[i];
     }
     return WN_OK;

@@ -13,13 +13,15 @@
 #include "../../wane_inspect.h"
 #include "ir.h"
 
-/* Adds a target, or replaces the profile of the target of that name. Returns its number, or -(status): WN_VALUE for
- * rates that are not above 0 or for too many targets. Target 0 is this machine; measured seconds hold for it alone. */
-int32_t wn__machine_put(const char *name, const struct wn_profile *p);
-/* Returns the profile of a target; NULL: there is no such target. */
-const struct wn_profile *wn__machine(int32_t target);
-/* Returns the name of a target; NULL: there is no such target. */
-const char *wn__machine_name(int32_t target);
+/* Sets what is known of this machine, which is machine 0, until its profile is put. Measured seconds hold for it alone. */
+void wn__machine_here(const struct wn__target *t);
+/* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates that
+ * are not above 0 or for too many machines. */
+int32_t wn__machine_put(const char *name, const struct wn__target *t);
+/* Returns the target of a machine: its kind's functions and flags, and its own rates; NULL: there is no such machine. */
+const struct wn__target *wn__machine(int32_t machine);
+/* Returns the name of a machine; NULL: there is no such machine. */
+const char *wn__machine_name(int32_t machine);
 
 /* Puts the measured seconds of one application under its key, in place of earlier ones. WN_VALUE, WN_OOM. */
 int32_t wn__cost_put(const char *key, double seconds);
@@ -34,8 +36,6 @@ const char *wn__cost_key(const struct wn_desc *d);
 /* Returns the key of an application that reads a recomputed value, which is still in a cache: wn__cost_key and "
  * again". The text is valid until the next call. */
 const char *wn__cost_key_again(const struct wn_desc *d);
-/* Returns the target whose workspace rules hold for the IR. */
-const struct wn__target *wn__workspace_target(const struct wn__ir *f);
 /* Returns the seconds of moving `bytes` out to a place or in (WN_WAY_), while nothing else moves there. */
 double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes);
 /* Returns the seconds that a move adds to the kernels that run beside it, as both use the same memory. */

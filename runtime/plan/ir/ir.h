@@ -122,10 +122,11 @@ struct wn__ir {
     int32_t n_residuals, n_blocks;
     int32_t device, threads, mode; /* number of the device; its threads; WN_RUN_ */
     int32_t allowed;               /* bits 1 << decision: lossy or moving actions that a budget may choose by itself */
-    int32_t target;                /* number of the machine that it is planned for (costs.h) */
-    double *seconds;               /* (n) of one application of each node */
-    uint8_t *is_measured;          /* (n) 1: `seconds` were measured; 0: a roofline gave them */
-    double *seconds_again;         /* (n) of one application that reads a recomputed value, which is still in a cache */
+    int32_t machine;               /* number of the machine that it is planned for (costs.h) */
+    const struct wn__target *target; /* of the device where that is this machine, else of that machine */
+    double *seconds;                 /* (n) of one application of each node */
+    uint8_t *is_measured;            /* (n) 1: `seconds` were measured; 0: a roofline gave them */
+    double *seconds_again;           /* (n) of one application that reads a recomputed value, still in a cache */
     uint8_t *key2; /* (key2_bytes) what a plan depends on, without tags and decisions; a plan's key adds its recipe */
     int64_t key2_bytes;
 };

@@ -184,10 +184,9 @@ static void put_run(struct finish *x, int32_t i)
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     struct wn__applied room;
     const struct wn_desc *d = wn__instr_desc(x->f, x->s, n, &room);
-    const struct wn__rules *rules = wn__op_rules(d->op);
     n->inplace = x->inplace[i];
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
-    if (rules->workspace != NULL) n->work_bytes = wn__padded(rules->workspace(d, wn__workspace_target(x->f)));
+    n->work_bytes = wn__padded(x->f->target->workspace(x->f->target, d));
     int32_t at = x->s->n - 1;
     for (int32_t k = 0; k < it->n_in; k++)
         touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], at);

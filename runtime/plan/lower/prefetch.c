@@ -141,10 +141,8 @@ static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         int32_t at = x->fixed.before[i] - !is_fixed(x, it);
-        const struct wn__rules *rules = wn__op_rules(x->f->node[it->node].op);
         struct wn_desc d = wn__ir_desc(x->f, it->node);
-        if (it->what == WN_DO_RUN && rules->workspace != NULL)
-            add(x->fixed.live, at, at, wn__padded(rules->workspace(&d, wn__workspace_target(x->f))));
+        if (it->what == WN_DO_RUN) add(x->fixed.live, at, at, wn__padded(x->f->target->workspace(x->f->target, &d)));
         if (it->out >= 0) first[it->out] = x->fixed.before[i];
         if (it->out >= 0 && at > last[it->out]) last[it->out] = at;
         int32_t stays = it->what == WN_DO_RUN && d.op == WN_OP_ASSIGN;

@@ -133,7 +133,7 @@ static void run_instr(struct sim *m, int32_t i)
 
 int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t)
 {
-    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || wn__workspace_target(f)->kind == WN_TARGET_CPU);
+    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || f->target->is_unified_memory);
 }
 
 /* A link is a resource beside the kernels: each way of each place does one move after the other. */
@@ -226,7 +226,7 @@ static int32_t walk(struct sim *m)
 int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
 {
     int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
-    if (wn__workspace_target(f)->kind == WN_TARGET_CPU) bytes += s->offload_buffer[WN_PLACE_HOST];
+    if (f->target->is_unified_memory) bytes += s->offload_buffer[WN_PLACE_HOST];
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
     for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_allocations; t++)

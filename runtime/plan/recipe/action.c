@@ -66,7 +66,7 @@ int32_t wn__action_place(int32_t action)
 int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision)
 {
     if (decision != WN_DECISION_OFFLOAD) return decision;
-    return wn__workspace_target(f)->kind == WN_TARGET_CPU ? WN_DECISION_OFFLOAD_DISK : WN_DECISION_OFFLOAD_HOST;
+    return f->target->is_unified_memory ? WN_DECISION_OFFLOAD_DISK : WN_DECISION_OFFLOAD_HOST;
 }
 
 int32_t wn__action_is_partial(int32_t action)

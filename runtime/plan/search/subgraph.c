@@ -251,6 +251,7 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
     struct wn__subgraph *x = c->x;
     WN_TRY(make_room(c));
     x->ir.device = c->f->device;
+    x->ir.machine = c->f->machine;
     x->ir.target = c->f->target;
     x->ir.n_slabs = c->f->n_slabs > 0;
     x->ir.slab = c->f->slab;

@@ -1,8 +1,8 @@
 /* Stretches: how the CPU computes a bf16 op whose f32 loop needs whole rows.
  *
  * Such an op is computed on f32 copies. Where its rows are independent of each other, one stretch of rows is copied and
- * computed at a time; where its columns are, one stretch of columns. The workspace rule (helper.c) and the kernel
- * (kernels/cpu/bf16.c) call the same functions, so they cut alike. For softmax of x: (B, T, C) along C:
+ * computed at a time; where its columns are, one stretch of columns. The workspace rule (workspace.c) and the kernel
+ * (bf16.c) call the same functions, so they cut alike. For softmax of x: (B, T, C) along C:
  *
  *     rows = B T      x as (rows, C)                 f32 copy in the workspace
  *                     +------------------+
@@ -12,9 +12,9 @@
  *                     +------------------+
  *                     | ...              |
  */
-#ifndef WN_OPS_STRETCH_H
-#define WN_OPS_STRETCH_H
-#include "op.h"
+#ifndef WN_CPU_STRETCH_H
+#define WN_CPU_STRETCH_H
+#include "../../runtime/ops/op.h"
 
 struct wn__stretch {
     int32_t columns; /* 1: stretches are of columns, the last dim; 0: of rows, the first `lead` dims together */

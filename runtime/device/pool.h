@@ -1,6 +1,6 @@
 /* Blocks of less than a page for values of few elements, so that a bias of 64 numbers takes 256 bytes and no page. */
-#ifndef WN_CPU_POOL_H
-#define WN_CPU_POOL_H
+#ifndef WN_DEVICE_POOL_H
+#define WN_DEVICE_POOL_H
 #include <stdint.h>
 
 #define WN_POOL_MOST 2048 /* bytes of a block; more takes pages of its own */

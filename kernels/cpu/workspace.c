@@ -1,0 +1,114 @@
+/* How many bytes of scratch each kernel of the CPU needs: one case an op, beside the reason.
+ *
+ * Pure: the number follows from the description and the target, and a plan reserves it before anything runs. A kernel and
+ * its case here cut rows alike because both ask stretch.h and row_parts.h. Ops that are not named need nothing. */
+#include "cpu.h"
+#include "gemm/gemm.h"
+#include "library.h"
+#include "row_parts.h"
+#include "stretch.h"
+
+/* Ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16 input, then of a copy of a
+ * bf16 result. A copy holds one stretch of rows where the op has stretches, else the whole value. 0 where nothing is bf16. */
+static int64_t f32_copies(const struct wn_desc *d)
+{
+    struct wn__stretch s = wn__stretch_of(d);
+    int64_t bytes = wn__stretch_copy_bytes(&s, &d->out, 0);
+    for (int32_t i = 0; i < d->n_in; i++) bytes += wn__stretch_copy_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
+    return bytes;
+}
+
+/* The f32 copies, then (parts, D) partial sums of WN_PART_BYTES each where the rows have parts. */
+static int64_t layernorm_dw(const struct wn_desc *d)
+{
+    int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = f32_copies(d);
+    return parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
+}
+
+int64_t wn__reduce_parts(const struct wn_desc *d)
+{
+    const struct wn_type *x = &d->in[0];
+    int64_t outputs = wn__numel(&d->out), all = d->op == WN_OP_ARGMAX ? 1 : d->attrs.n;
+    int32_t last = x->ndim - 1;
+    while (last >= 0 && x->dim[last] == 1) last--;
+    if (last < 0 || outputs <= WN_FEW_OUTPUTS || (d->op == WN_OP_ARGMAX && x->dtype == WN_BF16)) return 1;
+    for (int64_t k = 0; k < all; k++)
+        if (d->attrs.i[k] == last) return 1;
+    return wn__parts_of(wn__numel(x) / outputs);
+}
+
+/* The partial results of the parts: for argmax a value and an i32 index each. */
+static int64_t reduce(const struct wn_desc *d)
+{
+    int64_t parts = wn__reduce_parts(d), each = WN_PART_BYTES + (d->op == WN_OP_ARGMAX ? (int64_t)sizeof(int32_t) : 0);
+    return parts > 1 ? parts * wn__numel(&d->out) * each : 0;
+}
+
+/* Lists of positions, i32, so that each row of the table is written once: where the list of each row starts (V + 1), then
+ * positions in ids (numel(ids)). */
+static int64_t embedding_grad(const struct wn_desc *d)
+{
+    return (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
+}
+
+/* One f64 a row, the log-probability of its label, until all are summed in order. */
+static int64_t cross_entropy(const struct wn_desc *d)
+{
+    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
+}
+
+/* bf16: the gradients of keys and values are summed in f32, (B, T, 2 K hd), and rounded once at the end. */
+static int64_t attention_grad(const struct wn_desc *d)
+{
+    if (d->out.dtype != WN_BF16) return 0;
+    int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
+    return d->out.dim[0] * d->out.dim[1] * (d->out.dim[2] / (heads + 2 * kv_heads) * 2 * kv_heads) *
+           (int64_t)sizeof(float);
+}
+
+/* op(b): (k, n), packed once for all threads. Cells that are plain: (micro-panels, k, WN_GEMM_NR_MAX) f32, the last
+ * micro-panel padded. Cells in panels: groups of columns as wide as a micro-tile, with nothing between them. */
+static int64_t product_update(const struct wn_desc *d)
+{
+    int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
+    int64_t strips = (n + WN_GEMM_NR_MAX - 1) / WN_GEMM_NR_MAX;
+    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_GEMM_NR_MAX;
+    return columns * k * (int64_t)sizeof(float);
+}
+
+/* Own kernels need none: they pack into buffers of fixed size on the stack of each thread (gemm/gemm.h). */
+static int64_t product(const struct wn__target *t, const struct wn_desc *d)
+{
+    return wn__cpu_is_library_product(t, d) ? t->library_scratch : 0;
+}
+
+int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
+{
+    switch (d->op) {
+    case WN_OP_SOFTMAX:
+    case WN_OP_SOFTMAX_GRAD:
+    case WN_OP_LOG_SOFTMAX:
+    case WN_OP_LOG_SOFTMAX_GRAD:
+    case WN_OP_ROW_MEAN:
+    case WN_OP_ROW_RSTD:
+    case WN_OP_LAYERNORM:
+    case WN_OP_LAYERNORM_DX:
+    case WN_OP_GATHER_GRAD:
+    case WN_OP_EXTREME_GRAD: return f32_copies(d);
+    case WN_OP_LAYERNORM_DW: return layernorm_dw(d);
+    case WN_OP_SUM:
+    case WN_OP_MEAN:
+    case WN_OP_MAX:
+    case WN_OP_MIN:
+    case WN_OP_ARGMAX: return reduce(d);
+    case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
+    case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
+    case WN_OP_ATTENTION_GRAD: return attention_grad(d);
+    case WN_OP_PRODUCT_UPDATE: return product_update(d);
+    case WN_OP_MATMUL:
+    case WN_OP_MATMUL_MAP:
+    case WN_OP_LINEAR:
+    case WN_OP_LINEAR_MAP: return product(t, d);
+    default: return 0;
+    }
+}

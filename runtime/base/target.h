@@ -1,0 +1,37 @@
+/* Declares what a plan depends on of the machine that it is made for: numbers, and functions of an application's
+ * description. They are pure and touch no device, so that a plan for a machine can be made on another one.
+ *
+ * A device carries its own target (runtime/device/device.h). The registry has the targets of machines that are not
+ * here; a profile gives their rates. */
+#ifndef WN_BASE_TARGET_H
+#define WN_BASE_TARGET_H
+#include <stdint.h>
+#include "type.h"
+
+/* Places where values wait outside a device's memory, and the two ways between. */
+enum wn_place { WN_PLACE_HOST, WN_PLACE_DISK, WN_PLACE_COUNT };
+enum wn_way { WN_WAY_OUT, WN_WAY_IN, WN_WAY_COUNT };
+
+/* The limits of a roofline. */
+struct wn__rates {
+    double f64, f32, bf16;                          /* FLOP/s of each dtype */
+    double bytes;                                   /* bytes/s of the device's memory */
+    double launch;                                  /* seconds that every kernel takes at least */
+    double out[WN_PLACE_COUNT], in[WN_PLACE_COUNT]; /* bytes/s to a place and from it */
+};
+
+struct wn__target {
+    const char *name;          /* of the kind of machine: "cpu" */
+    int32_t is_unified_memory; /* the host addresses the device's memory, and both share its bytes */
+    int32_t threads;           /* part of a plan's key: the bits of sums may depend on it */
+    int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
+    int32_t library;           /* bits 1 << dtype: a library computes large products of it; part of a plan's key */
+    int64_t library_scratch;   /* bytes that one of these may take at most */
+    struct wn__rates rates;
+    /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
+     * the plan is loaded: the device's function `prepare` then says how much. */
+    int64_t (*workspace)(const struct wn__target *t, const struct wn_desc *d);
+    /* Returns whether a library computes the application, or the product under its epilogue. NULL: none ever does. */
+    int32_t (*is_library_product)(const struct wn__target *t, const struct wn_desc *d);
+};
+#endif

@@ -1,0 +1,79 @@
+/* The defaults of a device's optional slots: see device.h. */
+#include <stddef.h>
+#include "device.h"
+
+/* ---- kernels of its own backend ------------------------------------------------------------------------ */
+
+static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
+{
+    return d->backend->find(desc);
+}
+
+static int32_t own_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    *out = NULL;
+    return d->backend->prepare == NULL ? WN_OK : d->backend->prepare(&d->target, desc, bytes, out);
+}
+
+static int32_t call_kernel(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
+{
+    (void)d;
+    return fn(desc, b, NULL);
+}
+
+static int32_t wait_for_nothing(struct wn_device *d)
+{
+    (void)d;
+    return WN_OK;
+}
+
+/* ---- kernels of its delegate --------------------------------------------------------------------------- */
+
+static wn_kernel_fn delegate_kernel(struct wn_device *d, const struct wn_desc *desc)
+{
+    return d->delegate->kernel(d->delegate, desc);
+}
+
+static int32_t delegate_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    return d->delegate->prepare(d->delegate, desc, bytes, out);
+}
+
+static int32_t delegate_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
+                               const struct wn_buffers *b)
+{
+    return d->delegate->launch(d->delegate, fn, desc, b);
+}
+
+static int32_t delegate_sync(struct wn_device *d)
+{
+    return d->delegate->sync(d->delegate);
+}
+
+/* ---- offload buffers -------------------------------------------------------------------------------------------- */
+
+static int32_t refuse_offload_buffer(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+                                     struct wn_offload_buffer **out)
+{
+    (void)place, (void)bytes, (void)most, (void)out;
+    return wn__fail(WN_UNSUPPORTED, "offload: %s has no way to move values out of its memory in this version", d->name);
+}
+
+static void complete_offload_buffers(struct wn_device *d)
+{
+    d->offload_buffer_open = d->target.is_unified_memory ? wn__host_offload_open : refuse_offload_buffer;
+    d->offload_buffer_close = wn__host_offload_close;
+    d->offload_buffer_start = wn__host_offload_start;
+    d->offload_buffer_wait = wn__host_offload_wait;
+    d->offload_buffer_stop = wn__host_offload_stop;
+}
+
+void wn__device_complete(struct wn_device *d)
+{
+    int32_t is_own = d->delegate == NULL;
+    if (d->kernel == NULL) d->kernel = is_own ? own_kernel : delegate_kernel;
+    if (d->prepare == NULL) d->prepare = is_own ? own_prepare : delegate_prepare;
+    if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;
+    if (d->sync == NULL) d->sync = is_own ? wait_for_nothing : delegate_sync;
+    if (d->offload_buffer_open == NULL) complete_offload_buffers(d);
+}
