@@ -422,7 +422,7 @@ return {
     {
         name = 'a point goes on with the script',
         file = 'lua/wane/sweep/process.lua',
-        old = 'os.exit(0, true) -- closing the state lets finalizers run',
+        old = 'os.exit(0, true) -- closes the state, so that finalizers run',
         new = '',
         spec = 'spec/sweep_spec.lua',
         filter = 'keeps points apart',

@@ -1,8 +1,8 @@
---- The points of a sweep: every combination of a grid's values, in an order that follows from the grid alone.
+--- The points of a sweep: every combination of a grid's values, in an order that depends on the grid alone.
 --
--- The last key goes fastest; keys go in the order of `order`, else by name. `policy` and `budget` are one axis, what
--- decides: the policies, then a policy `budget(...)` for each budget. Every other key is an axis that `build` is given.
--- A point is told by its description, a table of plain values that survives being written and read.
+-- Axes are in the order of `order`, by default by name; the last axis varies fastest. `policy` and `budget` are one
+-- axis: the policies, then a policy `budget(...)` for each budget. Every other key is an axis whose value `build` is
+-- given. A point is identified by its description, a table of plain values that survives being written and read.
 -- @internal wane.sweep.grid
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
@@ -16,7 +16,7 @@ local MOST_POINTS = 100000
 
 local plain = { number = true, string = true, boolean = true }
 
--- A value as the grid has it: what is written (text or number), and what is given on.
+-- Returns a value of the grid twice: as it is written (text, number or boolean), and as `build` gets it.
 local function value_of(key, entry)
     if plain[type(entry)] then return entry, entry end
     if type(entry) == 'table' and getmetatable(entry) == nil and type(entry.name) == 'string' then
@@ -26,13 +26,15 @@ local function value_of(key, entry)
         .. 'value = anything }', key, errors.describe(entry))
 end
 
--- A misspelt policy stops the sweep before it starts; one that this version lacks is left to fail at its points.
+-- Checks the name of a policy, so that a misspelt one stops the sweep before it starts, and returns it. A policy that
+-- this version lacks fails at its points.
 local function check_policy(text)
     local fine, why = pcall(policy.of, text)
     if fine or errors.is(why) and why.code == 'unsupported' then return text end
     error(why, 0)
 end
 
+-- Returns the text of a policy, and the policy.
 local function policy_of(entry)
     if type(entry) == 'string' then return check_policy(entry), entry end
     if policy.is(entry) then return tostring(entry), entry end
@@ -40,6 +42,7 @@ local function policy_of(entry)
     return text, policy.of(value)
 end
 
+-- Returns the policy of a budget, as text.
 local function budget_of(entry)
     local text = type(entry) == 'number' and json.number(entry) or entry
     if type(text) ~= 'string' then
@@ -50,6 +53,7 @@ local function budget_of(entry)
     return ('budget(%s)'):format(text)
 end
 
+-- Checks that an axis has a list of values, and returns the list.
 local function list_of(key, list)
     if type(list) ~= 'table' or getmetatable(list) ~= nil or #list == 0 then
         raise(nil, 'value', 'wane.sweep: grid.%s must be a list of values, got %s', key, type(list) == 'table'
@@ -58,7 +62,7 @@ local function list_of(key, list)
     return list
 end
 
--- One axis: { key =, values = { { text =, value = }, ... } }.
+-- Makes an axis: { key =, values = list of { text =, value = } }.
 local function axis_of(key, list, convert)
     local axis, seen = { key = key, values = {} }, {}
     for i, entry in ipairs(list) do
@@ -73,7 +77,7 @@ local function axis_of(key, list, convert)
     return axis
 end
 
--- What decides: policies, then budgets.
+-- Makes the axis of policies, then budgets; nil where the grid has neither.
 local function deciding(given)
     if given.policy == nil and given.budget == nil then return nil end
     local list = {}
@@ -84,6 +88,7 @@ local function deciding(given)
     return axis_of('policy', list, policy_of)
 end
 
+-- Makes all axes of a grid, by key.
 local function axes_by_name(given)
     if type(given) ~= 'table' or getmetatable(given) ~= nil or next(given) == nil then
         raise(nil, 'value', "wane.sweep: expected grid = { name = { values }, policy = { 'save_all', 'sqrt' } }, "
@@ -101,6 +106,7 @@ local function axes_by_name(given)
     return axes
 end
 
+-- Returns the axes in order, which must name each of them once.
 local function ordered(axes, order)
     local names, out = {}, {}
     for name in pairs(axes) do names[#names + 1] = name end
@@ -124,6 +130,7 @@ local function ordered(axes, order)
     return out
 end
 
+-- Makes the point at the indices `at`, one an axis.
 local function new_point(axes, at, defaults)
     local point, words, group = { description = {}, p = {} }, {}, {}
     for key, value in pairs(defaults or {}) do point.p[key] = value end
@@ -143,12 +150,13 @@ local function new_point(axes, at, defaults)
     return point
 end
 
---- The points of a grid.
--- @param given { name = { values }, policy = { policies }, budget = { bytes } }
--- @param order list of keys, the last one goes fastest (optional: by name)
--- @param defaults what `build` is given beside (optional)
--- @return list of { number =, description =, p = for build, policy = for measure, label =, key =, group = text equal
--- for points that differ in the policy alone }; list of the axes' names
+--- Returns the points of a grid.
+-- @param given { [key] = list of values, policy = list of policies, budget = list of bytes or texts }
+-- @param order list of keys, of which the last varies fastest (optional; by default sorted)
+-- @param defaults fields of p beside the grid's (optional)
+-- @return list of { number =, description =, p = table for build, policy = for measure, label =, key =, group = text
+-- that is equal for points that differ in the policy alone }, and the list of keys in order
+-- @raise 'value' for a malformed grid or order, and for more than MOST_POINTS points
 function grid.points(given, order, defaults)
     local axes = ordered(axes_by_name(given), order)
     local points, at, names = {}, {}, {}

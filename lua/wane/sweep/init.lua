@@ -1,10 +1,12 @@
---- wane.sweep{ build =, grid =, ... }: the same step under every combination of a grid's values, measured.
+--- wane.sweep { build =, grid =, ... }: measures the same step under every combination of a grid's values.
 --
--- Each point is measured in a process of its own (the script, started again: sweep/process.lua), so one that crashes,
--- runs out of memory or takes too long is a row like any other; at a prompt, and with isolate = false, in this one.
--- Invariants: a point's row is written whole when the point ends, and never twice, by the one process that holds the
--- file's lock; points of one group (equal but for
--- the policy) have the same bits of gradients and loss, and predicted bytes are measured bytes, or :run() raises.
+-- Each point is measured in a process of its own, the script started again (sweep/process.lua), so a point that
+-- crashes, runs out of memory or takes too long is a row like any other. At a prompt, and with isolate = false, points
+-- are measured in this process.
+--
+-- Invariants: the row of a point is written as a whole when the point ends, and never twice, by the one process that
+-- holds the file's lock. Points of one group (equal except for the policy) have the same bits of gradients and loss,
+-- and measured bytes are predicted bytes; otherwise sweep:run() raises.
 -- @module wane.sweep
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -17,6 +19,7 @@ local point = require 'wane.sweep.point'
 local process = require 'wane.sweep.process'
 local progress = require 'wane.report.progress'
 local report = require 'wane.sweep.report'
+local settings_of = require('wane.sweep.settings').of
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
 
@@ -24,87 +27,42 @@ local C, raise = binding.C, errors.raise
 
 local sweep = {}
 
-local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])sweep[/\\]' or '@'
-
---- A sweep. Fields: `points` (list of grid.points), `axes` (names of the grid's keys, in order), `settings`.
+--- Class of sweeps. Fields: `points` (list of grid.points), `axes` (keys of the grid, in order), `settings`, `title`.
 local Sweep = {}
 Sweep.__index = Sweep
 
 -- ---- making one -----------------------------------------------------------------------------------------------------
-local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
-    'isolate', 'verbose', 'title', 'retry_failed' }
-
-local function whole(t, name, default, least, most)
-    return errors.count(t[name] == nil and default or t[name], 'wane.sweep: ' .. name, least, most)
-end
-
-local function check(t)
-    errors.check_options(t, options, 'wane.sweep')
-    if type(t.build) ~= 'function' then
-        raise(nil, 'value', 'wane.sweep: expected build = function(p) ... return fn, model, optimizer end, got %s',
-            errors.describe(t.build))
-    end
-    if t.out ~= nil and type(t.out) ~= 'string' then
-        raise(nil, 'value', "wane.sweep: out must be the name of a file such as 'runs/a.jsonl', got %s",
-            errors.describe(t.out))
-    end
-    if t.resume and t.resume ~= true and t.resume ~= 'force' then
-        raise(nil, 'value', "wane.sweep: resume must be true, false or 'force', got %s", errors.describe(t.resume))
-    end
-    if t.retry_failed ~= nil and type(t.retry_failed) ~= 'boolean' then
-        raise(nil, 'value', 'wane.sweep: retry_failed must be true or false, got %s', errors.describe(t.retry_failed))
-    end
-    if t.retry_failed and not t.out then
-        raise(nil, 'value', 'wane.sweep: retry_failed needs the file whose failed points run again; give out =')
-    end
-    if t.resume and not t.out then
-        raise(nil, 'value', 'wane.sweep: resume needs the file to go on with; give out =')
-    end
-    if t.limit ~= nil and not (type(t.limit) == 'number' and t.limit > 0) then
-        raise(nil, 'value', 'wane.sweep: limit must be a number of seconds above 0, got %s', errors.describe(t.limit))
-    end
-end
-
--- A number for the text of the script: the files that build and the call of wane.sweep stand in, and what is measured.
-local function script_of(t, settings)
-    local texts, seen = {}, {}
-    local function add(source)
-        if seen[source] then return end
-        seen[source] = true
-        texts[#texts + 1] = source:match '^@' and (system.read(source:sub(2)) or '') or source
-    end
-    add(debug.getinfo(t.build, 'S').source)
-    local level = 3
-    local info = debug.getinfo(level, 'S')
-    while info and (info.what == 'C' or info.source:sub(1, #here) == here) do
-        level = level + 1
-        info = debug.getinfo(level, 'S')
-    end
-    if info then add(info.source) end
-    local defaults = {}
-    for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
-    return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = settings.repeats,
-        warmup = settings.warmup, fused = settings.fused, seed = settings.seed, defaults = defaults } }
-end
-
---- A sweep over a grid; nothing runs before :run().
--- @param t table: `build` function(p) that returns fn, model, optimizer (fn as for wane.measure; with an optimizer it
--- trains); `grid` { key = { values }, policy = { policies }, budget = { bytes } }, every key but these two in p;
--- `order` of the keys, the last fastest (by name); `defaults` for p; `repeats` = 3 measured steps after `warmup` = 1;
--- `fused` = false, whether opt:step(loss) is measured; `seed` = 0; `out` a file for rows (JSON lines), `resume` true or
--- 'force' (points that have a row there, failed ones too, are not run again), `retry_failed` = false (only points
--- whose row says failed run, and the new row takes its place; implies resume); `limit` seconds a point; `isolate` =
--- true, whether a point gets a process of its own; `verbose` = false; `title` of reports
+--- wane.sweep(t) makes a sweep over a grid; nothing runs before sweep:run().
+-- @function wane.sweep
+-- @param t table of these fields:
+--
+-- * `build`: function(p) that returns fn, model, optimizer; fn as for wane.measure, and with an optimizer it trains;
+-- * `grid`: { [key] = list of values, policy = list of policies, budget = list of sizes }; p has every key but these
+-- two;
+-- * `order`: list of keys, the last varies fastest (by default sorted); `defaults`: further fields of p;
+-- * `repeats` = 3, `warmup` = 1: measured steps, and steps before them; `seed` = 0; `fused` = false: whether
+-- opt:step(loss) is measured;
+-- * `out`: file for rows, one JSON object a line; `resume` = false: true or 'force' to run only points without a row in
+-- it; `retry_failed` = false: true to run only points whose row says failed, and to replace that row (implies resume);
+-- * `limit`: seconds a point may take; `isolate`: whether points get processes of their own, by default where possible;
+-- * `verbose` = false: a line a point where there is no terminal; `title`: of reports.
 -- @return Sweep
+-- @raise 'value' for a field that is unknown or wrong
+-- @usage
+-- local sweep = wane.sweep {
+--     build = function(p)
+--         local net = nn.MLP(8, p.width)
+--         return function() return net(x):sum() end, net
+--     end,
+--     grid = { width = { 16, 32 }, policy = { 'save_all', 'recompute_all' } }, isolate = false,
+-- }
+-- print(#sweep.points, sweep.points[1].label) --> 4	policy=save_all width=16
+-- print(#sweep:run():rows()) --> 4
 function sweep.sweep(t)
     if type(t) ~= 'table' then
         raise(nil, 'value', 'wane.sweep: expected a table { build =, grid = }, got %s', errors.describe(t))
     end
-    check(t)
-    local settings = { build = t.build, fused = t.fused == true, limit = t.limit,
-        seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
-        repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
-    settings.script = script_of(t, settings)
+    local settings = settings_of(t)
     local self = setmetatable({ settings = settings, out = t.out,
         resume = t.resume or t.retry_failed, retry_failed = t.retry_failed, verbose = t.verbose,
         isolate = t.isolate, title = t.title or 'A sweep', found = {} }, Sweep)
@@ -116,11 +74,12 @@ function sweep.sweep(t)
 end
 
 -- ---- what is there already --------------------------------------------------------------------------------------
+-- Writes a line to the error stream.
 local function say(words, ...)
     io.stderr:write('wane.sweep: ', words:format(...), '\n')
 end
 
--- Takes the rows of the file that are points of this sweep.
+-- Takes the rows of the file that belong to points of this sweep.
 local function take(self, rows)
     local by_key = {}
     for _, q in ipairs(self.points) do by_key[q.key] = q end
@@ -133,6 +92,7 @@ local function take(self, rows)
     end
 end
 
+-- Refuses rows of another text of the script, unless resume = 'force'.
 local function refuse_changed(self, rows)
     for _, row in ipairs(rows) do
         if row.script ~= self.settings.script and self.resume ~= 'force' then
@@ -142,6 +102,7 @@ local function refuse_changed(self, rows)
     end
 end
 
+-- Reads the rows of the file, and drops a torn last line. Refuses a file that exists unless the sweep resumes.
 local function open(self)
     local rows, torn = store.read(self.out)
     if rows == nil or (#rows == 0 and torn == 0) then return end
@@ -157,7 +118,7 @@ local function open(self)
     take(self, rows)
 end
 
--- The lock of the file; what the file says is true as long as it is held.
+-- Takes the lock of the file. The file changes only in this process while the lock is held.
 local function lock(self)
     system.make_folders(self.out)
     local held = store.lock(self.out)
@@ -170,11 +131,13 @@ end
 -- ---- running ------------------------------------------------------------------------------------------------------
 local calls = 0 -- of :run() in this process: a script, started again, comes to the same ones
 
+-- Tells whether this process is a prompt.
 local function at_prompt()
     local repl = package.loaded['wane.repl']
     return repl ~= nil and repl.is_on
 end
 
+-- Tells whether points run in processes of their own. Raises 'value' where that is asked for and impossible.
 local function is_isolated(self, role)
     if self.isolate == false or role or at_prompt() then return false end
     local can = process.can_restart()
@@ -185,7 +148,7 @@ local function is_isolated(self, role)
     return can
 end
 
--- One row in this process; nil when an interrupt ended it.
+-- Runs a point in this process. Returns its row, or nil when ^C ended it.
 local function run_here(self, q)
     local fine, row = pcall(point.run, self.settings, q)
     memory.trim()
@@ -194,7 +157,7 @@ local function run_here(self, q)
     error(row, 0)
 end
 
--- Keeps the row of a point that came to its end; one of an earlier try gives way to it.
+-- Keeps the row of a point that ended, in place of a row of an earlier try.
 local function keep(self, q, row)
     if self.out then
         if self.found[q.key] then store.supersede(self.out, row) else store.append(self.out, row) end
@@ -202,18 +165,20 @@ local function keep(self, q, row)
     self.found[q.key] = row
 end
 
+-- Tells whether a point is to run.
 local function is_due(self, q)
     local row = self.found[q.key]
     if self.retry_failed then return row ~= nil and row.status == 'failed' end
     return row == nil
 end
 
+-- Returns the result of a point in one line.
 local function words_of(q, row)
     if row.status ~= 'ok' then return ('%s: %s'):format(q.label, row.error:match '^[^\n]*') end
     return ('%s: peak %s, %.4g s'):format(q.label, require('wane.report.bytes').text(row.peak), row.seconds)
 end
 
--- Runs what is due; returns whether an interrupt stopped it.
+-- Runs the points that are due. Returns whether ^C stopped it.
 local function run_due(self, is_isolated_)
     local todo = {}
     for _, q in ipairs(self.points) do
@@ -240,6 +205,7 @@ local function run_due(self, is_isolated_)
     return false
 end
 
+-- Makes the error of a sweep that ^C stopped.
 local function interrupted(self)
     local count = #self:rows()
     local words = self.out and ('the rows are in %s, and resume = true (--resume) goes on with them'):format(self.out)
@@ -248,7 +214,7 @@ local function interrupted(self)
         words))
 end
 
--- SIGINT sets a flag while this runs, whatever it did before.
+-- Calls fn while SIGINT sets a flag, and restores its effect. Returns what fn returns, or true after a ^C.
 local function listening(fn)
     if at_prompt() then return fn() end
     C.wn_interrupt(0)
@@ -261,7 +227,8 @@ local function listening(fn)
     return result or was_stopped
 end
 
--- A process that was started for one point: the sweep it belongs to never returns, one before it shows its rows.
+-- Serves a process that was started for one point: never returns from the run of that point's sweep. Returns true for a
+-- sweep before it, which takes its rows from its file, and false for one after it.
 local function serve(self, role)
     if calls > role.call then return false end
     if calls == role.call then
@@ -278,11 +245,15 @@ local function serve(self, role)
     return true
 end
 
---- Runs every point that has no row yet, in order. Points that fail are rows with status = 'failed'. Until it returns,
--- this process alone writes the file.
+--- Runs every point that has no row yet, in order. A point that fails gets a row with status = 'failed'. While it runs,
+-- no other process writes the file.
 -- @return the sweep
--- Errors: 'interrupt' after ^C, with the rows kept; 'io' when another process writes the file; 'value' for a file that
--- is in the way, and at the end for points of one group whose bits differ, or whose bytes are not the predicted ones.
+-- @raise 'interrupt' after ^C, with the rows kept; 'io' when another process writes the file; 'value' for a file that
+-- exists and is not resumed, and at the end for points of one group whose bits differ or whose bytes were not predicted
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'recompute_all' } }, isolate = false }
+-- print(sweep:run())
 function Sweep:run()
     calls = calls + 1
     local role = process.role()
@@ -306,16 +277,28 @@ function Sweep:run()
 end
 
 -- ---- what came of it ----------------------------------------------------------------------------------------------
---- The rows there are, in the order of the points: `n`, `point` (its values), `status` 'ok' or 'failed' (then `error`,
--- `code`, `signal`), peak, predicted_peak, reserved, predicted_reserved, state, activations (bytes), kinds, seconds
--- (median), times, recomputed (nodes), loss, loss_bits, digest (of all gradients), lossless, exact.
+--- Returns the rows that exist, in the order of the points.
+--
+-- A row has `n`, `point` (its values) and `status`. With status 'failed' it has `error`, `code` and `signal`. With
+-- status 'ok' it has peak, predicted_peak, reserved, predicted_reserved, state, activations (bytes), kinds (bytes by
+-- name), seconds (median of a step), times, recomputed (nodes), loss, loss_bits, digest (of all gradients), lossless,
+-- exact.
+-- @return list of rows
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'recompute_all' } }, isolate = false }
+-- for _, row in ipairs(sweep:run():rows()) do print(row.point.policy, row.peak, row.digest) end
 function Sweep:rows()
     local rows = {}
     for _, q in ipairs(self.points) do rows[#rows + 1] = self.found[q.key] end
     return rows
 end
 
---- Rows that came to their end.
+--- Returns the rows with status 'ok'.
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(#sweep:run():measured()) --> 2
 function Sweep:measured()
     local rows = {}
     for _, row in ipairs(self:rows()) do
@@ -324,7 +307,7 @@ function Sweep:measured()
     return rows
 end
 
--- The row whose bits the others of its group must have: that of save_all, else the first.
+-- Returns the row whose bits the other rows of its group must have: that of save_all, else the first.
 local function reference_of(rows)
     for _, row in ipairs(rows) do
         if row.point.policy == 'save_all' then return row end
@@ -336,7 +319,12 @@ local function name_of(self, row)
     return self.points[row.n].label
 end
 
---- Lists promises of Wane that a row breaks, a sentence each; empty when every row holds them.
+--- Lists the promises of Wane that rows break, one sentence each.
+-- @return list of texts, empty when every row keeps them
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(#sweep:run():problems()) --> 0
 function Sweep:problems()
     local groups, order, out = {}, {}, {}
     for _, q in ipairs(self.points) do
@@ -370,7 +358,11 @@ function Sweep:problems()
     return out
 end
 
---- Rows of points that failed.
+--- Returns the rows with status 'failed'.
+-- @usage
+-- local function build() error 'no such model' end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(#sweep:run():failed()) --> 2
 function Sweep:failed()
     local rows = {}
     for _, row in ipairs(self:rows()) do
@@ -379,7 +371,15 @@ function Sweep:failed()
     return rows
 end
 
---- A number of a row by name: a field, a key of the point, or a kind of bytes ('activation').
+--- Returns a number of a row by name.
+-- @param row of sweep:rows()
+-- @param name a field, a key of the point, or a kind of bytes ('activation')
+-- @raise 'value' for a name that is no number of the row, with names like it
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all' } }, isolate = false }
+-- local row = sweep:run():rows()[1]
+-- print(sweep.number(row, 'peak') == row.peak, sweep.number(row, 'parameter') == row.kinds.parameter) --> true	true
 function Sweep.number(row, name)
     local value = row[name]
     if value == nil then value = row.point[name] end
@@ -397,7 +397,7 @@ function Sweep.number(row, name)
     return value
 end
 
--- Those of a list that no other of it beats, by x.
+-- Returns the rows of a list that no other of it beats in x and y, by x.
 local function front_of(rows, x, y)
     local number, front = Sweep.number, {}
     for _, a in ipairs(rows) do
@@ -416,15 +416,26 @@ local function front_of(rows, x, y)
     return front
 end
 
---- The rows that no other beats: none is as small in both and smaller in one.
+--- Returns the rows that no other row beats: no row is at most as large in both numbers and smaller in one.
 -- @param x name of a number of a row, default 'peak'
--- @param y another, default 'seconds'
+-- @param y another name, default 'seconds'
 -- @return list of rows, by x
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(#sweep:run():pareto('peak', 'seconds') > 0) --> true
 function Sweep:pareto(x, y)
     return front_of(self:measured(), x or 'peak', y or 'seconds')
 end
 
---- The same among rows that differ in the policy alone: a list of such lists. A grid without policies is one list.
+--- Returns sweep:pareto of each group, rows that differ in the policy alone. A grid without policies is one group.
+-- @param x name of a number of a row, default 'peak'
+-- @param y another name, default 'seconds'
+-- @return list of lists of rows
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { k = { 1, 2 }, policy = { 'save_all' } }, isolate = false }
+-- print(#sweep:run():fronts()) --> 2
 function Sweep:fronts(x, y)
     local groups, order = {}, {}
     for _, row in ipairs(self:measured()) do
@@ -444,22 +455,39 @@ function Sweep.__tostring(self)
     return report.text(self)
 end
 
---- Writes the rows as comma separated values, numbers to the last bit; without a name, returns the text.
+--- Writes the rows as comma separated values, with every bit of their numbers.
+-- @param path file to write (optional)
+-- @return the name of the file; without a path, the text
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(sweep:run():csv():match '^[%w,]+') --> policy,status,predicted
 function Sweep:csv(path)
     return report.write(path, report.csv(self))
 end
 
---- Writes a picture (SVG) of the points: one number against another, those nothing beats joined by a staircase.
--- Without a name, returns one made of characters.
--- @param path file (optional)
+--- Plots one number of the rows over another. The rows that no other beats are joined by a staircase.
+-- @param path SVG file to write (optional)
 -- @param opts { x = 'peak', y = 'seconds' }
+-- @return the name of the file; without a path, the plot as text of characters
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(sweep:run():plot())
 function Sweep:plot(path, opts)
     opts = errors.check_options(opts, { 'x', 'y' }, 'sweep:plot')
     if path == nil then return report.characters(self, opts) end
     return report.write(path, report.picture(self, opts))
 end
 
---- Writes one HTML file with everything: the machine, the table, the pictures, how to do it again. It loads nothing.
+--- Writes one HTML file with the machine, the table, the pictures, and the command that repeats the sweep. The file
+-- loads nothing.
+-- @param path file to write (optional)
+-- @return the name of the file; without a path, the HTML
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(sweep:run():report 'sweep.html') --> sweep.html
 function Sweep:report(path)
     return report.write(path, report.page(self))
 end

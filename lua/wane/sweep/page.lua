@@ -1,4 +1,4 @@
---- A report as one HTML file: nothing is loaded, and without scripts everything is there, unsorted.
+--- The report of a sweep as one HTML file. It loads nothing, and shows everything without scripts, unsorted.
 -- @internal wane.sweep.page
 local plot = require 'wane.report.plot'
 
@@ -19,7 +19,7 @@ tr.front { background: #eef6ee } tr.failed { color: #a33 }
 svg { max-width: 100%; height: auto }
 ]]
 
--- A click on a title sorts the rows by that column, a second one the other way round.
+-- Sorts the rows by the column whose title is clicked, the second time in descending order.
 local SCRIPT = [[
 for (const th of document.querySelectorAll('th')) th.querySelector('button').onclick = () => {
   const body = document.querySelector('tbody'), up = th.getAttribute('aria-sort') !== 'ascending';
@@ -33,6 +33,7 @@ for (const th of document.querySelectorAll('th')) th.querySelector('button').onc
 };
 ]]
 
+-- Returns a row of the table in HTML.
 local function cells_of(row)
     local out = {}
     for i, cell in ipairs(row) do
@@ -44,6 +45,7 @@ local function cells_of(row)
     return ('<tr%s>%s</tr>'):format(class, table.concat(out))
 end
 
+-- Returns the table of points in HTML.
 local function table_of(head, rows)
     local titles, lines = {}, {}
     for i, title in ipairs(head) do
@@ -55,9 +57,9 @@ local function table_of(head, rows)
         :format(table.concat(titles), table.concat(lines, '\n'))
 end
 
---- The page.
--- @param r { title =, summary =, machine = lines, head =, rows =, failures = lines, pictures = SVG texts, command =
--- text or nil, file = name or nil }
+--- Returns the page.
+-- @param r { title =, summary =, machine = lines, head = titles, rows = lists of cells, failures = lines, pictures =
+-- list of SVG texts, command = text or nil, file = name or nil }
 -- @return HTML text
 function page.html(r)
     local out = { '<!DOCTYPE html>', '<html lang="en">', '<head>', '<meta charset="utf-8">',

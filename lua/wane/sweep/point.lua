@@ -1,8 +1,9 @@
---- One point of a sweep: built, planned, measured; what came of it as a row of plain values.
+--- One point of a sweep: builds, plans and measures it, and returns the result as a row of plain values.
 --
--- A point that fails is a row too, with its reason. Whatever ran before, the same numbers are drawn: the seed is set
--- before `build`, and put back. Gradients are compared as a digest of their bytes (measure.gradients), never as
--- numbers; a function that steps by itself leaves none, so there the parameters after the measured steps are digested.
+-- A point that fails gives a row too, with its reason. Every point draws the same random numbers: the seed is set
+-- before `build` and restored afterwards. Gradients are compared by a digest of their bytes (measure.gradients), never
+-- as numbers. A function that steps by itself leaves no gradients, so there the parameters after the measured steps are
+-- digested.
 -- @internal wane.sweep.point
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -16,13 +17,13 @@ local tonumber = tonumber
 
 local point = {}
 
--- The 64 bits of a number, in hexadecimal digits.
+-- Returns the 64 bits of a number as hexadecimal digits.
 local function bits_of(number)
     local words = binding.cast('uint32_t *', binding.new('double[1]', number))
     return bit.tohex(tonumber(words[1])) .. bit.tohex(tonumber(words[0]))
 end
 
--- Whether a plan changes no bit: none of its values is kept in fewer.
+-- Tells whether a plan keeps every value with all its bits.
 local function is_lossless(planned)
     local info = binding.new('struct wn_node_info')
     for i = 0, C.wn_node_count(planned.program.handle) - 1 do
@@ -32,6 +33,7 @@ local function is_lossless(planned)
     return true
 end
 
+-- Calls `build` with the point's values. Returns the function of the step and the optimizer.
 local function built(settings, q)
     binding.check(C.wn_seed(settings.seed))
     local p = {}
@@ -47,7 +49,7 @@ local function built(settings, q)
     return fn, optimizer
 end
 
--- Puts what the plan of the step says into the row.
+-- Puts what the plan of the step says into the row. Raises 'infeasible' where no plan fits the budget.
 local function look(row, fn, optimizer, settings, q)
     local step = fn
     if settings.fused then step = function() return optimizer:step(fn()) end end
@@ -57,6 +59,7 @@ local function look(row, fn, optimizer, settings, q)
     row.device, row.lossless = planned.device, is_lossless(planned)
 end
 
+-- Returns the kinds that have bytes.
 local function kept(kinds)
     local out = {}
     for name, n in pairs(kinds) do
@@ -65,7 +68,7 @@ local function kept(kinds)
     return out
 end
 
--- Fills the row; the order matters: gradients are those of the model as it was built, before anything trained it.
+-- Fills the row. Gradients are digested before the measurement, because they are those of the model before training.
 local function fill(row, settings, q)
     local fn, optimizer = built(settings, q)
     look(row, fn, optimizer, settings, q)
@@ -73,7 +76,7 @@ local function fill(row, settings, q)
     memory.trim()
     local opts = { policy = q.policy, optimizer = optimizer, fused = settings.fused, steps = settings.repeats,
         warmup = settings.warmup }
-    -- A function that steps by itself hears of the policy as that of its calls.
+    -- A function that steps by itself gets the policy as the policy of its calls.
     local m = digest and measure.measure(fn, opts) or scoped('call policy', q.policy, measure.measure, fn, opts)
     row.digest, row.digest_of = digest, digest and 'gradients' or nil
     if not digest and optimizer then
@@ -85,12 +88,13 @@ local function fill(row, settings, q)
     if m.loss then row.loss, row.loss_bits = m.loss, bits_of(m.loss) end
 end
 
---- The row of a point that came to no end of its own.
+--- Makes the row of a point that failed.
 -- @param settings of the sweep
--- @param q the point
--- @param code a word: 'oom', 'value', 'signal', 'limit', 'exit', ...
--- @param text why
+-- @param q point
+-- @param code a word: 'oom', 'value', 'signal', 'limit', 'exit' and other codes of errors
+-- @param text reason
 -- @param extra further fields (optional)
+-- @return row
 function point.failed(settings, q, code, text, extra)
     local row = { n = q.number, point = q.description, script = settings.script, status = 'failed', code = code,
         error = text }
@@ -98,11 +102,11 @@ function point.failed(settings, q, code, text, extra)
     return row
 end
 
---- Runs a point here, in this process.
+--- Runs a point in this process.
 -- @param settings { build =, seed =, repeats =, warmup =, fused =, script = }
--- @param q the point, of grid.points
--- @return row
--- Errors: an interrupt goes on; any other becomes the row's reason.
+-- @param q point of grid.points
+-- @return row; an error becomes its reason
+-- @raise 'interrupt' after ^C
 function point.run(settings, q)
     local seed, counter = C.wn_seed_get(), C.wn_counter()
     local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',

@@ -1,10 +1,10 @@
---- Points in processes of their own: the script started again with the number of a point.
+--- Runs points in processes of their own: starts the script again with the number of a point.
 --
--- The child runs the same script up to the same call of :run() (told by its number among all such calls), measures the
--- one point, writes its row to a file of its own, and ends there; nothing below that call runs in it. The parent, which
--- holds the lock of the sweep's file, reads the row. A child is told apart by its environment: WANE_SWEEP_POINT is
--- "call:point:grid:parent", WANE_SWEEP_OUT its file. What it prints is kept as long as it runs, and its end becomes the
--- reason of a point that left no row.
+-- The child runs the same script up to the same call of :run(), identified by its number among all such calls. There it
+-- measures the one point, writes its row to a file of its own and ends; nothing after that call runs in it. The parent
+-- holds the lock of the sweep's file and reads the row. The environment tells a child what it is for: WANE_SWEEP_POINT
+-- is "call:point:grid:parent", WANE_SWEEP_OUT its file. What a child prints is kept while it runs; its last lines
+-- become the reason of a point that left no row.
 -- @internal wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -17,9 +17,11 @@ local C, raise = binding.C, errors.raise
 
 local process = {}
 
-local LOOK = 0.1 -- seconds between two signs of life
+local LOOK = 0.1 -- seconds between two calls of `alive`
 
---- Returns what this process was started for: { call =, point =, grid =, parent =, out = }, or nil when by a user.
+--- Returns what this process was started for.
+-- @return { call =, point =, grid =, parent =, out = }; nil for a process that a user started
+-- @raise 'value' for a malformed WANE_SWEEP_POINT
 function process.role()
     local text, out = os.getenv 'WANE_SWEEP_POINT', os.getenv 'WANE_SWEEP_OUT'
     if text == nil or text == '' then return nil end
@@ -30,7 +32,8 @@ function process.role()
     return { call = tonumber(call), point = tonumber(number), grid = grid, parent = tonumber(parent), out = out }
 end
 
---- Whether a script can be started again: the system says how it was, and it did not come from standard input.
+--- Tells whether the script can be started again: the system knows its command line, and it does not come from standard
+-- input.
 function process.can_restart()
     local words = system.command_line()
     if words == nil then return false end
@@ -43,7 +46,7 @@ function process.can_restart()
     end
 end
 
--- Strings as C wants them, up to a NULL; they live as long as `words` does.
+-- Returns texts as a C array that ends with NULL; the texts live as long as `words`.
 local function list_of(words)
     local list = binding.list('const char *', #words + 1)
     for i, word in ipairs(words) do list[i - 1] = word end
@@ -51,6 +54,7 @@ local function list_of(words)
     return list
 end
 
+-- Starts a child. Returns its process id, and the texts that must live until then.
 local function start(role, log)
     local words = system.command_line()
     local set = {
@@ -58,10 +62,10 @@ local function start(role, log)
         'WANE_SWEEP_OUT=' .. role.out,
     }
     local pid = C.wn_spawn('/proc/self/exe', list_of(words), list_of(set), log)
-    return binding.id(pid), words, set -- returned too, so that the strings live until here
+    return binding.id(pid), words, set -- returned too, so that the texts live until here
 end
 
--- The last lines a process showed, without the frames of a traceback.
+-- Returns the last three lines that a process printed, without a traceback.
 local function last_words(log)
     local text = (system.read(log) or ''):gsub('\nstack traceback:.*$', ''):gsub('%s+$', '')
     local lines = {}
@@ -69,6 +73,7 @@ local function last_words(log)
     return table.concat(lines, '\n', math.max(1, #lines - 2))
 end
 
+-- Makes the row of a point whose process ended without one.
 local function reason(settings, q, ended, log)
     local said = last_words(log)
     local after = said ~= '' and ': ' .. said or ''
@@ -83,8 +88,7 @@ local function reason(settings, q, ended, log)
         .. 'leads to it must not depend on time, input or chance' .. after)
 end
 
--- Waits for a process; a limit or an interrupt ends it. Returns how it ended: { ended =, code =, signal = } or 'limit'
--- or 'interrupt'.
+-- Waits for a process; the limit or ^C ends it. Returns struct wn_ended, 'limit' or 'interrupt'.
 local function wait(pid, limit, alive)
     local ended, start_time = binding.new('struct wn_ended'), C.wn_now()
     while true do
@@ -102,11 +106,11 @@ local function wait(pid, limit, alive)
 end
 
 --- Runs a point in a process of its own.
--- @param settings of the sweep; `limit` seconds (optional)
--- @param q the point
+-- @param settings of the sweep; `limit` in seconds (optional)
+-- @param q point
 -- @param role { call =, point =, grid = }
--- @param alive called now and then
--- @return row; nil when an interrupt ended it
+-- @param alive function() that is called every LOOK seconds
+-- @return row; nil when ^C ended the process
 function process.run(settings, q, role, alive)
     local log = os.tmpname()
     role.out = os.tmpname()
@@ -125,15 +129,15 @@ function process.run(settings, q, role, alive)
     return row
 end
 
---- The other side: runs the point this process was started for, writes its row, and ends the process.
+--- Runs, in a child, the point that this process was started for, writes its row, and ends the process.
 -- @param settings of the sweep
--- @param q the point
+-- @param q point
 -- @param role of process.role
 function process.serve(settings, q, role)
     binding.check(C.wn_exit_with_parent(role.parent))
     store.append(role.out, point.run(settings, q))
     io.stdout:flush()
-    os.exit(0, true) -- closing the state lets finalizers run
+    os.exit(0, true) -- closes the state, so that finalizers run
 end
 
 return process

@@ -1,7 +1,7 @@
---- What a sweep shows: a table, comma separated values, pictures, and one HTML page with all of it.
+--- The outputs of a sweep: a table, comma separated values, pictures, and one HTML page with all of them.
 --
--- Everything is made from the rows alone, so a sweep read back from its file shows what the one that ran shows.
--- @module wane.sweep.report
+-- All are made from the rows alone, so a sweep that was read from its file shows what the sweep that ran shows.
+-- @internal wane.sweep.report
 local bytes = require 'wane.report.bytes'
 local json = require 'wane.report.json'
 local page = require 'wane.sweep.page'
@@ -13,17 +13,18 @@ local report = {}
 
 local MiB = 2 ^ 20
 
--- Numbers of a row that are bytes, by name: pictures show them in MiB.
+-- Fields of a row that are bytes; pictures show them in MiB.
 local in_bytes = { peak = true, predicted_peak = true, reserved = true, predicted_reserved = true, state = true,
     activations = true }
 local words = { peak = 'peak', seconds = 's a step', wall = 's a step with recording' }
 
---- Text of a point's value on an axis.
+-- Returns the text of a point's value on an axis.
 local function cell_of(row, key)
     local value = row.point[key]
     return type(value) == 'number' and json.number(value) or tostring(value)
 end
 
+-- Returns the set of rows that no other row of their group beats in peak and seconds.
 local function on_front(self)
     local set = {}
     for _, front in ipairs(self:fronts('peak', 'seconds')) do
@@ -32,7 +33,9 @@ local function on_front(self)
     return set
 end
 
---- Titles and rows of the table: cells are text. Also why points failed: a list of lines.
+--- Returns the table of a sweep.
+-- @param self Sweep
+-- @return list of titles, list of rows of texts, list of lines that say why points failed
 function report.table(self)
     local head, rows, failures, front = {}, {}, {}, on_front(self)
     for i, key in ipairs(self.axes) do head[i] = key end
@@ -57,7 +60,8 @@ function report.table(self)
     return head, rows, failures
 end
 
---- One line: how many points, how many failed, what is not run, which lie on the front.
+--- Returns one line about a sweep: how many points were measured, failed, or not run, and what the mark * means.
+-- @param self Sweep
 function report.summary(self)
     local rows, measured = self:rows(), self:measured()
     local text = ('%d points: %d measured'):format(#self.points, #measured)
@@ -70,7 +74,8 @@ function report.summary(self)
     return text
 end
 
---- The table as text.
+--- Returns the table, the summary and the failures as text.
+-- @param self Sweep
 function report.text(self)
     if #self:rows() == 0 then
         return ('a sweep of %d points over %s, not run yet'):format(#self.points, table.concat(self.axes, ', '))
@@ -84,7 +89,8 @@ end
 local columns = { 'status', 'predicted_peak', 'peak', 'predicted_reserved', 'reserved', 'state', 'activations',
     'recomputed', 'seconds', 'wall', 'loss', 'loss_bits', 'digest', 'lossless', 'threads', 'device', 'code', 'error' }
 
---- Comma separated values: the keys of the grid, then fields of the rows; numbers to the last bit.
+--- Returns comma separated values: the keys of the grid, then fields of the rows, with every bit of their numbers.
+-- @param self Sweep
 function report.csv(self)
     local head, rows = {}, {}
     for i, key in ipairs(self.axes) do head[i] = key end
@@ -103,12 +109,13 @@ function report.csv(self)
 end
 
 -- ---- pictures -----------------------------------------------------------------------------------------------------
+-- Returns the title of an axis, and the unit that its numbers are divided by.
 local function axis_of(name)
     local text = words[name] or name:gsub('_', ' ')
     return in_bytes[name] and text .. ', MiB' or text, in_bytes[name] and MiB or 1
 end
 
--- The chart of plot.scatter: a point a measured row, its colour that of the group.
+-- Returns a chart for plot.scatter: one point a measured row, with the colour of its group.
 local function chart_of(self, opts)
     local x, y = opts.x or 'peak', opts.y or 'seconds'
     local x_words, x_unit = axis_of(x)
@@ -133,17 +140,22 @@ local function chart_of(self, opts)
     return chart
 end
 
---- Points and staircase as SVG.
+--- Draws the points and their staircase as SVG.
+-- @param self Sweep
+-- @param opts { x = 'peak', y = 'seconds' } (optional)
 function report.picture(self, opts)
     return plot.scatter(chart_of(self, opts or {}))
 end
 
---- Points and staircase of characters: braille at a terminal that shows it.
+--- Draws the points and their staircase with characters, in braille at a terminal that takes UTF-8.
+-- @param self Sweep
+-- @param opts { x = 'peak', y = 'seconds' } (optional)
 function report.characters(self, opts)
     return plot.terminal_scatter(chart_of(self, opts or {}), { braille = system.is_rich(1) and system.is_utf8() })
 end
 
---- Bytes at the peak by kind, a bar a point, as SVG.
+--- Draws the bytes by kind at the peak as SVG, one bar a point.
+-- @param self Sweep
 function report.bars(self)
     local kinds, series, names = {}, {}, {}
     local rows = self:measured()
@@ -160,7 +172,8 @@ function report.bars(self)
         series = series }
 end
 
---- One HTML page.
+--- Returns the HTML page of a sweep.
+-- @param self Sweep
 function report.page(self)
     local head, rows, failures = report.table(self)
     local has_points = #self:measured() > 0
@@ -172,7 +185,11 @@ function report.page(self)
     }
 end
 
---- Writes a text to a file whose folders are made; without a name, returns the text.
+--- Writes a text to a file, whose folders are made where they are missing.
+-- @param path name of the file, or nil
+-- @param text its contents
+-- @return path; text where path is nil
+-- @raise 'io' where the file cannot be written
 function report.write(path, text)
     if path == nil then return text end
     system.make_folders(path)

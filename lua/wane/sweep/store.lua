@@ -1,10 +1,10 @@
---- The file of a sweep: one JSON object a line, one line a point, in the order in which points came to their end.
+--- The file of a sweep: one JSON object a line, one line a point, in the order in which points ended.
 --
--- One process writes it at a time: the one that holds the lock PATH.lock beside it (runtime/io/lock.h), which the
--- system gives back when that process ends, and which the processes of points do not have. Anybody may read it at any
--- time. A line is added whole, by one write at the file's end, so that a file whose writer was killed lacks points and
--- has no half ones; a line that is torn all the same (a full disk, a lost machine) is the last, and is dropped. Lines
--- are taken away by a new file in the place of the old one.
+-- One process writes the file at a time: the holder of the lock PATH.lock beside it (runtime/io/lock.h). The system
+-- releases the lock when that process ends, and the processes of points do not hold it. Any process may read the file
+-- at any time. A row is appended by one write at the end of the file, so a file whose writer was killed lacks points
+-- and has no half rows. A line that is torn nevertheless (a full disk, a lost machine) is the last one and is dropped.
+-- Rows are removed by replacing the file as a whole.
 -- @internal wane.sweep.store
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -15,12 +15,13 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 local store = {}
 
--- ---- what a row must be: it may have been edited ------------------------------------------------------------------
+-- ---- what a row must be: a user may have edited it ----------------------------------------------------------------
 local function is_bytes(x) return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < 2 ^ 53 end
 local function is_number(x) return type(x) == 'number' and x - x == 0 end
 local function is_string(x) return type(x) == 'string' end
 local function is_boolean(x) return type(x) == 'boolean' end
 
+-- Tells whether every entry of a table passes a test.
 local function is_table_of(x, is_entry)
     if type(x) ~= 'table' then return false end
     for _, entry in pairs(x) do
@@ -37,7 +38,7 @@ local function is_kinds(x)
 end
 local function is_times(x) return is_table_of(x, is_number) end
 
--- Fields a row of each status must have, and those that any may have: name -> test, what is expected.
+-- Fields that a row of each status must have, and fields that any row may have: name -> { test, expected text }.
 local BYTES, NUMBER, STRING = { is_bytes, 'a number of bytes' }, { is_number, 'a number' }, { is_string, 'a text' }
 local FLAG, KINDS = { is_boolean, 'true or false' }, { is_kinds, 'bytes by kind' }
 local MUST = {
@@ -49,7 +50,7 @@ local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = NUMBER, 
     digest_of = STRING, script = STRING, predicted_kinds = KINDS, times = { is_times, 'a list of seconds' },
     n = NUMBER }
 
--- Returns what is wrong with a decoded line, or nil.
+-- Returns what is wrong with a decoded row, or nil.
 local function fault_of(row)
     if type(row.point) ~= 'table' then return 'it tells no point' end
     for key, value in pairs(row.point) do
@@ -65,23 +66,25 @@ local function fault_of(row)
     end
 end
 
---- Adds a row.
+--- Appends a row.
 -- @param path file
 -- @param row table of plain values
+-- @raise 'io' where the file cannot be written
 function store.append(path, row)
     local line = json.encode(row) .. '\n'
     local file, why = system.open(path, 'ab')
     if not file then raise(nil, 'io', 'wane.sweep: %s cannot be written (%s)', path, why) end
-    file:setvbuf('full', #line + 1) -- room for all of it: one write
+    file:setvbuf('full', #line + 1) -- room for the whole line, so that it is one write
     local fine, more = file:write(line)
     if fine then fine, more = file:flush() end
     file:close()
     if not fine then raise(nil, 'io', 'wane.sweep: %s cannot be written (%s)', path, more) end
 end
 
---- Rows of a file.
+--- Reads the rows of a file.
 -- @param path file
--- @return list of rows, and the bytes of a torn last line (0 when there is none); nil when there is no file
+-- @return list of rows, and the bytes of a torn last line, 0 for none; nil when the file does not exist
+-- @raise 'io' for a line that is no row
 function store.read(path)
     local text = system.read(path)
     if not text then return nil end
@@ -105,9 +108,9 @@ function store.read(path)
 end
 
 --- Takes the lock of a file.
--- @param path file, which need not be there; its folder must
--- @return the lock, for store.unlock; nil where the file system has no locks
--- Errors: 'io' when another process holds it: which, and since when.
+-- @param path file, which need not exist; its folder must
+-- @return lock for store.unlock; nil where the file system has no locks
+-- @raise 'io' when another process holds it, with its number and since when
 function store.lock(path)
     local is_kept = binding.new('int32_t[1]')
     local lock = C.wn_lock(path, is_kept)
@@ -116,12 +119,13 @@ function store.lock(path)
     C.wn_lock_close(lock)
 end
 
---- Gives a lock back; nil is none.
+--- Releases a lock.
+-- @param lock of store.lock, or nil
 function store.unlock(lock)
     if lock then C.wn_lock_close(lock) end
 end
 
--- Puts a text in the place of a file, whole or not at all.
+-- Replaces a file by a text, as a whole or not at all.
 local function replace(path, text)
     local file = binding.id(C.wn_file_create(path))
     local fine, why = pcall(function()
@@ -132,16 +136,16 @@ local function replace(path, text)
     if not fine then error(why, 0) end
 end
 
---- Takes the last bytes of a file away.
+--- Removes the last bytes of a file.
 -- @param path file
--- @param count bytes
+-- @param count number of bytes
 function store.cut(path, count)
     local text, why = system.read(path)
     if not text then raise(nil, 'io', 'wane.sweep: %s cannot be read (%s)', path, why) end
     replace(path, text:sub(1, #text - count))
 end
 
---- Puts a row in the place of those its point has, at the end; all other lines stay as they are.
+--- Replaces the rows of a point by one row at the end of the file; all other lines stay as they are.
 -- @param path file without a torn line
 -- @param row table of plain values
 function store.supersede(path, row)

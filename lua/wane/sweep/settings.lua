@@ -1,0 +1,86 @@
+--- The settings of a sweep: what its table says, checked.
+-- @internal wane.sweep.settings
+local errors = require 'wane.errors'
+local json = require 'wane.report.json'
+local measure = require 'wane.plan.measure'
+local system = require 'wane.system'
+
+local raise = errors.raise
+
+local settings = {}
+
+local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])sweep[/\\]' or '@'
+
+local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
+    'isolate', 'verbose', 'title', 'retry_failed' }
+
+-- Returns a field as a whole number between two bounds.
+local function whole(t, name, default, least, most)
+    return errors.count(t[name] == nil and default or t[name], 'wane.sweep: ' .. name, least, most)
+end
+
+-- Checks all fields but counts.
+local function check(t)
+    errors.check_options(t, options, 'wane.sweep')
+    if type(t.build) ~= 'function' then
+        raise(nil, 'value', 'wane.sweep: expected build = function(p) ... return fn, model, optimizer end, got %s',
+            errors.describe(t.build))
+    end
+    if t.out ~= nil and type(t.out) ~= 'string' then
+        raise(nil, 'value', "wane.sweep: out must be the name of a file such as 'runs/a.jsonl', got %s",
+            errors.describe(t.out))
+    end
+    if t.resume and t.resume ~= true and t.resume ~= 'force' then
+        raise(nil, 'value', "wane.sweep: resume must be true, false or 'force', got %s", errors.describe(t.resume))
+    end
+    if t.retry_failed ~= nil and type(t.retry_failed) ~= 'boolean' then
+        raise(nil, 'value', 'wane.sweep: retry_failed must be true or false, got %s', errors.describe(t.retry_failed))
+    end
+    if t.retry_failed and not t.out then
+        raise(nil, 'value', 'wane.sweep: retry_failed needs the file whose failed points run again; give out =')
+    end
+    if t.resume and not t.out then
+        raise(nil, 'value', 'wane.sweep: resume needs the file to go on with; give out =')
+    end
+    if t.limit ~= nil and not (type(t.limit) == 'number' and t.limit > 0) then
+        raise(nil, 'value', 'wane.sweep: limit must be a number of seconds above 0, got %s', errors.describe(t.limit))
+    end
+end
+
+-- Returns a fingerprint of the script's text - of the files in which `build` and the call of wane.sweep stand - and of
+-- what is measured.
+local function script_of(t, made)
+    local texts, seen = {}, {}
+    local function add(source)
+        if seen[source] then return end
+        seen[source] = true
+        texts[#texts + 1] = source:match '^@' and (system.read(source:sub(2)) or '') or source
+    end
+    add(debug.getinfo(t.build, 'S').source)
+    local level = 4 -- frames of the library, from here up to wane.sweep, are skipped
+    local info = debug.getinfo(level, 'S')
+    while info and (info.what == 'C' or info.source:sub(1, #here) == here) do
+        level = level + 1
+        info = debug.getinfo(level, 'S')
+    end
+    if info then add(info.source) end
+    local defaults = {}
+    for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
+    return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = made.repeats,
+        warmup = made.warmup, fused = made.fused, seed = made.seed, defaults = defaults } }
+end
+
+--- Checks the table of a sweep.
+-- @param t table of wane.sweep
+-- @return { build =, fused =, limit = seconds or nil, seed =, repeats =, warmup =, script = fingerprint }
+-- @raise 'value' for a field that is unknown or wrong
+function settings.of(t)
+    check(t)
+    local made = { build = t.build, fused = t.fused == true, limit = t.limit,
+        seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
+        repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
+    made.script = script_of(t, made)
+    return made
+end
+
+return settings
