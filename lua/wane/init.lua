@@ -82,7 +82,7 @@ local function later(file, field)
     return function(...) return require('wane.' .. file)[field](...) end
 end
 
--- What lower files call of files above them, so that none requires one above it.
+-- Hands lower files the functions of upper files that they call, so that no file requires one above it.
 op.set_run(later('program', 'run'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')

@@ -1,23 +1,26 @@
---- What PyTorch's eager CUDA ops keep and allocate, one row an op of Wane: the table behind `pytorch/init.lua`.
+--- The bytes that PyTorch's eager CUDA ops save and allocate: the table behind `pytorch/init.lua`, one row an op of
+-- Wane.
 --
--- What an op keeps for its backward stands in the column `saves` of runtime/op.def, which explains its words. The rows
--- here say the rest, in PyTorch's terms:
---   view    function(n, t) -> is_view, layout: whether the result is a view of input 1 (no bytes), and its strides
---   like    the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
---   flat    the kernel wants row-major inputs, forward and backward: others are copied first
---   operands  function(machine, n, inputs) -> tensors the kernel reads instead (pytorch/product.lua)
---   flat_back  its backward wants a row-major gradient
---   reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
---   saves   what a function that is one op in PyTorch and several in Wane keeps, in the words of runtime/op.def
---   result  function(n) -> bytes of the result's storage where it has more than the result needs
---   scratch function(n) -> bytes of a temporary of the forward
---   makes   what it saves comes out of its kernel, although Wane records it elsewhere (layer norm's statistics)
---   back    function(c, n, k) -> gradient of input k (c: the machine's backward context)
---   gemm    runs on cuBLAS;  bias: its forward runs on cuBLASLt, with a workspace of its own
--- Checked against live PyTorch: spec/torchsaves_spec.lua with spec/fixtures/torch_saved.lua, what one op saves;
--- spec/torchoperands_spec.lua with torch_operands.lua, a step of one op for every kind of operand;
--- spec/torchlayers_spec.lua with torch_layers.lua, layers in a Sequential.
--- It never looks at a schedule, a policy or a device.
+-- The column `saves` of runtime/op.def says what an op saves for its backward, in words that it explains. A row of this
+-- table holds the other facts, in PyTorch's terms:
+--
+--     view      function(n, t) -> is_view, layout: whether the result is a view of input 1 (no bytes), and its strides
+--     like      the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
+--     flat      the kernel needs row-major inputs, forward and backward: others are copied first
+--     operands  function(machine, n, inputs) -> tensors that the kernel reads instead (pytorch/product.lua)
+--     flat_back its backward needs a row-major gradient
+--     reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
+--     saves     what a function that is one op in PyTorch and several in Wane saves, in the words of runtime/op.def
+--     result    function(n) -> bytes of the result's storage where it has more than the result needs
+--     scratch   function(n) -> bytes of a temporary of the forward
+--     makes     what it saves is made by its kernel, although Wane records it elsewhere (layer norm's statistics)
+--     back      function(c, n, k) -> gradient of input k (c: the machine's backward context)
+--     gemm      runs on cuBLAS
+--     bias      its forward runs on cuBLASLt, with a workspace of its own
+--
+-- The table is checked against live PyTorch: spec/torchsaves_spec.lua with spec/fixtures/torch_saved.lua (what one op
+-- saves), spec/torchoperands_spec.lua with torch_operands.lua (a step of one op for every kind of operand), and
+-- spec/torchlayers_spec.lua with torch_layers.lua (layers in a Sequential). It reads no schedule, policy or device.
 -- @internal wane.pytorch.ops
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -57,8 +60,11 @@ local function product_of(count, masks, number)
     end
 end
 
+-- Returns a new gradient of the size of input k, row-major.
 local function fresh(c, _, k) return c:new(k) end
+-- Returns a new gradient of the size of input k, laid out as the incoming one.
 local function fresh_like(c, _, k) return c:new(k, c:like()) end
+-- Returns the part of the incoming gradient that belongs to input k.
 local function part(c, n, k) return c:part(layout.normal(n.inputs[k].shape, c:strides())) end
 
 -- ---- views -------------------------------------------------------------------------------------------------
