@@ -7,7 +7,6 @@ local helper = require 'spec.helper'
 local reference = require 'spec.support.reference'
 
 local OPEN = {
-    'init', 'policy/init', 'policy/recipe', 'policy/words', 'tensor/op',
 }
 
 -- Functions that every layer or class has, described where the class is.

@@ -31,19 +31,29 @@ local wane = {
 
 --- Seeds the random numbers of every device and starts their counter again.
 -- @param seed integer from 0 to below 2^53
+-- @usage
+-- wane.manual_seed(1)
+-- local first = wane.rand(1):item()
+-- wane.manual_seed(1)
+-- print(wane.rand(1):item() == first) --> true
 function wane.manual_seed(seed)
     op.size(seed, 'wane.manual_seed')
     within.sync() -- the counter of a planning that waits must not come back over this
     binding.check(C.wn_seed(seed))
 end
 
---- The device of tensors created from now on: 'auto', 'cpu', 'meta'. Returns the name of the one before.
+--- Sets the device of tensors that are created from now on. Returns the name of the device before.
+-- @param name 'cpu', 'meta' (shapes and costs without bytes), or 'auto': a CUDA device where there is one, else the CPU
+-- @raise 'device' for a device that is not here
+-- @usage
+-- print(wane.set_device 'meta', wane.zeros(2).device) --> cpu	meta
 function wane.set_device(name)
     local before = C.wn_device_set(op.device(name, 'wane.set_device'))
     return binding.string(C.wn_device_name(before))
 end
 
---- Names of the devices found.
+--- Lists the names of the devices that are here.
+-- @usage print(wane.devices()[1]) --> cpu
 function wane.devices()
     return op.device_names()
 end
@@ -52,7 +62,13 @@ end
 wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
 wane.isnan, wane.isfinite = tensor.methods.isnan, tensor.methods.isfinite
 
--- Whether nodes get the line of the script that recorded them: reports then name lines, recording is slower.
+--- Sets whether nodes get the line of the script that recorded them: reports then name lines, and recording is slower.
+-- @function wane.lines
+-- @param on true or false; nil changes nothing
+-- @return the setting before
+-- @usage
+-- wane.lines(true)
+-- print(wane.lines()) --> true
 wane.lines = op.lines
 
 wane.version = binding.string(C.wn_version())

@@ -113,6 +113,9 @@ function reference.title(block)
     return block.text:match '^([%l_][%w_.]*%.[%w_]+)%f[^%w_]'
 end
 
+-- Names of the table `wane` that Wane's own files and specs use.
+local OWN = { within = true }
+
 --- Lists all that a script can call: { title =, value =, file = where a function stands, or nil }.
 function reference.callable()
     local wane = helper.wane or require 'wane'
@@ -123,7 +126,7 @@ function reference.callable()
             local value = t[name]
             local source = type(value) == 'function' and debug.getinfo(value, 'S').source
             local mt = debug.getmetatable(value)
-            if source or type(value) == 'table' and type(mt) == 'table' and mt.__call then
+            if not OWN[name] and (source or type(value) == 'table' and type(mt) == 'table' and mt.__call) then
                 local file = source and source:match 'lua/wane/(.*)%.lua$'
                 list[#list + 1] = { title = prefix .. name, value = value, file = file }
             end

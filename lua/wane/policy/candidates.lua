@@ -1,9 +1,10 @@
---- Policies by hand as proposals for a budget: what every, segments, sqrt, keep_last and binomial would mark, in the
--- units they would meet, and words by op, name and type of module. The library lowers and simulates each as it would
--- the policy itself, and a budget picks among them too: so it is never worse than they are.
+--- Policies by hand as proposals for a budget.
 --
--- The number of proposals depends on the size of the graph alone. The proposals depend on the graph's forward and its
--- modules, never on what was planned before.
+-- It proposes the marks that every, segments, sqrt, keep_last and binomial would make in the units that they would
+-- meet, and decisions by op, name and type of module. The library lowers and simulates each proposal as it would the
+-- policy itself, and a budget picks among them too, so a budget is never worse than these policies. The number of
+-- proposals depends on the size of the graph alone; the proposals depend on the graph's forward and its modules, and
+-- never on earlier plans.
 -- @internal wane.policy.candidates
 local binding = require 'wane.ffi'
 local cuts = require 'wane.policy.cuts'
@@ -11,14 +12,16 @@ local decide = require 'wane.policy.decide'
 
 local C, check = binding.C, binding.check
 
-local byhand = {}
+local candidates = {}
 
-local WORK = 400000 -- proposals times nodes: judging one takes about 0.5 us a node
-local FEWEST = 22   -- proposals; none is made of a graph that would get fewer: above 18,000 nodes one takes 0.4 s
-local LISTS = 4     -- lists of modules whose members are units
+local WORK = 400000 -- proposals times nodes. Measured: judging a proposal takes about 0.5 us for each node.
+-- Fewest proposals: a graph that would get fewer gets none.
+-- Measured: judging one takes 0.4 s above 18,000 nodes.
+local FEWEST = 22
+local LISTS = 4 -- lists of modules whose members are taken as units, at most
 
 -- ---- regions -------------------------------------------------------------------------------------------------------
--- Returns at most `most` numbers from `first` to `last`: half of them one after the other, the others by equal factors.
+-- Returns at most `most` numbers from `first` to `last`: half of them consecutive, the others in equal factors.
 local function spread(first, last, most)
     local list, k = {}, first
     while k <= last and #list < most do
@@ -29,8 +32,8 @@ local function spread(first, last, most)
     return list
 end
 
--- The forward's nodes of each root with the units under a scope: { nodes, unit (position -> number), count, first, last
--- (unit -> position) }; and the least count.
+-- Returns, for each root, the forward's nodes with the units under a scope, { nodes, unit (position -> number), count,
+-- first, last (unit -> position) }; and the least count.
 local function groups_of(forward, scope)
     local groups, least = {}, math.huge
     for _, nodes in ipairs(decide.by_root(forward)) do
@@ -49,7 +52,7 @@ local function groups_of(forward, scope)
     return groups, least
 end
 
--- Writes the regions of one group over its nodes; -> how many there are.
+-- Writes the regions of one group over its nodes. Returns the number of regions.
 local function mark_group(group, scope, regions, base, unit, parent)
     local mark = {}
     for number, region in ipairs(regions) do
@@ -79,11 +82,13 @@ local function propose_cut(self, groups, scope, name, cut, number)
     check(C.wn_candidate(self.program.handle, name, self.n, unit, parent, nil))
 end
 
-local LONGEST = 1024 -- units that the library's table of binomial splits reaches to
-local LENGTH = 200000 -- nodes of a forward and of what binomial runs again: judging one takes about 1 us
+local LONGEST = 1024 -- units that the library's table of binomial splits has
+-- Most nodes of a forward and of the recomputation that binomial makes.
+-- Measured: judging one takes about 1 us.
+local LENGTH = 200000
 
--- Returns how many units binomial runs forward: r * count - C(slots + 1 + r, slots + 2) for the least r with which
--- C(slots + 1 + r, r) reaches `count` (Griewank and Walther, "Algorithm 799: revolve", 2000).
+-- Returns the number of units that binomial runs forward: r * count - C(slots + 1 + r, slots + 2) for the least r with
+-- which C(slots + 1 + r, r) reaches `count` (Griewank and Walther, "Algorithm 799: revolve", 2000).
 local function forwards(count, slots)
     local r, reach, less = 0, 1, 0
     while reach < count do
@@ -94,7 +99,7 @@ local function forwards(count, slots)
     return r * count - less
 end
 
--- Returns the fewest slots that binomial is proposed with, so that no schedule is longer than LENGTH.
+-- Returns the fewest slots with which binomial is proposed: no schedule is longer than LENGTH then.
 local function fewest_slots(count, nodes)
     local slots = 0
     while slots < count - 1 and (count + forwards(count, slots)) * nodes / count > LENGTH do slots = slots + 1 end
@@ -120,7 +125,7 @@ local function propose_cuts(self, forward, scope, most)
     end
 end
 
--- Scopes whose own lists of modules are units: the whole first, then what holds lists inside.
+-- Lists the scopes whose own lists of modules are units: the whole model first, then the modules with lists inside.
 local function scopes_of(forward)
     local list, seen = { 0 }, { [0] = true }
     local _, first = decide.find_list(forward, 0)
@@ -147,7 +152,8 @@ local function add_feature(features, kind, key, node)
     features[name].nodes[node.index] = true
 end
 
--- Lists the sets of residuals that a rule can name, by op, by name and by type of module: { name, nodes (set) }.
+-- Lists the sets of residuals that a rule can name, by op, name and type of module: { name, nodes (set) }; and all
+-- residuals.
 local function features_of(forward)
     local features, residuals = {}, {}
     for _, node in ipairs(forward) do
@@ -161,7 +167,7 @@ local function features_of(forward)
     return features, residuals
 end
 
--- One word for the residuals in a set, another for the rest.
+-- Proposes the decision `inside` for the residuals of a set, and `outside` for the others.
 local function propose_words(self, residuals, name, is_in, inside, outside)
     local word, unit = binding.array('i32', self.n), binding.array('i32', self.n)
     for _, node in ipairs(residuals) do word[node.index] = is_in(node.index) and inside or outside end
@@ -190,7 +196,7 @@ end
 
 --- Hands the proposals of an open or planned program to the library, once.
 -- @param program Program
-function byhand.propose(program)
+function candidates.propose(program)
     local n = C.wn_node_count(program.handle)
     local most = math.floor(WORK / math.max(n, 1))
     if most < FEWEST or C.wn_residual_count(program.handle) == 0 or C.wn_candidates(program.handle) ~= 0 then return end
@@ -203,4 +209,4 @@ function byhand.propose(program)
     propose_features(self, forward, math.floor(most / 4))
 end
 
-return byhand
+return candidates

@@ -1,11 +1,11 @@
---- From policies to words and marks of one open program: precedence, units, ownership of residuals.
+--- From policies to the decisions and marks of one open program: precedence, units, ownership of residuals.
 --
--- For each forward node the layers of opinion are, in order: the policy of the call, the policies of the modules
--- it belongs to from the innermost out, policy.default. A policy that cuts (every, segments, sqrt, ...) covers
--- the nodes of its units: those of a region get a mark, those it keeps get 'save'. A policy that answers is
--- asked once per residual. What no layer covers or answers stays as it was marked. It never plans or runs.
+-- For each forward node the layers of opinion are, in order: the policy of the call, the policies of the modules that
+-- it belongs to from the innermost out, and policy.default. A policy that cuts (every, segments, sqrt) covers the nodes
+-- of its units: those of a region get a mark, the others 'save'. A policy that answers is asked once for each residual.
+-- A node that no layer covers or answers stays as it was marked. This file never plans or runs.
 -- @internal wane.policy.decide
-local asking = require 'wane.policy.query'
+local query = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local policy = require 'wane.policy'
@@ -14,7 +14,7 @@ local within = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
--- ---- the forward, and who owns what ----------------------------------------------------------------------------
+-- ---- the forward, and the owners of values --------------------------------------------------------------------------
 -- Returns the chain of scopes from `scope` out: a list of { scope =, info = (module.of_scope) }, with the set is_in.
 local function chain_of(scopes, scope)
     local chain = { is_in = {} } -- innermost first; is_in: set of its scopes
@@ -28,7 +28,8 @@ local function chain_of(scopes, scope)
     return chain
 end
 
--- Whether some reader, given by its chain of scopes, lies outside of a scope; nobody reads: so does the caller.
+-- Returns whether a reader, given by its chain of scopes, is outside of a scope. A value without readers is read by the
+-- caller, who is outside.
 local function is_read_outside(readers, scope)
     for i = 1, #readers do
         if not readers[i].is_in[scope] then return true end
@@ -36,8 +37,9 @@ local function is_read_outside(readers, scope)
     return #readers == 0
 end
 
--- Forward nodes in order; node.chain: scopes from the innermost out; node.owners: the part of the chain the
--- node's value belongs to, a module's returned value being its caller's.
+-- Lists the forward nodes in order, and fills their fields: chain (scopes from the innermost out), position,
+-- readers_of, and owners, the index in the chain from which scopes own the value; a module's returned value is its
+-- caller's.
 local function forward_of(graph)
     local list, chains = {}, {}
     for _, node in ipairs(graph) do
@@ -63,7 +65,8 @@ local function forward_of(graph)
 end
 
 -- ---- units ---------------------------------------------------------------------------------------------------
--- Children of `scope` by the list they lie in: prefix -> { scope of child = number in the list }.
+-- Returns the longest list among the children of a scope, { size =, numbers = { scope of child -> number in the list }
+-- }, or nil.
 local function lists_under(forward, scope)
     local groups, order = {}, {}
     for _, node in ipairs(forward) do
@@ -108,7 +111,7 @@ local function children_scopes(forward, scope)
     return list
 end
 
--- The nearest list of modules in or under a scope, breadth first.
+-- Returns the nearest list of modules in or under a scope, breadth first, and the scope that has it.
 local function find_list(forward, scope)
     local queue, at = { scope }, 1
     while queue[at] do
@@ -119,7 +122,7 @@ local function find_list(forward, scope)
     end
 end
 
--- Describes a scope that lies around some node of the forward, as module.of_scope does; nil where there is none.
+-- Describes a scope around some node of the forward, as module.of_scope does; returns nil where there is none.
 local function info_of(forward, scope)
     for _, node in ipairs(forward) do
         for _, link in ipairs(node.chain) do
@@ -128,7 +131,7 @@ local function info_of(forward, scope)
     end
 end
 
--- Counts the modules of the list, also those that record nothing (an Identity is a unit too).
+-- Returns the number of modules of a list, with those that record nothing (an Identity is a unit too).
 local function list_length(forward, group, scope)
     local info = info_of(forward, scope)
     local last, prefix = 0, nil
@@ -155,7 +158,7 @@ local function is_under(node, scope)
     return false
 end
 
--- unit_of: position -> number of its unit, in the order of the forward; count: how many there are.
+-- Returns the units under a scope, position -> number of the unit in the order of the forward, and their number.
 local function units_under(forward, scope)
     local group, container = find_list(forward, scope)
     local units, count, current, is_ordered = {}, 0, 0, true
@@ -182,14 +185,15 @@ local function units_under(forward, scope)
     return units, numbered and list_length(forward, group, container) or count
 end
 
--- ---- cuts: which stretches a policy turns into regions ------------------------------------------------------------
+-- ---- cuts: the regions of policies -------------------------------------------------------------------------------
 local next_unit
 
--- Covers nodes from the first to the last of each region; nodes covered before (by a layer above) stay.
+-- Covers the nodes of a cut's regions, and the others under the scope as kept. Nodes that a layer above covers stay as
+-- they are.
 local function cover_regions(forward, scope, p, layer, covers)
     local units, count = units_under(forward, scope)
     local regions = count > 0 and p:cut(count) or {}
-    local mark_of = {} -- a region inside another comes after it in the list, and takes its nodes from it
+    local mark_of = {} -- a region inside another comes after it, and takes over its nodes
     for number, region in ipairs(regions) do
         local first, last
         for position = 1, #forward do
@@ -211,7 +215,7 @@ local function cover_regions(forward, scope, p, layer, covers)
     end
 end
 
--- Passes over several roots repeat the model: each is cut on its own.
+-- Groups the forward by root: passes for several roots repeat the model, and each is cut by itself.
 local function by_root(forward)
     local groups, order = {}, {}
     for _, node in ipairs(forward) do
@@ -236,7 +240,7 @@ local function add_layer(layers, p, scope, path, rank)
     end
 end
 
--- Layers in order of precedence; rank grows outwards.
+-- Lists the layers in order of precedence; rank grows outwards.
 local function layers_of(forward, explicit, default)
     local layers, attached, seen = {}, {}, {}
     if explicit then add_layer(layers, explicit, 0, '', 0) end
@@ -261,6 +265,7 @@ local function layers_of(forward, explicit, default)
 end
 
 -- ---- keys that must match ----------------------------------------------------------------------------------------
+-- Returns the set of ops, names, paths or types that occur in the forward.
 local function words_of(forward, kind)
     local set = {}
     for _, node in ipairs(forward) do
@@ -277,6 +282,7 @@ local function words_of(forward, kind)
     return set
 end
 
+-- Raises 'value' for a key of a policy that matches nothing in the forward.
 local function check_keys(forward, p)
     if not p.keys or p.optional then return end
     local set = words_of(forward, p.keys_of)
@@ -292,10 +298,11 @@ local function check_keys(forward, p)
     end
 end
 
+-- Asks the layers about every residual, and gives the library the first answer.
 local function decide_residuals(program, graph, layers, covers)
     local said = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
-        local node = graph.by_index[asking.node_of(program, i)]
+        local node = graph.by_index[query.node_of(program, i)]
         local cover, r = covers[node.index], nil
         for _, layer in ipairs(layers) do
             if layer.policy.budget then break end
@@ -303,18 +310,18 @@ local function decide_residuals(program, graph, layers, covers)
                 if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
                 break
             end
-            if layer.policy.ask and asking.owned_by(node, layer.scope) then
-                r = r or asking.describe(program, node, i)
-                local word = asking.word(layer.policy, r)
+            if layer.policy.ask and query.owned_by(node, layer.scope) then
+                r = r or query.describe(program, node, i)
+                local word = query.word(layer.policy, r)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
-                    asking.note(said, program, i, word, r)
+                    query.note(said, program, i, word, r)
                     break
                 end
             end
         end
     end
-    asking.check(said)
+    query.check(said)
 end
 
 -- ---- budgets ---------------------------------------------------------------------------------------------------
@@ -325,6 +332,7 @@ local function has_budget(layers)
     return false
 end
 
+-- Raises 'value' for a budget or a recipe that is given to a part of the model.
 local function check_whole(layer, what)
     if layer.path ~= '' then
         raise(nil, 'value', "policy.%s: a %s covers the whole step, and this one is given to '%s'; give it to "
@@ -333,7 +341,7 @@ local function check_whole(layer, what)
     end
 end
 
--- The recipe that decides, if one does: nobody else may have an opinion before it.
+-- Returns the recipe that decides, or nil; raises 'value' when a policy has an opinion before it.
 local function recipe_of(layers)
     for i, layer in ipairs(layers) do
         if layer.policy.recipe then
@@ -344,7 +352,7 @@ local function recipe_of(layers)
                 .. 'them away', layers[1].policy.name, path ~= '' and (" of '%s'"):format(path) or '',
                 layer.policy.name)
         end
-        -- What covers everything leaves nothing to those after it.
+        -- A policy that covers everything leaves no node to the layers after it.
         if layer.policy.budget or layer.policy.cut and layer.path == '' then return nil end
     end
 end
@@ -357,13 +365,13 @@ end
 local decide = { forward = forward_of, by_root = by_root, units_under = units_under, is_under = is_under,
     find_list = find_list, lists_under = lists_under }
 
---- The layers of opinion that reach a program, and the nodes that cutting policies cover.
+--- Returns the layers of opinion that reach a program, and the nodes that cutting policies cover.
+-- Nodes of the forward get `position`, their place in it.
 -- @param graph Program:graph()
 -- @param explicit policy of the call, or nil
 -- @param default policy.default, or nil
--- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil },
--- parents: unit -> unit it lies in); nodes
--- of the forward get `position`, their place in it
+-- @return layers (list of { policy =, scope =, order = }), covers (node number -> { layer =, unit = or nil }, parents:
+-- unit -> unit around it)
 function decide.covers(graph, explicit, default)
     local forward = forward_of(graph)
     local layers, covers = layers_of(forward, explicit, default), { parents = {} }
@@ -386,7 +394,7 @@ function decide.covers(graph, explicit, default)
     return layers, covers
 end
 
--- The innermost budget, the first in order; what it allows is told to the program.
+-- Returns the innermost budget, or nil, and gives the program the actions that it allows.
 local function budget_of(program, layers)
     for _, layer in ipairs(layers) do
         if layer.policy.budget then
@@ -396,11 +404,11 @@ local function budget_of(program, layers)
     end
 end
 
---- Gives an open program the words and marks of all policies that reach it.
+--- Gives an open program the decisions and marks of all policies that reach it.
 -- @param program a Program that is not planned yet
 -- @param explicit the policy given to the call, or nil
 -- @param default policy.default, or nil
--- @return the budget that decides the rest: bytes, 'least', or nil
+-- @return the budget that decides the others: bytes, 'least', or nil
 function decide.apply(program, explicit, default)
     if C.wn_residual_count(program.handle) == 0 then
         local layers = {}

@@ -1,11 +1,16 @@
---- Policies: who says what is kept. A policy answers a word for a residual, or marks stretches of the forward as
--- regions ("units"), or has no opinion. It is asked when a plan is made, never while a step runs.
+--- Policies: which values of the forward are kept for the backward.
 --
--- Precedence (semantics.md section 7): the policy of the call > the innermost module with an opinion > outer
--- modules > policy.default > marked regions > save. Every policy has a serial number, from 1; a decision is found again
--- by the graph with its scopes and the serials of the call's policy and of policy.default, so a policy object must
--- always answer the same for the same residual.
--- While a policy is asked, nothing can be recorded or read. How words reach the library: policy/decide.lua's job.
+-- A policy answers a decision for a residual, or marks parts of the forward as regions (of "units"), or has no opinion.
+-- It is asked when a plan is made, and never while a step runs. Precedence: the policy of the call > the innermost
+-- module with an opinion > outer modules > policy.default > marked regions > save.
+--
+-- Decisions are the words 'save', 'recompute', 'offload', 'offload:disk', 'offload:host', 'compress:bf16',
+-- 'compress:int8' and 'compress:bits'. Units are the modules of the nearest list in or under the module that has the
+-- policy, or the blocks of its forward where there is no list.
+--
+-- Every policy has a serial number, from 1. Decisions are found again by the graph with its scopes and the serials of
+-- the call's policy and of policy.default, so a policy object must always answer the same for the same residual. While
+-- a policy is asked, nothing can be recorded or read. policy/decide.lua hands the decisions to the library.
 -- @module wane.policy
 local answers = require 'wane.policy.words'
 local binding = require 'wane.ffi'
@@ -22,8 +27,9 @@ local policy = {}
 
 local serial = 0
 
---- The class of policies. Fields: `serial`, `name`; `ask(self, r)` -> word or nil; or `cut(self, count)` ->
--- list of { first =, last = } (units, 1-based): stretches that are recomputed as regions.
+-- A policy. Fields: serial, name; ask(self, r) -> decision or nil; or cut(self, count) -> list of { first =, last = }
+-- (units, from 1), which are recomputed as regions; or budget (bytes or 'least') and allow; or recipe; or parts (a
+-- list of policies).
 local Policy = {}
 Policy.__index = Policy
 policy.Policy = Policy
@@ -35,6 +41,7 @@ Policy.__describe = function(p) return 'the policy ' .. p.name end
 
 local SERIALS = 2 ^ 26 -- two of them make a key, which must stay below 2^53
 
+-- Makes a policy; given: its serial number, nil for a new one.
 local function new(name, fields, given)
     serial = given and serial or serial + 1
     if serial >= SERIALS then
@@ -45,19 +52,29 @@ local function new(name, fields, given)
     return setmetatable(fields, Policy)
 end
 
---- Whether x is a policy object.
+--- Returns whether x is a policy object.
+-- @param x any value
+-- @usage print(policy.is(policy.sqrt()), policy.is 'sqrt') --> true	false
 function policy.is(x)
     return getmetatable(x) == Policy
 end
 
--- What a policy may answer: see policy/words.lua.
-policy.words, policy.word, policy.check_word = answers.words, answers.word, answers.check_word
+policy.words = answers.words
+
+--- Returns the decision of a number of the library, or nil for 0.
+-- @within Internal
+policy.word = answers.word
+
+--- Returns the number of a decision; raises 'value' for anything else.
+-- @within Internal
+policy.check_word = answers.check_word
 local built = answers.built
 
 -- ---- the plain ones ----------------------------------------------------------------------------------------------
 local save_all = new('save_all', { cut = function() return {} end })
 
---- Everything is saved, marked regions too.
+--- Saves all residuals, those of marked regions too.
+-- @usage loss:backward { policy = policy.save_all() }
 function policy.save_all()
     return save_all
 end
@@ -69,15 +86,19 @@ local function whole(name, what, n)
     return n
 end
 
---- Regions of k units, the last one too.
+--- Makes a region of every k units; the last region may be shorter.
 -- @param k units in a region, 1 or more
+-- @usage loss:backward { policy = policy.every(2) }
 function policy.every(k)
     whole('every', 'units', k)
     return new(('every(%d)'):format(k), { cut = function(_, count) return cuts.every(count, k) end })
 end
 
---- PyTorch's checkpoint_sequential: n segments of floor(N/n) units; the last takes the rest and is kept.
+--- Makes n segments of floor(N / n) of the N units, each a region, as PyTorch's checkpoint_sequential does.
+-- The last segment takes the rest and is kept.
 -- @param n segments, 1 or more; 1 is the direct run
+-- @raise 'value', when a plan is made, for more segments than units
+-- @usage loss:backward { policy = policy.segments(2) }
 function policy.segments(n)
     whole('segments', 'segments', n)
     return new(('segments(%d)'):format(n), { cut = function(_, count)
@@ -88,19 +109,22 @@ function policy.segments(n)
     end })
 end
 
---- segments(round(sqrt N)) of the N units it meets.
+--- Makes round(sqrt(N)) segments of the N units.
+-- @usage loss:backward { policy = policy.sqrt() }
 function policy.sqrt()
     return new('sqrt', { cut = function(_, count) return cuts.sqrt(count) end })
 end
 
---- Every unit is a region: only the inputs of units are kept.
+--- Makes a region of every unit: only the inputs of units are kept.
+-- @usage loss:backward { policy = policy.recompute_all() }
 function policy.recompute_all()
     return new('recompute_all', { cut = function(_, count) return cuts.every(count, 1) end })
 end
 
---- Binomial checkpointing: the units' outputs take at most so many slots at a time, and the fewest units run again for
--- it. Regions inside regions (Griewank and Walther, "Algorithm 799: revolve", 2000).
--- @param slots 0 or more; 0 starts from the input for every unit
+--- Makes regions inside regions, so that at most `slots` outputs of units are kept at a time and the fewest units are
+-- recomputed (Griewank and Walther, "Algorithm 799: revolve", 2000).
+-- @param slots 0 or more; with 0 every unit is recomputed from the input
+-- @usage loss:backward { policy = policy.binomial(1) }
 function policy.binomial(slots)
     if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
         raise(nil, 'value', 'policy.binomial: expected a whole number of slots from 0, got %s', errors.describe(slots))
@@ -108,14 +132,15 @@ function policy.binomial(slots)
     return new(('binomial(%d)'):format(slots), { cut = function(_, count) return cuts.binomial(count, slots) end })
 end
 
---- Like recompute_all, but the last n units are kept.
--- @param n units
+--- Makes a region of every unit but the last n.
+-- @param n units, 1 or more
+-- @usage loss:backward { policy = policy.keep_last(1) }
 function policy.keep_last(n)
     whole('keep_last', 'units', n)
     return new(('keep_last(%d)'):format(n), { cut = function(_, count) return cuts.keep_last(count, n) end })
 end
 
--- ---- by what a residual is --------------------------------------------------------------------------------
+-- ---- by properties of residuals --------------------------------------------------------------------------------
 local function copy_rules(rules, what)
     if type(rules) ~= 'table' then
         raise(nil, 'value', "policy.%s: expected a table such as {name = 'recompute', default = 'save'}, got %s", what,
@@ -140,10 +165,14 @@ local function describe_rules(what, rules, keys)
     return what .. '{' .. table.concat(words, ', ') .. '}'
 end
 
---- By the type of the modules a residual belongs to; the innermost listed type decides, `default` for the rest.
--- A module's returned value belongs to its caller. A key that names no type in the graph is an error unless
--- the table says `optional = true`.
--- @param rules { Attention = 'recompute', MLP = 'save', default = 'save' }
+--- Decides by the types of the modules that a residual belongs to: the innermost listed type decides.
+-- A module's returned value belongs to its caller.
+-- @param rules { TYPE = decision, default = decision for the others, optional = true: types that are not in the graph
+-- are no error }
+-- @raise 'value' for a word that is no decision; when a plan is made, for a type that is not in the graph
+-- @usage
+-- local blocks = nn.Sequential(nn.Residual(nn.MLP(8)), nn.Residual(nn.MLP(8)))
+-- blocks(x):sum():backward { policy = policy.by_type { MLP = 'recompute', default = 'save' } }
 function policy.by_type(rules)
     local copy, keys = copy_rules(rules, 'by_type')
     return new(describe_rules('by_type', copy, keys), {
@@ -157,7 +186,9 @@ function policy.by_type(rules)
     })
 end
 
---- By op: policy.by_op{ gelu = 'recompute', matmul = 'save' }.
+--- Decides by the op of a residual.
+-- @param rules { OP = decision, default =, optional = } as in policy.by_type
+-- @usage loss:backward { policy = policy.by_op { gelu = 'recompute', default = 'save' } }
 function policy.by_op(rules)
     local copy, keys = copy_rules(rules, 'by_op')
     return new(describe_rules('by_op', copy, keys), {
@@ -166,7 +197,11 @@ function policy.by_op(rules)
     })
 end
 
---- By the name given with t:named: policy.by_name{ attn_out = 'save', default = 'recompute' }.
+--- Decides by the name that t:named gave a residual.
+-- @param rules { NAME = decision, default =, optional = } as in policy.by_type
+-- @usage
+-- local hidden = model[1](x):named 'hidden'
+-- hidden:gelu():sum():backward { policy = policy.by_name { hidden = 'recompute', default = 'save' } }
 function policy.by_name(rules)
     local copy, keys = copy_rules(rules, 'by_name')
     return new(describe_rules('by_name', copy, keys), {
@@ -175,8 +210,9 @@ function policy.by_name(rules)
     })
 end
 
---- By path: an ordered list of { Lua pattern, word }, the first match decides.
--- @param rules { {'blocks%.1%d%.', 'recompute'}, {'head', 'save'}, default =, optional = }
+--- Decides by the path of a residual's module: the first pattern that matches decides.
+-- @param rules { { Lua pattern, decision }, ..., default =, optional = } as in policy.by_type
+-- @usage loss:backward { policy = policy.by_path { { '^1$', 'recompute' }, default = 'save', optional = true } }
 function policy.by_path(rules)
     local list, keys, given = {}, {}, {}
     for i, rule in ipairs(type(rules) == 'table' and rules or {}) do
@@ -204,7 +240,10 @@ function policy.by_path(rules)
     })
 end
 
---- The first policy with an opinion decides.
+--- Combines policies: the first one with an opinion decides.
+-- @param ... policies, or values that policy.of takes
+-- @raise 'value' for none, and for a recipe with others: it decides everything
+-- @usage loss:backward { policy = policy.compose(policy.by_op { gelu = 'save', optional = true }, 'budget(1 MiB)') }
 function policy.compose(...)
     local list, names, given = {}, {}, { ... }
     for i = 1, select('#', ...) do
@@ -224,7 +263,7 @@ end
 -- ---- budgets ------------------------------------------------------------------------------------------------
 local budgets = {}
 
--- The actions of a list of words, sorted: 'save' and 'recompute' are always allowed, and so is what loses nothing.
+-- Returns the actions of a list of decisions, sorted, without 'save' and 'recompute', which are always allowed.
 local function allowed_of(allow)
     local list, seen = {}, {}
     if type(allow) ~= 'table' then
@@ -240,13 +279,14 @@ local function allowed_of(allow)
     return list
 end
 
---- A budget: of all plans found, the fastest that reserves at most so many bytes over the whole step - parameters,
--- gradients, optimizer state, activations, workspaces. Words of policies before it in a compose bind every plan. What
--- changes gradients is chosen only when it is allowed by name.
+--- Chooses the fastest plan found that reserves at most so many bytes over the whole step: parameters, gradients,
+-- optimizer state, activations and workspaces. Decisions of policies before it in a compose bind every plan. An action
+-- that changes gradients is chosen only when it is allowed by name.
 -- @param size bytes, or text such as '2 GiB'
--- @param opts { allow = {'offload', 'compress:bf16'} }: actions it may choose besides those that keep every bit in
--- memory; they are used only where they pay
--- Errors, when a plan is made: 'budget', with min_budget (bytes) and holders, when nothing fits.
+-- @param opts {allow = {'offload', 'compress:bf16'}}: actions besides save and recompute that it may choose, where they
+-- pay
+-- @raise 'budget', when a plan is made and none fits, with min_budget (bytes) and holders
+-- @usage loss:backward { policy = policy.budget '1 MiB' }
 function policy.budget(size, opts)
     if size == nil then raise(nil, 'value', "policy.budget: how many bytes? e.g. policy.budget('2 GiB')") end
     local limit = bytes.parse(size, 'policy.budget')
@@ -259,18 +299,20 @@ end
 
 local least
 
---- The plan that reserves least, whatever its time.
+--- Chooses the plan that reserves fewest bytes, whatever its time.
+-- @usage loss:backward { policy = policy.least() }
 function policy.least()
     least = least or new('least', { budget = 'least', allow = {} })
     return least
 end
 
---- A policy's words under a budget: the same two give the same object, so that its decisions are found again.
+--- Combines a policy with a budget: the same two give the same object, so that its decisions are found again.
+-- @within Internal
 function policy.within_budget(p, size)
     local budget = policy.budget(size)
     if p == nil then return budget end
     p = policy.of(p)
-    local bounded = rawget(p, 'bounded') or {} -- in p: a table of policies keyed by p would keep p alive
+    local bounded = rawget(p, 'bounded') or {} -- kept in p: a table of policies by p would keep p alive
     p.bounded = bounded
     bounded[budget] = bounded[budget] or policy.compose(p, budget)
     return bounded[budget]
@@ -279,11 +321,15 @@ end
 -- ---- recipes ------------------------------------------------------------------------------------------------
 local recipes = setmetatable({}, { __mode = 'v' })
 
---- Decisions given whole: a recipe, as plan:recipe() gives it, prints it, or edited since (see policy/recipe.lua). It
--- decides the step alone, for every recording of the same forward. The same text gives the same object.
+--- Takes all decisions of a step from a recipe: as plan:recipe() returns it, as it prints, or edited.
+-- A recipe holds for every recording of the same forward (see policy/recipe.lua). The same text gives the same object.
 -- @param x recipe, its text, a table of its fields, or a plan
--- Errors: 'value' where the text is none; 'illegal', when a plan is made, for another graph or a step that breaks a
--- rule.
+-- @raise 'value' where the text is no recipe; 'illegal', when a plan is made, for another graph or a step that breaks a
+-- rule
+-- @usage
+-- local function step() return nn.cross_entropy(model(x), y) end
+-- local text = tostring(wane.plan(step, { policy = 'recompute_all' }):recipe())
+-- loss:backward { policy = policy.recipe(text) }
 function policy.recipe(x)
     local of = recipe.of(x)
     local text = of:key()
@@ -296,7 +342,7 @@ function policy.recipe(x)
 end
 recipe.set_policy(policy.recipe)
 
--- ---- from what users write --------------------------------------------------------------------------------
+-- ---- from values of scripts --------------------------------------------------------------------------------
 local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
     'budget(2 GiB, compress:bf16)', 'least' }
 for _, word in ipairs(built) do
@@ -306,8 +352,9 @@ local plain = { save_all = true, recompute_all = true, sqrt = true, least = true
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
 local by_text = {}
 
--- A policy of a function holds the function, so a table of such policies keeps neither only where both are weak. Its
--- number stays with the function, so that decisions are found again when the object was collected.
+-- Policies of functions, and their serials. A policy holds its function, so a table of both keeps neither alive only
+-- where keys and values are weak. The serial stays with the function, so that decisions are found again after the
+-- policy was collected.
 local by_function, serial_of = setmetatable({}, { __mode = 'kv' }), setmetatable({}, { __mode = 'k' })
 
 local function of_function(x)
@@ -319,7 +366,8 @@ local function of_function(x)
     return p
 end
 
--- 'budget(2 GiB, compress:bf16)': the bytes, then what is allowed.
+-- Returns the policy of the text between the parentheses of 'budget(2 GiB, compress:bf16)': bytes, then allowed
+-- actions.
 local function parse_budget(argument)
     local parts = {}
     for part in ((argument or '') .. ','):gmatch '%s*(.-)%s*,' do parts[#parts + 1] = part end
@@ -327,12 +375,13 @@ local function parse_budget(argument)
     return policy.budget(size ~= '' and bytes.parse(size, 'policy.budget') or nil, { allow = parts })
 end
 
--- An action alone: of every value it can be done with.
+-- Makes the policy of an action alone, which it answers for every residual.
 local function of_all(word)
     policy.check_word(word, 'policy')
     return new(word, { ask = function() return word end })
 end
 
+-- Returns the policy of a text.
 local function parse(text)
     if text:find '^%s*block%s' then return policy.recipe(text) end
     if (policy.words[text] or 0) > C.WN_DECISION_RECOMPUTE then return of_all(text) end
@@ -344,8 +393,16 @@ local function parse(text)
     raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
 end
 
---- Turns a string, a function, a policy, a plan or a recipe into a policy object.
--- The same string or function gives the same object, so its decisions are found again.
+--- Makes a policy of a text, a function, a policy, a plan or a recipe.
+-- The same text or function gives the same object, so that its decisions are found again.
+-- @param x text such as 'segments(3)'; function(r) that returns a decision or nil, where r describes a residual: op,
+-- module, path, name, index, block, bytes, shape, dtype, flops, seconds, random, boundary, readers, types, sign_only;
+-- policy; plan; or recipe
+-- @raise 'value' for anything else
+-- @usage
+-- local large = policy.of(function(r) return r.bytes > 2 ^ 20 and 'recompute' or 'save' end)
+-- loss:backward { policy = large }
+-- print(policy.of 'segments(3)') --> segments(3)
 function policy.of(x)
     if policy.is(x) then return x end
     if type(x) == 'string' then
@@ -358,8 +415,9 @@ function policy.of(x)
         errors.describe(x), table.concat(words, ', '))
 end
 
---- Returns the policy that a question before a run asks: a Lua function is asked anew, for what it reads may have
--- changed since it was last asked; anything else is itself. Run points keep the answers that their plan was made by.
+--- Returns the policy that planning without a run asks: a new one for a Lua function, because the values that it reads
+-- may have changed since it was last asked, and x for anything else. Run points keep the answers of their plan.
+-- @within Internal
 function policy.anew(x)
     if type(x) ~= 'function' then return x end
     return new('function', { ask = function(_, r) return x(r) end })
@@ -367,8 +425,8 @@ end
 
 local default
 
--- Makes policy.default a field that is checked when it is written: the policy that decides where no other has an
--- opinion, nil for none.
+-- Makes policy.default a field that is checked when it is assigned: the policy that decides where no other has an
+-- opinion, or nil.
 setmetatable(policy, {
     __index = function(_, key)
         if key == 'default' then return default end
@@ -381,8 +439,11 @@ setmetatable(policy, {
     end,
 })
 
---- The number by which a program's decisions are found again: of the policy of the call and of policy.default, nil
--- for none. The policies of modules are part of the scopes their nodes carry.
+--- Returns the number by which a program's decisions are found again. Policies of modules are part of the scopes of
+-- their nodes.
+-- @within Internal
+-- @param explicit policy of the call, or nil
+-- @param fallback policy.default, or nil
 function policy.key(explicit, fallback)
     return (explicit and explicit.serial or 0) * SERIALS + (fallback and fallback.serial or 0)
 end

@@ -1,5 +1,7 @@
---- Asking policies about residuals: what they are given, what they may answer, and that they only look.
--- Who is asked about which residual, and in what order, is policy/decide.lua's to know.
+--- Asking policies about residuals: the description that they get, the answers that they may give, and the guard under
+-- which they record and read nothing.
+--
+-- policy/decide.lua chooses which policy is asked about which residual, and in which order.
 -- @internal wane.policy.query
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -10,9 +12,9 @@ local within = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
-local asking = {}
+local query = {}
 
--- ---- nothing is recorded or read while a policy is asked ------------------------------------------------------
+-- ---- the guard: no recording, no reading ----------------------------------------------------------------------
 local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
 
 local before_guard
@@ -52,8 +54,8 @@ end)
 -- ---- one residual -------------------------------------------------------------------------------------------------
 local info = binding.new('struct wn_residual')
 
---- The node of a residual, its number counted from 0.
-function asking.node_of(program, i)
+--- Returns the node of residual i, counted from 0.
+function query.node_of(program, i)
     check(C.wn_residual(program.handle, i, info))
     return info.node
 end
@@ -62,7 +64,7 @@ end
 -- @param program whose residual it is
 -- @param node its node in the program's graph
 -- @param i its number, counted from 0
-function asking.describe(program, node, i)
+function query.describe(program, node, i)
     check(C.wn_residual(program.handle, i, info))
     local shape, types = {}, {}
     for k = 1, info.ndim do shape[k] = tonumber(info.dim[k - 1]) end
@@ -80,9 +82,11 @@ local function where_of(r)
     return ("residual %d, %s '%s'"):format(r.index, r.op, r.path ~= '' and r.path or (r.name or ''))
 end
 
---- A policy's word about a residual, or nil.
--- Errors: 'value' for a policy that fails or answers what is no word; both name the residual.
-function asking.word(p, r)
+--- Returns the number of a policy's decision about a residual, or nil.
+-- @param p policy
+-- @param r residual, as `describe` returns it
+-- @raise 'value', naming the residual, for a policy that fails or whose answer is no decision
+function query.word(p, r)
     local fine, word = pcall(p.ask, p, r)
     if not fine then
         if errors.is(word) then error(word, 0) end
@@ -92,8 +96,8 @@ function asking.word(p, r)
     return policy.check_word(word, 'policy: asked about ' .. where_of(r))
 end
 
---- Whether a residual belongs to the module of a scope (0: to all).
-function asking.owned_by(node, scope)
+--- Returns whether a residual belongs to the module of a scope; all belong to scope 0.
+function query.owned_by(node, scope)
     if scope == 0 then return true end
     for k = node.owners, #node.chain do
         if node.chain[k].scope == scope then return true end
@@ -101,8 +105,8 @@ function asking.owned_by(node, scope)
     return false
 end
 
---- Notes in `said` that an action was asked for, and whether it can be done.
-function asking.note(said, program, i, word, r)
+--- Notes in `said` that an action was answered for residual i, and whether the action is possible.
+function query.note(said, program, i, word, r)
     if word <= C.WN_DECISION_RECOMPUTE then return end
     said[word] = said[word] or { count = 0 }
     local note, why = said[word], binding.text(C.wn_action_reason(program.handle, i, word))
@@ -110,8 +114,8 @@ function asking.note(said, program, i, word, r)
     if why ~= '' and not note.why then note.why = where_of(r) .. ' ' .. why end
 end
 
---- A word that does nothing at all is a mistake; where it does nothing here and there, plan:residuals() says so.
-function asking.check(said)
+--- Raises 'value' for an action that is possible for none of its residuals; plan:residuals() shows where one is not.
+function query.check(said)
     for word, note in pairs(said) do
         if not note.can then
             raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
@@ -120,14 +124,14 @@ function asking.check(said)
     end
 end
 
---- Lists what policies are asked about in a planned program: { node =, seen = what a policy is given }.
-function asking.residuals(program, graph)
+--- Lists the residuals of a planned program: { node =, seen = the description that policies get }.
+function query.residuals(program, graph)
     local list = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
-        local node = graph.by_index[asking.node_of(program, i)]
-        list[i + 1] = { node = node, seen = asking.describe(program, node, i) }
+        local node = graph.by_index[query.node_of(program, i)]
+        list[i + 1] = { node = node, seen = query.describe(program, node, i) }
     end
     return list
 end
 
-return asking
+return query

@@ -1,25 +1,25 @@
---- Recipes as text: what a step keeps and when it runs what again, to be read, edited, kept with a script, given back.
+--- Recipes as text: which values each step of a plan keeps, and which blocks it runs again.
 --
--- A recipe names values by their place: h1, h2, ... are the values the forward computes, in the order they are recorded
--- (with several losses: loss by loss). So it holds for every recording of the same forward, on any shapes, and for
--- backward() as for opt:step(loss). A line is a block - a stretch of the forward, with the ops it is made of - or a
--- step, done in order:
+-- A recipe can be read, edited, kept with a script and given back. It names values by their place: h1, h2 and so on are
+-- the values that the forward computes, in the order in which they are recorded (with several losses: loss by loss). So
+-- it holds for every recording of the same forward, on any shapes, and for backward() as for opt:step(loss). A line is
+-- a block, which is a part of the forward with the ops of its values, or a step; steps are done in order:
 --
 --     block 1: h1-h3 linear gelu linear   -- blocks.1       (two dashes: a comment; an indented line goes on)
---     block 2: h4-h6 as 1                                   (the same ops as block 1)
---     Fe 1: h1 h2    run block 1 forward; h1 and h2 stay, and what later blocks read
---     Fe 1: h1 compress:bf16 h2    the same, but h1 is in that form until it is read again
---     F 2            the same, and nothing else stays
---     Free 1: h2     of block 1 only h2 stays; without a list nothing does
---     Shrink 1       of block 1 only what later blocks read stays
---     B 2            take block 2 backward; what is missing is computed again right before it is read
---     B 1/2          block 1's backward for loss 2, where it was run for loss 1
---     ahead 4        moves may take 4/8 of the bytes that offloading gives, to be under way in time; 2/8 unless said
+--     block 2: h4-h6 as 1                                   (has the ops of block 1)
+--     Fe 1: h1 h2    run block 1 forward; keep h1, h2 and the values that later blocks read
+--     Fe 1: h1 compress:bf16 h2    run it forward too, and keep h1 in that form until it is read again
+--     F 2            run block 2 forward; keep the values that later blocks read
+--     Free 1: h2     keep h2 of block 1 only; without a list, keep no value of it
+--     Shrink 1       keep of block 1 only the values that later blocks read
+--     B 2            run the backward of block 2; missing values are computed right before they are read
+--     B 1/2          run block 1's backward for loss 2, where it was run for loss 1
+--     ahead 4        transfers may hold 4/8 of the bytes that offloading saves, to start early; 2/8 unless given
 --
--- Results, integers and what was there before always stay, and are named only where an action is said of them. Every
--- block is run forward before the backward of its loss, which takes the blocks from the last to the first. The library
--- checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, compares with the graph.
--- The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
+-- Results, integers and values from before the step always stay, and are named only where an action is given for them.
+-- Every block is run forward before the backward of its loss, which takes the blocks from the last to the first. The
+-- library checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, and compares with
+-- the graph. The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
 -- @module wane.policy.recipe
 local answers = require 'wane.policy.words'
 local binding = require 'wane.ffi'
@@ -29,10 +29,10 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 local recipe = {}
 
---- The class of recipes. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }),
--- steps (list of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of
--- places, action = { [place] = word } }), ahead = eighths or nil. Prints as text; two are equal when their texts are,
--- but for paths.
+-- A recipe. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }), steps (list
+-- of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of places,
+-- action = { [place] = decision } }), ahead = eighths or nil. It prints as text; two recipes are equal when their texts
+-- are equal but for paths.
 local Recipe = {}
 Recipe.__index = Recipe
 
@@ -40,7 +40,7 @@ local kinds = { F = C.WN_STEP_F, Fe = C.WN_STEP_FE, Free = C.WN_STEP_FREE, B = C
 local WIDTH = 110
 
 -- ---- writing ------------------------------------------------------------------------------------------------
--- Words behind a head, on as many lines as it takes.
+-- Adds a head and words to lines, broken at WIDTH columns.
 local function put_line(lines, head, words, comment)
     local line = head
     for _, word in ipairs(words) do
@@ -85,7 +85,10 @@ function Recipe.__tostring(self)
     return text_of(self, true)
 end
 
---- The text without what is there for people only: equal for equal recipes.
+--- Returns the text without paths; equal recipes have equal keys.
+-- @usage
+-- local recipe = wane.plan(function() return nn.cross_entropy(model(x), y) end):recipe()
+-- print(recipe:key() == policy.recipe(recipe).recipe:key()) --> true
 function Recipe:key()
     return text_of(self, false)
 end
@@ -96,12 +99,16 @@ end
 
 local policy_of -- makes a policy of a recipe
 
---- Sets what makes a policy of a recipe; policy/init.lua fills it in when it is loaded.
+--- Sets the function that makes a policy of a recipe; policy/init.lua fills it in when it is loaded.
+-- @within Internal
 function recipe.set_policy(fn)
     policy_of = fn
 end
 
---- A recipe is a policy.
+--- Returns the policy that takes its decisions from this recipe; a recipe can be given where a policy is expected.
+-- @usage
+-- local recipe = wane.plan(function() return nn.cross_entropy(model(x), y) end, { policy = 'sqrt' }):recipe()
+-- loss:backward { policy = recipe }
 function Recipe:as_policy()
     return policy_of(self)
 end
@@ -116,7 +123,7 @@ end
 
 local MOST_PLACE = 2 ^ 31 - 1
 
--- The number of a block, a value or a loss. Errors: 'value' for one that the library cannot hold.
+-- Returns the number of a block, a value or a loss; raises 'value' for one that the library cannot hold.
 local function number_of(digits, line)
     local number = tonumber(digits)
     if number and number > MOST_PLACE then fail(line, 'the number %s is above %d', digits:sub(1, 24), MOST_PLACE) end
@@ -186,7 +193,8 @@ local function read_ahead(self, rest, line)
     if not self.ahead or self.ahead > 8 then fail(line, "expected eighths from 0 to 8, got 'ahead %s'", rest) end
 end
 
---- A recipe from its text. Errors: 'value', with the line and what was expected there.
+--- Reads a recipe from its text; raises 'value' with the line and the form that was expected there.
+-- @within Internal
 function recipe.parse(text)
     local self, number = setmetatable({ blocks = {}, steps = {} }, Recipe), 0
     local logical = {} -- { text, line }
@@ -214,7 +222,7 @@ end
 
 local field_kinds = { ops = 'table', keep = 'table', action = 'table', path = 'string' }
 
--- Refuses entries that are no table, and fields that would not read as text.
+-- Raises 'value' for entries that are no table, and for fields that could not be read from text.
 local function check_entries(list, what)
     for k, entry in ipairs(list) do
         if type(entry) ~= 'table' then
@@ -235,8 +243,9 @@ local function check_entries(list, what)
     end
 end
 
---- A recipe from a recipe, its text, a table of its fields, or a plan. What is given is read as text would be, so it
--- may be changed afterwards.
+--- Makes a recipe of a recipe, its text, a table of its fields, or a plan. It is read as text is, so the argument may
+-- be changed afterwards.
+-- @within Internal
 function recipe.of(x)
     if type(x) == 'table' and type(x.recipe) == 'function' then x = x:recipe() end
     if type(x) == 'string' then return recipe.parse(x) end
@@ -249,7 +258,8 @@ function recipe.of(x)
     return recipe.parse(text_of(x, false))
 end
 
---- The recipe of a planned program.
+--- Returns the recipe of a planned program.
+-- @within Internal
 -- @param p Program
 -- @param graph its Program:graph(): gives the ops and paths of the blocks
 function recipe.from(p, graph)
@@ -269,7 +279,8 @@ function recipe.from(p, graph)
 end
 
 -- ---- giving it to a program -----------------------------------------------------------------------------------
---- The values the forward of a graph computes, in order: h1, h2, ... (leaves are not among them).
+--- Lists the values that the forward of a graph computes, in order: h1, h2 and so on. Leaves are not among them.
+-- @within Internal
 function recipe.forward(graph)
     local nodes = {}
     for _, node in ipairs(graph) do
@@ -280,12 +291,12 @@ end
 
 local op_info = binding.new('struct wn_op_info')
 
--- Whether values of an op are made of nothing: what randn, zeros and arange record.
+-- Returns whether an op has no inputs, as randn, zeros and arange have none.
 local function is_source(op)
     return C.wn_op_get(C.wn_op_id(op), op_info) == 0 and op_info.most == 0
 end
 
--- The recipe without some places: blocks that lose all theirs go, with their steps.
+-- Returns the recipe without some places. Blocks that lose all their places are dropped, with their steps.
 local function without(self, is_gone)
     local out, place_of, block_of, n = { blocks = {}, steps = {}, ahead = self.ahead }, {}, {}, 0
     for i, block in ipairs(self.blocks) do
@@ -315,8 +326,8 @@ local function without(self, is_gone)
     return setmetatable(out, Recipe)
 end
 
--- What is made of nothing may be there already when the recipe is followed (x:retain(), wane.eval(x)): nothing is to be
--- decided about it then.
+-- Returns the recipe as it is for a graph. Values without inputs may exist before the step (x:retain(), wane.eval(x));
+-- the recipe decides nothing about them then.
 local function for_graph(self, nodes)
     local is_gone, n = {}, 0
     for _, node in ipairs(nodes) do
@@ -337,7 +348,7 @@ local function step_of(self, block)
     return 'no step'
 end
 
--- Refuses another graph: the first value that is made by another op, or how many there are.
+-- Raises 'illegal' for another graph, with the first value of another op, or with the number of values.
 local function compare(self, nodes)
     for i, block in ipairs(self.blocks) do
         for place = block.first, math.min(block.last, #nodes) do
@@ -357,8 +368,10 @@ local function compare(self, nodes)
     end
 end
 
---- Has an open program planned by a recipe. Errors: 'illegal', with the first value that differs when it is of another
--- graph, else with the step and the rule it breaks.
+--- Gives an open program the recipe to be planned by.
+-- @within Internal
+-- @raise 'illegal' with the first value that differs when it is of another graph, else with the step and the rule that
+-- it breaks
 -- @param p Program
 -- @param self Recipe
 -- @param graph Program:graph()

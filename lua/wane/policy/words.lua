@@ -1,4 +1,4 @@
---- The words a policy may answer, and the library's numbers of them.
+--- Decisions: the words that a policy may answer, and the library's numbers of them.
 -- @internal wane.policy.words
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -7,7 +7,7 @@ local C, raise = binding.C, errors.raise
 
 local words = {}
 
---- Words a policy may answer, and the library's numbers of them.
+--- Numbers of decisions by word.
 words.words = {
     save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE,
     offload = C.WN_DECISION_OFFLOAD,
@@ -23,15 +23,15 @@ for word, number in pairs(words.words) do
 end
 table.sort(built)
 
---- The words in alphabetical order.
+--- All words, in alphabetical order.
 words.built = built
 
---- The word of a number; nil for 0.
+--- Returns the word of a number, or nil for 0.
 function words.word(number)
     return word_of[number]
 end
 
---- Refuses what is not a word. `where` opens the message.
+--- Returns the number of a word; raises 'value' for anything else. `where` opens the message.
 function words.check_word(word, where)
     local number = words.words[word]
     if number == nil then

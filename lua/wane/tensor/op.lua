@@ -60,8 +60,9 @@ end
 local with_lines = false
 local lines = {}
 
---- Whether nodes get the line of the script that recorded them (off at first: about 1 us a node, and
--- recording is then not compiled). Returns what was set before.
+--- Sets whether nodes get the line of the script that recorded them; nil changes nothing. Returns the setting before.
+-- It is off at first: recording with lines is not compiled.
+-- Measured: lines take about 1 us for each node.
 function op.lines(on)
     local before = with_lines
     if on ~= nil then with_lines = on and true or false end
