@@ -31,6 +31,7 @@ struct wn__chain_block {
     int32_t first, n_options; /* its options are chain->option[first .. first + n_options) */
 };
 
+/* A chain. Invariant: no sum of its bytes, or of its times, reaches WN__CHAIN_EXACT (wn__chain_open checks it). */
 struct wn__chain_blocks {
     int32_t n, n_options;
     const struct wn__chain_block *block;   /* (n) */

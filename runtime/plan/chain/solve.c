@@ -342,8 +342,7 @@ static int32_t fill_tables(struct wn__chain_solution *s)
     return code;
 }
 
-/* ---- the interface
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the interface --------------------------------------------------------------------------------------------- */
 
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out)
 {

@@ -23,6 +23,7 @@ struct wn__window {
     struct wn__step_function table[WN__SOLVE_VARIANTS]; /* T(first, last, variant) */
 };
 
+/* A chain with its windows. Invariant: points != NULL exactly if the tables of all windows are made. */
 struct wn__chain_solution {
     struct wn__pool pool;
     struct wn__chain_blocks chain; /* a copy, in `pool` */
@@ -33,8 +34,7 @@ struct wn__chain_solution {
     int32_t *window_of;            /* (n, n) number of window first .. last, at first * n + last */
     struct wn__window *window;     /* (n_windows) */
     int64_t n_windows, window_room;
-    struct wn_chain_cost
-        *points; /* the frontier, a point for each corner of the whole chain's table; NULL: not solved */
+    struct wn_chain_cost *points; /* the frontier, by corner of the whole chain's table; NULL: not solved yet */
 };
 
 /* What a schedule of a window starts with:

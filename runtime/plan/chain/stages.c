@@ -14,6 +14,7 @@ static int32_t refuse(int32_t stage, int32_t option, const char *field, int64_t 
     return wn__fail(WN_VALUE, "%s: %s is %lld; expected %s", where, field, (long long)given, expected);
 }
 
+/* A number of a table, with its name for messages. */
 struct field {
     const char *name; /* as scripts write it */
     int64_t value;

@@ -16,6 +16,7 @@ static struct {
 } machines[MAX_MACHINES] = {{.name = "this machine"}};
 static int32_t n_machines = 1;
 
+/* An entry of the table of measured seconds. */
 struct row {
     uint64_t hash;  /* of the key */
     char *key;      /* allocated; NULL: the row is free */

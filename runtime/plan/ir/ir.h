@@ -90,8 +90,9 @@ struct wn__candidate {
     char name[32];
 };
 
-/* The IR of one program. Arrays are in `pool` and live as long as the IR. Nothing in it changes after assembly but
- * decisions, units and candidates, which wn_decide, wn_mark and their kin write before a plan is made. */
+/* The IR of one program. Arrays are in `pool` and live as long as the IR. After assembly nothing in it changes but
+ * decisions, units, candidates and allowed actions, which a policy writes before a plan is made (wn_decide, wn_mark,
+ * wn_mark_parent, wn_candidate, wn_allow). */
 struct wn__ir {
     struct wn__pool pool;
     int64_t refs;

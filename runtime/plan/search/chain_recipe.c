@@ -27,8 +27,8 @@ struct emission {
 
 /* ---- the chain ----------------------------------------------------------------------------------------------- */
 
-/* Returns the cost of keeping a set as an option of the chain. The bytes that the backward allocates and leaves are a
- * number of the block there, so they are taken off its peak. */
+/* Returns the cost of keeping a set as an option of the chain. The chain counts the bytes that the backward allocates
+ * and leaves as a number of the block, so the option's peak excludes them. */
 static struct wn__block_option option_of(const struct wn__class *c, const struct wn__subgraph_cost *cost)
 {
     int64_t backward = wn_max(cost->backward_peak, cost->saved + c->incoming + cost->allocated);
@@ -104,8 +104,7 @@ static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo,
     }
 }
 
-/* ---- the chains of the roots
- * -------------------------------------------------------------------------------------- */
+/* ---- the chains of the roots ----------------------------------------------------------------------------------- */
 
 /* Roots, and one chain for all roots whose blocks are of the same classes. */
 struct roots {

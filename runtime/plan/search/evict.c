@@ -15,6 +15,7 @@
 
 #define PROPOSALS 16 /* sets that are proposed on the way from everything kept to everything evicted */
 
+/* Invariant: score[v] is at most score_of(v), for every v that may be evicted. */
 struct eviction {
     const struct wn__ir *f;
     const struct wn__recipe *base;

@@ -9,19 +9,18 @@
 #include "../../base/slices.h"
 #include "../../graph/encode.h"
 
-#define PORTFOLIO 50 /* proposals of portfolio.c and evict.c, about */
-#define SOLVED 48    /* points of the chain solver's frontier that are proposed */
-#define FINEST 256   /* most blocks of a fine partition that is solved */
-#define FINE 4096    /* most blocks * classes of blocks of a fine partition that is solved */
-#define NEAR 8       /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
-#define SLICED 300   /* nodes from which on the list is built in slices; fewer take less than one slice */
-#define REMEMBERED 8 /* graphs whose frontiers are remembered */
-#define BELOW 1e6    /* above the ratio of the seconds of any two plans */
-#define CHANCE_NODES                                                                                                   \
-    15000           /* most nodes of a graph whose beaten plans get second chances: their recipes take megabytes */
-#define LARGE 10000 /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
-#define STEEP 8     /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
-#define SHORT 300   /* instructions below which a proposal is placed with more effort */
+#define PORTFOLIO 50       /* proposals of portfolio.c and evict.c, about */
+#define SOLVED 48          /* points of the chain solver's frontier that are proposed */
+#define FINEST 256         /* most blocks of a fine partition that is solved */
+#define FINE 4096          /* most blocks * classes of blocks of a fine partition that is solved */
+#define NEAR 8             /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
+#define SLICED 300         /* nodes from which on the list is built in slices; fewer take less than one slice */
+#define REMEMBERED 8       /* graphs whose frontiers are remembered */
+#define BELOW 1e6          /* above the ratio of the seconds of any two plans */
+#define CHANCE_NODES 15000 /* most nodes of a graph whose beaten plans get second chances, as recipes take bytes */
+#define LARGE 10000        /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
+#define STEEP 8            /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
+#define SHORT 300          /* instructions below which a proposal is placed with more effort */
 
 /* A remembered frontier. */
 struct memory {
@@ -376,8 +375,7 @@ static struct wn__frontier *recall(const uint8_t *key, int64_t n)
     return NULL;
 }
 
-/* ---- in slices
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- in slices ------------------------------------------------------------------------------------------------- */
 
 /* The one list that is being built. A call for another graph gives it up. Zeroed: none is. */
 static struct under_way {

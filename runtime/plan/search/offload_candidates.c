@@ -74,9 +74,8 @@ static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, st
 
 /* An action for the first kept values of a recipe, in the order of the forward. */
 struct edit {
-    const uint8_t
-        *is_kept;  /* (n of the IR) 1: the recipe keeps the value as it is, and the action may be applied to it */
-    int64_t bytes; /* the first values that make at least so many bytes get the action */
+    const uint8_t *is_kept; /* (n of the IR) 1: the recipe keeps the value as it is, and may apply the action to it */
+    int64_t bytes;          /* the first values that make at least so many bytes get the action */
     int32_t action;
     int32_t ahead; /* the prefetch budget of the edited recipe, in eighths */
 };

@@ -66,8 +66,7 @@ static void find_cuts(const struct wn__ir *f, const int32_t *last, uint8_t *cut)
     }
 }
 
-/* ---- cuts that no decision forbids
- * ----------------------------------------------------------------------------------- */
+/* ---- cuts that no decision forbids ----------------------------------------------------------------------------- */
 
 /* Values that cross a cut before node i: computed before it, and read by a forward node from i on. */
 struct crossing {

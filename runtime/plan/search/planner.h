@@ -112,8 +112,7 @@ void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *k
 int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
                           const int32_t *decision);
 
-/* ---- portfolio.c, evict.c, chain_recipe.c: proposals, one recipe after the other
- * ---------------------------------- */
+/* ---- portfolio.c, evict.c, chain_recipe.c: proposals, one recipe after the other ------------------------------- */
 /* Receives a proposal. Owns the recipe from then on, even if it fails; a failure ends the proposals. */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
 /* Proposes what people write by hand, and the proposals of the script. base: the blocks; ns: (f->n) nanoseconds of a

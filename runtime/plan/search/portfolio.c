@@ -15,6 +15,7 @@
 #include "../recipe/action.h"
 #include "planner.h"
 
+/* Invariant: nodes of `copy` differ from those of f in units and decisions alone. */
 struct portfolio {
     const struct wn__ir *f;
     const struct wn__recipe *base; /* the blocks */

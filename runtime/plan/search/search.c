@@ -12,8 +12,7 @@
 #define WORK 400000   /* edits * nodes: a fifth of a second at half a microsecond a node */
 #define MAX_EDITS 400 /* of a graph */
 #define MIN_EDITS 4   /* of a plan; where there are too many plans for that, some are not edited */
-#define PACKED_NS                                                                                                      \
-    0.1 /* nanoseconds to pack and unpack a byte: a guess that orders edits, which are judged by the costs */
+#define PACKED_NS 0.1 /* nanoseconds to pack and unpack a byte: a guess, which only orders edits */
 
 enum { GONE = -1 }; /* the value is not kept */
 
@@ -24,6 +23,7 @@ struct edit {
     double worth;       /* the edits with most are tried */
 };
 
+/* The edits of one recipe after the other. */
 struct search {
     struct wn__building *b;
     const int64_t *ns; /* (f->n) nanoseconds of a node */

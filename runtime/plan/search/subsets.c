@@ -26,6 +26,7 @@ struct subset {
     uint32_t bits; /* bit k: value[k] is not kept */
 };
 
+/* All sets of a graph. Invariant: n <= MAX_VALUES, and every set has its own `bits`. */
 struct subsets {
     struct wn__building *b;
     struct wn__pool pool;

@@ -59,8 +59,7 @@ enum {
     READ_FOR_IT = 2 /* the value is kept, and a recomputed node reads it */
 };
 
-/* ---- sets
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- sets ------------------------------------------------------------------------------------------------------ */
 
 /* Returns a hash of x: the output function of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 static uint64_t mix(uint64_t x)
@@ -86,8 +85,7 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
     return 1;
 }
 
-/* ---- the edits of one plan
- * ----------------------------------------------------------------------------------------- */
+/* ---- the edits of one plan ------------------------------------------------------------------------------------- */
 
 /* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule always keeps it. */
 static int32_t may_change(const struct wn__ir *f, int32_t v)
@@ -195,8 +193,7 @@ static int32_t edit_triples(struct toggling *t, const struct flat_plan *p, int64
     return WN_OK;
 }
 
-/* ---- edits by their forecasts
- * -------------------------------------------------------------------------------------- */
+/* ---- edits by their forecasts ---------------------------------------------------------------------------------- */
 
 /* Lists the edit of values x and y (x == y: of one) with its forecast, unless that is worse than SLACK. */
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
@@ -276,8 +273,7 @@ static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t 
     return try_pairs(t, t->drop, t->n_drop, t->drop, t->n_drop, stop);
 }
 
-/* ---- rounds
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------------------------- */
 
 /* Fills the sets of up to `most` plans, spread over the list, the fewest bytes first, without sets that were edited
  * with this salt before. Returns how many. */
