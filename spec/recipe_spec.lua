@@ -226,7 +226,7 @@ describe('an action', function()
             assert.truthy(why:find("line 2: expected eighths from 0 to 8, got 'ahead " .. bad .. "'", 1, true), why)
         end
         local given = binding.new('struct wn_recipe_given')
-        given.ahead = 9
+        given.prefetch = 9
         local p = require('wane.program').open { mode = 'backward', roots = { of_signs() } }
         assert.not_equal(0, C.wn_give_recipe(p.handle, given))
         assert.equal("recipe: rule 'ahead': it says 9; eighths are 0 to 8", binding.text(C.wn_message()))

@@ -80,10 +80,10 @@ static int32_t quota_threads(void)
 
 static int32_t default_threads(void)
 {
-    const char *wish = getenv("WANE_THREADS");
+    const char *named = getenv("WANE_THREADS");
     char *end = NULL;
-    long wanted = wish ? strtol(wish, &end, 10) : 0;
-    if (wish && *end == 0 && wanted >= 1 && wanted <= WN_CPU_THREADS_MAX) return (int32_t)wanted;
+    long wanted = named ? strtol(named, &end, 10) : 0;
+    if (named && *end == 0 && wanted >= 1 && wanted <= WN_CPU_THREADS_MAX) return (int32_t)wanted;
     cpu_set_t mask;
     int32_t n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : omp_get_num_procs();
     int32_t quota = quota_threads();

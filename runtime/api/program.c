@@ -334,14 +334,14 @@ int32_t wn_same_encoding(int32_t a, int32_t b)
 int32_t wn_leaf_count(int32_t program)
 {
     const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->ir->n_given + p->ir->n_scalars;
+    return p == NULL ? -WN_VALUE : p->ir->n_bound + p->ir->n_scalars;
 }
 
-/* Leaves: the given values first, then the numbers. */
+/* Leaves: the bound values first, then the numbers. */
 static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
 {
-    if (p == NULL || i < 0 || i >= p->ir->n_given + p->ir->n_scalars) return NULL;
-    return i < p->ir->n_given ? &p->given[i] : &p->scalar[i - p->ir->n_given];
+    if (p == NULL || i < 0 || i >= p->ir->n_bound + p->ir->n_scalars) return NULL;
+    return i < p->ir->n_bound ? &p->bound[i] : &p->scalar[i - p->ir->n_bound];
 }
 
 int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out)
@@ -361,7 +361,7 @@ int32_t wn_leaf_find(int32_t program, int32_t value)
 {
     struct wn_program *p = get_program(program);
     const struct wn_node *n = p == NULL ? NULL : wn__handle_get(value, WN_HANDLE_VALUE);
-    for (int32_t i = 0; n != NULL && i < p->ir->n_given + p->ir->n_scalars; i++)
+    for (int32_t i = 0; n != NULL && i < p->ir->n_bound + p->ir->n_scalars; i++)
         if (*leaf_slot(p, i) == n) return i;
     return -1;
 }
@@ -371,7 +371,7 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
 {
     int32_t is_number = n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0);
     int32_t is_here = n->device == p->device || n->device == WN_NO_DEVICE;
-    int32_t is_there = leaf >= p->ir->n_given ? is_number : n->is_held && n->held != NULL;
+    int32_t is_there = leaf >= p->ir->n_bound ? is_number : n->is_held && n->held != NULL;
     return is_here && is_there && wn__type_equal(&n->type, &was->type);
 }
 
@@ -382,8 +382,8 @@ static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n,
     const struct wn__ir *f = p->ir;
     int32_t at = 0;
     if (n->n_in == 0 || !n->needs_grad) return 0;
-    int32_t kind = leaf < f->n_given ? WN_BOUND_HELD : WN_BOUND_NUMBER,
-            slot = leaf < f->n_given ? leaf : leaf - f->n_given;
+    int32_t kind = leaf < f->n_bound ? WN_BOUND_HELD : WN_BOUND_NUMBER,
+            slot = leaf < f->n_bound ? leaf : leaf - f->n_bound;
     while (at < f->n && (f->node[at].bound != kind || f->node[at].slot != slot)) at++;
     for (int32_t i = 0; at < f->n && i < f->n; i++)
         if (f->node[i].phase == WN_PHASE_BACKWARD && f->node[i].forward_of == at) return 1;

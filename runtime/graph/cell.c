@@ -103,7 +103,7 @@ int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out)
     return WN_OK;
 }
 
-void wn__cell_give_birth(struct wn_cell *grad)
+void wn__cell_allocate(struct wn_cell *grad)
 {
     if (grad->allocated) return;
     grad->allocated = 1;

@@ -112,7 +112,7 @@ void wn__cell_changed(struct wn_cell *c);
 /* Fills *out with the cell of the gradient, and makes it if there is none. Not counted. */
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out);
 /* Notes that a gradient has a value in its slab from now on, in the ledger too. */
-void wn__cell_give_birth(struct wn_cell *grad);
+void wn__cell_allocate(struct wn_cell *grad);
 /* Ends the value of a gradient: its bytes are lent to activations again. */
 void wn__cell_drop_own(struct wn_cell *grad);
 /* Ends the value of the gradient of c, if it has one. */

@@ -110,7 +110,7 @@ static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_
         q->slot = a->f->n_scalars++;
     } else {
         q->leaf = WN_LEAF_HELD;
-        q->slot = a->f->n_given++;
+        q->slot = a->f->n_bound++;
     }
 }
 

@@ -31,8 +31,8 @@ static int32_t bind_cells(struct wn_program *p)
 static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__ir_node *q)
 {
     int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->bound == WN_BOUND_NUMBER,
-            given = q->leaf == WN_LEAF_HELD || q->bound == WN_BOUND_HELD;
-    struct wn_node **slot = scalar ? &p->scalar[q->slot] : given ? &p->given[q->slot] : NULL;
+            bound = q->leaf == WN_LEAF_HELD || q->bound == WN_BOUND_HELD;
+    struct wn_node **slot = scalar ? &p->scalar[q->slot] : bound ? &p->bound[q->slot] : NULL;
     if (slot != NULL) {
         *slot = n;
         wn__node_ref(n);
@@ -102,14 +102,14 @@ void wn__program_keep_numbers(struct wn_program *p, int64_t seq)
 int32_t wn__program_bind(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
-    p->given = wn__alloc((f->n_given + 1) * (int64_t)sizeof *p->given);
+    p->bound = wn__alloc((f->n_bound + 1) * (int64_t)sizeof *p->bound);
     p->scalar = wn__alloc((f->n_scalars + 1) * (int64_t)sizeof *p->scalar);
     p->result = wn__alloc((f->n_results + 1) * (int64_t)sizeof *p->result);
     p->cell = wn__alloc((f->n_cells + 1) * (int64_t)sizeof *p->cell);
     p->slab = wn__alloc((f->n_slabs + 1) * (int64_t)sizeof *p->slab);
     p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
     p->offset = wn__alloc((f->n_offsets + 1) * (int64_t)sizeof *p->offset);
-    if (!p->given || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
+    if (!p->bound || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &f->recorded[f->order_node[i]]);
     WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));

@@ -364,7 +364,7 @@ void wn__program_free(void *program)
     for (int32_t i = 0; i < p->n_updates; i++)
         if (p->hyper[i] != NULL && --p->hyper[i]->refs == 0) wn__free(p->hyper[i]);
     if (p->ir != NULL) {
-        unref_nodes(p->given, p->ir->n_given);
+        unref_nodes(p->bound, p->ir->n_bound);
         unref_nodes(p->scalar, p->ir->n_scalars);
         unref_nodes(p->result, p->ir->n_results);
     }
@@ -376,7 +376,7 @@ void wn__program_free(void *program)
     wn__schedule_unref(p->schedule);
     wn__ir_unref(p->ir);
     void *own[] = {p->hyper_set, p->root,  p->assigned,     p->update_op,   p->update_cell, p->hyper, p->root_end,
-                   p->read_cell, p->given, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
+                   p->read_cell, p->bound, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
                    p->key.data,  p->trace, p->step_seconds, p->order.nodes, p->offset,      p->line,  p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

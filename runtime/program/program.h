@@ -51,7 +51,7 @@ struct wn_program {
     int32_t *root_end;          /* (passes) nodes in the order after each root */
     struct wn_cell **read_cell; /* (n_read) cells that the order reads */
     int32_t n_read, n_named;    /* n_named: cells that updates and assignments name besides */
-    struct wn_node **given, **scalar, **result;
+    struct wn_node **bound, **scalar, **result;
     struct wn_cell **cell;  /* (ir->n_cells) counted */
     struct wn__slab **slab; /* (ir->n_slabs) counted; bound when it runs */
     struct wn__numbers *random;
@@ -61,7 +61,7 @@ struct wn_program {
     struct wn__bytes key;
     uint64_t as_new; /* hash of the key, where no gradient has a place yet; else 0 */
     struct wn__buffer *
-        *harvest;           /* (n_results) takes the results, and their nodes stay without a value; NULL: nodes do */
+        *taken_results;     /* (n_results) takes the results, and their nodes stay without a value; NULL: nodes do */
     struct wn_cell **fresh; /* (n_fresh) cells that got storage in the run under way; not counted */
     int32_t n_fresh;
     struct wn_measured measured;

@@ -247,8 +247,8 @@ static void mark_own(struct beside *b)
 {
     const struct wn_program *p = b->p[b->i];
     for (int32_t k = 0; k < p->ir->n_cells; k++) p->cell[k]->stamp = b->stamp;
-    for (int32_t k = 0; k < p->ir->n_given; k++)
-        if (p->given[k] != NULL) p->given[k]->stamp = b->stamp;
+    for (int32_t k = 0; k < p->ir->n_bound; k++)
+        if (p->bound[k] != NULL) p->bound[k]->stamp = b->stamp;
 }
 
 static void add_gradient(struct beside *b, const struct wn_cell *g)
@@ -274,8 +274,8 @@ static void add_cells(struct beside *b, const struct wn_program *p)
 
 static void add_values(struct beside *b, const struct wn_program *p, int32_t has_run)
 {
-    for (int32_t k = 0; k < p->ir->n_given; k++) {
-        struct wn_node *n = p->given[k];
+    for (int32_t k = 0; k < p->ir->n_bound; k++) {
+        struct wn_node *n = p->bound[k];
         if (n == NULL || n->held == NULL || n->stamp == b->stamp) continue;
         n->stamp = b->stamp;
         add(b, WN_KIND_INPUT, n->held->bytes, 1);

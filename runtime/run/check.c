@@ -66,7 +66,7 @@ static const char *allocation_start(const struct wn__check *c, const struct wn__
     case WN_SPACE_SLAB: return (char *)c->p->slab[t->slot]->data + t->offset;
     case WN_SPACE_CELL: return wn__cell_data(c->p->cell[t->slot]);
     case WN_SPACE_RESULT: return c->result[t->slot]->data;
-    case WN_SPACE_GIVEN: return NULL;
+    case WN_SPACE_BOUND: return NULL;
     default: return c->arena + t->offset;
     }
 }
@@ -163,7 +163,7 @@ int32_t wn__replay_after(struct wn__check *c, const struct wn__instr *n)
     const struct wn__schedule *s = c->p->schedule;
     if (!c->replay || n->what != WN_DO_RUN || n->out < 0 || s->node_issues[n->node] < 2) return WN_OK;
     const struct wn__allocation *t = &s->allocation[s->value[n->out].allocation];
-    if (t->space == WN_SPACE_GIVEN || c->inexact[n->out]) return WN_OK;
+    if (t->space == WN_SPACE_BOUND || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = wn__device(c->p->device);
     char *at = (char *)allocation_start(c, t) + s->value[n->out].at;
     int64_t bytes = wn__bytes(&c->p->ir->node[n->node].type);

@@ -101,19 +101,19 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
     struct wn_program *p;
     int32_t code;
     WN_TRY(plan_inits(root, n, &p));
-    p->harvest = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->harvest);
-    WN_TRY_GOTO(p->harvest == NULL ? WN_OOM : WN_OK);
+    p->taken_results = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->taken_results);
+    WN_TRY_GOTO(p->taken_results == NULL ? WN_OOM : WN_OK);
     WN_TRY_GOTO(wn__program_run(p, 0));
     for (int32_t i = 0; i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result < 0) continue;
-        x->made[number[i]] = p->harvest[result];
-        p->harvest[result] = NULL;
+        x->made[number[i]] = p->taken_results[result];
+        p->taken_results[result] = NULL;
     }
 fail:
-    for (int32_t i = 0; p->harvest != NULL && i < p->ir->n_results; i++) wn__buffer_unref(p->harvest[i]);
-    wn__free(p->harvest);
-    p->harvest = NULL;
+    for (int32_t i = 0; p->taken_results != NULL && i < p->ir->n_results; i++) wn__buffer_unref(p->taken_results[i]);
+    wn__free(p->taken_results);
+    p->taken_results = NULL;
     wn__program_free(p);
     return code;
 }
@@ -244,8 +244,8 @@ static struct held held_bytes(const struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
     struct held sum = {0, 0};
-    for (int32_t i = 0; i < p->ir->n_given; i++)
-        if (p->given[i] != NULL && p->given[i]->held != NULL) sum.live += p->given[i]->held->bytes;
+    for (int32_t i = 0; i < p->ir->n_bound; i++)
+        if (p->bound[i] != NULL && p->bound[i]->held != NULL) sum.live += p->bound[i]->held->bytes;
     sum.reserved = sum.live;
     for (int32_t i = 0; i < p->ir->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
@@ -281,11 +281,11 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
     return code;
 }
 
-void wn__program_settle(struct wn_program *p, int32_t how)
+void wn__program_end_first(struct wn_program *p, int32_t how)
 {
     for (int32_t i = 0; i < p->n_fresh; i++) {
         struct wn_cell *c = p->fresh[i];
-        int32_t keep = how == WN_SETTLE_KEEP || (how == WN_SETTLE_UNWRITTEN && !c->invalid);
+        int32_t keep = how == WN_FIRST_COMMIT || (how == WN_FIRST_COMMIT_WRITTEN && !c->invalid);
         c->invalid = 0;
         if (keep) {
             wn__node_unref(c->init);

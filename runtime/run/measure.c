@@ -38,10 +38,10 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
         for (int32_t k = 0; k < f->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
         m->fixed += in_slab ? 0 : wn__padded(wn__bytes(&c->type));
     }
-    for (int32_t i = 0; i < f->n_given; i++) {
-        if (p->given[i] == NULL) continue;
-        move(m, WN_KIND_INPUT, p->given[i]->held->bytes);
-        m->fixed += p->given[i]->held->bytes;
+    for (int32_t i = 0; i < f->n_bound; i++) {
+        if (p->bound[i] == NULL) continue;
+        move(m, WN_KIND_INPUT, p->bound[i]->held->bytes);
+        m->fixed += p->bound[i]->held->bytes;
     }
     for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
     memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has this much already */

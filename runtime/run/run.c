@@ -36,7 +36,7 @@ static char *allocation_address(const struct bases *b, const struct wn__allocati
     switch (t->space) {
     case WN_SPACE_SLAB: return at(b->p->slab[t->slot]->data, t->offset);
     case WN_SPACE_CELL: return wn__cell_data(b->p->cell[t->slot]);
-    case WN_SPACE_GIVEN: return b->p->given[t->slot]->held->data;
+    case WN_SPACE_BOUND: return b->p->bound[t->slot]->held->data;
     case WN_SPACE_RESULT: return b->result[t->slot]->data;
     default: return at(b->arena, t->offset);
     }
@@ -114,11 +114,11 @@ static int32_t is_only_written(const struct wn_program *p, int32_t cell)
     return p->mode == WN_RUN_ASSIGN && cell >= p->n_read;
 }
 
-static int32_t take_all(struct wn_program *p, struct bases *b)
+static int32_t acquire(struct wn_program *p, struct bases *b)
 {
     WN_TRY(wn__program_bind_slabs(p));
-    for (int32_t i = 0; i < p->ir->n_given; i++)
-        if (p->given[i] != NULL && p->given[i]->held == NULL)
+    for (int32_t i = 0; i < p->ir->n_bound; i++)
+        if (p->bound[i] != NULL && p->bound[i]->held == NULL)
             return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
     for (int32_t i = 0; i < p->ir->n_cells; i++)
         if (p->cell[i]->invalid && !is_only_written(p, i))
@@ -264,7 +264,7 @@ static int32_t look_before(struct wn_program *p)
         const struct wn__ir_node *q = &f->node[f->in[f->node[i].in_at]];
         struct wn__anomaly_value v = {&q->type, NULL};
         if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
-        if (q->leaf == WN_LEAF_HELD) v.data = p->given[q->slot]->held->data;
+        if (q->leaf == WN_LEAF_HELD) v.data = p->bound[q->slot]->held->data;
         if (v.data != NULL) WN_TRY(wn__anomaly_check_leaf(p, i, &v));
     }
     return WN_OK;
@@ -328,8 +328,8 @@ static void keep_results(struct wn_program *p, struct bases *b)
 {
     for (int32_t r = 0; r < p->ir->n_results; r++) {
         struct wn_node *n = p->result[r];
-        if (p->harvest != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
-            p->harvest[r] = b->result[r];
+        if (p->taken_results != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
+            p->taken_results[r] = b->result[r];
             b->result[r] = NULL;
             continue;
         }
@@ -349,7 +349,7 @@ static void keep_effects(struct wn_program *p)
         for (int32_t k = 0; k < 3; k++) {
             if (f->node[i].cell[k] < 0) continue;
             struct wn_cell *c = p->cell[f->node[i].cell[k]];
-            if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_give_birth(c);
+            if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
             c->invalid = 0;
             wn__cell_changed(c);
         }
@@ -401,7 +401,7 @@ static void take_back_effects(struct wn_program *p, int32_t code)
         wn__fail(code,
                  "%s; gradients this run had begun to change were dropped: run each backward since zero_grad again",
                  wn__message());
-    wn__program_settle(p, WN_SETTLE_UNWRITTEN);
+    wn__program_end_first(p, WN_FIRST_COMMIT_WRITTEN);
 }
 
 /* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
@@ -479,19 +479,19 @@ int32_t wn__program_run(struct wn_program *p, int32_t rerun)
     if (b.result == NULL) return WN_OOM;
     WN_TRY_GOTO(rerun ? fresh_results(p) : WN_OK);
     WN_TRY_GOTO(wn__trace_room(p));
-    WN_TRY_GOTO(take_all(p, &b));
+    WN_TRY_GOTO(acquire(p, &b));
     if (rerun) shift = wn__here.counter - p->first_number;
     WN_TRY_GOTO(execute(p, &b, shift));
     if (rerun) wn__here.counter += p->taken; /* a run that failed took none */
     keep_results(p, &b);
     keep_effects(p);
-    wn__program_settle(p, WN_SETTLE_KEEP);
-    if (p->harvest == NULL) count_issues(p);
+    wn__program_end_first(p, WN_FIRST_COMMIT);
+    if (p->taken_results == NULL) count_issues(p);
     spend_roots(p);
     let_walk_go(p);
     p->ran = 1;
 fail:
-    wn__program_settle(p, WN_SETTLE_GIVE_BACK);
+    wn__program_end_first(p, WN_FIRST_ROLL_BACK);
     wn__free(b.in);
     wn__transfer_release(&b.transfer);
     for (int32_t r = 0; r < p->ir->n_results; r++) wn__buffer_unref(b.result[r]);

@@ -12,15 +12,15 @@
 
 extern volatile int32_t wn__interrupted;
 extern int32_t wn__trace_on, wn__sync_on, wn__timing_on;
-/* Gives every cell that the program reads its first value. wn__program_settle must follow when the run is over. */
+/* Gives every cell that the program reads its first value. wn__program_end_first must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);
 /* What becomes of the first values when the run is over. */
-enum wn__settle {
-    WN_SETTLE_GIVE_BACK, /* roll back: cells are without a value, as before */
-    WN_SETTLE_KEEP,      /* commit */
-    WN_SETTLE_UNWRITTEN  /* commit, but for cells that the run has left invalid */
+enum wn__first_end {
+    WN_FIRST_ROLL_BACK,     /* roll back: cells are without a value, as before */
+    WN_FIRST_COMMIT,        /* commit */
+    WN_FIRST_COMMIT_WRITTEN /* commit, but for cells that the run has left invalid */
 };
-void wn__program_settle(struct wn_program *p, int32_t how);
+void wn__program_end_first(struct wn_program *p, int32_t how);
 /* Returns the bytes that cells without a value will take. */
 int64_t wn__program_missing(const struct wn_program *p);
 /* Fills what the program of first values will take, by its plan. Runs nothing. */

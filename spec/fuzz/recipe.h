@@ -69,7 +69,7 @@ static int32_t recipe_read(struct recipe *r, const char *text)
             if (r->given.n_blocks >= RECIPE_STEPS) return 0;
             r->limit[r->given.n_blocks++] = last;
         } else if (sscanf(line, "ahead %d", &number) == 1) {
-            r->given.ahead = number;
+            r->given.prefetch = number;
         } else if (!recipe_step(r, line)) {
             return 0;
         }
@@ -94,7 +94,7 @@ static int32_t recipe_change(struct recipe *r, struct bytes *b)
         case 2: s->root = take_int(b); break;
         case 3: s->n_keep = take(b) < 200 && s->n_keep > 0 ? take(b) % s->n_keep : take_int(b); break;
         case 4: s->keep_at = take_int(b); break;
-        case 5: g->ahead = take_int(b); break;
+        case 5: g->prefetch = take_int(b); break;
         case 6: r->limit[take(b) % g->n_blocks] += take_int(b) % 3; break;
         case 7: *s = r->step[take(b) % g->n_steps]; break;
         case 8:

@@ -399,7 +399,7 @@ function recipe.give(p, self, graph)
     local given = binding.new('struct wn_recipe_given')
     given.step, given.keep, given.action, given.limit = steps, keep, action, limit
     given.n_steps, given.n_blocks, given.n_keep = #self.steps, #self.blocks, n_keep
-    given.ahead = self.ahead or -1
+    given.prefetch = self.ahead or -1
     check(C.wn_give_recipe(p.handle, given))
 end
 

@@ -106,7 +106,7 @@ struct wn__ir {
     int32_t n_cells;
     struct wn__ir_slab *slab; /* (n_slabs) */
     int32_t n_slabs;
-    int32_t n_given, n_scalars, n_random, n_offsets; /* slots that each run binds: values, numbers, counters, offsets */
+    int32_t n_bound, n_scalars, n_random, n_offsets; /* slots that each run binds: values, numbers, counters, offsets */
     int32_t n_results, n_roots, n_updates;
     int32_t *region_parent; /* (n_regions) of region i + 1: the region around it; 0: none */
     int32_t n_regions;

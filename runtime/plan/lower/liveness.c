@@ -17,7 +17,7 @@ struct uses {
 struct allocations {
     int32_t *last;     /* (allocations) the last item that uses the value that lives there now */
     int32_t *of_cell;  /* (n_cells) -1: none yet */
-    int32_t *of_bound; /* (n_given) of bound inputs; -1: none yet */
+    int32_t *of_bound; /* (n_bound) of bound inputs; -1: none yet */
     int32_t *freed;    /* (n_items) the first allocation that is freed after an item; -1: none */
     int32_t *next;     /* (allocations) the next that is freed there; -1: none */
 };
@@ -73,7 +73,7 @@ static void place_leaves(struct finish *x)
         } else if (p->leaf == WN_LEAF_HELD || p->bound == WN_BOUND_HELD) {
             if (x->allocations.of_bound[p->slot] < 0)
                 x->allocations.of_bound[p->slot] =
-                    put_allocation(x, WN_SPACE_GIVEN, p->slot, WN_KIND_INPUT, p->bytes, 1);
+                    put_allocation(x, WN_SPACE_BOUND, p->slot, WN_KIND_INPUT, p->bytes, 1);
             value->allocation = x->allocations.of_bound[p->slot];
         }
     }
@@ -269,14 +269,14 @@ static int32_t take_scratch(struct finish *x, int64_t allocations, struct wn__po
     a->last = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->last);
     a->next = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->next);
     a->of_cell = wn__pool_get(scratch, (f->n_cells + 1) * (int64_t)sizeof *a->of_cell);
-    a->of_bound = wn__pool_get(scratch, (f->n_given + 1) * (int64_t)sizeof *a->of_bound);
+    a->of_bound = wn__pool_get(scratch, (f->n_bound + 1) * (int64_t)sizeof *a->of_bound);
     a->freed = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *a->freed);
     x->inplace = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     if (!x->uses.last || !x->uses.pin || !a->last || !a->next || !a->of_cell || !a->of_bound || !a->freed ||
         !x->inplace)
         return WN_OOM;
     for (int32_t i = 0; i < f->n_cells; i++) a->of_cell[i] = -1;
-    for (int32_t i = 0; i < f->n_given; i++) a->of_bound[i] = -1;
+    for (int32_t i = 0; i < f->n_bound; i++) a->of_bound[i] = -1;
     return WN_OK;
 }
 
@@ -284,7 +284,7 @@ int32_t wn__lower_finish(const struct wn__ir *f, int32_t n_blocks, const struct 
 {
     struct wn__pool first = {0}, scratch = {0};
     struct finish x = {.f = f, .l = l, .s = wn__pool_get(&first, sizeof *x.s)};
-    int64_t allocations = l->n_values + f->n_cells + f->n_given + 1;
+    int64_t allocations = l->n_values + f->n_cells + f->n_bound + 1;
     if (x.s == NULL) return WN_OOM;
     x.s->pool = first;
     x.s->refs = 1;

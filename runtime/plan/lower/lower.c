@@ -48,7 +48,7 @@ int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn_
     int32_t code = wn__lower_issue(f, r, &issued);
     if (code == WN_OK) code = wn__lower_departures(r->block_of, &issued.departures, list);
     if (code == WN_OK) code = wn__lower_effects(f, issued.effect_in, list);
-    if (code == WN_OK) code = wn__lower_prefetch(f, r->ahead, list);
+    if (code == WN_OK) code = wn__lower_prefetch(f, r->prefetch, list);
     if (code == WN_OK) code = wn__lower_finish(f, r->n_blocks, list, out);
     wn__issued_release(&issued);
     return code;

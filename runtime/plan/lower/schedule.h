@@ -27,7 +27,7 @@ enum wn__space {
     WN_SPACE_ARENA,
     WN_SPACE_SLAB,
     WN_SPACE_CELL,
-    WN_SPACE_GIVEN,
+    WN_SPACE_BOUND,
     WN_SPACE_RESULT,
     WN_SPACE_HOST, /* the offload buffers of host and disk, each placed like an arena of its own */
     WN_SPACE_DISK

@@ -178,7 +178,7 @@ static void start(struct sim *m)
     sum->state = m->live;
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
         const struct wn__allocation *st = &m->s->allocation[t];
-        if (st->space == WN_SPACE_GIVEN || t == m->s->scalars) make_alive(m, t);
+        if (st->space == WN_SPACE_BOUND || t == m->s->scalars) make_alive(m, t);
         if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* counted as state */
     }
     memcpy(sum->kinds, m->kinds, sizeof sum->kinds);
@@ -230,7 +230,7 @@ int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
     for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
     for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_allocations; t++)
-        if (s->allocation[t].space == WN_SPACE_GIVEN || s->allocation[t].space == WN_SPACE_RESULT)
+        if (s->allocation[t].space == WN_SPACE_BOUND || s->allocation[t].space == WN_SPACE_RESULT)
             bytes += s->allocation[t].bytes;
     return bytes;
 }

@@ -354,7 +354,7 @@ static int32_t check_all(struct machine *m)
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
         const struct wn__allocation *st = &m->s->allocation[t];
         m->content[t] = -1;
-        if (st->space == WN_SPACE_GIVEN || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
+        if (st->space == WN_SPACE_BOUND || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
     }
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];

@@ -274,7 +274,7 @@ int32_t wn__recipe_compile(const struct wn__ir *f, struct wn__recipe *r)
     r->first = wn__pool_get(&r->pool, size);
     r->limit = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
-    r->ahead = WN__PREFETCH;
+    r->prefetch = WN__PREFETCH;
     if (!r->block_of || !r->first || !r->limit || !r->last) return WN_OOM;
     int32_t code = compile(&c, &scratch);
     wn__pool_release(&scratch);

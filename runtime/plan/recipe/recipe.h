@@ -27,7 +27,7 @@ struct wn__recipe {
     int32_t *keep;
     int32_t *action; /* (n_keep) beside keep; 0: it stays as it is. NULL: all do */
     int32_t n_keep, keep_capacity;
-    int32_t ahead;          /* moves may take that many eighths of what offloading gives, to be under way in time */
+    int32_t prefetch;       /* moves may take that many eighths of what offloading gives, to be under way in time */
     int32_t *block_of;      /* (ir->n) of forward nodes, and of backward ones by what they serve; else -1 */
     int32_t *first, *limit; /* (n_blocks) the block's nodes: forward nodes of [first, limit) */
     int32_t n_blocks;

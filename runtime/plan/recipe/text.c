@@ -105,7 +105,7 @@ int32_t wn__recipe_text(const struct wn__ir *f, const struct wn__recipe *r, stru
     find_places(f, place);
     for (int32_t b = 0; b < r->n_blocks; b++)
         say(&t, "block %d: h%d-h%d\n", b + 1, place[r->first[b]], place[r->limit[b] - 1]);
-    if (r->ahead != WN__PREFETCH) say(&t, "ahead %d\n", r->ahead);
+    if (r->prefetch != WN__PREFETCH) say(&t, "ahead %d\n", r->prefetch);
     for (int32_t i = 0; i < r->n; i++) say_step(&t, f, r, &r->step[i], place);
     *out = t.at;
     return WN_OK;
@@ -277,9 +277,9 @@ static int32_t read_step(struct reading *c)
 
 static int32_t read_all(struct reading *c)
 {
-    if (c->g->ahead < -1 || c->g->ahead > 8)
-        return wn__fail(WN_ILLEGAL, "recipe: rule 'ahead': it says %d; eighths are 0 to 8", c->g->ahead);
-    c->r->ahead = c->g->ahead < 0 ? WN__PREFETCH : c->g->ahead;
+    if (c->g->prefetch < -1 || c->g->prefetch > 8)
+        return wn__fail(WN_ILLEGAL, "recipe: rule 'ahead': it says %d; eighths are 0 to 8", c->g->prefetch);
+    c->r->prefetch = c->g->prefetch < 0 ? WN__PREFETCH : c->g->prefetch;
     WN_TRY(read_blocks(c));
     wn__recipe_serve(c->f, c->r);
     wn__ir_last_readers(c->f, c->r->last);

@@ -77,7 +77,7 @@ struct edit {
     const uint8_t *is_kept; /* (n of the IR) 1: the recipe keeps the value as it is, and may apply the action to it */
     int64_t bytes;          /* the first values that make at least so many bytes get the action */
     int32_t action;
-    int32_t ahead; /* the prefetch budget of the edited recipe, in eighths */
+    int32_t prefetch; /* the prefetch budget of the edited recipe, in eighths */
 };
 
 /* Copies a recipe with an edit. */
@@ -87,7 +87,7 @@ static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, con
     int32_t end = 0;
     for (int64_t sum = 0; end < f->n && sum < e->bytes; end++) sum += e->is_kept[end] ? f->node[end].bytes : 0;
     WN_TRY(copy_apart(f, r, out));
-    out->ahead = e->ahead;
+    out->prefetch = e->prefetch;
     for (int32_t k = 0; k < r->n_keep; k++)
         if (r->action[k] == 0 && r->keep[k] < end && e->is_kept[r->keep[k]]) out->action[k] = e->action;
     return WN_OK;

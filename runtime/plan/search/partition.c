@@ -153,7 +153,7 @@ int32_t wn__partition(const struct wn__ir *f, int32_t is_fine, struct wn__recipe
     int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
     struct wn__pool scratch = {0};
     memset(r, 0, sizeof *r);
-    r->ahead = WN__PREFETCH;
+    r->prefetch = WN__PREFETCH;
     r->block_of = wn__pool_get(&r->pool, size);
     r->first = wn__pool_get(&r->pool, size);
     r->limit = wn__pool_get(&r->pool, size);

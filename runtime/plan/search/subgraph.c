@@ -85,7 +85,7 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
         q->slot = map_cell(c, p->slot);
     } else {
         q->leaf = p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER ? WN_LEAF_SCALAR : WN_LEAF_HELD;
-        q->slot = q->leaf == WN_LEAF_SCALAR ? g->n_scalars++ : g->n_given++;
+        q->slot = q->leaf == WN_LEAF_SCALAR ? g->n_scalars++ : g->n_bound++;
         q->phase = WN_PHASE_FORWARD;
     }
     q->bound = 0;
@@ -338,7 +338,7 @@ struct meter {
 static void make_alive(struct meter *m, int32_t allocation)
 {
     const struct wn__allocation *t = &m->s->allocation[allocation];
-    if (allocation == m->s->scalars || t->space == WN_SPACE_CELL || t->space == WN_SPACE_GIVEN || m->alive[allocation])
+    if (allocation == m->s->scalars || t->space == WN_SPACE_CELL || t->space == WN_SPACE_BOUND || m->alive[allocation])
         return;
     m->alive[allocation] = 1;
     m->live += t->bytes;
