@@ -146,7 +146,7 @@ static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece 
     WN_TRY(wn__need(p->kind, "reading: the kind of elements"));
     WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
     const struct wn__element *kind = wn__element_find(p->kind);
-    if (kind == NULL || wn__convert_way(kind, type->dtype) == 0)
+    if (kind == NULL || wn__convert_way(kind, type->dtype) == WN_CONVERT_NOT)
         return wn__fail(WN_DTYPE, "reading '%s': '%s' is %s, which does not become %s", f->path, p->name, p->kind,
                         wn__dtype_name(type->dtype));
     *out = (struct stream){.file = f,
@@ -213,7 +213,7 @@ static int32_t check_piece(const struct wn__file *f, const struct wn_file_piece 
         return wn__fail(WN_DEVICE, "load: %s is on %s, which has shapes and no bytes; make the model on cpu",
                         c->name ? c->name : "a state", wn__device(c->device)->name);
     WN_TRY(open_stream(f, p, &c->type, &s));
-    return wn__convert_way(s.kind, s.dtype) == 3 ? run_stream(&s) : WN_OK;
+    return wn__convert_way(s.kind, s.dtype) == WN_CONVERT_CHECKED ? run_stream(&s) : WN_OK;
 }
 
 static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *p)

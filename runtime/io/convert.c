@@ -1,5 +1,5 @@
-/* Elements of files made into Wane's: see convert.h. Each block goes through doubles or 64-bit integers, which hold every
- * value of every kind, so there is one loop a kind and one a dtype, not one a pair. */
+/* Converts elements of files as convert.h says. Each block goes through doubles or 64-bit integers, which hold
+ * every value of every kind, so that there is one loop for each kind and one for each dtype, not one for each pair. */
 #include "convert.h"
 #include <math.h>
 #include <string.h>
@@ -21,18 +21,19 @@ const struct wn__element *wn__element_find(const char *name)
 
 int32_t wn__convert_way(const struct wn__element *from, int32_t dtype)
 {
-    if (from->is_float != wn__dtype_is_float(dtype) || dtype == WN_F16) return 0;
+    if (from->is_float != wn__dtype_is_float(dtype) || dtype == WN_F16) return WN_CONVERT_NOT;
     int64_t bytes = wn__dtype_size(dtype);
     int32_t has_sign = dtype != WN_U8;
-    if (from->dtype == dtype && from->bytes == bytes && from->is_signed == has_sign) return 1;
-    if (from->is_float) return from->bytes < bytes && (from->bytes < 4 || dtype == WN_F64) && dtype != WN_BF16 ? 2 : 3;
-    return from->bytes < bytes ? 2 : 3;
+    if (from->dtype == dtype && from->bytes == bytes && from->is_signed == has_sign) return WN_CONVERT_COPIED;
+    int32_t is_exact = from->bytes < bytes;
+    if (from->is_float) is_exact = is_exact && (from->bytes < 4 || dtype == WN_F64) && dtype != WN_BF16;
+    return is_exact ? WN_CONVERT_EXACT : WN_CONVERT_CHECKED;
 }
 
-/* Small floats: 1 + exponent + mantissa bits; unit[e] is the worth of the last bit of the mantissa at exponent e. */
+/* A format of small floats: a sign bit, then exponent, then mantissa bits. */
 struct small {
-    int32_t exponent, mantissa;
-    double unit[256];
+    int32_t exponent, mantissa; /* bits */
+    double unit[256];           /* unit[e]: the worth of the last bit of the mantissa at exponent e */
 };
 
 static struct small small_of(const struct wn__element *from)
@@ -43,7 +44,8 @@ static struct small small_of(const struct wn__element *from)
     return s;
 }
 
-/* With 4 bits of exponent (E4M3) there are no infinities, and one NaN a sign. */
+/* Returns the value of a small float. With 4 bits of exponent (E4M3) there are no infinities and one NaN of each
+ * sign. */
 static double small_float(uint32_t bits, const struct small *s)
 {
     int32_t all = (1 << s->exponent) - 1, one = 1 << s->mantissa;
@@ -54,7 +56,8 @@ static double small_float(uint32_t bits, const struct small *s)
     return sign * (e == 0 ? m : m + one) * s->unit[e];
 }
 
-static void turn(unsigned char *bytes, int64_t n, int32_t size)
+/* Reverses the bytes of each of n elements. */
+static void reverse_bytes(unsigned char *bytes, int64_t n, int32_t size)
 {
     for (int64_t at = 0; at < n * size; at += size)
         for (int32_t i = 0; i < size / 2; i++) {
@@ -64,6 +67,7 @@ static void turn(unsigned char *bytes, int64_t n, int32_t size)
         }
 }
 
+/* Sets wide[i] to an expression of x, the i-th element of the type. */
 #define EACH(type, expression)                                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
         type x;                                                                                                        \
@@ -81,7 +85,7 @@ static void widen_floats(const struct wn__element *from, const char *in, int64_t
     else EACH(double, x)
 }
 
-/* What is above the largest signed number becomes that: it is beyond every dtype all the same. */
+/* Widens integers. One above INT64_MAX becomes INT64_MAX, which every dtype refuses as well. */
 static void widen_integers(const struct wn__element *from, const char *in, int64_t n, int64_t *wide)
 {
     switch (from->bytes) {
@@ -103,6 +107,8 @@ static void widen_integers(const struct wn__element *from, const char *in, int64
     }
 }
 
+/* The functions narrow_* write n elements of a dtype and return -1, or the index of the first that the dtype does
+ * not hold, which is in *value then. */
 static int64_t narrow_to_f32(const double *wide, int64_t n, char *out, double *value)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -150,8 +156,8 @@ int64_t wn__convert(const struct wn__conversion *c, void *in, int64_t n, void *o
         double floats[WN_CONVERT_MOST];
         int64_t integers[WN_CONVERT_MOST];
     } wide;
-    if (c->swap && from->bytes > 1) turn(in, n, from->bytes);
-    if (wn__convert_way(from, c->dtype) == 1) {
+    if (c->swap && from->bytes > 1) reverse_bytes(in, n, from->bytes);
+    if (wn__convert_way(from, c->dtype) == WN_CONVERT_COPIED) {
         memcpy(out, in, (size_t)(n * from->bytes));
         return -1;
     }

@@ -1,5 +1,5 @@
-/* Files: see file.h. Every call of the system is looked at; a failure says which file, at which byte, and what the
- * system said. */
+/* Writes and reads files as file.h says. The outcome of every system call is checked; a failure names the file, the
+ * byte and the error of the system. */
 #include "file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +17,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the bytes of a tensor
 int64_t wn__file_fails_in;
 int32_t wn__file_unnamed_on = 1;
 
+/* Counts one system call that writes; returns 1, and sets errno, when specs make it fail. */
 static int32_t must_fail(void)
 {
     if (wn__file_fails_in == 0 || --wn__file_fails_in > 0) return 0;
@@ -64,7 +65,7 @@ int32_t wn__file_check(const char *path, const char *what)
 
 /* ---- writing ------------------------------------------------------------------------------------------------ */
 
-/* Replaces the path by what its last link names, until it is no link: for links whose target is not there, which
+/* Replaces the path by the target of its last link, until it is no link. For links whose target does not exist, which
  * realpath does not resolve. */
 static int32_t follow_links(struct wn__file *f)
 {
@@ -85,7 +86,8 @@ static int32_t follow_links(struct wn__file *f)
     return file_fail(f, "writing");
 }
 
-/* Finds the file behind links, and what stands there now; `mode` is that of the file to be replaced. */
+/* Replaces the path by the file behind links. Fills *mode with the mode of the file to replace; 0666 when there is
+ * none. */
 static int32_t find_target(struct wn__file *f, mode_t *mode)
 {
     char real[PATH_MAX];
@@ -99,7 +101,8 @@ static int32_t find_target(struct wn__file *f, mode_t *mode)
     return WN_OK;
 }
 
-/* Splits the path and opens its folder, so that all that follows happens in one place, whatever is renamed above it. */
+/* Splits the path and opens its folder, so that all that follows happens in that folder, whatever is renamed above
+ * it. */
 static int32_t open_folder(struct wn__file *f)
 {
     char folder[PATH_MAX];
@@ -114,8 +117,8 @@ static int32_t open_folder(struct wn__file *f)
     return f->folder < 0 ? file_fail(f, "writing") : WN_OK;
 }
 
-/* Removes a temporary whose writer ended before it was done. A writer holds a lock on its file until it ends, so a lock
- * that can be had says that there is none; where the file system has no locks the file stays. */
+/* Removes a temporary whose writer ended before it was done. A writer holds a lock on its file until it ends, so a file
+ * whose lock can be taken has no writer. Where the file system has no locks the file stays. */
 static void remove_leftover(int32_t folder, const char *name)
 {
     struct stat st, now;
@@ -135,6 +138,7 @@ static int32_t is_temporary(const char *name)
     return sscanf(name, ".wane-%ld-%lld.tmp%n", &pid, &serial, &end) == 2 && end > 0 && name[end] == 0;
 }
 
+/* Removes every temporary of a folder that has no writer. */
 static void remove_leftovers(int32_t folder)
 {
     int32_t fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -148,8 +152,8 @@ static void remove_leftovers(int32_t folder)
     closedir(list);
 }
 
-/* Opens a temporary with a name of its own and takes its lock; again when another process, which took it for a
- * leftover, was faster with the lock. */
+/* Opens a temporary with a name of its own and takes its lock. Tries again when another process, which took the
+ * file for a leftover, has taken the lock or removed the file before. */
 static void open_named(struct wn__file *f)
 {
     static int64_t serial;
@@ -172,10 +176,11 @@ static int32_t open_temporary(struct wn__file *f, mode_t mode)
 {
     remove_leftovers(f->folder);
     if (wn__file_unnamed_on) f->fd = openat(f->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    if (f->fd >= 0) flock(f->fd, LOCK_EX | LOCK_NB); /* of a file nobody else can name: it is had, or there are none */
+    if (f->fd >= 0)
+        flock(f->fd, LOCK_EX | LOCK_NB); /* fails only where there are no locks: nobody else can name the file */
     if (f->fd < 0 && !must_fail()) open_named(f);
     if (f->fd < 0) return file_fail(f, "writing");
-    if (mode != 0666) fchmod(f->fd, mode); /* what a file system without modes refuses is no loss */
+    if (mode != 0666) fchmod(f->fd, mode); /* a file system without modes may refuse */
     return WN_OK;
 }
 
@@ -209,7 +214,7 @@ int32_t wn__file_write(struct wn__file *f, const void *bytes, int64_t n)
     return WN_OK;
 }
 
-/* Gives the file a name beside the old one: the system can rename over a file, but not link over one. */
+/* Gives the file a name beside the old one, because the system can rename over a file but not link over one. */
 static int32_t name_temporary(struct wn__file *f)
 {
     static int64_t serial;
@@ -254,7 +259,8 @@ int32_t wn__file_open(const char *path, struct wn__file **out)
     if (strlen(path) >= PATH_MAX) return wn__fail(WN_IO, "reading: the path of %zu bytes is too long", strlen(path));
     struct wn__file *f = file_new(path);
     if (f == NULL) return WN_OOM;
-    /* Looked at before it is opened, for opening a device may do something; and after, for it may be another by then. */
+    /* The kind is checked before the file is opened, because opening a device may do something, and after, because
+     * another file may have the name by then. */
     code = wn__file_check(path, "reading");
     if (code == WN_OK) f->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (code == WN_OK && (f->fd < 0 || fstat(f->fd, &st) != 0)) code = file_fail(f, "reading");

@@ -1,9 +1,9 @@
-/* What the value of a text of JSON takes, before it is made: a header of a file may say anything. */
+/* The memory of a JSON text, known before its value is made: the header of a file may hold anything. */
 #ifndef WN_IO_JSON_H
 #define WN_IO_JSON_H
 #include <stdint.h>
 
-/* Bytes of Lua that the value of a text may take beside its letters, from above; allocates nothing, reads the text once.
- * What is no JSON has a number too. */
+/* Returns an upper bound of the bytes that the value of a text of n letters takes in Lua beside its letters.
+ * Allocates nothing and reads the text once. A text that is no JSON has a bound too. */
 double wn__json_cost(const char *text, int64_t n);
 #endif

@@ -1,5 +1,5 @@
-/* Locks of files: see lock.h. The lock file is removed by its holder only, while the lock is held; whoever opened it
- * before and locks it then finds that it has no name any more, and starts again. */
+/* Takes and releases the locks of lock.h. Only its holder removes a lock file, while it holds the lock; a process
+ * that opened the file before and locks it afterwards finds that it has no name any more, and starts again. */
 #include "lock.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,16 +15,18 @@
 
 int32_t wn__lock_denied;
 
-/* Tries of a lock whose holder did not say who it is: it has just taken it, or it is being killed. */
+/* How often, and with how many nanoseconds between, a lock is tried whose holder has not written who it is: it has
+ * just taken the lock, or it is being killed. */
 #define TRIES 100
-#define PAUSE 10000000 /* nanoseconds between two */
+#define PAUSE 10000000
 
 static int32_t lock_fail(const struct wn__lock *k, const char *what)
 {
     return wn__fail(WN_IO, "%s '%s': %s", what, k->path, strerror(errno));
 }
 
-/* PATH.lock, of the file behind links; of one that is not there yet, in its folder. */
+/* Writes PATH.lock to `out`, (PATH_MAX), PATH being the file behind links; of a file that does not exist, the links
+ * of its folder are resolved. */
 static int32_t find_path(const char *file, char *out)
 {
     char real[PATH_MAX], folder[PATH_MAX];
@@ -46,22 +48,25 @@ static int32_t find_path(const char *file, char *out)
 
 /* ---- who holds it ------------------------------------------------------------------------------------------------ */
 
+/* The process that holds a lock. */
 struct holder {
-    long pid;
+    long pid;        /* 0: not known */
     long long since; /* seconds of the epoch */
     char host[65];
 };
 
+/* Writes who holds the lock into the lock file. */
 static void tell_holder(int fd)
 {
     struct holder h = {(long)getpid(), (long long)time(NULL), "?"};
     char text[128];
     gethostname(h.host, sizeof h.host - 1);
     int n = snprintf(text, sizeof text, "%ld %lld %s\n", h.pid, h.since, h.host);
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) return; /* a full disk: a holder without a name */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return; /* on a full disk the holder stays unknown */
 }
 
-/* Whether the lock file names a process that may hold it: one that lives, or one of another machine. */
+/* Reads who holds the lock. Returns whether that process may hold it: it lives, or it is on another machine. */
 static int32_t read_holder(int fd, struct holder *out)
 {
     char text[128], host[65] = "?";
@@ -85,9 +90,10 @@ static int32_t refuse(const char *file, const struct holder *h)
                     h->pid, h->pid == (long)getpid() ? " (this one)" : "", h->host, when);
 }
 
-/* ---- taking and giving back ---------------------------------------------------------------------------------------- */
+/* ---- taking and giving back
+ * ---------------------------------------------------------------------------------------- */
 
-/* Whether the locked file is still the one of that name. */
+/* Returns whether the locked file still has the name of the lock. */
 static int32_t has_name(const struct wn__lock *k)
 {
     struct stat own, named;
@@ -102,7 +108,14 @@ static int lock_now(int fd)
     return -1;
 }
 
-enum { TAKEN, HELD, MOVED, WITHOUT, FAILED };
+/* How a try ends. */
+enum {
+    TAKEN,
+    HELD,    /* by the process that `read_holder` found */
+    MOVED,   /* the holder is not known, or the file lost its name: to be tried again */
+    WITHOUT, /* the file system has no locks */
+    FAILED
+};
 
 static int32_t take_once(struct wn__lock *k, struct holder *h)
 {
