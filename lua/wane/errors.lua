@@ -1,8 +1,8 @@
---- Errors: the one object every failure of Wane is, and the one place that raises it.
+--- Errors: the class of all errors of Wane, and the one function that raises them.
 --
--- The invariant: an error names the line of the user's script, never a line of the library, whatever the
--- depth the failure was found at. The level is not counted by hand: the stack is walked up to the first
--- frame whose file lies outside this folder. Objects pass through `pcall` and `scoped` unchanged.
+-- The invariant: an error names the line of the user's script, never a line of the library, at any depth. Levels of the
+-- stack are not counted by hand: errors.where walks the stack up to the first frame whose file lies outside this
+-- folder. Error objects pass through `pcall` and `scoped` unchanged.
 -- @internal wane.errors
 
 local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
@@ -12,9 +12,9 @@ local errors = {}
 
 local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
 
---- The class of error objects.
--- Fields: `code` (a word: 'shape', 'dtype', 'value', 'oom', ...), `message`, `where` ('file:line'),
--- `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `needs`, `least` in bytes.
+--- Class of error objects; prints. Fields: `code` (a word such as 'shape', 'dtype', 'value' or 'oom'), `message`,
+-- `where` ('file:line', or nil), `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `needs`,
+-- `least`, in bytes.
 local Error = {}
 Error.__index = Error
 errors.Error = Error
@@ -28,13 +28,14 @@ function Error.__concat(a, b)
     return tostring(a) .. tostring(b)
 end
 
---- Whether x is an error object of Wane.
+--- Tells whether x is an error object of Wane.
+-- @param x any value
 function errors.is(x)
     return getmetatable(x) == Error
 end
 
---- 'file:line' of the innermost frame outside the library, or nil when there is none.
--- @param level frames of the caller to skip at least (default 1)
+--- Returns 'file:line' of the innermost frame outside the library, or nil when there is none.
+-- @param level number of frames above the caller that are skipped (default 1)
 function errors.where(level)
     level = (level or 1) + 1
     while true do
@@ -49,9 +50,10 @@ function errors.where(level)
 end
 
 --- Makes an error object without raising it.
--- @param code a status word
+-- @param code a word
 -- @param message one line
 -- @param extra table of further fields (optional)
+-- @return error object
 function errors.new(code, message, extra)
     local e = setmetatable({ code = code, message = message }, Error)
     if extra then
@@ -63,16 +65,17 @@ function errors.new(code, message, extra)
 end
 
 --- Raises an error object at the user's line.
--- @param _ a level, ignored: the user's line is found by walking the stack
--- @param code a status word
--- @param fmt format of the message; further arguments fill it
+-- @param _ ignored; the user's line is found by walking the stack
+-- @param code a word
+-- @param fmt format of the message
+-- @param ... arguments of the format
 function errors.raise(_, code, fmt, ...)
     local message = fmt
     if select('#', ...) > 0 then message = string.format(fmt, ...) end
     error(errors.new(code, message), 0)
 end
 
---- Edit distance of two words, a swap of neighbours counting one.
+-- Returns the edit distance of two words, in which a swap of neighbours counts one (Damerau-Levenshtein).
 local function distance(a, b)
     local la, lb = #a, #b
     local before, row, after = {}, {}, {}
@@ -93,6 +96,7 @@ local function distance(a, b)
     return row[lb]
 end
 
+-- Returns the candidates as a list of names.
 local function listed(candidates)
     local names = {}
     if rawget(candidates, 1) ~= nil then
@@ -106,9 +110,10 @@ local function listed(candidates)
     return names
 end
 
---- Words that help after an unknown name: "did you mean 'gelu'?", or the whole list when nothing is near.
--- @param name what was written
--- @param candidates a list of names, or a table whose keys are the names
+--- Returns a hint after an unknown name: "did you mean 'gelu'?", or the list of all names when no name is near.
+-- @param name text that was written
+-- @param candidates list of names, or a table whose keys are the names
+-- @return text
 function errors.near(name, candidates)
     name = tostring(name)
     local names, found = listed(candidates), {}
@@ -135,10 +140,11 @@ function errors.near(name, candidates)
 end
 
 --- Refuses options that `allowed` does not list.
--- @param opts the options table, or nil
+-- @param opts table of options, or nil
 -- @param allowed list of names, or a table whose keys are the names
 -- @param what opens the message: 'nn.Linear'
 -- @return opts, or an empty table for nil
+-- @raise 'value' for an unknown option and for what is no plain table
 function errors.check_options(opts, allowed, what)
     if opts == nil then return {} end
     if type(opts) ~= 'table' or getmetatable(opts) ~= nil then
@@ -161,9 +167,10 @@ function errors.check_options(opts, allowed, what)
 end
 
 --- Refuses options that are neither true, false nor absent.
--- @param opts the options table
+-- @param opts table of options
 -- @param names list of names
 -- @param what opens the message
+-- @raise 'value'
 function errors.check_flags(opts, names, what)
     for _, name in ipairs(names) do
         if type(opts[name]) ~= 'nil' and type(opts[name]) ~= 'boolean' then
@@ -173,11 +180,12 @@ function errors.check_flags(opts, names, what)
 end
 
 --- Checks a count that a loop runs to.
--- @param n what was given
+-- @param n value that was given
 -- @param what opens the message: 'wane.measure: steps'
--- @param least the smallest allowed
--- @param most the largest allowed
+-- @param least smallest count allowed
+-- @param most largest count allowed
 -- @return n
+-- @raise 'value' for what is no whole number between them
 function errors.count(n, what, least, most)
     if type(n) ~= 'number' or n % 1 ~= 0 or n < least or n > most then
         errors.raise(nil, 'value', '%s must be a whole number from %d to %d, got %s', what, least, most,
@@ -186,16 +194,18 @@ function errors.count(n, what, least, most)
     return n
 end
 
---- The most steps that one call measures or trains: at a microsecond each they would take a second.
+--- Most steps that one call measures or trains: at a microsecond each they take a second.
 errors.MOST_STEPS = 1e6
 
---- Returns whether x can be called: a function, or what has __call in its metatable.
+--- Tells whether x can be called: a function, or a table with __call in its metatable.
+-- @param x any value
 function errors.is_callable(x)
     local mt = type(x) == 'table' and getmetatable(x)
     return type(x) == 'function' or type(mt) == 'table' and rawget(mt, '__call') ~= nil
 end
 
---- A short text for a value in a message: '(2, 3) f32' for a tensor, the number, the quoted string.
+--- Returns a short text for a value in a message: '(2, 3) f32' for a tensor, a number as it is, a string in quotes.
+-- @param x any value
 function errors.describe(x)
     local kind = type(x)
     if kind == 'string' then return "'" .. x .. "'" end

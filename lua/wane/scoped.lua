@@ -1,13 +1,14 @@
---- The one dynamic extent: set something, call, put it back, whatever happened.
+--- Scoped settings: sets a setting, calls a function, and restores the setting whatever happens.
 --
--- `scoped(kind, value, fn, ...)` returns what fn returns. When fn fails, the setting is restored and the very
--- same error object goes on; the traceback of where it was raised is kept beside it (`scoped.traceback_of`).
--- Nothing else in Wane saves and restores ambient state.
+-- `scoped(kind, value, fn, ...)` returns what fn returns. When fn fails, the setting is restored and the same error
+-- object is raised again; the traceback of its origin is kept beside it (`scoped.traceback_of`). Nothing else in Wane
+-- saves and restores ambient state.
 --
 -- A scope belongs to the coroutine that entered it. While that coroutine is suspended the setting does not hold, and it
--- holds again when the coroutine is resumed; one that is dropped leaves nothing behind. Nobody is told of a yield, so
--- the settings are brought in order by whoever comes next: `scoped.sync` before every run point and scope, and before
--- every op while a scope of a coroutine is open. Scopes of the main thread need none of this, for it cannot yield.
+-- holds again when the coroutine is resumed; a coroutine that is dropped leaves nothing behind. No yield is reported,
+-- so the settings are brought in order afterwards: `scoped.sync` is called before every run point and every scope, and
+-- before every op while a scope of a coroutine is open. Scopes of the main thread need none of this, because it cannot
+-- yield.
 -- @internal wane.scoped
 
 local binding = require 'wane.ffi'
@@ -21,6 +22,7 @@ local scoped = {}
 
 local tracebacks = setmetatable({}, { __mode = 'k' })
 
+-- Keeps the traceback of an error, and returns the error.
 local function remember(e)
     if type(e) ~= 'table' then
         scoped.traceback = debug.traceback(tostring(e), 2)
@@ -30,16 +32,16 @@ local function remember(e)
     return e
 end
 
---- The handler of errors for who protects a call by itself; keeps the traceback and passes the object on.
+--- Handler for callers that protect a call by themselves: keeps the traceback and returns the error object.
 scoped.handler = remember
 
---- Where an error that passed through here was raised, or nil.
--- @param e the error caught: an object, or a string
+--- Returns the traceback of the origin of an error that passed through here, or nil.
+-- @param e error that was caught: an object, or a string
 function scoped.traceback_of(e)
     if type(e) == 'table' then return tracebacks[e] end
     return scoped.traceback
 end
--- kind -> function(value) that sets it and returns what was set before
+-- Kind -> function(value) that sets the setting and returns its value before.
 local setters = {
     grad = function(on) return C.wn_grad_set(on) end,
     scope = function(id) return C.wn_scope_set(id) end,
@@ -53,7 +55,9 @@ local setters = {
     end,
 }
 
---- Adds a kind. `set(value)` sets and returns the value before, which it must accept back.
+--- Adds a kind of setting.
+-- @param kind name
+-- @param set function(value) that sets the value and returns the one before, which it accepts back
 function scoped.register(kind, set)
     setters[kind] = set
 end
@@ -65,7 +69,7 @@ scoped.register('policy', function(p)
     return before
 end)
 
---- The policy of the innermost `scoped('policy', ...)`, or nil.
+--- Returns the policy of the innermost `scoped('policy', ...)`, or nil.
 function scoped.policy()
     return policy_now
 end
@@ -74,36 +78,43 @@ end
 
 local MAIN = {} -- stands for the main thread
 
-local owners, kinds, values, befores, top = {}, {}, {}, {}, 0 -- scopes that hold, the innermost last; none of MAIN's
-local parked = setmetatable({}, { __mode = 'k' }) -- coroutine -> its scopes that wait, outermost first: { kind, value }
-local settled -- whom the scopes that hold were last brought in order for
-local is_mixed = false -- whether they depend on more than who runs
+-- Scopes that hold, the innermost last; scopes of the main thread are not among them.
+local owners, kinds, values, befores, top = {}, {}, {}, {}, 0
+-- Coroutine -> its scopes that wait, outermost first: list of { kind =, value = }.
+local parked = setmetatable({}, { __mode = 'k' })
+local settled -- coroutine for which the scopes that hold were brought in order last
+local is_mixed = false -- whether the scopes that hold depend on more than the running coroutine
 
---- Whether a coroutine has scopes that are open: who records, runs or enters a scope then calls `scoped.sync` before.
+--- Holds whether coroutines have open scopes (`on`). If so, `scoped.sync` runs before an op is recorded, a program runs
+-- or a scope is entered.
 scoped.watch = { on = false }
 local watch = scoped.watch
-local set_guard = function() end -- tensor/op.lua's
+local set_guard = function() end -- set by scoped.guards
 
---- Gives the function that sets what is called before every op, nil for none.
+--- Sets how `scoped.sync` is made the guard of ops.
+-- @param set function(guard) that makes a function run before every op, or none for nil
 function scoped.guards(set)
     set_guard = set
 end
 
+-- Returns the running coroutine, MAIN for the main thread.
 local function running_now()
     local co, is_main = running()
     return co ~= nil and not is_main and co or MAIN
 end
 
--- Whether a scope of `owner` holds while `co` runs: it is its own, or its owner waits for co to come back to it.
+-- Tells whether a scope of `owner` holds while `co` runs: the scope is its own, or its owner waits for co to return.
 local function holds(owner, co)
     return owner == co or status(owner) == 'normal'
 end
 
+-- Enters a scope.
 local function enter(owner, kind, value)
     top = top + 1
     owners[top], kinds[top], values[top], befores[top] = owner, kind, value, setters[kind](value)
 end
 
+-- Leaves the innermost scope.
 local function exit()
     local k = top
     top = k - 1
@@ -112,7 +123,7 @@ local function exit()
     setters[kind](before)
 end
 
--- Notes what follows from the scopes that are open now.
+-- Notes for which coroutine the scopes hold, and turns the guard of ops on or off.
 local function changed(co)
     settled, is_mixed = co, next(parked) ~= nil
     for k = 1, top do is_mixed = is_mixed or owners[k] ~= co end
@@ -123,7 +134,8 @@ local function changed(co)
     end
 end
 
--- Leaves all scopes from number `first` on; those that hold are entered again, the others wait for their coroutine.
+-- Leaves all scopes from number `first` on. Those that hold for `co` are entered again, the others wait for their
+-- coroutine.
 local function park(first, co)
     local open = {}
     for k = first, top do open[#open + 1] = { owner = owners[k], kind = kinds[k], value = values[k] } end
@@ -139,12 +151,14 @@ local function park(first, co)
     end
 end
 
+-- Enters the waiting scopes of a coroutine again.
 local function resume(owner)
     local list = parked[owner]
     parked[owner] = nil
     for _, scope in ipairs(list) do enter(owner, scope.kind, scope.value) end
 end
 
+-- Brings the scopes in order for the coroutine that runs, `co`.
 local function settle(co)
     for k = 1, top do
         if not holds(owners[k], co) then
@@ -162,7 +176,7 @@ local function settle(co)
     changed(co)
 end
 
---- Makes the scopes hold that belong to the coroutine that runs and to those that wait for it, and no others.
+--- Makes the scopes hold that belong to the running coroutine and to coroutines that wait for it, and no others.
 function scoped.sync()
     if not watch.on then return end
     local co = running_now()
@@ -172,6 +186,7 @@ local sync = scoped.sync
 
 -- ---- the extent ---------------------------------------------------------------------------------------------------
 
+-- Restores a setting of the main thread after fn, and returns or raises what fn did.
 local function leave(set, before, ok, ...)
     sync()
     set(before)
@@ -179,6 +194,7 @@ local function leave(set, before, ok, ...)
     return ...
 end
 
+-- Leaves the scope of a coroutine after fn, and returns or raises what fn did.
 local function leave_owned(co, ok, ...)
     sync()
     exit()
@@ -187,6 +203,7 @@ local function leave_owned(co, ok, ...)
     return ...
 end
 
+-- Implements scoped(kind, value, fn, ...).
 local function run(_, kind, value, fn, ...)
     local set = setters[kind]
     if set == nil then

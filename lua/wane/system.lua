@@ -1,6 +1,6 @@
---- Asks the operating system whether a stream is a terminal, for folders, and how this process was started.
+--- The operating system: terminals, folders, files, and the command line of this process.
 --
--- Asked and never assumed: each function answers nil or false where the system does not say.
+-- Each function asks the system and assumes nothing: it returns nil or false where the system has no answer.
 -- @internal wane.system
 
 local binding = require 'wane.ffi'
@@ -10,18 +10,20 @@ local system = {}
 
 local variable = os.getenv
 
---- Whether a stream is a terminal: 0 input, 1 output, 2 errors.
+--- Tells whether a stream is a terminal.
+-- @param fd 0 input, 1 output, 2 errors
 function system.is_terminal(fd)
     local process = binding.open_library({}, 'int isatty(int fd);')
     return process ~= nil and process.isatty(fd) == 1
 end
 
---- Whether lines may be rewritten there: a terminal, and not a dumb one.
+--- Tells whether lines of a stream may be rewritten: it is a terminal, and not a dumb one.
+-- @param fd 0 input, 1 output, 2 errors
 function system.is_rich(fd)
     return system.is_terminal(fd) and (variable 'TERM' or 'dumb') ~= 'dumb'
 end
 
---- Whether text may hold more than ASCII, by the locale.
+--- Tells whether the locale allows text beyond ASCII.
 function system.is_utf8()
     for _, name in ipairs { 'LC_ALL', 'LC_CTYPE', 'LANG' } do
         local value = variable(name)
@@ -30,12 +32,12 @@ function system.is_utf8()
     return false
 end
 
---- Makes the folders a file lies in, where they are missing.
--- @param path file
+--- Makes the folders of a file where they are missing.
+-- @param path name of a file
 -- @param mode permissions, default 0777 less the umask
 function system.make_folders(path, mode)
     local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
-    if process == nil or type(path) ~= 'string' then return end -- what opens the file says so
+    if process == nil or type(path) ~= 'string' then return end -- opening the file reports the problem
     for at in path:gmatch '()/' do
         if at > 1 then process.mkdir(path:sub(1, at - 1), mode or 511) end
     end
@@ -44,7 +46,7 @@ end
 --- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
 -- @param path name of a file
 -- @param mode as for io.open
--- @return the open file, or nil and why
+-- @return open file, or nil and the reason
 function system.open(path, mode)
     if type(path) ~= 'string' or path == '' or path:find('\0', 1, true) then
         return nil, 'expected the name of a file, got ' .. errors.describe(path)
@@ -54,7 +56,9 @@ function system.open(path, mode)
     return io.open(path, mode)
 end
 
---- The whole text of a file, or nil and why.
+--- Reads a whole file.
+-- @param path name of a file
+-- @return text, or nil and the reason
 function system.read(path)
     local file, why = system.open(path, 'rb')
     if not file then return nil, why end
@@ -63,8 +67,8 @@ function system.read(path)
     return text
 end
 
---- The words this process was started with, the interpreter first.
--- @return list of words, or nil where the system does not say
+--- Returns the command line of this process.
+-- @return list of words, the interpreter first; nil where the system does not say
 function system.command_line()
     local text = system.read '/proc/self/cmdline'
     if text == nil or text == '' then return nil end
@@ -73,8 +77,9 @@ function system.command_line()
     return words
 end
 
---- A command line as one types it in a shell.
+--- Quotes words as a command line for a shell.
 -- @param words list of words
+-- @return text
 function system.quoted(words)
     local out = {}
     for i, word in ipairs(words) do
