@@ -9,7 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 local op = require 'wane.tensor.op'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 local arith = require 'wane.tensor.arith'
 local shape = require 'wane.tensor.shape'
 local create = require 'wane.tensor.create'
@@ -26,7 +26,7 @@ local wane = {
     where = arith.where, cat = shape.cat, stack = shape.stack,
     eval = grad.eval, backward = grad.backward, grad = grad.grad, no_grad = grad.no_grad,
     KiB = 1024, MiB = 1024 ^ 2, GiB = 1024 ^ 3,
-    is_tensor = tensor.is, errors = errors, within = within,
+    is_tensor = tensor.is, errors = errors, within = scoped,
 }
 
 --- Seeds the random numbers of every device and starts their counter again.
@@ -38,7 +38,7 @@ local wane = {
 -- print(wane.rand(1):item() == first) --> true
 function wane.manual_seed(seed)
     op.size(seed, 'wane.manual_seed')
-    within.sync() -- the counter of a planning that waits must not come back over this
+    scoped.sync() -- the counter of a planning that waits must not come back over this
     binding.check(C.wn_seed(seed))
 end
 

@@ -61,7 +61,7 @@ return {
     {
         name = 'a script that clears gradients changes those of a planning that waits',
         file = 'lua/wane/optim/optimizer.lua',
-        old = '    within.sync() -- not the gradients of a planning that waits\n',
+        old = '    scoped.sync() -- not the gradients of a planning that waits\n',
         new = '',
         spec = PARTS,
     },

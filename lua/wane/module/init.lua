@@ -12,7 +12,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
@@ -295,25 +295,25 @@ local function pop(before)
     return before
 end
 
--- The kind 'module' of within: a module is entered, a number is the depth to go back to.
-within.register('module', function(value)
+-- The kind 'module' of scopes: a module is entered; a number is the depth to go back to.
+scoped.register('module', function(value)
     if type(value) == 'number' then return pop(value) end
     return push(value)
 end)
 
-local handler = within.handler
+local handler = scoped.handler
 
-local running, watch = coroutine.running, within.watch
+local running, watch = coroutine.running, scoped.watch
 
 -- Ends a forward. A module in which a coroutine was left is gone from the stack when the module around it ends.
 local function leave(m, before, ok, ...)
-    if watch.on then within.sync() end
+    if watch.on then scoped.sync() end
     if depth > before and stack[before + 1] == m then pop(before) end
     if not ok then error((...), 0) end
     return ...
 end
 
--- within('module', m, m.forward, m, ...), written out because every layer of every step comes through here.
+-- scoped('module', m, m.forward, m, ...), written out because every layer of every step comes through here.
 local function call(m, ...)
     local forward = m.forward
     if forward == nil then
@@ -323,7 +323,7 @@ local function call(m, ...)
     -- The outermost module asks which coroutine runs, for all modules in it; a coroutine that is started in a
     -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
     -- Measured: asking takes 0.4 us.
-    if watch.on or depth == 0 and running() ~= nil then return within('module', m, forward, m, ...) end
+    if watch.on or depth == 0 and running() ~= nil then return scoped('module', m, forward, m, ...) end
     return leave(m, push(m), xpcall(forward, handler, m, ...))
 end
 

@@ -9,7 +9,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
@@ -172,7 +172,7 @@ local function add_state(module, Module)
     -- model:zero_grad()
     -- print(model[1].weight.grad) --> nil
     function Module.zero_grad(m)
-        within.sync() -- not the gradients of a planning that waits
+        scoped.sync() -- not the gradients of a planning that waits
         for _, p in ipairs(m:parameters()) do binding.check(C.wn_cell_drop_grad(p.id)) end
     end
 

@@ -7,7 +7,7 @@ local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local id, raise = op.id, errors.raise
 local methods = tensor.methods
@@ -70,7 +70,7 @@ end
 function losses.cross_entropy(logits, labels, opts)
     local index = ignore_index(opts, 'nn.cross_entropy')
     check(logits, labels, 'nn.cross_entropy')
-    return within('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, index)
+    return scoped('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, index)
 end
 
 --- Returns the mean of -logp[label].
@@ -105,7 +105,7 @@ function losses.mse_loss(a, b)
         raise(nil, 'shape', 'nn.mse_loss: %s and %s differ in shape; a loss does not broadcast',
             tensor.describe(a), tensor.describe(b))
     end
-    return within('scope', module.function_scope 'mse_loss', mean_of_squares, op.wide(a), op.wide(b))
+    return scoped('scope', module.function_scope 'mse_loss', mean_of_squares, op.wide(a), op.wide(b))
 end
 
 return losses

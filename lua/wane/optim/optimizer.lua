@@ -12,8 +12,8 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upkeep = require 'wane.gc'
-local within = require 'wane.scoped'
+local gc = require 'wane.gc'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
@@ -211,7 +211,7 @@ end
 local function run(self, request, who)
     request.optimizer = self
     require('wane.program').run(request)
-    upkeep.warn()
+    gc.warn()
     commit(self, who)
 end
 
@@ -289,7 +289,7 @@ end
 -- print(opt:step(nn.cross_entropy(model(x), y), { policy = 'sqrt' }):item() > 0) --> true
 function Optimizer:step(what, opts)
     opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
-    within.sync()
+    scoped.sync()
     if what == nil then return update(self, opts) end
     if tensor.is(what) then
         fused(self, { what }, opts)
@@ -314,7 +314,7 @@ end
 -- opt:zero_grad()
 -- print(model[1].weight.grad) --> nil
 function Optimizer:zero_grad()
-    within.sync() -- not the gradients of a planning that waits
+    scoped.sync() -- not the gradients of a planning that waits
     for _, p in ipairs(self._params) do binding.check(C.wn_cell_drop_grad(p.id)) end
 end
 

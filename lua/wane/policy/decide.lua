@@ -5,12 +5,12 @@
 -- of its units: those of a region get a mark, the others 'save'. A policy that answers is asked once for each residual.
 -- A node that no layer covers or answers stays as it was marked. This file never plans or runs.
 -- @internal wane.policy.decide
-local query = require 'wane.policy.query'
+local policy_query = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local policy = require 'wane.policy'
 local recipe = require 'wane.policy.recipe'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
@@ -302,7 +302,7 @@ end
 local function decide_residuals(program, graph, layers, covers)
     local said = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
-        local node = graph.by_index[query.node_of(program, i)]
+        local node = graph.by_index[policy_query.node_of(program, i)]
         local cover, r = covers[node.index], nil
         for _, layer in ipairs(layers) do
             if layer.policy.budget then break end
@@ -310,18 +310,18 @@ local function decide_residuals(program, graph, layers, covers)
                 if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
                 break
             end
-            if layer.policy.ask and query.owned_by(node, layer.scope) then
-                r = r or query.describe(program, node, i)
-                local word = query.word(layer.policy, r)
+            if layer.policy.ask and policy_query.owned_by(node, layer.scope) then
+                r = r or policy_query.describe(program, node, i)
+                local word = policy_query.word(layer.policy, r)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
-                    query.note(said, program, i, word, r)
+                    policy_query.note(said, program, i, word, r)
                     break
                 end
             end
         end
     end
-    query.check(said)
+    policy_query.check(said)
 end
 
 -- ---- budgets ---------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ function decide.apply(program, explicit, default)
         return budget_of(program, layers)
     end
     local graph, budget = program:graph(), nil
-    within('policy_query', true, function()
+    scoped('policy_query', true, function()
         local layers, covers = decide.covers(graph, explicit, default)
         if #layers == 0 then return end
         local given = recipe_of(layers)

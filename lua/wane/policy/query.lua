@@ -8,11 +8,11 @@ local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local policy = require 'wane.policy'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
-local query = {}
+local policy_query = {}
 
 -- ---- the guard: no recording, no reading ----------------------------------------------------------------------
 local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index' }
@@ -27,13 +27,13 @@ end
 -- Replaces a metamethod while a policy is asked; a coroutine that the policy yielded to keeps the usual one.
 local function guard_of(name)
     return function(...)
-        within.sync()
+        scoped.sync()
         if not before_guard then return tensor.Tensor[name](...) end
         refuse()
     end
 end
 
-within.register('policy_query', function(on)
+scoped.register('policy_query', function(on)
     local Tensor = tensor.Tensor
     if on and not before_guard then
         before_guard = {}
@@ -55,7 +55,7 @@ end)
 local info = binding.new('struct wn_residual')
 
 --- Returns the node of residual i, counted from 0.
-function query.node_of(program, i)
+function policy_query.node_of(program, i)
     check(C.wn_residual(program.handle, i, info))
     return info.node
 end
@@ -64,7 +64,7 @@ end
 -- @param program whose residual it is
 -- @param node its node in the program's graph
 -- @param i its number, counted from 0
-function query.describe(program, node, i)
+function policy_query.describe(program, node, i)
     check(C.wn_residual(program.handle, i, info))
     local shape, types = {}, {}
     for k = 1, info.ndim do shape[k] = tonumber(info.dim[k - 1]) end
@@ -86,7 +86,7 @@ end
 -- @param p policy
 -- @param r residual, as `describe` returns it
 -- @raise 'value', naming the residual, for a policy that fails or whose answer is no decision
-function query.word(p, r)
+function policy_query.word(p, r)
     local fine, word = pcall(p.ask, p, r)
     if not fine then
         if errors.is(word) then error(word, 0) end
@@ -97,7 +97,7 @@ function query.word(p, r)
 end
 
 --- Returns whether a residual belongs to the module of a scope; all belong to scope 0.
-function query.owned_by(node, scope)
+function policy_query.owned_by(node, scope)
     if scope == 0 then return true end
     for k = node.owners, #node.chain do
         if node.chain[k].scope == scope then return true end
@@ -106,7 +106,7 @@ function query.owned_by(node, scope)
 end
 
 --- Notes in `said` that an action was answered for residual i, and whether the action is possible.
-function query.note(said, program, i, word, r)
+function policy_query.note(said, program, i, word, r)
     if word <= C.WN_DECISION_RECOMPUTE then return end
     said[word] = said[word] or { count = 0 }
     local note, why = said[word], binding.text(C.wn_action_reason(program.handle, i, word))
@@ -115,7 +115,7 @@ function query.note(said, program, i, word, r)
 end
 
 --- Raises 'value' for an action that is possible for none of its residuals; plan:residuals() shows where one is not.
-function query.check(said)
+function policy_query.check(said)
     for word, note in pairs(said) do
         if not note.can then
             raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
@@ -125,13 +125,13 @@ function query.check(said)
 end
 
 --- Lists the residuals of a planned program: { node =, seen = the description that policies get }.
-function query.residuals(program, graph)
+function policy_query.residuals(program, graph)
     local list = {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
-        local node = graph.by_index[query.node_of(program, i)]
-        list[i + 1] = { node = node, seen = query.describe(program, node, i) }
+        local node = graph.by_index[policy_query.node_of(program, i)]
+        list[i + 1] = { node = node, seen = policy_query.describe(program, node, i) }
     end
     return list
 end
 
-return query
+return policy_query

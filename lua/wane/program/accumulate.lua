@@ -8,7 +8,7 @@
 local errors = require 'wane.errors'
 local grad = require 'wane.program.grad'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local raise = errors.raise
 
@@ -52,8 +52,8 @@ return function(fn, opts)
         end
         grad.check_root(loss, what)
         loss:backward { scale = scale, policy = opts.policy, budget = opts.budget }
-        total = within('grad', 0, add, total, loss)
+        total = scoped('grad', 0, add, total, loss)
     end
     if not scale then return total end
-    return within('grad', 0, add, nil, total * scale)
+    return scoped('grad', 0, add, nil, total * scale)
 end

@@ -16,7 +16,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local WHAT = { [false] = 0, [true] = 1, nan = 2 }
@@ -31,7 +31,7 @@ local function set(what)
     return before
 end
 
-within.register('anomaly', set)
+scoped.register('anomaly', set)
 
 local words = { [0] = false, true, 'nan' }
 
@@ -57,7 +57,7 @@ local function anomaly(on, fn, ...)
     if type(fn) ~= 'function' then
         errors.raise(nil, 'value', 'wane.anomaly: expected a function, got %s', errors.describe(fn))
     end
-    return within('anomaly', what, fn, ...)
+    return scoped('anomaly', what, fn, ...)
 end
 
 return anomaly

@@ -7,7 +7,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, raise = binding.C, errors.raise
 
@@ -29,14 +29,14 @@ end
 
 -- Returns the region of the nodes that are recorded now.
 local function current()
-    within.sync()
+    scoped.sync()
     local region = C.wn_region_set(0)
     C.wn_region_set(region)
     return region
 end
 
 local function region(name, fn, ...)
-    return within('region', binding.id(C.wn_region_new(current(), name or 'checkpoint')), fn, ...)
+    return scoped('region', binding.id(C.wn_region_new(current(), name or 'checkpoint')), fn, ...)
 end
 
 --- Calls fn(...) in a region. Returns the results of fn.
@@ -123,7 +123,7 @@ function checkpoint.checkpoint_sequential(seq, segments, ...)
         if segments == 1 then note_direct(#parts) end
         return call_segments(parts, size, 1, segments, ...)
     end
-    if module.is(seq) then return within('module', seq, all, seq, ...) end
+    if module.is(seq) then return scoped('module', seq, all, seq, ...) end
     return all(seq, ...)
 end
 

@@ -11,12 +11,12 @@ local op = require 'wane.tensor.op'
 local positions = require 'wane.program.positions'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 require 'wane.program' -- the kind 'capture'
 
 local raise = errors.raise
 
-within.register('lines', op.lines)
+scoped.register('lines', op.lines)
 
 local function refuse_read()
     raise(nil, 'value', 'wane.chunked: the function reads or runs a value (item, totable, print, eval, backward); '
@@ -32,7 +32,7 @@ end
 -- Follows the nodes that fn records on all of x, and puts the random counter back.
 local function prove(fn, x, dim)
     local whole = x:narrow(dim, 1, x._dims[dim]) -- a value of its own: older nodes are from outside the function
-    local result = within('counter', true, within, 'capture', refuse_read, within, 'lines', true, fn, whole)
+    local result = scoped('counter', true, scoped, 'capture', refuse_read, scoped, 'lines', true, fn, whole)
     return positions.follow(whole, dim, need_tensor(result))
 end
 

@@ -15,7 +15,7 @@ local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local compile = {}
@@ -116,14 +116,14 @@ end
 local function record(fn, values, count, inputs, opts)
     local programs, is_inside, began = {}, true, C.wn_serial()
     local returned
-    within('listen', function(p)
+    scoped('listen', function(p)
         if is_inside and p.request.mode == 'eval' then
             raise(nil, 'value', 'wane.compile: the function reads a value (item, totable, print, eval) while it '
                 .. 'is compiled; return it instead')
         end
         programs[#programs + 1] = p
     end, function()
-        returned = pack(within('call policy', opts.policy, fn, unpack(values, 1, count)))
+        returned = pack(scoped('call policy', opts.policy, fn, unpack(values, 1, count)))
         is_inside = false
         finish(programs, returned, returned.n)
     end)
@@ -271,13 +271,13 @@ local function run_again(step)
 end
 
 local function call(self, ...)
-    within.sync()
+    scoped.sync()
     local count, args = select('#', ...), { ... }
     local mode = module.mode()
     if self.mode ~= mode then self.mode, self.steps = mode, {} end
     local key = signature(args, count) .. (op.is_casting() and '|autocast' or '')
     local values, inputs = prepare(args, count)
-    if C.wn_anomaly(-1) ~= 0 then return within('call policy', self.opts.policy, self.fn, unpack(values, 1, count)) end
+    if C.wn_anomaly(-1) ~= 0 then return scoped('call policy', self.opts.policy, self.fn, unpack(values, 1, count)) end
     local step = self.steps[key] or {}
     self.steps[key] = step
     if step.recording then

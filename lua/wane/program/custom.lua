@@ -11,7 +11,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 require 'wane.program' -- the kind 'capture'
 
 local C, raise = binding.C, errors.raise
@@ -30,7 +30,7 @@ end
 -- Returns the gradients that the backward records, one for each argument, and the placeholder for dy.
 local function record_backward(backward, ctx, y, args)
     local dy = create.zeros(y._dims, { dtype = y.dtype, device = y.device })
-    local given = pack(within('capture', refuse_read, backward, ctx, dy, unpack(args, 1, args.n)))
+    local given = pack(scoped('capture', refuse_read, backward, ctx, dy, unpack(args, 1, args.n)))
     if given.n > args.n then
         raise(nil, 'value', '%s: the backward returned %d gradients for %d arguments', what, given.n, args.n)
     end
@@ -55,7 +55,7 @@ end
 
 local function apply(forward, backward, args)
     local ctx = { saved = {} }
-    local y = within('grad', 0, forward, ctx, unpack(args, 1, args.n))
+    local y = scoped('grad', 0, forward, ctx, unpack(args, 1, args.n))
     if not tensor.is(y) then
         raise(nil, 'value', '%s: the forward must return a tensor, got %s', what, errors.describe(y))
     end

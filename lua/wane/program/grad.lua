@@ -8,8 +8,8 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upkeep = require 'wane.gc'
-local within = require 'wane.scoped'
+local gc = require 'wane.gc'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local methods, raise = tensor.methods, errors.raise
@@ -56,7 +56,7 @@ function methods.backward(t, opts)
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }
-    upkeep.warn()
+    gc.warn()
 end
 
 --- Computes the gradients of several losses in one pass, with the parts that they share once. A run point.
@@ -83,7 +83,7 @@ function grad.backward(list, opts)
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }
-    upkeep.warn()
+    gc.warn()
 end
 
 --- Computes tensors in one program, and keeps their values. Returns them.
@@ -116,7 +116,7 @@ end
 function grad.grad(loss, wrt, opts)
     grad.check_root(loss, 'wane.grad')
     opts = errors.check_options(opts, { 'allow_unused' }, 'wane.grad')
-    within.sync()
+    scoped.sync()
     local list = tensor.is(wrt) and { wrt } or wrt
     if type(list) ~= 'table' or #list == 0 then
         raise(nil, 'value', 'wane.grad: expected a list of tensors, got %s', errors.describe(wrt))
@@ -154,7 +154,7 @@ function grad.no_grad(fn, ...)
     if type(fn) ~= 'function' then
         raise(nil, 'value', 'wane.no_grad: expected a function, got %s', errors.describe(fn))
     end
-    return within('grad', 0, fn, ...)
+    return scoped('grad', 0, fn, ...)
 end
 
 return grad

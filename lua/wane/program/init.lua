@@ -11,7 +11,7 @@ local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
 local raise = errors.raise
@@ -34,14 +34,14 @@ Program.__index = Program
 local capture -- function(request) while planning, else nil
 local listeners = {} -- called with each program that ran
 
-within.register('capture', function(fn)
+scoped.register('capture', function(fn)
     local before = capture
     capture = fn or nil
     return before
 end)
 
 -- The random counter of what is recorded and never run: put back at the end.
-within.register('counter', function(value)
+scoped.register('counter', function(value)
     local before = C.wn_counter()
     if type(value) == 'cdata' then C.wn_counter_set(value) end
     return before
@@ -49,20 +49,20 @@ end)
 
 local before_rehearsal = binding.new('int32_t[1]')
 
-within.register('rehearsal', function(handle)
+scoped.register('rehearsal', function(handle)
     check(C.wn_rehearse(handle, before_rehearsal))
     return before_rehearsal[0]
 end)
 
 local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
 
-within.register('call policy', function(p)
+scoped.register('call policy', function(p)
     local before = call_policy
     call_policy = p
     return before
 end)
 
-within.register('listen', function(fn)
+scoped.register('listen', function(fn)
     if fn then
         listeners[#listeners + 1] = fn
         return false
@@ -72,7 +72,7 @@ end)
 
 --- Whether a function is being planned: nothing runs.
 function program.is_planning()
-    within.sync()
+    scoped.sync()
     return capture ~= nil
 end
 
@@ -109,7 +109,7 @@ end
 -- @return Program
 -- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
 function program.open(request)
-    within.sync()
+    scoped.sync()
     local mode = modes[request.mode]
     if not mode then
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
@@ -265,7 +265,7 @@ end
 --- The run point. Returns the Program; while planning, the request is captured and nothing runs.
 -- @param request see program.open
 function program.run(request)
-    within.sync()
+    scoped.sync()
     if capture then return capture(request) end
     local p = program.open(request)
     local ok, why = pcall(p.go, p)
@@ -318,7 +318,7 @@ function program.planning(fn, on_request, ...)
     end
     op.new_epoch()
     notes = {}
-    return restore(pcall(within, 'rehearsal', rehearsal.id, within, 'counter', true, within, 'capture', refuse, fn,
+    return restore(pcall(scoped, 'rehearsal', rehearsal.id, scoped, 'counter', true, scoped, 'capture', refuse, fn,
         ...))
 end
 

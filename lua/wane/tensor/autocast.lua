@@ -18,7 +18,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local Tensor, typed, wrap = tensor.Tensor, tensor.typed, tensor.wrap
@@ -114,7 +114,7 @@ local function rules_of_list(o, list)
     return out
 end
 
-within.register('autocast', function(new)
+scoped.register('autocast', function(new)
     local before = extent
     extent = new
     op.set_casting(new and rules or nil, rules_of_list)
@@ -143,7 +143,7 @@ function autocast.autocast(dtype, fn, ...)
     if not is_callable(fn) then
         errors.raise(nil, 'value', 'wane.autocast: expected a function, got %s', errors.describe(fn))
     end
-    return within('autocast', dtype == 'bf16' and start {} or nil, fn, ...)
+    return scoped('autocast', dtype == 'bf16' and start {} or nil, fn, ...)
 end
 
 return autocast

@@ -9,7 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local upkeep = require 'wane.gc'
+local gc = require 'wane.gc'
 
 local C = binding.C
 local id, raise = op.id, errors.raise
@@ -298,7 +298,7 @@ function create.data(dims, dtype, device, bytes)
     local number = device or current_device()
     local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
     local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
-    upkeep.made(number)
+    gc.made(number)
     return made
 end
 

@@ -8,7 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise, near = errors.raise, errors.near
@@ -214,7 +214,7 @@ end
 function fields.grad(t)
     typed(t)
     if not t._cell then return nil end
-    within.sync() -- a planning that waits has gradients of its own
+    scoped.sync() -- a planning that waits has gradients of its own
     local id = C.wn_cell_grad(t.id)
     if id < 0 then return nil end
     return wrap(id)
@@ -243,7 +243,7 @@ function setfields.grad(t, value)
         raise(nil, 'value', 'grad: only nil can be assigned (it drops the gradient); '
             .. 'write t.grad:assign(value) to change it')
     end
-    within.sync()
+    scoped.sync()
     if t._cell then binding.check(C.wn_cell_drop_grad(t.id)) end
 end
 

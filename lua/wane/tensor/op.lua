@@ -10,8 +10,8 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
-local upkeep = require 'wane.gc'
-local within = require 'wane.scoped'
+local gc = require 'wane.gc'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
@@ -148,14 +148,14 @@ function op.set_refusal(new)
     refusal = new
 end
 
-within.guards(function(sync)
+scoped.guards(function(sync)
     guard = sync
     refresh()
 end)
 
 --- Whether an autocast is on here: the same calls then record other nodes.
 function op.is_casting()
-    within.sync()
+    scoped.sync()
     return rules ~= nil
 end
 
@@ -395,7 +395,7 @@ end
 --- Runs a program that makes `list` results. Returns what program.run returns.
 function op.eval(list)
     local p = run { mode = 'eval', roots = list }
-    upkeep.ran(tensor.typed(list[1])._device)
+    gc.ran(tensor.typed(list[1])._device)
     return p
 end
 

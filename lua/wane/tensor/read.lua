@@ -9,7 +9,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local C = binding.C
 local methods, raise = tensor.methods, errors.raise
@@ -22,7 +22,7 @@ local MOST_BYTES = 2 ^ 31 -- of one array of LuaJIT's ffi
 --- Computes t unless it holds bytes already. Returns t.
 -- @within Internal
 function read.run(t)
-    within.sync()
+    scoped.sync()
     if not op.held(t) then op.eval { t } end
     return t
 end
@@ -125,7 +125,7 @@ end
 function methods.detach(t)
     tensor.need_self(t, 'detach')
     tensor.typed(t)
-    return within('grad', 0, reshape_same, t)
+    return scoped('grad', 0, reshape_same, t)
 end
 
 --- Keeps the value as a result of the next program that reaches it. Returns t.
