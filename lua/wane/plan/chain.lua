@@ -44,6 +44,7 @@ local function check_table(t, where, expected)
     return t
 end
 
+-- Refuses fields that `allowed` does not list.
 local function check_names(t, allowed, where)
     local known = {}
     for _, name in ipairs(allowed) do known[name] = true end
@@ -67,6 +68,7 @@ local function whole(value, where, name)
     return value
 end
 
+-- Checks that t is a list with at least one entry, and returns it.
 local function list_of(t, where, what)
     check_table(t, where, 'a list of ' .. what)
     if #t == 0 then raise(nil, 'value', '%s: the list is empty; expected one %s or more', where, what) end
@@ -134,6 +136,7 @@ local words = { [C.WN_CHAIN_F] = 'F', [C.WN_CHAIN_FE] = 'Fe', [C.WN_CHAIN_B] = '
 local word_names, numbers = { 'F', 'Fe', 'B', 'Free', 'Shrink' }, {}
 for number, word in pairs(words) do numbers[word] = number end
 
+-- Returns a schedule as an array of C structs, and its number of operations.
 local function encode_schedule(schedule, what)
     local op = binding.list('struct wn_chain_op', #list_of(schedule, what .. ': the schedule', 'operation'))
     for i, item in ipairs(schedule) do
@@ -153,6 +156,7 @@ local function encode_schedule(schedule, what)
     return op, #schedule
 end
 
+-- Returns n operations of a C array as a list.
 local function decode_schedule(op, n)
     local out = {}
     for i = 0, n - 1 do

@@ -23,6 +23,7 @@ local choose = {}
 
 local point = binding.new('struct wn_point')
 
+-- Returns point i of the list of plans, from 0.
 local function point_of(handle, i)
     check(C.wn_point(handle, i, point))
     return {
@@ -93,6 +94,7 @@ function choose.with_first(first, reserved)
 end
 
 -- ---- choosing ----------------------------------------------------------------------------------------------
+-- Makes the error of a budget that no plan of a step of one program fits.
 local function infeasible(self, limit, least, first)
     if first.reserved == least then
         return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before '

@@ -107,6 +107,7 @@ local function read(name)
     return found, not is_ours and "no line of it is one that wane.profile writes" or nil
 end
 
+-- Writes the file of costs, by a new file in the place of the old one.
 local function write(name, found)
     local keys, lines = {}, { HEAD }
     for key in pairs(found.seconds) do keys[#keys + 1] = key end

@@ -72,6 +72,7 @@ local function short(path)
     return path and path ~= '' and path or nil
 end
 
+-- Returns the name of a group: its kind, its number, and the paths of its modules.
 local function name_of(group)
     local first, last
     for _, node in ipairs(group.members) do
@@ -170,6 +171,7 @@ local function weigh(p, groups, layers)
 end
 
 -- ---- mistakes ----------------------------------------------------------------------------------------------------
+-- Returns the text of a node for a message: its op or name, the module's path, and the line that recorded it.
 local function place_of(node)
     local words = node.op
     if node.op == 'cell' then words = node.name ~= '' and node.name or 'a parameter'
@@ -195,6 +197,8 @@ local function why_nothing(group)
     return 'what its backward reads is kept anyway, outside of it or as its output'
 end
 
+-- Adds findings about regions that drop nothing, groups that could be saved at no higher peak, policies that make no
+-- region, and notes of the plan.
 local function find_checkpoints(report, p, groups, useless, layers, covers)
     local places, first = {}, nil
     for _, group in ipairs(groups) do
@@ -269,6 +273,7 @@ local function silent_policies(p, graph, layers)
     return list
 end
 
+-- Adds findings about policies of words that decide about no residual.
 local function find_policies(report, p, graph, layers)
     for _, silent in ipairs(silent_policies(p, graph, layers)) do
         local name = tostring(silent.policy)
@@ -319,6 +324,7 @@ local function places_of(nodes)
     return list
 end
 
+-- Adds findings about values that are detached on the way to the loss, and about parameters without a gradient.
 local function find_gradients(report, p, graph)
     if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then return end
     local cut, blocked, starved = flow(graph)
@@ -368,6 +374,7 @@ function explain.budget(why)
     return setmetatable({ { kind = 'budget', places = places, bytes = why.min_budget, message = why.message } }, Report)
 end
 
+-- Returns a row for each kind that has bytes.
 local function kind_rows(kinds)
     local rows = {}
     for kind = 0, #program.kinds do
@@ -377,6 +384,7 @@ local function kind_rows(kinds)
     return rows
 end
 
+-- Returns the text about the peak: where it is, bytes by kind, and the six largest values.
 local function peak_text(peak, plan_)
     local rows = {}
     for i = 1, math.min(6, #peak.values) do
@@ -389,6 +397,7 @@ local function peak_text(peak, plan_)
         .. table_.text({ 'largest values there', 'path', 'kind', 'bytes' }, rows)
 end
 
+-- Returns the table of the first 16 groups.
 local function group_text(groups)
     if #groups == 0 then return 'nothing is recomputed' end
     local rows = {}

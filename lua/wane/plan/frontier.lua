@@ -141,6 +141,7 @@ local function points_of_step(points, of_step)
     return out
 end
 
+-- Fills the frontier: all points, the `count` that are listed, the script's own plan, and hand-written policies.
 local function fill(self, list, count)
     local part = chosen_of(list)
     if C.wn_is_planned(part.program.handle) == 0 then

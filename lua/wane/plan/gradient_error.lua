@@ -68,6 +68,7 @@ local function run(fn, chosen)
 end
 
 -- ---- comparing ----------------------------------------------------------------------------------------------------
+-- Refuses element k of a gradient that is not finite.
 local function refuse(g, k, v, under)
     raise(nil, 'value', "%s: element %d of the gradient of '%s' is %g under %s; an error measure of it would say "
         .. 'nothing', what, k + 1, g.name, v, under)
@@ -103,14 +104,16 @@ local function measures(s)
     return out
 end
 
+-- Adds the sums of one parameter to those of all.
 local function add(total, s)
     for _, name in ipairs { 'differ', 'n', 'd2', 'r2', 'o2', 'dot' } do total[name] = total[name] + s[name] end
     total.max_abs = max(total.max_abs, s.max_abs)
 end
 
--- A report: a list with an entry for each parameter, in the order of the graph: { name, shape, max_abs, relative,
--- cosine, norm, elements, differ }; it prints as a table. Fields: total (the entry of all parameters as one vector),
--- policy and reference (texts), lossy (values that lost bits), peak and reference_peak (bytes), exact (no bit differs).
+-- Class of reports: a printable list with an entry for each parameter, in the order of the graph: { name =, shape =,
+-- max_abs =, relative =, cosine =, norm =, elements =, differ = }. Fields: total (the entry of all parameters as one
+-- vector), policy and reference (texts), lossy (values that lost bits), peak and reference_peak (bytes), exact (no bit
+-- differs).
 local Report = {}
 Report.__index = Report
 

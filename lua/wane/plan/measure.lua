@@ -55,6 +55,7 @@ function Result.__tostring(r)
         .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
 end
 
+-- Returns the median of a list of numbers.
 local function median(list)
     local sorted = {}
     for i, v in ipairs(list) do sorted[i] = v end
@@ -166,6 +167,7 @@ local function train(fn, opts)
     return row
 end
 
+-- Adds the row of one step to the result; `times` says whether its seconds count.
 local function add(result, row, times)
     local peaked = row.peak > result.peak
     for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved' } do

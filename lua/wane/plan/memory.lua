@@ -52,6 +52,7 @@ function Report.__tostring(r)
     return ('memory of %s, bytes (%s)\n'):format(r.device, limit) .. text.text({ 'kind', 'now', 'at the peak' }, rows)
 end
 
+-- Makes the report of a device.
 local function get(device)
     local m = binding.new('struct wn_memory')
     check(C.wn_memory_get(device, m))

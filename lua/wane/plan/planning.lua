@@ -21,8 +21,8 @@ local C, check = binding.C, binding.check
 
 local planning = {}
 
--- Tells the parts of a step what is held beside them, so that a budget counts it. A budget that the script itself gives
--- to a run point is not touched by this: it holds for that program alone, here as when it runs.
+-- Notes at each part of a step the bytes that the other programs hold beside it, so that a budget counts them. A budget
+-- that the script itself gives to a run point holds for that program alone, as it does when the program runs.
 local function ready(list)
     for _, part in ipairs(list) do
         if rehearse.chooses(part) then
@@ -32,7 +32,8 @@ local function ready(list)
     end
 end
 
---- Returns the bytes that the parts need about which nothing can be chosen.
+--- Returns the bytes that the parts need whose plan no policy chooses.
+-- @param list parts of rehearse.open
 -- @within Internal
 function planning.floor(list)
     local floor = 0
@@ -45,6 +46,7 @@ function planning.floor(list)
 end
 
 --- Returns the least bytes in which a step can run.
+-- @param list parts of rehearse.open
 -- @within Internal
 function planning.least(list)
     local least = planning.floor(list)
@@ -67,7 +69,7 @@ local function over(list, limit)
 end
 
 -- ---- joining ------------------------------------------------------------------------------------------------------
-local Parts = {} -- a list of what each program takes, that prints as a table
+local Parts = {} -- class of the list of what each program takes; prints as a table
 function Parts.__tostring(list)
     local rows = {}
     for i, p in ipairs(list) do
@@ -77,6 +79,7 @@ function Parts.__tostring(list)
     return table_.text({ '#', 'program', 'peak', 'reserved', 'beside it', 'reserved in all', 'seconds' }, rows)
 end
 
+-- Returns the list of what each program takes.
 local function listed(list, plans)
     local out = setmetatable({}, Parts)
     for i, part in ipairs(list) do
@@ -100,7 +103,7 @@ local function first_of(list, plans)
     return all
 end
 
--- The largest program, one about which something can be chosen where there is one.
+-- Returns the index of the largest program, among those whose plan a policy chooses where there are any.
 local function largest(list, plans)
     local best
     for i, part in ipairs(list) do
@@ -116,7 +119,7 @@ local states = { 'parameter', 'buffer', 'optimizer' }
 local sums = { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy', 'moved',
     'move_seconds', 'stall_seconds' }
 
--- The numbers of the whole step.
+-- Returns the numbers of the whole step: maxima of bytes over its programs, and sums of seconds and counts.
 local function totals(list, plans)
     local all = { peak = -1, reserved = 0, arena = 0, host = 0, disk = 0 }
     for _, name in ipairs(sums) do all[name] = 0 end
@@ -133,7 +136,7 @@ local function totals(list, plans)
     return all
 end
 
--- The Plan of the largest program, with the numbers of the whole step.
+-- Returns the Plan of the largest program with the numbers of the whole step.
 local function join(list, plans)
     local main, all, rows, first = largest(list, plans), totals(list, plans), listed(list, plans), first_of(list, plans)
     local self, beside = plans[main], list[main].beside
@@ -148,11 +151,11 @@ local function join(list, plans)
     return self
 end
 
---- The plan of what rehearse.open found.
--- @param list parts
--- @param limit bytes that none of them may pass, or nil
--- @return Plan; of several programs that of the largest, with the numbers of the whole step and `parts`
--- Errors: 'budget' with the least for the whole step, when it cannot be kept
+--- Plans the programs of a step together.
+-- @param list parts of rehearse.open
+-- @param limit bytes that none of them may exceed, or nil
+-- @return Plan; for several programs the plan of the largest one, with the numbers of the whole step and `parts`
+-- @raise 'budget', with the least bytes of the whole step, when no plan fits
 -- @within Internal
 function planning.join(list, limit)
     if #list == 1 then return plan.of(list[1].program:plan()) end

@@ -67,6 +67,7 @@ local function whole_of(p)
     return measured.seconds
 end
 
+-- Returns the applications of a program that ran with timing: list of { key =, seconds = }.
 local function applications_of(p)
     local list = {}
     for i = 0, C.wn_step_count(p.handle) - 1 do

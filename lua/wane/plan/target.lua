@@ -1,4 +1,4 @@
---- Machines that plans are made for, by name: their rates are told to the library when a plan first asks for one.
+--- Machines that plans are made for, by name. The library gets the rates of a machine when a plan first asks for it.
 -- @internal wane.plan.target
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -9,7 +9,7 @@ local target = { rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' } }
 
 local assumed = { to_host = 8e9, to_disk = 1.5e9, from_host = 8e9, from_disk = 1.5e9 }
 
---- Sets a machine that plans can be made for.
+--- Sets the rates of a machine that plans can be made for.
 -- @param name of the machine
 -- @param t { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
 -- from_disk = (bytes/s, optional), cuda = }

@@ -16,6 +16,7 @@ local C = binding.C
 local timeline = {}
 
 -- ---- bytes by kind ----------------------------------------------------------------------------------------------
+-- Returns the chart of live MiB by kind over the instructions, with a mark where each phase begins.
 local function chart_of(p)
     local rows, marks, series, number = p:kinds_over_time(), {}, {}, {}
     for kind = 0, #program.kinds do
@@ -121,6 +122,7 @@ local function is_timed(p, steps)
     return false
 end
 
+-- Names the tracks that the trace uses.
 local function name_tracks(events, timed, steps)
     events[1] = { ph = 'M', pid = 1, tid = 0, name = 'process_name', args = { name = timed and 'a step, measured'
         or 'a step, predicted' } }

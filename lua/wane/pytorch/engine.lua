@@ -55,9 +55,11 @@ function Context:flatten()
     self:drop(self.dy.storage)
     self.dy = dy
 end
+-- Allocates a temporary of so many bytes.
 function Context:temp(bytes)
     return self.machine:alloc(bytes)
 end
+-- Releases one reference to a storage.
 function Context:drop(storage)
     self.machine:drop(storage)
 end

@@ -32,6 +32,7 @@ local function of_tensor(t)
     return { what = 'tensor ' .. t.dtype, shape = tostring(t.shape), bytes = size, kind = kind }
 end
 
+-- Returns the row of a module: the bytes of its parameters and of their gradients.
 local function of_module(m)
     local size, elements = 0, 0
     for _, p in ipairs(m:parameters()) do
@@ -46,6 +47,7 @@ local function of_module(m)
         kind = 'parameter, gradient' }
 end
 
+-- Returns the row of an optimizer: the bytes of its states.
 local function of_optimizer(o)
     local size = 0
     for _, cells in ipairs(rawget(o, '_cells')) do

@@ -52,6 +52,7 @@ end
 
 local write
 
+-- Writes a table as a list or an object.
 local function write_table(value, out)
     if #value > 0 then
         out[#out + 1] = '['

@@ -29,6 +29,7 @@ local function is_table_of(x, is_entry)
     end
     return true
 end
+-- Tells whether x is a table of bytes by the name of a kind.
 local function is_kinds(x)
     if not is_table_of(x, is_bytes) then return false end
     for name in pairs(x) do
