@@ -89,7 +89,7 @@ WN_API void wn_oom_last(struct wn_oom *out);
 struct wn_op_info {
     const char *name;       /* "matmul" */
     int32_t least, most;    /* number of inputs */
-    int32_t flags;          /* enum wn_op_flag of ops/op.h */
+    int32_t flags;          /* enum wn_op_flag of base/opcode.h */
     int32_t differentiable; /* 1: it has a gradient rule */
     const char *autocast;   /* "low", "high", "promote" or "same" */
     const char *positions;  /* the rule by which wane.chunked follows the positions of one dim */

@@ -75,8 +75,7 @@ local may_include = {
     api = { 'api', 'run', 'program', 'plan/chain', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
         'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/type.h' },
-    -- Kernels are chosen by op, so they read the enum.
-    kernels = { 'kernels', 'base', 'runtime/ops/op.h' },
+    kernels = { 'kernels', 'base' },
 }
 
 -- Room of lua/wane -> rooms it may require besides itself and `ground`. What wane/init.lua loads by name (PLACES and

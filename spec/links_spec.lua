@@ -20,19 +20,11 @@ local may_link = {
     run = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops',
         'memory', 'device', 'io', 'base' },
-    ['kernels/cpu'] = { 'base' },
-    ['kernels/cuda'] = { 'base' },
+    kernels = { 'base' }, -- each folder of kernels is a room of its own
 }
 
 -- What a folder of kernels is seen by: room -> pattern of the one symbol that it may take of each such folder.
 local entries = { device = '^wn__backend_(%w+)$' }
-
--- room -> symbols that it takes against the direction. A symbol that is no longer taken fails too, so the lists only
--- shrink.
-local exceptions = {
-    -- The kernels of fused ops ask how many operands each step has.
-    ['kernels/cpu'] = { 'wn__elementwise_operands' },
-}
 
 -- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir', 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'; nil
 -- for what is not of a room.
@@ -56,35 +48,32 @@ local function read_symbols(lines)
     return defined, taken
 end
 
-local function set_of(list)
-    local out = {}
-    for _, name in ipairs(list or {}) do out[name] = true end
-    return out
+-- The name of a room's row: 'kernels/cpu' -> 'kernels'.
+local function row_of(room)
+    return room:match('^kernels') or room
 end
 
--- Whether the symbol is the one by which a folder of kernels is seen, and the room may see it.
-local function is_entry(from, symbol, to)
+local function may_take(from, symbol, to)
+    if from == to then return true end
+    for _, room in ipairs(may_link[row_of(from)]) do
+        if room == to then return true end
+    end
     local folder = entries[from] and symbol:match(entries[from])
     return folder ~= nil and to == 'kernels/' .. folder
 end
 
--- Returns one line for each symbol taken against the direction, and the set of 'room symbol' that exceptions let pass.
+-- Returns one line for each symbol taken against the direction.
 local function offences(lines)
     local defined, taken = read_symbols(lines)
-    local bad, used = {}, {}
+    local bad = {}
     for _, t in ipairs(taken) do
         local from = room_of(t.object)
         local to = defined[t.symbol] and room_of(defined[t.symbol])
-        local is_allowed = from == to or is_entry(from, t.symbol, to) or from and set_of(may_link[from])[to]
-        if from and to and not is_allowed then
-            if set_of(exceptions[from])[t.symbol] then
-                used[from .. ' ' .. t.symbol] = true
-            else
-                bad[#bad + 1] = ('%s (%s) may not link with %s of %s'):format(t.object, from, t.symbol, to)
-            end
+        if from and to and not may_take(from, t.symbol, to) then
+            bad[#bad + 1] = ('%s (%s) may not link with %s of %s'):format(t.object, from, t.symbol, to)
         end
     end
-    return bad, used
+    return bad
 end
 
 local function nm()
@@ -125,22 +114,11 @@ describe('links', function()
         assert(#bad == 0, show(bad))
     end)
 
-    it('need each exception', function()
-        local _, used = offences(nm())
-        local bad = {}
-        for room, list in pairs(exceptions) do
-            for _, symbol in ipairs(list) do
-                if not used[room .. ' ' .. symbol] then bad[#bad + 1] = room .. ' no longer takes ' .. symbol end
-            end
-        end
-        assert(#bad == 0, show(bad))
-    end)
-
     it('are read of rooms that the rules know, each of them', function()
         local seen = {}
         for _, line in ipairs(nm()) do
             local room = room_of(line:match('^(%S+):') or '')
-            if room then seen[room] = true end
+            if room then seen[row_of(room)] = true end
         end
         for room in pairs(seen) do assert(may_link[room], 'no rule for ' .. room) end
         for room in pairs(may_link) do assert(seen[room], 'no object of ' .. room) end

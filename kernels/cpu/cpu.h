@@ -5,7 +5,7 @@
 #ifndef WN_CPU_H
 #define WN_CPU_H
 #include <stdint.h>
-#include "../../runtime/ops/op.h"
+#include "../../runtime/base/opcode.h"
 #include "../kernel.h"
 #include "../scalar.h"
 #include "parallel.h"

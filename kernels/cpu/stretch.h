@@ -14,7 +14,7 @@
  */
 #ifndef WN_CPU_STRETCH_H
 #define WN_CPU_STRETCH_H
-#include "../../runtime/ops/op.h"
+#include "../../runtime/base/opcode.h"
 
 struct wn__stretch {
     int32_t columns; /* 1: stretches are of columns, the last dim; 0: of rows, the first `lead` dims together */

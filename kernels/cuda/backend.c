@@ -2,7 +2,7 @@
  * at, on any machine, and not run. */
 #include <stddef.h>
 #include "../kernel.h"
-#include "../../runtime/ops/op.h"
+#include "../../runtime/base/opcode.h"
 
 /* One f64 a row, the log-probability of its label, until all are summed in order. */
 static int64_t cross_entropy(const struct wn_desc *d)

@@ -2,7 +2,7 @@
  * of the ops it replaces, and every element of its result has the bits that those ops give. A fused op has no gradient:
  * graphs are differentiated before they are rewritten.
  *
- *     chain               x0 .. x3, broadcast -> y: 1 to 6 elementwise steps (struct wn__fused in op.h)
+ *     chain               x0 .. x3, broadcast -> y: 1 to 6 elementwise steps (struct wn__fused in base/opcode.h)
  *     matmul_map          a, b, z -> f(op(a) op(b), z), f the elementwise op attrs.i[2]; z: the shape of y
  *     linear_map          x: (..., K), W: (N, K), b: (N), z: (..., N) -> f(x W' + b, z)
  *     layernorm_dx_add    dy, x, mean, rstd, w, z -> layernorm_dx(dy, x, mean, rstd, w) + z       (norm.c)

@@ -12,28 +12,9 @@
 #ifndef WN_OPS_OP_H
 #define WN_OPS_OP_H
 #include <stdint.h>
+#include "../base/opcode.h"
 #include "../base/status.h"
 #include "../base/type.h"
-
-enum wn_op {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) WN_OP_##NAME,
-#include "../op.def"
-#undef OP
-    WN_OP_COUNT
-};
-
-/* The bits of wn__op_flags; the head of op.def says what each means. */
-enum wn_op_flag {
-    WN_LEAF = 1,
-    WN_RANDOM = 2,
-    WN_EFFECT = 4,
-    WN_ALIAS = 8,
-    WN_INPLACE = 16,
-    WN_INDEX = 32,
-    WN_OFFSET = 64,
-    WN_NUMBERS = 128
-};
-#define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
 /* ---- rules --------------------------------------------------------------------------------------- */
 
@@ -112,6 +93,8 @@ const char *wn__op_saves(int32_t op);
 int32_t wn__op_least_inputs(int32_t op);
 int32_t wn__op_most_inputs(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
+/* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
+int32_t wn__elementwise_has_numbers(int32_t op);
 
 /* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
 /* Returns whether the op reads input i, whose layout is not WN_PLAIN, in that layout. Where it does not, whoever
@@ -123,47 +106,6 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
  * d names. The answer is yes for every recorded and emitted node. A rewrite that makes one node of several asks before
  * it does (plan/ir/rewrite.c), and the verifier asks again. */
 int32_t wn__op_reads(const struct wn_desc *d);
-
-/* ---- elementwise steps inside one node --------------------------------------------------------------- */
-/* A fused elementwise op: n elementwise ops, its steps, 1 <= n <= WN_CHAIN_STEPS. Each step reads inputs of the node
- * and values of earlier steps; the value of step n - 1 is the result of the node. Operand k < WN_CHAIN_INPUTS is input
- * k of the node; operand k >= WN_CHAIN_INPUTS is step k - WN_CHAIN_INPUTS. */
-enum { WN_CHAIN_INPUTS = 4, WN_CHAIN_STEPS = 6 };
-struct wn__fused {
-    int32_t n; /* number of steps */
-    struct wn__fused_step {
-        int32_t op;         /* WN_OP_* of an elementwise op */
-        int32_t operand[2]; /* operand[1] counts only where the op has two operands */
-    } step[WN_CHAIN_STEPS];
-};
-/* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
-int32_t wn__elementwise_operands(int32_t op);
-/* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
-int32_t wn__elementwise_has_numbers(int32_t op);
-
-/* The largest inner dimension k of PRODUCT_UPDATE, a product that is computed inside the update that reads it: partial
- * sums are never stored. Kernels are held to it. */
-enum { WN_PRODUCT_UPDATE_ROWS = 128 };
-
-/* Number of consecutive elements that share one scale in the int8 form of a value (pack.c). */
-enum { WN_INT8_GROUP = 256 };
-
-/* Read and write the steps of a CHAIN as attributes: attrs.n = n, and of step k
- * attrs.i[k] = op << 8 | operand[1] << 4 | operand[0]. */
-static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
-{
-    struct wn__fused c = {.n = a->n};
-    for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++)
-        c.step[k] =
-            (struct wn__fused_step){(int32_t)(a->i[k] >> 8), {(int32_t)(a->i[k] & 15), (int32_t)(a->i[k] >> 4 & 15)}};
-    return c;
-}
-static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
-{
-    a->n = c->n;
-    for (int32_t k = 0; k < c->n; k++)
-        a->i[k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
-}
 
 /* ---- what a gradient rule may call (gradient.c) ------------------------------------------------- */
 /* Every function that returns a node returns NULL after a failure and accepts NULL operands, so a rule checks nothing:

@@ -1,7 +1,7 @@
 /* The table of ops: joins the rows of op.def to the rules that the family files define.
  *
  * Each row refers to the symbol wn__rules_<name>, so an op without rules fails the link, by name. The table is
- * constant. A number that is no op has no rules (NULL), no flags (0) and no operands (0). */
+ * constant. A number that is no op has no rules (NULL) and no flags (0). */
 #include <string.h>
 #include "op.h"
 
@@ -25,11 +25,11 @@ enum {
 static const struct {
     const char *name;
     const struct wn__rules *rules;
-    int32_t least, most, flags, operands;
+    int32_t least, most, flags;
     const char *autocast, *positions, *saves;
 } rows[] = {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
-    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, operands, #autocast, #positions, #saves},
+    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions, #saves},
 #include "../op.def"
 #undef OP
 };
@@ -59,11 +59,6 @@ const char *wn__op_name(int32_t op)
 int32_t wn__op_flags(int32_t op)
 {
     return known(op) ? rows[op].flags : 0;
-}
-
-int32_t wn__elementwise_operands(int32_t op)
-{
-    return known(op) ? rows[op].operands : 0;
 }
 
 int32_t wn__elementwise_has_numbers(int32_t op)
