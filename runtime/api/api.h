@@ -1,4 +1,4 @@
-/* What the files of the API share. */
+/* The functions that the files of the API share: entering, checking arguments, resolving requests. */
 #ifndef WN_API_H
 #define WN_API_H
 #include "../base/alloc.h"
@@ -18,27 +18,43 @@
 #include "../wane_process.h"
 #include "../wane_test.h"
 
-int32_t wn__enter(void); /* drains the queue of finalizers; refuses other threads, and after a fork */
-/* A handle for a node just made (takes the reference over): id or -(status). */
+/* Begins a call: releases what is in the queue of handles. Fails with WN_VALUE in another thread, and after a fork. */
+int32_t wn__enter(void);
+/* Returns a handle of a node that was just made, whose reference it takes over, or -(status); -code where code is not
+ * WN_OK, and then `n` is not read. */
 int32_t wn__api_value(int32_t code, struct wn_node *n);
 
-/* api/check.c: what a caller gives, looked at before it is used. Each returns WN_OK, or a status with words; `what` opens
- * them. */
+/* ---- check.c: each returns WN_OK, or a status with a message that `what` opens -------------------------------- */
+/* Fails with WN_VALUE for NULL. */
 int32_t wn__need(const void *pointer, const char *what);
+/* Fails with WN_VALUE unless 0 <= n <= most and the array of n > 0 entries is not NULL. */
 int32_t wn__check_array(const void *array, int64_t n, int64_t most, const char *what);
-int32_t wn__check_bytes(const void *bytes, int64_t at, int64_t n, const char *what); /* n of them, from byte `at` */
+/* Fails with WN_VALUE unless n bytes from byte `at` are a range, and `bytes` is not NULL where n > 0. */
+int32_t wn__check_bytes(const void *bytes, int64_t at, int64_t n, const char *what);
+/* Fails unless a type may exist. */
 int32_t wn__check_type(const struct wn_type *type, const char *what);
+/* Fails with WN_DEVICE unless there is such a device. */
 int32_t wn__check_device(int32_t device, const char *what);
+/* Fails with WN_VALUE unless a script may record the op with so many inputs. */
 int32_t wn__check_op(int32_t op, int32_t n_inputs);
-int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a); /* NULL: none */
+/* Fails unless the dtype, the layout and the count of attributes exist. NULL: none. */
+int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a);
+/* Fails with WN_VALUE unless the dtype holds the number; floats hold every one. */
 int32_t wn__check_number(double v, int32_t dtype, const char *what);
+/* Fails with WN_VALUE unless a cell of this kind may begin as the value `init`. */
 int32_t wn__check_cell(int32_t kind, const struct wn_node *init);
-int32_t wn__check_update(const struct wn_update *u, int64_t stamp); /* stamp: of the cells met in this request */
+/* Fails unless an update has an op of an optimizer and writes cells of floats that no update before it in the
+ * request writes. stamp: that of the request's cells. */
+int32_t wn__check_update(const struct wn_update *u, int64_t stamp);
+/* Fails unless counts and mode of a request fit each other and its updates and targets are sound. */
 int32_t wn__check_request(const struct wn_request *r);
+/* Fails unless the arrays of a recipe are there and its steps name ranges of them. */
 int32_t wn__check_recipe(const struct wn_recipe_given *g);
+/* Fails unless the table of a chain makes sense. */
 int32_t wn__check_chain(const struct wn_chain *c);
 
-/* api/request.c: turns the handles of a checked request into pointers. Release it on failure too. */
+/* ---- request.c ------------------------------------------------------------------------------------------------ */
+/* Turns the handles of a checked request into pointers. Release `out` on failure too. */
 int32_t wn__request_resolve(const struct wn_request *r, struct wn__program_request *out);
 void wn__request_release(struct wn__program_request *resolved);
 #endif

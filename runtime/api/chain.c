@@ -1,5 +1,5 @@
-/* The API of chains: tables of stages to schedules. A chain is opened once and solved when more than its least budget
- * is asked for; what a schedule takes is said by wn_chain_replay alone. */
+/* The API of chains: tables of stages in, schedules out. A chain is opened once, which finds its least budget, and
+ * solved when its frontier or a schedule is first asked for. Only wn_chain_replay says what a schedule takes. */
 #include <string.h>
 #include "api.h"
 #include "../plan/chain/chain.h"
@@ -51,7 +51,7 @@ int32_t wn_chain_frontier(int32_t chain, int32_t room, struct wn_chain_cost *out
     return n;
 }
 
-/* Hands out what was allocated. */
+/* Copies at most `room` of n operations out and frees them. Returns n, or -code. */
 static int32_t give(int32_t code, struct wn_chain_op *op, int32_t n, int32_t room, struct wn_chain_op *out)
 {
     if (code != WN_OK) return -code;

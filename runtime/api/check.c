@@ -1,7 +1,6 @@
-/* The doors of the API: what a caller gives is looked at here, one function a concept, before any room behind sees
- * it. Whatever numbers come, a call either does what its comment says or returns a status with words: nothing is
- * read past an array, no sum overflows, no pointer that is NULL is followed. What cannot be checked is how long a
- * caller's array is. */
+/* Checks what a caller gives, one function a concept, before any room below sees it. Whatever numbers come, a call
+ * either does what its comment says or returns a status with words: nothing is read past an array, no sum
+ * overflows, no NULL pointer is followed. Only the length of a caller's array cannot be checked. */
 #include <math.h>
 #include "api.h"
 
@@ -41,7 +40,7 @@ int32_t wn__check_device(int32_t device, const char *what)
 
 /* ---- recording ------------------------------------------------------------------------------------------------ */
 
-/* Ops that read attrs.layout: where it may be other than plain. */
+/* Returns whether an op reads attrs.layout, which then need not be plain. */
 static int32_t has_layout(int32_t op)
 {
     return op == WN_OP_FULL || op == WN_OP_UNIFORM || op == WN_OP_NORMAL || op == WN_OP_RELAYOUT || op == WN_OP_MATMUL;
@@ -97,7 +96,7 @@ int32_t wn__check_cell(int32_t kind, const struct wn_node *init)
     return wn__type_check(&init->type, "cell");
 }
 
-/* How many cells an update writes; 0: the op is no update. */
+/* Returns how many cells an update writes; 0: the op is no update. */
 static int32_t cells_of(int32_t op)
 {
     return op == WN_OP_SGD ? 1 : op == WN_OP_MOMENTUM ? 2 : op == WN_OP_ADAM ? 3 : 0;

@@ -1,11 +1,12 @@
-/* The API of files and of data that comes in: tensors to and from a file, pieces of a data set into a batch. All bytes
- * go through one block on the stack, so saving a model takes no memory beside it, and there is nothing to account for. */
+/* The API of files and of data that comes in: tensors to and from a file, pieces of a data set into a batch. All
+ * bytes pass through one block on the stack, so that saving a model takes no memory beside it. */
 #include "api.h"
 #include "../io/convert.h"
 #include "../io/json.h"
 
-/* 128 MiB to and from a file in memory, GB/s: blocks of 4 KiB 1.5 and 2.5, 16 KiB 1.8 and 3.4, 64 KiB 2.2 and 4.3,
- * 256 KiB 2.1 and 4.6, 1 MiB 2.2 and 3.3. */
+/* Bytes that pass at a time.
+ * Measured: GB/s to and from, by block: 4 KiB 1.5 and 2.5, 16 KiB 1.8 and 3.4, 64 KiB 2.2 and 4.3, 256 KiB 2.1 and 4.6,
+ * 1 MiB 2.2 and 3.3 (128 MiB, a file in memory). */
 #define BLOCK 65536
 
 static struct wn__file *get_file(int32_t handle)
@@ -104,16 +105,16 @@ int32_t wn_element_dtype(const char *kind)
     return e == NULL ? -1 : e->dtype;
 }
 
-/* Elements on their way from a file. `put` takes n bytes of elements as they become, at byte `to` of what is read; with
- * NULL they are only looked at. */
+/* Elements on their way from a file into a value or a cell. */
 struct stream {
     const struct wn__file *file;
     const struct wn__element *kind;
-    const char *name; /* of the tensor, for messages */
-    int64_t at, count;
-    int32_t dtype, swap;
+    const char *name;    /* of the tensor, for messages */
+    int64_t at, count;   /* byte of the first element; number of elements */
+    int32_t dtype, swap; /* that they become; 1: their bytes are in the other order */
+    /* Takes n bytes of converted elements, from byte `to` on of all of them; NULL: the elements are only checked. */
     int32_t (*put)(void *target, int64_t to, const void *bytes, int64_t n);
-    void *target;
+    void *target; /* the value or the cell that `put` takes */
 };
 
 static int32_t refuse_element(const struct stream *s, int64_t i, double value)
@@ -123,6 +124,7 @@ static int32_t refuse_element(const struct stream *s, int64_t i, double value)
         s->file->path, s->name, (long long)i + 1, (long long)s->count, s->kind->name, value, wn__dtype_name(s->dtype));
 }
 
+/* Reads, converts and hands on all elements, block by block. WN_VALUE names the first that the dtype does not hold. */
 static int32_t run_stream(const struct stream *s)
 {
     char in[8 * WN_CONVERT_MOST], out[8 * WN_CONVERT_MOST];
@@ -139,7 +141,8 @@ static int32_t run_stream(const struct stream *s)
     return WN_OK;
 }
 
-/* Says where the elements come from, and whether they can: none of them is looked at. */
+/* Fills *out with the elements of a piece that become a value of the type. Fails where they cannot; reads none of
+ * them. */
 static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece *p, const struct wn_type *type,
                            struct stream *out)
 {
@@ -202,7 +205,7 @@ static struct wn_cell *cell_of(int32_t handle)
     return wn__handle_get(handle, WN_HANDLE_CELL);
 }
 
-/* Everything that can be wrong with a piece, its values among it where its way is one that may not hold them. */
+/* Checks everything that can be wrong with a piece; reads its elements where the dtype may not hold one. */
 static int32_t check_piece(const struct wn__file *f, const struct wn_file_piece *p)
 {
     struct stream s;
@@ -225,7 +228,8 @@ static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *
     return run_stream(&s);
 }
 
-/* Storage of all, or of none. *taken: how many of them (from the first) may have been given some. */
+/* Checks all pieces, then takes storage for their cells. Sets *taken to how many cells, from the first on, may have got
+ * some. */
 static int32_t take_storage(const struct wn__file *f, int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
 {
     for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(f, &pieces[i]));
@@ -249,9 +253,11 @@ int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces
     return code;
 }
 
-/* ---- batches ------------------------------------------------------------------------------------------------------ */
+/* ---- batches
+ * ------------------------------------------------------------------------------------------------------ */
 
-/* n bytes at the end of 4 n bytes, made into integers: each is read before its place is written. */
+/* Widens n bytes, which are the last of 4 n bytes, to n integers over all of them: each is read before its place is
+ * written. */
 static void widen(unsigned char *bytes, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -260,6 +266,8 @@ static void widen(unsigned char *bytes, int64_t n)
     }
 }
 
+/* Copies `length` elements of `size` bytes of a value, from element `from` on, into a cell from its element `to`
+ * on. u8 becomes i32 where the cell holds that. */
 static int32_t gather_piece(struct wn_cell *c, int64_t to, int32_t value, int64_t from, int64_t length, int64_t size)
 {
     unsigned char block[BLOCK];

@@ -1,7 +1,7 @@
-/* The table of handles. A finalizer only puts a number into the queue, which is threaded through the table and so cannot
- * fail; the next call of the API releases what the queue holds. The table and all that handles are of belong to the thread
- * that started the library: every call passes wn__thread_check, here or in wn__enter, so that a call of another thread is
- * refused before it changes anything. */
+/* The table of handles. A finalizer only puts a number into the queue, which is threaded through the table and so
+ * cannot fail; the next call of the API releases what the queue holds. The table and all that handles are of belong
+ * to the thread that started the library: every call passes wn__thread_check, here or in wn__enter, so that a call
+ * of another thread is refused before it changes anything. */
 #include <pthread.h>
 #include "api.h"
 #include "../program/rehearse.h"
@@ -99,7 +99,8 @@ void wn__handle_drain(void)
         int32_t id = queue_head;
         struct handle h = table[id];
         queue_head = h.next;
-        if (h.next >= 0) __builtin_prefetch(table[h.next].what, 1); /* the next one's count, out of the caches */
+        if (h.next >= 0)
+            __builtin_prefetch(table[h.next].what, 1); /* its count, which is read next, is not in the caches */
         table[id] = (struct handle){NULL, WN_HANDLE_FREE, free_head, 0};
         free_head = id;
         handle_let_go(h.kind, h.what);

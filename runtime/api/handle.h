@@ -1,10 +1,10 @@
-/* Handles: the numbers by which a script holds things, and the one thread that may use them. Only the API knows handles; the
- * rooms below take pointers. */
+/* Handles: the numbers by which a script holds things, and the one thread that may use them. Only the API knows
+ * handles; the rooms below take pointers. */
 #ifndef WN_API_HANDLE_H
 #define WN_API_HANDLE_H
 #include "../graph/graph.h"
 
-/* What a handle may be of. */
+/* The kinds of handles, by what they are of. */
 enum wn__handle_kind {
     WN_HANDLE_FREE, /* nothing: it was released, or never made */
     WN_HANDLE_VALUE,
@@ -22,8 +22,8 @@ void wn__thread_own(void);
 /* Fails with WN_VALUE in any other thread. */
 int32_t wn__thread_check(void);
 
-/* Makes a handle of `what`, whose reference it takes over. Returns its id, or -(status), and then the reference stays the
- * caller's. */
+/* Makes a handle of `what`, whose reference it takes over. Returns its id, or -(status), and then the reference
+ * stays the caller's. */
 int32_t wn__handle_new(int32_t kind, void *what);
 /* Returns what a handle of this kind is of; NULL, with a message, when it is of another kind or of nothing. */
 void *wn__handle_get(int32_t id, int32_t kind);

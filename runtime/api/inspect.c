@@ -1,5 +1,5 @@
-/* The API for looking: what a plan predicts, what a run measured, the schedule, the nodes - and the one door
- * through which a spec may spoil a schedule, to see the verifier refuse it. */
+/* The API of inspection (wane_inspect.h): predictions of a plan, measurements of a run, instructions, nodes, costs,
+ * targets; and the edits of a schedule (wane_test.h) with which specs see the verifier refuse it. */
 #include <stddef.h>
 #include <string.h>
 #include "../plan/lower/instruction.h"
@@ -113,6 +113,7 @@ int32_t wn_step_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->schedule->n;
 }
 
+/* Fills the link of an instruction that starts a transfer, and its seconds there. */
 static void tell_move(const struct wn_program *p, const struct wn__instr *n, struct wn_step *out)
 {
     static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
@@ -180,7 +181,7 @@ int32_t wn_node_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
-/* Record order of an IR's node; 0 where none of the order is it. order_node[] ascends. */
+/* Returns the place in record order of a node of the IR; 0: it was not recorded. Requires that order_node[] ascends. */
 static int64_t serial_of(const struct wn_program *p, int32_t node)
 {
     int64_t low = 0, high = p->order.count - 1;
@@ -266,7 +267,6 @@ void wn_digest(uint64_t *state, const void *bytes, int64_t n)
     *state = h;
 }
 
-/* The fields a spec may spoil. `step` counts from 0. */
 int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value)
 {
     const struct wn_program *p = get_planned(program);
@@ -301,7 +301,7 @@ int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t
     return WN_OK;
 }
 
-/* The edit is made in the schedule itself, so that the verifier reads what it always reads, and taken back. */
+/* Edits the schedule itself, so that the verifier reads what it always reads, and copies the old one back. */
 int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value)
 {
     const struct wn_program *p = get_planned(program);

@@ -1,5 +1,6 @@
-/* The outside of the library: handles in, statuses out. Together with the other api_*.c files the only
- * place where the public API meets the rooms behind it. Every entry first lets go of what finalizers enqueued. */
+/* The API of the library itself: its start and environment, messages, ops, devices, memory, switches, and where
+ * recording stands. The files of this room are the only place where handles and the rooms below meet; a call that
+ * makes something first releases what finalizers have put into the queue. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static void note_fork(void)
     forked = 1;
 }
 
-/* The device of creation nodes where nothing else is said. */
+/* Reads WANE_DEVICE, the device of created values where a script names none. */
 static int32_t read_device(void)
 {
     const char *name = getenv("WANE_DEVICE");
@@ -65,7 +66,7 @@ static void note(const char *format, ...)
     va_end(args);
 }
 
-/* A thread count that makes no sense is not worth stopping for: the kernels fell back, and this says so. */
+/* Notes a WANE_THREADS that makes no sense: the kernels have fallen back, so nothing need stop. */
 static void read_threads(void)
 {
     const char *text = getenv("WANE_THREADS");
@@ -76,7 +77,7 @@ static void read_threads(void)
          wn__device(0)->target.threads);
 }
 
-/* Nor is this. */
+/* Reads WANE_ONEDNN. Notes a word that makes no sense, and takes "auto" for it. */
 static enum wn_library_use read_onednn(void)
 {
     static const char *const words[] = {[WN_LIBRARY_AUTO] = "auto", [WN_LIBRARY_OFF] = "off", [WN_LIBRARY_ON] = "on"};
@@ -88,7 +89,8 @@ static enum wn_library_use read_onednn(void)
     return WN_LIBRARY_AUTO;
 }
 
-/* Where files of offloaded values lie: not in memory, as TMPDIR's may be. */
+/* Sets the folder of files of offloaded values: WANE_OFFLOAD_DIR, else TMPDIR, else /var/tmp, because /tmp may be in
+ * memory. */
 static int32_t read_folder(void)
 {
     const char *named = getenv("WANE_OFFLOAD_DIR"), *temporary = getenv("TMPDIR");
@@ -174,7 +176,7 @@ static void note_sigint(int number)
     wn__interrupted = 1;
 }
 
-/* No SA_RESTART: a prompt that waits for a line must come back from its read. */
+/* Sets no SA_RESTART, so that a prompt that waits for a line comes back from its read. */
 int32_t wn_signal_on(int32_t on)
 {
     struct sigaction action = {.sa_handler = note_sigint};

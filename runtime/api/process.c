@@ -1,9 +1,9 @@
-/* Other processes: started, waited for, ended. A sweep runs each of its points in a process of its own, which is its
- * script started again, for fork is refused: the threads of the kernels do not survive it.
+/* The API of other processes: starts, waits for and kills them. A sweep runs each of its points in a process of its
+ * own, in which its script is started again; fork is refused, because the threads of the kernels do not survive it.
  *
- * Invariant: a child reads nothing of the terminal, is not in its group (so ^C reaches the parent alone, which then ends
- * the child), and dies with its parent once it asked to (wn_exit_with_parent). Nothing here waits longer than it was
- * told to. */
+ * Invariant: a child reads nothing of the terminal and is not in its group, so that ^C reaches the parent alone,
+ * which then kills the child; and it dies with its parent once it has called wn_exit_with_parent. No function waits
+ * longer than it is told to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +33,8 @@ static int32_t is_set_in(const char *const *set, const char *entry)
     return 0;
 }
 
-/* This process's environment with the entries of `set` ("NAME=value") in place of those of the same names. */
+/* Returns the environment of this process, with the entries of `set` ("NAME=value") in place of those of the same
+ * names; NULL: WN_OOM. The caller frees the list, not its texts. */
 static const char **environment_with(const char *const *set)
 {
     int32_t n = 0, all = count_of((const char *const *)environ), more = count_of(set);
@@ -45,6 +46,7 @@ static const char **environment_with(const char *const *set)
     return out;
 }
 
+/* Fills what posix_spawn needs: input from nowhere, output appended to a file, a group of its own, SIGINT as usual. */
 static int describe(posix_spawn_file_actions_t *files, posix_spawnattr_t *how, const char *output)
 {
     sigset_t none, usual;
@@ -85,7 +87,7 @@ int32_t wn_spawn(const char *path, const char *const *argv, const char *const *s
     return (int32_t)pid;
 }
 
-/* Looks every few milliseconds: a child's end has no other sign that every Linux gives. */
+/* Polls every 1 to 10 milliseconds, because no other sign of a child's end is there on every Linux. */
 int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out)
 {
     double until = wn_now() + seconds;
@@ -122,7 +124,7 @@ int32_t wn_exit_with_parent(int32_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         return wn__fail(WN_IO, "this system cannot end a process with its parent");
-    if (getppid() == parent) return WN_OK; /* looked at after, or a parent that ends in between would be missed */
+    if (getppid() == parent) return WN_OK; /* asked afterwards, or a parent that ends in between would be missed */
     prctl(PR_SET_PDEATHSIG, 0);
     return wn__fail(WN_IO, "the process that started this one (%d) is gone", parent);
 }

@@ -1,5 +1,6 @@
-/* The API of programs: opened, decided on, planned, run, run again. A program is opened once and belongs to its
- * handle; words and marks are taken only while it is open. Nothing here decides: it hands over. */
+/* The API of programs: opens them, takes decisions about them, plans them, runs them, and runs them again. A
+ * program is opened once and belongs to its handle; decisions and marks are taken only until it is planned. Nothing
+ * is decided here. */
 #include <string.h>
 #include "api.h"
 #include "../plan/recipe/action.h"
@@ -11,6 +12,8 @@ static struct wn_program *get_program(int32_t handle)
 
 /* ---- wane.grad: differentiation without a run ------------------------------------------------------------ */
 
+/* Differentiates root with respect to wrt, (n), and fills out, (n), with handles of the gradients; -1 where root
+ * does not depend on a value. What is emitted are ordinary values from then on. */
 static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
 {
     struct wn__order order = {0};
@@ -22,7 +25,7 @@ static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt,
     for (int32_t i = 0; i < n; i++) wrt[i]->grad = NULL;
     if (code == WN_OK) code = wn__grad_pass(&pass, &grads);
     for (int64_t i = 0; i < grads.count; i++) {
-        grads.nodes[i]->phase = WN_PHASE_FORWARD; /* from here on they are ordinary values */
+        grads.nodes[i]->phase = WN_PHASE_FORWARD;
         grads.nodes[i]->forward_of = NULL;
     }
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
@@ -101,6 +104,7 @@ int32_t wn_residual_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n_residuals;
 }
 
+/* Returns residual i and its program; NULL, with a message, when there is none. */
 static struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn_program **out)
 {
     struct wn_program *p = get_program(program);
@@ -144,6 +148,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     return WN_OK;
 }
 
+/* Fails with WN_VALUE when a program takes no decisions any more. */
 static int32_t check_open(const struct wn_program *p)
 {
     if (p->schedule == NULL) return WN_OK;
@@ -337,7 +342,7 @@ int32_t wn_leaf_count(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n_bound + p->ir->n_scalars;
 }
 
-/* Leaves: the bound values first, then the numbers. */
+/* Returns where leaf i is bound: the held values come first, then the numbers; NULL: there is no such leaf. */
 static struct wn_node **leaf_slot(struct wn_program *p, int32_t i)
 {
     if (p == NULL || i < 0 || i >= p->ir->n_bound + p->ir->n_scalars) return NULL;
@@ -366,7 +371,8 @@ int32_t wn_leaf_find(int32_t program, int32_t value)
     return -1;
 }
 
-/* A number stands where numbers are put, a held value where its bytes are read, on the program's device. */
+/* Returns whether a value may take the place of `was`: a number where numbers are uploaded, a held value where
+ * bytes are read, of the same type and on the program's device. */
 static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, const struct wn_node *was, int32_t leaf)
 {
     int32_t is_number = n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0);
@@ -375,8 +381,8 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
     return is_here && is_there && wn__type_equal(&n->type, &was->type);
 }
 
-/* Tells whether the gradient of a held value goes on to what it was computed from: another value would need another
- * program, for that history is this value's alone. */
+/* Returns whether the gradient of a held value goes on to what it was computed from. Another value would need another
+ * program then, for it was computed from something else. */
 static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
 {
     const struct wn__ir *f = p->ir;
@@ -450,7 +456,6 @@ int32_t wn_result(int32_t program, int32_t i)
     return wn__api_value(WN_OK, p->result[i]);
 }
 
-/* Gradients of a transient program are among them as long as the program lives. */
 int32_t wn_program_cell(int32_t program, int32_t i)
 {
     struct wn_program *p = get_program(program);

@@ -1,4 +1,5 @@
-/* The API of steps of several run points: see program/rehearse.h. */
+/* The API of rehearsals, in which the run points of a step are opened one after the other without running
+ * (program/rehearse.h). */
 #include "api.h"
 #include "../program/rehearse.h"
 

@@ -1,5 +1,5 @@
-/* Requests: turns the handles that a script opens a program with into pointers. The request was checked, so its counts and
- * modes fit each other; what is left to fail are handles and memory. */
+/* Turns the handles of a request, with which a script opens a program, into pointers. The request was checked, so
+ * its counts and its mode fit each other; only handles and memory may fail here. */
 #include "api.h"
 
 static int32_t resolve_roots(const struct wn_request *r, struct wn_node **root, struct wn_cell **cell, int32_t *n)

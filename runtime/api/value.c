@@ -1,5 +1,5 @@
-/* The API of values and state: recording, leaves, cells, reading and writing. Nothing here computes: a value gets
- * its bytes by a program, a cell by a program or by the caller's own bytes. */
+/* The API of values and cells: recording, leaves, reading and writing. Nothing here computes: a value gets its
+ * bytes from a program, a cell from a program or from the caller. */
 #include <string.h>
 #include "api.h"
 #include "../memory/edge.h"
@@ -166,7 +166,7 @@ int32_t wn_cell_need_grad(int32_t cell, int32_t on)
     if (on && !wn__dtype_is_float(c->type.dtype))
         return wn__fail(WN_DTYPE, "requires_grad: %s has no gradient; only floats do", wn__type_text(&c->type));
     on = on != 0;
-    if (c->needs_grad != on) c->reader = NULL; /* nodes recorded before keep what held then */
+    if (c->needs_grad != on) c->reader = NULL; /* nodes recorded before keep the old answer */
     c->needs_grad = on;
     return WN_OK;
 }
@@ -305,7 +305,7 @@ int32_t wn_value_input(int32_t handle, int32_t i)
     return id;
 }
 
-/* A number of the host, which has no bytes until it is asked for. */
+/* Writes the bytes of numbers of the host, which have none until they are read. */
 static int32_t read_number(const struct wn_node *n, void *bytes)
 {
     struct wn_device *d = n->device >= 0 ? wn__device(n->device) : NULL;

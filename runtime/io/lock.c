@@ -117,6 +117,7 @@ enum {
     FAILED
 };
 
+/* Tries to take the lock once. Fills *h where another process is known to hold it. */
 static int32_t take_once(struct wn__lock *k, struct holder *h)
 {
     k->fd = open(k->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
