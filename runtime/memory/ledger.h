@@ -16,7 +16,7 @@
 #include "../device/device.h"
 #include "../wane.h"
 
-/* The account of one device. All numbers are bytes, of whole granules. Invariant: live is the sum of kinds; peak is the
+/* The account of one device. All numbers are bytes. Invariant: live is the sum of kinds; peak is the
  * sum of peak_kinds; live <= peak and reserved <= peak_reserved since the peaks were last reset. */
 struct wn__ledger {
     int64_t kinds[WN_KIND_COUNT], live; /* that hold a value now, by WN_KIND_ and together */

@@ -23,7 +23,7 @@ struct wn__window {
     struct wn__step_function table[WN__SOLVE_VARIANTS]; /* T(first, last, variant) */
 };
 
-/* A chain with its windows. Invariant: points != NULL exactly if the tables of all windows are made. */
+/* A chain with its windows. Invariant: points != NULL only if the tables of all windows are made. */
 struct wn__chain_solution {
     struct wn__pool pool;
     struct wn__chain_blocks chain; /* a copy, in `pool` */
