@@ -6,6 +6,7 @@
 -- search -> chain. To open a way, add it to `may_include` with a reason.
 local helper = require 'spec.helper'
 local c_shapes = require 'spec.support.c_shapes'
+local lua_shapes = require 'spec.support.lua_shapes'
 
 local LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
@@ -149,51 +150,13 @@ local function is_allowed(path, target)
     return false
 end
 
--- 'lua/wane/plan/init.lua' -> 'wane.plan'
-local function module_of(path)
-    return (path:gsub('^lua/', ''):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.'))
-end
-
--- The modules of Wane that a text requires, at its top or inside functions; comments are not read.
-local function requires(text)
-    local out = {}
-    for _, line in ipairs(lines_of(text)) do
-        if not line:match('^%s*%-%-') then
-            for name in line:gmatch('require%s*%(?%s*[\'"](wane[%w_.]*)[\'"]') do
-                if not name:match('%.$') then out[#out + 1] = name end -- the rest of a name that is put together
-            end
-        end
-    end
-    return out
-end
+local module_of, requires, cycles = lua_shapes.module_of, lua_shapes.requires, lua_shapes.cycles
 
 -- module -> list of modules of lua/ it requires
 local function lua_graph()
     local graph = {}
     for _, path in ipairs(files('%.lua$', 'lua')) do graph[module_of(path)] = requires(helper.read(path)) end
     return graph
-end
-
--- Names each cycle that a walk along the requires closes: 'a -> b -> a'.
-local function cycles(graph)
-    local bad, state, way, names = {}, {}, {}, {}
-    local function visit(name)
-        state[name], way[#way + 1] = #way + 1, name
-        for _, target in ipairs(graph[name]) do
-            if graph[target] and state[target] == nil then
-                visit(target)
-            elseif graph[target] and state[target] ~= 'done' then
-                bad[#bad + 1] = table.concat(way, ' -> ', state[target]) .. ' -> ' .. target
-            end
-        end
-        state[name], way[#way] = 'done', nil
-    end
-    for name in pairs(graph) do names[#names + 1] = name end
-    table.sort(names)
-    for _, name in ipairs(names) do
-        if state[name] == nil then visit(name) end
-    end
-    return bad
 end
 
 local function lua_room(name)
@@ -318,6 +281,13 @@ describe('the rules themselves', function()
         assert.same({ { name = 'f_##S', n = 2 } }, c_shapes.parameters(macro))
     end)
 
+    it('see a function of Lua with too many parameters', function()
+        local text = '-- function(a, b)\nlocal function f(a, b, ...) end\nfunction t.x:g() return function(a,\n'
+            .. '    b, c) end end'
+        assert.same({ { name = 'f', line = 2, n = 2 }, { name = 't.x:g', line = 3, n = 0 },
+            { name = 'function', line = 3, n = 3 } }, lua_shapes.parameters(text))
+    end)
+
     it('see a long macro', function()
         local macro = '#define F(S) \\\n' .. ('    g(S); \\\n'):rep(19) .. '    h(S)\nint x;\n'
         assert.same({ { name = 'F', line = 1, lines = 21 } }, c_shapes.macros(macro))
@@ -428,6 +398,19 @@ describe('sizes', function()
 
     it('keep lists of parameters short', function()
         assert_none(all_differences(broken_parameters, wide_functions))
+    end)
+
+    it('keep lists of parameters short in Lua', function()
+        local bad = {}
+        for _, path in ipairs(files('%.lua$', 'lua', 'spec', 'examples')) do
+            for _, f in ipairs(lua_shapes.parameters(helper.read(path))) do
+                if f.n > MOST_PARAMETERS then
+                    bad[#bad + 1] = ('%s:%d: %s has %d parameters, at most %d; take a table of named fields'):format(
+                        path, f.line, f.name, f.n, MOST_PARAMETERS)
+                end
+            end
+        end
+        assert_none(bad)
     end)
 
     it('keep macros short', function()

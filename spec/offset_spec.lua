@@ -55,11 +55,13 @@ local sources = {
 }
 
 describe('a slice', function()
-    -- Loss and gradient of a step that reads positions first .. first + length - 1 of a dim twice.
-    local function step(cut, source, x, w, dim, first, length, how)
+    -- Loss and gradient of a step that reads two positions of s.dim, from `first` on, twice. s: { source =, x =, w =,
+    -- dim = }.
+    local function step(s, cut, first, how)
+        local w = s.w
         local function loss()
-            local part = cut(source(x, w), dim, first, length)
-            local beside = cut(w, dim, first, length)
+            local part = cut(s.source(s.x, w), s.dim, first, 2)
+            local beside = cut(w, s.dim, first, 2)
             return (part * beside):gelu():mean() + part:sum() * 0.1
         end
         binding.check(C.wn_cell_drop_grad(w.id))
@@ -78,10 +80,11 @@ describe('a slice', function()
                 for dim = 1, LONG and 3 or 2 do
                     for _, how in ipairs { 'save_all', 'recompute_all', 'region' } do
                         local before
+                        local s = { source = source, x = x, w = w, dim = dim }
                         for first = 1, x:size(dim) - 1 do
-                            local wanted = step(picked, source, x, w, dim, first, 2, 'save_all')
+                            local wanted = step(s, picked, first, 'save_all')
                             local start = plans()
-                            same(wanted, step(cut, source, x, w, dim, first, 2, how))
+                            same(wanted, step(s, cut, first, how))
                             if before and not plans_of[way] then
                                 assert(plans() == start, ('%s of dim %d under %s plans again'):format(name, dim, how))
                             end

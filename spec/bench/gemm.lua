@@ -20,7 +20,9 @@ local function product(a, b, turn_a, turn_b, layout)
 end
 
 local shapes = {} -- { name, a =, b =, call =, flops =, layout = of b }
-local function add(name, a, b, call, m, n, k, layout)
+-- size: { m, n, k } of the product
+local function add(name, a, b, call, size, layout)
+    local m, n, k = size[1], size[2], size[3]
     shapes[#shapes + 1] = { ('%s, %d x %d x %d'):format(name, m, n, k), a = a, b = b, call = call,
         flops = 2 * m * n * k, layout = layout or PLAIN }
 end
@@ -28,17 +30,19 @@ end
 -- A layer of `rows` rows, n outputs, k inputs: its forward and its two gradients; W and dW in panels, as nn.Linear has
 -- them, or plain.
 local function layer(rows, n, k, layout, mark)
-    add('y = x W^T' .. mark, { rows, k }, { n, k }, function(a, b) return product(a, b, 0, 1) end, rows, n, k, layout)
-    add('dX = dY W' .. mark, { rows, n }, { n, k }, function(a, b) return product(a, b, 0, 0) end, rows, k, n, layout)
-    add('dW = dY^T X' .. mark, { rows, n }, { rows, k }, function(a, b) return product(a, b, 1, 0, layout) end, n, k,
-        rows)
+    add('y = x W^T' .. mark, { rows, k }, { n, k }, function(a, b) return product(a, b, 0, 1) end,
+        { rows, n, k }, layout)
+    add('dX = dY W' .. mark, { rows, n }, { n, k }, function(a, b) return product(a, b, 0, 0) end,
+        { rows, k, n }, layout)
+    add('dW = dY^T X' .. mark, { rows, n }, { rows, k }, function(a, b) return product(a, b, 1, 0, layout) end,
+        { n, k, rows })
 end
 
 local LAYERS = { { 32, 4096, 4096 }, { 32, 1024, 1024 }, { 1024, 2304, 768 }, { 2048, 1536, 384 },
     { 2048, 384, 1536 }, { 2048, 1152, 384 } }
 for _, l in ipairs(LAYERS) do layer(l[1], l[2], l[3], PANELS, '') end
 for i = 1, 3 do layer(LAYERS[i][1], LAYERS[i][2], LAYERS[i][3], PLAIN, ', plain') end
-add('a b', { 1024, 1024 }, { 1024, 1024 }, function(a, b) return product(a, b, 0, 0) end, 1024, 1024, 1024)
+add('a b', { 1024, 1024 }, { 1024, 1024 }, function(a, b) return product(a, b, 0, 0) end, { 1024, 1024, 1024 })
 
 local function operand(dtype, shape)
     if dtype == 'f32' then return wane.randn(unpack(shape)):retain() end

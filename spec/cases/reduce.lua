@@ -106,8 +106,9 @@ local function extreme_grad_ref(dims)
     end
 end
 
-local function extreme_grad(name, dims, keep, x, y, x_values, y_values)
-    local shape_x, shape_y = { values = x_values }, { values = y_values }
+-- x, y: shapes, with their values.
+local function extreme_grad(name, dims, keep, x, y)
+    local shape_x, shape_y = { values = x.values }, { values = y.values }
     local shape_dy = {}
     for d, size in ipairs(x) do shape_x[d] = size end
     for d, size in ipairs(y) do shape_y[d], shape_dy[d] = size, size end
@@ -144,10 +145,13 @@ return {
     min = extreme('min', least),
     extreme_grad = {
         cases = {
-            extreme_grad('one winner a row', { 1 }, false, { 2, 3 }, { 2 }, { 1, 3, 2, 6, 5, 4 }, { 3, 6 }),
-            extreme_grad('ties share', { 1 }, true, { 2, 3 }, { 2, 1 }, { 3, 3, 1, 2, 2, 2 }, { 3, 2 }),
-            extreme_grad('of all', {}, false, { 2, 2 }, {}, { 5, 1, 5, 0 }, { 5 }),
-            extreme_grad('down columns', { 0 }, false, { 3, 2 }, { 2 }, { 1, 2, 3, 0, 3, 2 }, { 3, 2 }),
+            extreme_grad('one winner a row', { 1 }, false, { 2, 3, values = { 1, 3, 2, 6, 5, 4 } },
+                { 2, values = { 3, 6 } }),
+            extreme_grad('ties share', { 1 }, true, { 2, 3, values = { 3, 3, 1, 2, 2, 2 } },
+                { 2, 1, values = { 3, 2 } }),
+            extreme_grad('of all', {}, false, { 2, 2, values = { 5, 1, 5, 0 } }, { values = { 5 } }),
+            extreme_grad('down columns', { 0 }, false, { 3, 2, values = { 1, 2, 3, 0, 3, 2 } },
+                { 2, values = { 3, 2 } }),
         },
         bad = {
             { inputs = { { 3 }, { 2, 3 }, { 2 } }, error = 'extreme_grad: input 1 is %(3%), expected %(2%)' },

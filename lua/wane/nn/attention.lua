@@ -110,7 +110,7 @@ end)
 
 -- Returns the columns from `start` on of y: (b, t, columns), as (b, heads, t, hd).
 local function heads_of(y, start, b, t, heads, hd)
-    return swap_middle(to(cut(y, 2, start, heads * hd), 4, b, t, heads, hd))
+    return swap_middle(to(cut(y, 2, start, heads * hd), b, t, heads, hd))
 end
 
 local function mask_of(self, t, device)
@@ -147,8 +147,8 @@ local function attend_tiled(self, y, b, t)
     local heads, kv, hd = self.heads, self.kv_heads, self.hd
     if self.base then
         local pair, turned = rotation_of(self, y, t, { t, 1, hd }), heads + kv
-        local both = rotate(to(cut(y, 2, 0, turned * hd), 4, b, t, turned, hd), pair, hd)
-        y = shape.cat({ to(both, 3, b, t, turned * hd), cut(y, 2, turned * hd, kv * hd) }, -1)
+        local both = rotate(to(cut(y, 2, 0, turned * hd), b, t, turned, hd), pair, hd)
+        y = shape.cat({ to(both, b, t, turned * hd), cut(y, 2, turned * hd, kv * hd) }, -1)
     end
     local at = op.attrs()
     at.n = 3
@@ -172,11 +172,11 @@ local function attend_composed(self, y, b, t)
     if kv == heads then
         o = attend(self, q, k, v, mask)
     else
-        q = to(q, 5, b, kv, heads / kv, t, hd)
-        k, v = to(k, 5, b, kv, 1, t, hd), to(v, 5, b, kv, 1, t, hd)
-        o = to(attend(self, q, k, v, mask), 4, b, heads, t, hd)
+        q = to(q, b, kv, heads / kv, t, hd)
+        k, v = to(k, b, kv, 1, t, hd), to(v, b, kv, 1, t, hd)
+        o = to(attend(self, q, k, v, mask), b, heads, t, hd)
     end
-    return to(swap_middle(o), 3, b, t, self.d)
+    return to(swap_middle(o), b, t, self.d)
 end
 
 function Attention:forward(x)

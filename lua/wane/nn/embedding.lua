@@ -17,7 +17,7 @@ local Embedding = module.new('Embedding', function(self, v, d, opts)
     opts = errors.check_options(opts, { 'dtype', 'device' }, 'nn.Embedding')
     self.v = op.size(v, 'nn.Embedding: rows', 1)
     self.d = op.size(d, 'nn.Embedding: size', 1)
-    self.weight = module.parameter(create.make('nn.Embedding', op.id.normal, { v, d }, 0, 1, opts), 'weight')
+    self.weight = module.parameter(create.make('nn.Embedding', op.id.normal, { v, d }, opts, { 0, 1 }), 'weight')
 end)
 
 function Embedding:forward(ids)

@@ -20,8 +20,8 @@ local function set(p, what, name, f0, f1)
     end
     op.finite(f0, what)
     op.finite(f1, what)
-    local init = create.make(what, op.id[name], tensor.typed(p)._dims, f0, f1,
-        { dtype = p.dtype, device = p.device }, nil, create.layout(p))
+    local init = create.make(what, op.id[name], tensor.typed(p)._dims,
+        { dtype = p.dtype, device = p.device }, { f0, f1, layout = create.layout(p) })
     if op.held(p) then
         p:assign(init)
     else

@@ -21,8 +21,8 @@ local linear, matmul_nt = arith.linear, arith.matmul_nt
 local Linear
 
 local function uniform(dims, bound, opts, layout)
-    return create.make('nn.Linear', op.id.uniform, dims, -bound, bound, { dtype = opts.dtype, device = opts.device },
-        nil, layout)
+    return create.make('nn.Linear', op.id.uniform, dims, { dtype = opts.dtype, device = opts.device },
+        { -bound, bound, layout = layout })
 end
 
 local function layout_of(dims, opts)

@@ -64,8 +64,8 @@ end
 local function make_state(self, class, p, k)
     local cells = {}
     for _, name in ipairs(class.states) do
-        local init = create.make(class.name, op.id.full, p._dims, 0, 0,
-            { dtype = tensor.dtype_name[p._dtype], device = p.device }, nil, create.layout(p))
+        local init = create.make(class.name, op.id.full, p._dims,
+            { dtype = tensor.dtype_name[p._dtype], device = p.device }, { 0, 0, layout = create.layout(p) })
         cells[name] = create.cell(create.KIND_OPTIMIZER, init, ('%s.%d'):format(name, k))
     end
     self._cells[k] = cells

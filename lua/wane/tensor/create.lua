@@ -29,7 +29,8 @@ end
 
 -- Returns the list of dims and the options of the arguments (2, 3, opts) or ({2, 3}, opts). Arguments are counted by
 -- hand: `select(n, ...)` with an n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
-local function shape_and_options(what, a, b, c, d, e, f, g, h, i, j)
+local function shape_and_options(what, ...)
+    local a, b, c, d, e, f, g, h, i, j = ...
     local given = { a, b, c, d, e, f, g, h, i, j }
     local n = 10
     while n > 0 and given[n] == nil do n = n - 1 end
@@ -81,20 +82,18 @@ end
 -- @param what opens messages
 -- @param o number of the op
 -- @param dims list of dims
--- @param f0 first number of the op
--- @param f1 second number of the op
 -- @param opts {dtype =, device =, requires_grad =, name =} or nil
--- @param default dtype where opts has none; nil: f32
--- @param layout number of runtime/base/layout.h; nil: plain
-local function make(what, o, dims, f0, f1, opts, default, layout)
+-- @param attributes {first number, second number of the op, dtype = where opts has none (f32), layout = number of
+-- runtime/base/layout.h (0: plain)}
+local function make(what, o, dims, opts, attributes)
     opts = errors.check_options(opts, OPTIONS, what)
-    local dtype = op.dtype(opts.dtype or default or 'f32', what)
+    local dtype = op.dtype(opts.dtype or attributes.dtype or 'f32', what)
     local device = opts.device ~= nil and op.device(opts.device, what) or nil
     local at = op.attrs()
     at.n = binding.fill_dims(at.i, dims, what)
-    at.f[0], at.f[1] = f0, f1
+    at.f[0], at.f[1] = attributes[1], attributes[2]
     at.dtype = dtype
-    at.layout = layout or 0
+    at.layout = attributes.layout or 0
     local made
     if device then
         local before = C.wn_device_set(device)
@@ -136,9 +135,9 @@ end
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.zeros(2, { dtype = 'i32' })) --> tensor (2) i32 [0, 0]
-function create.zeros(a, b, c, d, e, f, g, h, i, j)
-    local dims, opts = shape_and_options('wane.zeros', a, b, c, d, e, f, g, h, i, j)
-    return make('wane.zeros', id.full, dims, 0, 0, opts)
+function create.zeros(...)
+    local dims, opts = shape_and_options('wane.zeros', ...)
+    return make('wane.zeros', id.full, dims, opts, { 0, 0 })
 end
 
 --- Creates a tensor of ones, with arguments as in wane.zeros.
@@ -146,9 +145,9 @@ end
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.ones(3)) --> tensor (3) f32 [1., 1., 1.]
-function create.ones(a, b, c, d, e, f, g, h, i, j)
-    local dims, opts = shape_and_options('wane.ones', a, b, c, d, e, f, g, h, i, j)
-    return make('wane.ones', id.full, dims, 1, 0, opts)
+function create.ones(...)
+    local dims, opts = shape_and_options('wane.ones', ...)
+    return make('wane.ones', id.full, dims, opts, { 1, 0 })
 end
 
 --- Creates a tensor whose elements are all the same number.
@@ -164,7 +163,7 @@ function create.full(dims, value, opts)
     if type(value) ~= 'number' then
         raise(nil, 'value', 'wane.full: expected a number to fill with, got %s', errors.describe(value))
     end
-    return make('wane.full', id.full, (shape_and_options('wane.full', dims)), value, 0, opts)
+    return make('wane.full', id.full, (shape_and_options('wane.full', dims)), opts, { value, 0 })
 end
 
 --- Creates a tensor of random numbers that are uniform in [0, 1).
@@ -174,9 +173,9 @@ end
 -- @usage
 -- local u = wane.rand(2, 3)
 -- print(u.shape, u:min():item() >= 0, u:max():item() < 1) --> (2, 3)	true	true
-function create.rand(a, b, c, d, e, f, g, h, i, j)
-    local dims, opts = shape_and_options('wane.rand', a, b, c, d, e, f, g, h, i, j)
-    return make('wane.rand', id.uniform, dims, 0, 1, opts)
+function create.rand(...)
+    local dims, opts = shape_and_options('wane.rand', ...)
+    return make('wane.rand', id.uniform, dims, opts, { 0, 1 })
 end
 
 --- Creates a tensor of normal random numbers, of mean 0 and deviation 1.
@@ -184,9 +183,9 @@ end
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.randn(2, 3).shape) --> (2, 3)
-function create.randn(a, b, c, d, e, f, g, h, i, j)
-    local dims, opts = shape_and_options('wane.randn', a, b, c, d, e, f, g, h, i, j)
-    return make('wane.randn', id.normal, dims, 0, 1, opts)
+function create.randn(...)
+    local dims, opts = shape_and_options('wane.randn', ...)
+    return make('wane.randn', id.normal, dims, opts, { 0, 1 })
 end
 
 --- Creates a tensor of random integers, low <= v < high.
@@ -212,7 +211,8 @@ function create.randint(low, high, dims, opts)
     if type(dims) ~= 'table' then
         raise(nil, 'value', 'wane.randint: expected a shape, {32}, got %s', errors.describe(dims))
     end
-    return make('wane.randint', id.randint, (shape_and_options('wane.randint', dims)), low, high, opts, 'i32')
+    return make('wane.randint', id.randint, (shape_and_options('wane.randint', dims)), opts,
+        { low, high, dtype = 'i32' })
 end
 
 --- Creates the numbers start, start + step, start + 2 step and so on, up to but without stop.
@@ -232,7 +232,7 @@ function create.arange(start, stop, step, opts)
     op.finite(step, 'wane.arange: step')
     if step == 0 then raise(nil, 'value', 'wane.arange: the step is 0') end
     local n = math.max(0, math.ceil((stop - start) / step))
-    return make('wane.arange', id.arange, { op.size(n, 'wane.arange: count') }, start, step, opts)
+    return make('wane.arange', id.arange, { op.size(n, 'wane.arange: count') }, opts, { start, step })
 end
 
 --- Creates the unit matrix (n, n).
@@ -241,7 +241,7 @@ end
 -- @usage print(wane.eye(2):totable()[2][2]) --> 1
 function create.eye(n, opts)
     op.size(n, 'wane.eye')
-    return make('wane.eye', id.eye, { n, n }, 0, 0, opts)
+    return make('wane.eye', id.eye, { n, n }, opts, { 0, 0 })
 end
 
 -- Returns the shape of a nested table, read along its first entries; `flatten` checks the others.

@@ -40,12 +40,15 @@ local function number_text(format, v)
     return string.format(format, v)
 end
 
-local function rows(texts, dims, depth, at, width, out, indent)
+-- Appends to grid.out the elements behind the first `at`, from dim `depth` on. grid: { texts = of all elements, width =
+-- of the longest of them, dims =, out = list of pieces }. Returns the number of elements that stand in grid.out then.
+local function rows(grid, depth, at, indent)
+    local dims, out = grid.dims, grid.out
     if depth == #dims then
         local cells = {}
         for k = 1, dims[depth] do
-            local text = texts[at + k]
-            cells[k] = string.rep(' ', width - #text) .. text
+            local text = grid.texts[at + k]
+            cells[k] = string.rep(' ', grid.width - #text) .. text
         end
         out[#out + 1] = '[' .. table.concat(cells, ', ') .. ']'
         return at + dims[depth]
@@ -53,7 +56,7 @@ local function rows(texts, dims, depth, at, width, out, indent)
     out[#out + 1] = '['
     for k = 1, dims[depth] do
         if k > 1 then out[#out + 1] = ',' .. string.rep('\n', #dims - depth) .. string.rep(' ', indent + 1) end
-        at = rows(texts, dims, depth + 1, at, width, out, indent + 1)
+        at = rows(grid, depth + 1, at, indent + 1)
     end
     out[#out + 1] = ']'
     return at
@@ -67,9 +70,9 @@ local function whole(buffer, n, dims, is_float)
         width = math.max(width, #texts[k])
     end
     if #dims == 0 then return texts[1] end
-    local out = {}
-    rows(texts, dims, 1, 0, width, out, 0)
-    return table.concat(out)
+    local grid = { texts = texts, width = width, dims = dims, out = {} }
+    rows(grid, 1, 0, 0)
+    return table.concat(grid.out)
 end
 
 local function summary(buffer, n)

@@ -227,13 +227,13 @@ function op.ternary(o, a, b, c, at)
 end
 
 --- Records an op of five tensors.
-function op.quinary(o, a, b, c, d, e, at)
+function op.quinary(o, a, b, c, d, e)
     if getmetatable(a) ~= Tensor then bad_operand(o, a, 1) end
     if getmetatable(d) ~= Tensor then bad_operand(o, d, 4) end
     if getmetatable(e) ~= Tensor then bad_operand(o, e, 5) end
     if casting then a, b, c, d, e = casting(o, a, b, c, d, e) end
     inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
-    local id = C.wn_record(o, 5, inputs, at or zero, with_lines and line() or 0)
+    local id = C.wn_record(o, 5, inputs, zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
     return wrap(id)
 end

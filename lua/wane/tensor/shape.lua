@@ -34,13 +34,13 @@ end
 
 -- ---- for layers: no checks, no tables ----------------------------------------------------------------------
 
---- Reshapes to n dims of sizes a, b, c, d and e, 5 at most, which are known to fit.
+--- Reshapes to the sizes a, b, c, d and e, or the first of them, which are known to fit.
 -- @within Internal
-function shape.to(t, n, a, b, c, d, e)
+function shape.to(t, a, b, c, d, e)
     local at = op.attrs()
-    at.n = n
+    at.n = e and 5 or d and 4 or c and 3 or b and 2 or 1
     local i = at.i
-    i[0], i[1], i[2], i[3], i[4] = a or 0, b or 0, c or 0, d or 0, e or 0
+    i[0], i[1], i[2], i[3], i[4] = a, b or 0, c or 0, d or 0, e or 0
     return unary(RESHAPE, t, at)
 end
 
