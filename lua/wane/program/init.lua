@@ -1,9 +1,9 @@
 --- Run points: the one way from Lua to an execution.
 --
--- `program.run(request)` opens a program, asks policies for words when it was not met before, plans and runs it.
--- Everything that executes - item, backward, step, assign, eval - comes through here, so this is also where
--- planning mode captures instead of running, where measuring and compiling listen, and where an OOM is retried
--- once after everything idle was given back. It decides nothing itself: policy/init.lua does.
+-- `program.run(request)` opens a program, asks policies for decisions when the program is new, plans and runs it. Every
+-- execution (item, backward, step, assign, eval) comes through here. So this is also the place where planning captures
+-- requests instead of running them, where measuring and compiling listen, and where an OOM is retried once after all
+-- idle memory was given back. It decides nothing itself; policy/init.lua does.
 -- @internal wane.program
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -25,12 +25,12 @@ local kinds = {}
 for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
 program.kinds = kinds
 
---- One program: what a run point executes. Fields: `handle` (number), `request`, `policy` (of the call) and `fallback`
--- (policy.default when it was opened), or nil.
+-- A program, which a run point executes. Fields: handle (number), request, policy (of the call, or nil) and fallback
+-- (policy.default when it was opened, or nil).
 local Program = {}
 Program.__index = Program
 
--- ---- what is going on around -------------------------------------------------------------------------------
+-- ---- surroundings ------------------------------------------------------------------------------------------
 local capture -- function(request) while planning, else nil
 local listeners = {} -- called with each program that ran
 
@@ -40,7 +40,7 @@ scoped.register('capture', function(fn)
     return before
 end)
 
--- The random counter of what is recorded and never run: put back at the end.
+-- Puts the random counter back after nodes that are recorded and never run.
 scoped.register('counter', function(value)
     local before = C.wn_counter()
     if type(value) == 'cdata' then C.wn_counter_set(value) end
@@ -54,7 +54,7 @@ scoped.register('rehearsal', function(handle)
     return before_rehearsal[0]
 end)
 
-local call_policy -- of run points that were given none: wane.compile(fn, {policy = })
+local call_policy -- the policy of run points without their own: wane.compile(fn, {policy = })
 
 scoped.register('call policy', function(p)
     local before = call_policy
@@ -70,7 +70,7 @@ scoped.register('listen', function(fn)
     listeners[#listeners] = nil
 end)
 
---- Whether a function is being planned: nothing runs.
+--- Returns whether a function is being planned; nothing runs then.
 function program.is_planning()
     scoped.sync()
     return capture ~= nil
@@ -92,7 +92,8 @@ local op_ids = setmetatable({}, { __index = function(ids, name)
     return ids[name]
 end })
 
--- updates: list of { op = name, cells = { handles }, hyper = handle }, one a parameter and step: kept lean.
+-- Fills the library's list of updates. updates: list of { op = name, cells = { handles }, hyper = handle }. It runs for
+-- each parameter at each step, so it makes no tables.
 local function fill_updates(updates)
     local list = binding.list('struct wn_update', math.max(#updates, 1))
     for i = 1, #updates do
@@ -107,7 +108,7 @@ end
 --- Opens a program without planning or running it.
 -- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
 -- @return Program
--- Errors: those of the library ('stale', 'spent', 'twice', 'device', ...), at the user's line.
+-- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
 function program.open(request)
     scoped.sync()
     local mode = modes[request.mode]
@@ -135,7 +136,7 @@ function program.open(request)
         fallback = fallback }, Program)
 end
 
---- Plans an open program: words are asked for unless it was met before. Returns the program.
+--- Plans an open program; policies are asked unless its plan is known. Returns the program.
 function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
@@ -148,11 +149,11 @@ function Program:plan()
     return self
 end
 
--- Everything that can be given back without changing what the user holds.
+-- Gives back all memory that no value of the script holds.
 local function give_back()
     if jit then jit.flush() end -- a compiled trace may hold a model it was recorded with
     collectgarbage()
-    collectgarbage() -- the first turn ran finalizers, the second frees what they let go
+    collectgarbage() -- the first call runs finalizers, the second frees what they released
     for device = 0, C.wn_device_count() - 1 do C.wn_memory_trim(device) end
 end
 
@@ -171,16 +172,17 @@ end
 
 local first = binding.new('struct wn_first')
 
---- Returns what making the missing states of an open program takes: { cells = how many, peak =, reserved = bytes of
--- the program that makes them before the first step, beside = bytes of data they begin as, held until it is over }.
+--- Returns the cost of making the missing states of an open program.
+-- @return { cells = their number, peak =, reserved = bytes of the program that makes them before the first step, beside
+-- = bytes of the data that are their first values, held until that program is over }
 function Program:first()
     check(C.wn_first(self.handle, first))
     return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
         beside = tonumber(first.beside) }
 end
 
--- Returns the bytes this request would reserve under another policy, no less than making the missing states takes, and
--- apart the bytes of data that these begin as; nil when it cannot be planned.
+-- Returns the bytes that a request would reserve under another policy, at least those that making the missing states
+-- takes, and the bytes of the data that are their first values; nil when it cannot be planned.
 local function reserved_under(request, name)
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
@@ -194,7 +196,7 @@ local function reserved_under(request, name)
     return ok and found or nil
 end
 
--- The error of a program that does not fit, with the least that any plan would do with, and a budget that fits.
+-- Returns the error of a program that does not fit, with the fewest bytes that any plan needs, and a budget that fits.
 local function too_large(self)
     local e = binding.failure(oom_code)
     local mode = self.request.mode
@@ -203,19 +205,19 @@ local function too_large(self)
         e.message = e.message .. '; it makes the states of the step, before its first run, whatever the plan'
         return e
     end
-    local beside = e.needs - e.bytes -- what is held whatever the plan
+    local beside = e.needs - e.bytes -- bytes that are held under every plan
     local ok, found = pcall(reserved_under, self.request, 'least')
     if not ok or not found or found.bytes + beside >= e.least then return e end
     e.least, e.policy = found.bytes + beside, 'least'
     e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
     if e.least <= e.limit then
-        e.budget = e.limit - beside + found.beside -- a budget counts data that states begin as
+        e.budget = e.limit - beside + found.beside -- a budget counts the data of first values
         e.message = ('%s, and the fastest that fits is {budget = %.0f}'):format(e.message, e.budget)
     end
     return e
 end
 
---- Calls a C function of the program; on OOM once more after a full collection and a trim.
+--- Calls a C function of the program. On OOM it collects, trims, and calls once more.
 function Program:call(fn)
     local code = fn(self.handle)
     if code == oom_code or code == -oom_code then
@@ -227,21 +229,21 @@ function Program:call(fn)
     return self
 end
 
---- Runs a planned program. Errors: 'oom' before anything ran, with bytes, live, peak, reserved,
--- limit, needs (this plan, with what is held beside it), least (the least any plan would need), policy ('least') and
--- budget (what fits beside what is held), if one does.
+--- Runs a planned program. Returns the program.
+-- @raise 'oom' before anything ran, with bytes, live, peak, reserved, limit, needs (bytes of this plan and of all that
+-- is held beside it), least (fewest bytes that any plan needs), policy ('least') and, if one fits, budget
 function Program:run()
     return self:call(C.wn_run)
 end
 
---- Runs it again, with what was rebound: random nodes take new numbers, effects run again.
+--- Runs the program again, with the values that were rebound: random nodes draw new numbers, effects run again.
 function Program:rerun()
     return self:call(C.wn_rerun)
 end
 
 local runs = 0 -- run points so far
 
---- Plans and runs. A step that had to be planned is counted (program/replan.lua).
+--- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
 function Program:go()
     local is_planned = C.wn_is_planned(self.handle)
     runs = runs + 1
@@ -250,27 +252,28 @@ function Program:go()
     return self:run()
 end
 
---- Lets the program go now: what it was bound to must not live until the collector comes by.
+--- Releases the program now, so that the values it was bound to do not live until the next collection. Returns it.
 function Program:close()
     C.wn_release(self.ref.id)
     self.ref.id = -1
     return self
 end
 
---- A new tensor for root i's result (i from 1).
+--- Makes a tensor of the result of root i, from 1.
 function Program:result(i)
     return tensor.wrap(binding.id(C.wn_result(self.handle, i - 1)))
 end
 
---- The run point. Returns the Program; while planning, the request is captured and nothing runs.
--- @param request see program.open
+--- Runs a request. While planning, the request is captured and nothing runs.
+-- @param request as of program.open
+-- @return Program; while planning, the result of the capture
 function program.run(request)
     scoped.sync()
     if capture then return capture(request) end
     local p = program.open(request)
     local ok, why = pcall(p.go, p)
     if not ok then
-        p:close() -- what it was bound to must not wait for the collector
+        p:close() -- its values must not wait for the collector
         error(why, 0)
     end
     op.new_epoch()
@@ -281,22 +284,23 @@ end
 
 local notes = {} -- of the last planning
 
---- Notes what a plan cannot see in its graph: a call that does nothing. Kept while a function is planned.
--- @param place where in the script
--- @param message what plan:explain() says about it
+--- Notes a call that does nothing, which no graph shows, while a function is planned.
+-- @param place line of the script
+-- @param message for plan:explain()
 function program.note(place, message)
     if capture then notes[#notes + 1] = { place = place, message = message } end
 end
 
---- Returns what was noted while the last function was planned: a list of { place =, message = }.
+--- Lists the notes of the last function that was planned: { place =, message = }.
 function program.notes()
     return notes
 end
 
---- Calls fn with run points captured instead of run; the random counter and the gradients are put back.
--- @param fn called with the further arguments
--- @param on_request function(request), default: refuse reads, ignore the rest
--- @return what fn returns
+--- Calls fn with run points captured instead of run; then puts back the random counter and the gradients.
+-- @param fn function(...)
+-- @param on_request function(request) that gets every request but reads, which are refused; may be nil
+-- @param ... arguments of fn
+-- @return the results of fn
 function program.planning(fn, on_request, ...)
     local rehearsal = binding.Ref(binding.id(C.wn_rehearsal()))
     local function restore(ok, ...)
@@ -331,7 +335,7 @@ local function shape_of(type_)
     return shape
 end
 
--- The first whole attributes of a node (op.def says what they are), as many as it says it has.
+-- Returns the integer attributes of a node, attrs.n of them; op.def says what they are.
 local function ints_of(attrs)
     local ints = {}
     for i = 1, attrs.n do ints[i] = tonumber(attrs.i[i - 1]) end
@@ -353,10 +357,11 @@ local function read_node(handle, i)
     }
 end
 
---- The nodes of a program in record order: a list, with `by_index` (node number -> node) and `parents`
--- (scope -> scope it lies in) and `scopes` (scope -> module.of_scope).
+--- Lists the nodes of a program in the order of recording.
 -- @return list of { op, path, module, name, shape, dtype, bytes, phase, scope, region, block, inputs, is_held (computed
--- by an earlier program), is_result (stays when this one has run), serial (place in record order), ... }
+-- by an earlier program), is_result (stays after this program ran), serial (place in the order of recording) } and the
+-- other fields of `read_node`; with by_index (node number -> node), parents (scope -> scope around it) and scopes
+-- (scope -> module.of_scope)
 function Program:graph()
     local graph = { by_index = {}, parents = {}, scopes = {} }
     for i = 0, C.wn_node_count(self.handle) - 1 do

@@ -1,4 +1,4 @@
---- What programs call of the planner, which is above them: functions that `wane.init` sets.
+--- Functions of the planner, which is above programs, that programs call; `wane.init` sets them.
 --
 -- * `load_costs()` is called before a program is opened: costs are known when it is planned.
 -- * `choose(program, limit)` chooses for an open program the fastest plan within a budget of `limit` bytes.

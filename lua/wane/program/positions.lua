@@ -1,10 +1,10 @@
---- Where the positions of one dim of a tensor go: the proof behind wane.chunked.
+--- Follows the positions of one dim of a tensor through a function: the proof behind wane.chunked.
 --
--- `positions.follow` walks what a function recorded on x and says, for every value, which dim carries the positions of
--- x's dim, each position computed from that position alone. An op outside the rules, or one that mixes positions, is
--- refused with its name and its line. `positions.same` then holds what the function recorded on a piece against that:
--- the same ops over the same numbers and tensors, with fewer positions and nothing else. Both together prove that the
--- pieces' results, one after the other, are the function of x. Nothing runs here.
+-- `positions.follow` walks the nodes that a function recorded on x and finds, for every value, the dim that carries the
+-- positions of x's dim, where each position is computed from that position alone. An op without a rule, or one that
+-- mixes positions, is refused with its name and its line. `positions.same` then compares the nodes of a piece with
+-- that: the same ops over the same numbers and tensors, with fewer positions and no other difference. Both together
+-- prove that the pieces' results, one after the other, are the function of x. Nothing runs here.
 -- @internal wane.program.positions
 
 local binding = require 'wane.ffi'
@@ -17,7 +17,7 @@ local ipairs, setmetatable, table, tonumber = ipairs, setmetatable, table, tonum
 
 local positions = {}
 
--- ---- what was recorded ----------------------------------------------------------------------------------------
+-- ---- recorded nodes -------------------------------------------------------------------------------------------
 
 local info = binding.new('struct wn_value_info')
 
@@ -36,7 +36,7 @@ local function node_of(handle)
     return node
 end
 
--- Everything `result` was made of since the value `first` was recorded, in record order; what is older has no inputs.
+-- Lists the nodes below `result` in the order of recording. Nodes that are older than the value `first` have no inputs.
 local function recorded(result, first)
     check(C.wn_value_info(first.id, info))
     local since, list, by_serial, owned = tonumber(info.serial), {}, {}, {}
@@ -74,10 +74,11 @@ local function mixes(node, at)
         .. 'or keep this op outside the function', at.dim)
 end
 
--- ---- rules: where an op puts the positions -----------------------------------------------------------------------
--- A value's `at`: { dim = (from 1), outer =, inner = }: the dim has outer * n * inner elements, and element
--- (o * n + position) * inner + i belongs to that position. nil: the value has nothing of x. `fresh`: made by a creation
--- inside the function, 'same' in all its elements or 'random'; it may follow the shape of a piece.
+-- ---- rules: the dim of an op's positions --------------------------------------------------------------------------
+-- A value has two fields. at = { dim = (from 1), outer =, inner = }: the dim has outer * n * inner elements, and
+-- element (o * n + position) * inner + i belongs to that position; nil: the value does not depend on x. fresh: the
+-- value is made by a creation inside the function, 'same' in all its elements or 'random', and may follow the shape of
+-- a piece.
 
 local function same_at(a, b)
     return a.dim == b.dim and a.outer == b.outer and a.inner == b.inner
@@ -87,14 +88,13 @@ local function moved(at, dim)
     return { dim = dim, outer = at.outer, inner = at.inner }
 end
 
--- The dim of `input` that broadcasting lays on dim k of a value with ndim dims, or nil.
+-- Returns the dim of `input` that broadcasting aligns with dim k of a value of ndim dims, or nil.
 local function aligned(input, k, ndim)
     local own = k - (ndim - #input.dims)
     return own >= 1 and own or nil
 end
 
--- Inputs broadcast against each other, aligned at the last of ndim dims, `skip` last ones left out: where they agree
--- the positions to be.
+-- Returns the positions on which all inputs agree that broadcast against each other, aligned at the last of ndim dims.
 local function broadcast(node, inputs, ndim)
     local at
     for _, input in ipairs(inputs) do
@@ -126,8 +126,7 @@ local function elementwise(node)
     return broadcast(node, node.inputs, #node.dims)
 end
 
--- The first input's dims stay; the other inputs are the op's own and have nothing of x. `last`: the op works along the
--- last dim.
+-- Is the rule of ops along the last dim of their first input, whose dims stay; no other input may have positions.
 local function rows(node)
     local x = node.inputs[1]
     for k = 2, #node.inputs do
@@ -140,7 +139,8 @@ local function rows(node)
     return x.at
 end
 
-local function norm(node) -- x, and statistics of its rows that follow it; then weights
+-- Is the rule of norms: inputs are x, two statistics of its rows, which follow x, and weights.
+local function norm(node)
     local x = node.inputs[1].at
     for k, input in ipairs(node.inputs) do
         local statistic = k == 2 or k == 3
@@ -157,7 +157,8 @@ end
 local function matmul(node)
     local a, b = node.inputs[1], node.inputs[2]
     local ndim = #node.dims
-    local function role(input, transposed) -- 'batch', 'outer' (a row or column of the result), 'inner' (contracted)
+    -- Returns 'batch', 'outer' (a row or column of the result) or 'inner' (contracted).
+    local function role(input, transposed)
         if not input.at then return nil end
         local from_end = #input.dims - input.at.dim
         if from_end > 1 then return 'batch' end
@@ -188,7 +189,8 @@ local function reduction(node)
     return moved(x.at, x.at.dim - before)
 end
 
-local function along(node) -- works along dim i[1]
+-- Is the rule of ops along dim i[1].
+local function along(node)
     local x = node.inputs[1]
     if x.at.dim == node.i[1] + 1 then mixes(node, x.at) end
     return x.at
@@ -225,7 +227,8 @@ local function stride(dims, dim)
     return n
 end
 
--- Row-major, a position owns every (n * step)-th stretch of `step` elements, wherever the dims are cut.
+-- Finds the dim that has the positions under another shape: in row-major order a position owns `step` elements out of
+-- every n * step, whatever the dims are.
 local function reshape(node, count)
     local x = node.inputs[1]
     if #node.inputs > 1 then
@@ -283,19 +286,19 @@ local RULES = {
 
 local op_info = binding.new('struct wn_op_info')
 
--- Names of rules by name of op: 'mixed' where every result depends on all positions, 'none' where nothing is known.
+-- Names of rules by name of op: 'mixed' where every result depends on all positions, 'none' where there is no rule.
 local rule_names = setmetatable({}, { __index = function(all, name)
     check(C.wn_op_get(op.id[name], op_info))
     all[name] = binding.string(op_info.positions)
     return all[name]
 end })
 
--- Creations that may follow the shape of the piece, and what may be done to them so that they still may.
+-- Creations that may follow the shape of the piece, and the ops after which they still may.
 local FRESH = { full = 'same', uniform = 'random', normal = 'random', randint = 'random' }
 local STILL_SAME = { expand = true, reshape = true, permute = true, narrow = true }
 local DRAWS = { dropout = true, attention = true }
 
--- What a value with nothing of x is: fresh, or plain (false).
+-- Returns the field `fresh` of a value that does not depend on x: 'same', 'random' or false.
 local function freshness(node)
     if FRESH[node.op] then return FRESH[node.op] end
     local fresh, plain = false, false
@@ -333,12 +336,12 @@ local function rule_of(node)
     return rule
 end
 
---- Follows the positions of dim `dim` of x through what `result` was made of.
--- @param x a value recorded right before the function was called with it
--- @param dim 1-based
--- @param result what the function returned
--- @return trace: { result = node, ... }; result.at says where the positions are
--- Errors: 'value', naming the op that mixes positions or is not known, and its line.
+--- Follows the positions of a dim of x through the nodes below `result`.
+-- @param x tensor, recorded right before the function was called with it
+-- @param dim number of the dim, from 1
+-- @param result tensor that the function returned
+-- @return trace: { result = node, ... }; result.at is the place of the positions
+-- @raise 'value' with the op that mixes positions or has no rule, and its line
 function positions.follow(x, dim, result)
     local trace = recorded(result, x)
     trace.count = tensor.typed(x)._dims[dim]
@@ -415,10 +418,10 @@ local function compare(w, p, n, s)
     end
 end
 
---- Refuses a recording on a piece that is not the trace of x with fewer positions.
--- @param trace of positions.follow
--- @param piece the value the function was called with
--- @param result what it returned
+--- Raises 'value' unless the recording on a piece is the trace of x with fewer positions.
+-- @param trace as positions.follow returns it
+-- @param piece tensor that the function was called with
+-- @param result tensor that it returned
 -- @param size positions of the piece
 function positions.same(trace, piece, result, size)
     local other = recorded(result, piece)

@@ -1,9 +1,9 @@
---- Finds what a function runs without running it: one program for each of its run points.
+--- Finds the programs that a function runs, without running them: one for each of its run points.
 --
 -- A step may be one run point (`opt:step(loss)`, a loss that is returned) or several (`opt:zero_grad()`,
--- `loss:backward()`, `opt:step()`). Each is opened as it is when those before it have run: gradients exist or were
--- dropped, states have values (runtime/program/rehearse.h). Afterwards all is as it was before. What such a step takes
--- is the maximum over its programs, each with the bytes that the others hold beside it.
+-- `loss:backward()`, `opt:step()`). Each program is opened in the state that those before it leave: gradients exist or
+-- were dropped, states have values (runtime/program/rehearse.h). Afterwards everything is as it was before. Such a step
+-- takes the maximum over its programs, each with the bytes that the others hold beside it.
 -- @internal wane.program.rehearse
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -17,6 +17,7 @@ local tonumber = tonumber
 
 local rehearse = {}
 
+-- Fills `beside` of the parts: the bytes that the other programs hold beside each.
 local function beside_of(parts)
     local handles = {}
     for i, part in ipairs(parts) do handles[i] = part.program.handle end
@@ -40,7 +41,7 @@ local function request_for(result, what, since)
     return { mode = needs and 'backward' or 'eval', roots = { result }, since = since }
 end
 
--- Calls fn; parts of the run points it has, and what it returned.
+-- Calls fn with its run points captured. Returns the parts, the result of fn, and the place in the order of recording.
 local function captured(fn, what, prepare, also, ...)
     if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
     local parts, since = {}, C.wn_serial()
@@ -65,14 +66,14 @@ local function captured(fn, what, prepare, also, ...)
     return parts, result, since
 end
 
---- Opens what a function runs. Nothing runs; gradients and states are as they were when it returns.
+--- Opens the programs that a function would run. Nothing runs; gradients and states are as before when it returns.
 -- @param fn function(...)
--- @param what who asks, for messages
+-- @param what opens messages
 -- @param prepare function(request) -> the request to open, with a policy or a target
 -- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
--- @return list of parts in the order they would run: { program = open Program, request = as it was captured, also =,
--- and of several: beside = { live, reserved, first_live, first_reserved = bytes the other programs hold beside it, now
--- and the first time, kinds }, first = as Program:first }
+-- @return list of parts in the order in which they would run: { program = open Program, request = as it was captured,
+-- also = }; where there are several, also beside = { live, reserved, first_live, first_reserved = bytes that the other
+-- programs hold beside it, now and the first time, kinds }, first = as of Program:first
 function rehearse.open(fn, what, prepare, also, ...)
     local parts, result, since = captured(fn, what, prepare, also, ...)
     if #parts == 0 then
@@ -87,7 +88,7 @@ local function as_it_is(request)
     return request
 end
 
--- The request of a function that is one run point or returns a loss; else nil and its modes.
+-- Returns the request of a function that is one run point or returns a loss; for others nil and the parts.
 local function single(fn, what, ...)
     local parts, result, since = captured(fn, what, as_it_is, nil, ...)
     for _, part in ipairs(parts) do part.program:close() end
@@ -95,14 +96,14 @@ local function single(fn, what, ...)
     return #parts == 1 and parts[1].request or request_for(result, what, since)
 end
 
---- The request of a function that is one run point or returns a loss; nil for a function of several run points.
+--- Returns the request of a function that is one run point or returns a loss; nil for a function of several.
 function rehearse.one_of(fn, what)
     return (single(fn, what))
 end
 
---- The request of a function that is one run point, or returns a loss.
--- @return request; request.since: the place in record order where fn was called
--- Errors: 'unsupported' for a function of several run points, by their modes.
+--- Returns the request of a function that is one run point, or returns a loss.
+-- @return request; request.since: the place in the order of recording where fn was called
+-- @raise 'unsupported' with the modes of a function of several run points
 function rehearse.only(fn, what, ...)
     local request, parts = single(fn, what, ...)
     if request then return request end
@@ -110,7 +111,8 @@ function rehearse.only(fn, what, ...)
         .. 'opt:step(loss), which has the same bits', what, #parts, rehearse.modes(parts))
 end
 
---- A copy of a request under a policy and for a target; what only updates or assigns chooses nothing.
+--- Returns a copy of a request under a policy and for a target. Updates and assignments choose nothing, so they keep
+-- their policy.
 function rehearse.with(request, policy, target)
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
@@ -120,37 +122,36 @@ function rehearse.with(request, policy, target)
     return copy
 end
 
---- The modes of all parts, in words: 'backward, update'.
+--- Returns the modes of all parts as text: 'backward, update'.
 function rehearse.modes(parts)
     local words = {}
     for i, part in ipairs(parts) do words[i] = part.request.mode end
     return table.concat(words, ', ')
 end
 
--- ---- what parts take -----------------------------------------------------------------------------------------
---- Tells whether a policy chooses anything in a part: updates and assignments keep nothing for later.
+-- ---- bytes of parts -----------------------------------------------------------------------------------------
+--- Returns whether a policy chooses anything in a part: updates and assignments keep nothing for later.
 function rehearse.chooses(part)
     return part.request.mode == 'backward' or part.request.mode == 'step'
 end
 
---- Returns the bytes that making the states of a part takes before its first run, with what is held beside it; 0: none
--- is missing.
+--- Returns the bytes that making the missing states of a part takes before its first run, with the bytes that are held
+-- beside it; 0 where none is missing.
 function rehearse.first_reserved(part)
     local first = part.first
     return first and first.cells > 0 and first.reserved + part.beside.first_reserved or 0
 end
 
---- Returns the bytes that a part needs when its plan reserves so many.
+--- Returns the bytes that a part needs when its plan reserves `reserved` bytes.
 function rehearse.needed(part, reserved)
     local first = part.first
     return math.max(reserved + part.beside.reserved + (first and first.beside or 0), rehearse.first_reserved(part))
 end
 
---- Refuses a step whose programs ran, each within a budget, when they do not keep it together.
--- @param programs in the order they ran, not closed
+--- Raises 'budget', with the bytes that the step takes, when programs that each keep a budget exceed it together.
+-- @param programs Programs in the order in which they ran, not closed
 -- @param limit bytes
--- @param what who asks
--- Errors: 'budget' with the bytes that the step takes
+-- @param what opens messages
 function rehearse.check_budget(programs, limit, what)
     local handles, needs = {}, 0
     for i, p in ipairs(programs) do handles[i] = p.handle end

@@ -1,9 +1,9 @@
---- Steps that are planned again and again: a warning that names what differs.
+--- Warns of steps that are planned again and again, and names the difference.
 --
--- A training loop plans its step once and then only runs it, as long as every step records the same program. A line of
--- a script that plans a backward pass or a step five times, with few run points from one to the next and under policies
--- of the same name, is told once what this recording has and the one before had not. Only plans are looked at, so a
--- step that is found again costs nothing.
+-- A training loop plans its step once and then only runs it, as long as every step records the same program. When a
+-- line of a script plans a backward pass or a step five times, with few run points between them and under policies of
+-- the same name, it is told once how this recording differs from the one before. Only plans are compared, so a step
+-- that is found again costs nothing.
 -- @internal wane.program.replan
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -14,12 +14,12 @@ local C, check = binding.C, binding.check
 local replan = {}
 
 local MANY = 5
-local APART = 16 -- run points from one plan to the next, at most; more: other models, each trained for a while
+local APART = 16 -- most run points from one plan to the next; with more, other models are trained in turn
 local steps = {} -- place, mode and policy -> { count =, last = run point, seen = description of plan MANY - 1 }
 
 local info = binding.new('struct wn_node_info')
 
--- Names a node as its reader sees it: 'add', "linear 'blocks.1.up'", "an input", "parameter 'weight'".
+-- Names a node for messages: 'add', "linear 'blocks.1.up'", "an input", "the parameter read by this step".
 local function name_of(node)
     if node.op == 'cell' then return ('the %s read by this step'):format(node.cell_kind or 'state') end
     if node.leaf ~= 0 then return 'an input' end
@@ -36,7 +36,7 @@ local function numbers_of(handle, node)
     return table.concat(list, ', ')
 end
 
---- Returns what is compared of an open program: a list, one entry a node, with the fields `policy` and `fallback`.
+-- Describes an open program for comparison: a list with an entry for each node, and the fields policy and fallback.
 local function describe(p)
     local list = { policy = p.policy, fallback = p.fallback }
     for i, node in ipairs(p:graph()) do
@@ -48,7 +48,7 @@ local function describe(p)
     return list
 end
 
--- The first difference of two nodes in words, or nil.
+-- Returns the first difference of two nodes as text, or nil.
 local function node_difference(now, before)
     if now.op ~= before.op then
         local pair = { assign = true, accumulate = true }
@@ -75,7 +75,7 @@ local function node_difference(now, before)
     if now.scope ~= before.scope then return now.what .. ' was recorded in another module' end
 end
 
---- Says in words what differs between two descriptions.
+-- Returns the first difference of two descriptions as text.
 local function difference(now, before)
     for k, node in ipairs(now) do
         local words = before[k] and node_difference(node, before[k])
@@ -90,7 +90,7 @@ local function difference(now, before)
         .. 'elsewhere'
 end
 
---- Counts a plan that a run point had to make.
+--- Counts a plan that a run point had to make, and warns at the fifth.
 -- @param p Program that is planned and did not run
 -- @param run number of the run point
 function replan.note(p, run)

@@ -1,7 +1,7 @@
---- Printing of tensors: what `print(t)` shows.
+--- Printing of tensors: the text of `print(t)`.
 --
--- A small tensor is shown whole, a large one by shape, mean, deviation, extremes and the count of what is not a
--- number. Printing is a run point. A tensor on meta shows its type only.
+-- A tensor of up to 1,000 elements is shown whole, a larger one by shape, mean, deviation, extremes and the count of
+-- NaN. Printing is a run point. A tensor on meta shows its type only.
 -- @internal wane.tensor.display
 
 local binding = require 'wane.ffi'
@@ -15,7 +15,7 @@ local display = {}
 
 local MOST = 1000 -- elements shown one by one
 
--- One format for all numbers of a tensor: integers, fixed or scientific.
+-- Returns one format for all numbers of a tensor: integers, fixed or scientific.
 local function choose_format(buffer, n, is_float)
     if not is_float then return '%d' end
     local largest, least, whole = 0, math.huge, true
@@ -98,7 +98,7 @@ local function summary(buffer, n)
     return string.format('mean %.6g, std %.6g, min %.6g, max %.6g, nan %d', mean, std, low, high, bad)
 end
 
---- Text of a tensor; runs what it takes.
+--- Returns the text of a tensor; computes it when it holds no bytes.
 function display.text(t)
     tensor.typed(t)
     local device = binding.string(C.wn_device_name(t._device))

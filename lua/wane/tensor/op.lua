@@ -1,10 +1,10 @@
 --- Recording: from Lua operands to one node of the graph.
 --
--- One input buffer and one attribute block are reused, so recording allocates the result and nothing else.
--- Numbers as operands become 0-d constants of the tensor's dtype; they are bound at run time and never part
--- of a plan's key. Shapes and dtypes are checked by the library at once; a failure raises at the user's line.
--- Lines of nodes are not recorded unless `op.lines(true)`: walking the stack costs more than recording.
--- Inside wane.autocast the operands go through its rules first; outside, that is one test of a local.
+-- One input buffer and one attribute block are reused, so recording allocates the result and nothing else. Numbers as
+-- operands become 0-d constants of the tensor's dtype; they are bound at run time and are never part of a plan's key.
+-- The library checks shapes and dtypes at once; a failure raises at the script's line. Lines of nodes are not recorded
+-- unless `op.lines(true)`, because walking the stack costs more than recording. Inside wane.autocast the operands go
+-- through its rules first; outside, that is one test of a local.
 -- @internal wane.tensor.op
 
 local binding = require 'wane.ffi'
@@ -28,7 +28,7 @@ local zero = binding.new('struct wn_attrs')
 local number = binding.new('double[8]')
 local attrs_bytes = binding.sizeof('struct wn_attrs')
 
---- Numbers of ops by name: `op.id.matmul`.
+-- Numbers of ops by name: op.id.matmul.
 op.id = setmetatable({}, {
     __index = function(ids, name)
         local id = C.wn_op_id(name)
@@ -39,7 +39,7 @@ op.id = setmetatable({}, {
 })
 
 local info = binding.new('struct wn_op_info')
---- The name of an op number.
+--- Returns the name of an op by its number.
 function op.name(id)
     binding.check(C.wn_op_get(id, info))
     return binding.string(info.name)
@@ -69,8 +69,8 @@ function op.lines(on)
     return before
 end
 
--- Values made from nothing always know their line: they are few, and what is made outside a loop and used in it
--- is what the library warns about.
+-- Returns the library's number of the script's line, or 0. always: for creations, which always have their line: they
+-- are few, and the library warns about those that are made outside a loop and used in it.
 local function line(always)
     if not with_lines and not always then return 0 end
     local where = errors.where(2)
@@ -84,7 +84,7 @@ local function line(always)
 end
 op.line = line
 
--- A number as operand: a 0-d constant of the dtype of `like`. Returns a handle to release after recording.
+-- Makes a 0-d constant of a number, of the dtype of `like`. Returns its handle, to be released after recording.
 local function scalar(v, like, what)
     local dtype = tensor.typed(like)._dtype
     if not tensor.is_float[dtype] and v % 1 ~= 0 then
@@ -109,11 +109,11 @@ local function bad_operand(o, x, position)
 end
 op.bad_operand = bad_operand
 
-local casting, casting_list -- what operands go through: the rules of the innermost wane.autocast, or nil
-local rules, rules_of_list, guard -- of which the two above are made
+local casting, casting_list -- functions that operands go through: rules of the innermost wane.autocast, or nil
+local rules, rules_of_list, guard -- parts of casting and casting_list
 local refusal -- raises, while nothing may be recorded; or nil
 
--- While a coroutine has scopes open, every op first makes those hold that belong here (scoped.lua).
+-- Applies the rules while a coroutine has scopes open: first sets the scopes that hold here (scoped.lua).
 local function guarded(o, ...)
     guard()
     if refusal then refusal() end
@@ -135,7 +135,7 @@ local function refresh()
     end
 end
 
---- Sets the rules operands go through (tensor/autocast.lua); nil: none.
+--- Sets the rules that operands go through (tensor/autocast.lua), or nil.
 -- @param new function(o, a, b, ...) that returns the operands, 5 at most
 -- @param of_list function(o, list) that returns a list
 function op.set_casting(new, of_list)
@@ -143,7 +143,7 @@ function op.set_casting(new, of_list)
     refresh()
 end
 
---- Sets what is called before an op where nothing may be recorded (policy/query.lua); nil: nothing is.
+--- Sets the function that raises before an op where nothing may be recorded (policy/query.lua), or nil.
 function op.set_refusal(new)
     refusal = new
 end
@@ -153,19 +153,19 @@ scoped.guards(function(sync)
     refresh()
 end)
 
---- Whether an autocast is on here: the same calls then record other nodes.
+--- Returns whether an autocast is on here: the same calls then record other nodes.
 function op.is_casting()
     scoped.sync()
     return rules ~= nil
 end
 
---- The operand as norms and losses made of several ops take it: f32 inside wane.autocast, t itself outside.
+--- Returns the operand of norms and losses that are made of several ops: t in f32 inside wane.autocast, t outside.
 function op.wide(t)
     if casting then t = casting(op.id.mean, t) end
     return t
 end
 
---- The attribute block, zeroed: fill `n`, `i`, `f`, `dtype` and record at once.
+--- Returns the attribute block, zeroed; the caller fills n, i, f and dtype, and records at once.
 function op.attrs()
     binding.fill(attrs, attrs_bytes)
     return attrs
@@ -184,7 +184,7 @@ function op.unary(o, a, at)
     return wrap(id)
 end
 
--- One of two operands is a number.
+-- Records an op of a tensor and a number, in either order.
 local function with_number(o, a, b, at)
     local made
     local name = op.name(o)
@@ -238,7 +238,7 @@ function op.quinary(o, a, b, c, d, e)
     return wrap(id)
 end
 
---- Records a leaf-like op without inputs (creation).
+--- Records an op without inputs, which creates a tensor.
 -- @param o op number
 -- @param at attribute block
 function op.nullary(o, at)
@@ -302,7 +302,7 @@ function op.record(name, list, attributes)
     return wrap(id)
 end
 
---- The 0-based dim of a tensor for a 1-based one; negative counts from the end.
+--- Returns the 0-based dim of a tensor for a 1-based one; negative dims count from the end.
 -- @param t tensor
 -- @param dim integer in 1..ndim or -ndim..-1
 -- @param what opens the message
@@ -319,7 +319,7 @@ end
 
 local HUGE = 2 ^ 53
 
---- A size or count: an integer from `least` (0) up to below 2^53.
+--- Returns v, which must be a size or count: an integer from `least` (0 unless given) to below 2^53. Raises otherwise.
 function op.size(v, what, least)
     if type(v) ~= 'number' or v % 1 ~= 0 or v < (least or 0) or v >= HUGE then
         raise(nil, 'value', '%s: expected an integer from %d to below 2^53, got %s', what, least or 0,
@@ -328,7 +328,7 @@ function op.size(v, what, least)
     return v
 end
 
---- A finite number.
+--- Returns v, which must be a finite number; raises 'value' otherwise.
 function op.finite(v, what)
     if type(v) ~= 'number' or v ~= v or v == 1 / 0 or v == -1 / 0 then
         raise(nil, 'value', '%s: expected a finite number, got %s', what, errors.describe(v))
@@ -336,7 +336,7 @@ function op.finite(v, what)
     return v
 end
 
---- The number of a dtype name.
+--- Returns the number of a dtype by its name.
 function op.dtype(name, what)
     local id = type(name) == 'string' and tensor.dtype_id[name] or nil
     if id == nil then
@@ -348,11 +348,11 @@ end
 
 local device_ids
 
---- The number of a device name: 'cpu', 'meta', 'auto'.
+--- Returns the number of a device by its name: 'cpu', 'meta', 'auto'.
 function op.device(name, what)
     if device_ids == nil then
         device_ids = {}
-        local k = 0 -- the names go on past the listed devices: those are for specs
+        local k = 0 -- names go on past the listed devices, with devices for specs
         while C.wn_device_name(k) ~= nil do
             device_ids[binding.text(C.wn_device_name(k))] = k
             k = k + 1
@@ -371,7 +371,7 @@ function op.device(name, what)
         table.concat(op.device_names(), ', '))
 end
 
---- Names of the devices found.
+--- Lists the names of the devices that are here.
 function op.device_names()
     local names = {}
     for k = 0, C.wn_device_count() - 1 do
@@ -392,14 +392,14 @@ function op.run(request)
     return run(request)
 end
 
---- Runs a program that makes `list` results. Returns what program.run returns.
+--- Runs a program that computes a list of tensors. Returns the Program.
 function op.eval(list)
     local p = run { mode = 'eval', roots = list }
     gc.ran(tensor.typed(list[1])._device)
     return p
 end
 
---- Whether t holds bytes now.
+--- Returns whether t holds bytes now.
 function op.held(t)
     return tensor.info(t).held ~= 0
 end
