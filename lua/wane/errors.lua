@@ -144,7 +144,7 @@ end
 -- @param allowed list of names, or a table whose keys are the names
 -- @param what opens the message: 'nn.Linear'
 -- @return opts, or an empty table for nil
--- @raise 'value' for an unknown option and for what is no plain table
+-- @raise 'value' for an unknown option and for options that are not a plain table
 function errors.check_options(opts, allowed, what)
     if opts == nil then return {} end
     if type(opts) ~= 'table' or getmetatable(opts) ~= nil then
@@ -185,7 +185,7 @@ end
 -- @param least smallest count allowed
 -- @param most largest count allowed
 -- @return n
--- @raise 'value' for what is no whole number between them
+-- @raise 'value' for a value that is not a whole number between them
 function errors.count(n, what, least, most)
     if type(n) ~= 'number' or n % 1 ~= 0 or n < least or n > most then
         errors.raise(nil, 'value', '%s must be a whole number from %d to %d, got %s', what, least, most,

@@ -356,7 +356,7 @@ function commands.profile(args)
     return made.disturbed and 1 or 0
 end
 
---- Lists what this machine has, as `wane version` prints it.
+--- Lists Wane's version, the devices, threads, kernels and libraries of this machine, as `wane version` prints them.
 -- @return list of lines
 -- @within Internal
 function cli.machine()
@@ -377,7 +377,7 @@ function cli.machine()
     return lines
 end
 
---- Prints what this machine has.
+--- Prints Wane's version and the devices and libraries of this machine.
 -- @within Internal
 function commands.version()
     for _, line in ipairs(cli.machine()) do print(line) end

@@ -12,7 +12,7 @@
 -- * `{ 'F', i }` runs stage i and keeps its output;
 -- * `{ 'Fe', i, o }` runs stage i and saves the set of option o, counted from 0;
 -- * `{ 'B', i }` runs the backward of stage i;
--- * `{ 'Free', i }` frees what is held of stage i;
+-- * `{ 'Free', i }` frees the output or the saved set of stage i;
 -- * `{ 'Shrink', i }` frees the saved set of stage i except its output.
 --
 -- The head of runtime/plan/chain/replay.c says what each operation requires and how many bytes it takes; the head of

@@ -57,9 +57,9 @@ function choose.points_of(p)
     return list, point.tried
 end
 
--- ---- what holds the bytes ----------------------------------------------------------------------------------
--- Lists what is held at the peak of a plan: { what =, bytes = } of each kind, largest first, then of its three largest
--- values, which have value = true.
+-- ---- holders of bytes --------------------------------------------------------------------------------------
+-- Lists the holders of the bytes at a plan's peak: { what =, bytes = } of each kind, largest first, then of its three
+-- largest values, which have value = true.
 local function holders_of(p)
     local list = {}
     for kind = 0, #program.kinds do
@@ -85,7 +85,7 @@ local function smallest(request)
     return plan.of(p)
 end
 
--- ---- what the first step adds -------------------------------------------------------------------------------
+-- ---- bytes of the first step --------------------------------------------------------------------------------
 --- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
 -- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
 -- first step is over.
@@ -111,7 +111,7 @@ end
 --- Makes the error of a budget that no plan fits.
 -- @param limit budget in bytes
 -- @param least bytes of the least budget that a plan fits
--- @param holders what the plan of the least bytes holds at its peak: list of { what =, bytes =, value = }
+-- @param holders holders of the bytes at the peak of the plan of the least bytes: list of { what =, bytes =, value = }
 -- @param note text after the least bytes, or ''
 -- @return error object with the code 'budget', min_budget, holders, budget and explain
 function choose.refusal(limit, least, holders, note)
@@ -125,8 +125,8 @@ function choose.refusal(limit, least, holders, note)
         explain = explain.budget })
 end
 
---- Lists what the plan of the least bytes holds at its peak: `holders` of choose.refusal. Afterwards the program can
--- only be closed.
+--- Lists the holders of the bytes at the peak of the plan of the least bytes, for choose.refusal. Afterwards the
+-- program can only be closed.
 -- @param p open program
 -- @return list of { what =, bytes =, value = }
 function choose.holders(p)

@@ -179,7 +179,7 @@ local function take(found)
     for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
---- Reads the file of costs, once in a process. A plan calls this before its costs are asked for.
+--- Reads the file of costs, once in a process. A plan calls this before it asks for costs.
 -- A file that cannot be read gives one warning on the error stream, and plans take assumed rates.
 -- @within Internal
 function costs.load()
@@ -256,7 +256,8 @@ end
 -- @return printable list of { key =, seconds = }, slowest first. Fields: `disturbed` (how other work showed, or nil),
 -- `is_used` (whether plans use the seconds), `file` (its name where it was written, or nil), `known` (number of
 -- applications known afterwards), and `unrest`, `stretch`, `sum`, `whole` of profile.fit.
--- @raise 'value' for what is no function and for options of a wrong type; 'io' where the file cannot be written
+-- @raise 'value' for an argument that is not a function and options of a wrong type; 'io' where the file cannot be
+-- written
 -- @usage
 -- print(wane.profile(function() return model(x):sum() end, { steps = 1, keep = false }))
 function costs.profile(fn, opts)

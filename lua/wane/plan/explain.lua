@@ -26,8 +26,8 @@ local explain = {}
 local Report = {}
 Report.__index = Report
 
--- ---- what holds the peak ---------------------------------------------------------------------------------------
---- Finds the peak of a plan and what is alive there.
+-- ---- the peak --------------------------------------------------------------------------------------------------
+--- Finds the peak of a plan and the values that are alive there.
 -- @param p Plan
 -- @return { bytes =, step = index of the instruction, 0 before the first one, op =, path =, phase =, kinds = { name =
 -- bytes }, values = list of { what =, op =, path =, kind =, bytes = } }; `values` are those that the step makes,
@@ -58,7 +58,7 @@ function explain.peak(p)
     return { bytes = most, step = at, op = s.op, path = s.path, phase = s.phase, kinds = kinds, values = values }
 end
 
--- ---- what recomputing gives --------------------------------------------------------------------------------------
+-- ---- groups of recomputed values ---------------------------------------------------------------------------------
 -- Returns the key of the group that a forward node belongs to - the region that a policy made, else the script's
 -- region, else the block - and whether that group is a region.
 local function group_key(node, covers)

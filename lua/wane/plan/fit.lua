@@ -16,7 +16,7 @@ local fit = {}
 -- @param opts { budget = bytes or text, from = 1, most = 2^20, policy =, target = }: from and most bound n, the rest is
 -- as for wane.plan
 -- @return n and its Plan; or nil and the error object of wane.plan when `from` does not fit
--- @raise 'value' for a missing budget, what is no function, or bounds out of [1, 2^52]
+-- @raise 'value' for a missing budget, an fn_of that is not a function, or bounds out of [1, 2^52]
 -- @usage
 -- local n, plan = wane.fit(function(batch)
 --     local rows = wane.zeros(batch, 8)

@@ -301,7 +301,7 @@ end
 -- @param other Plan
 -- @return printable list of { what =, ours =, theirs =, difference = ours - theirs }; its field `changed` counts the
 -- residuals that the two plans treat differently
--- @raise 'value' for what is no plan
+-- @raise 'value' for an argument that is not a plan
 -- @usage
 -- local function loss() return model(x):sum() end
 -- print(wane.plan(loss, { policy = 'every(1)' }):diff(wane.plan(loss)))

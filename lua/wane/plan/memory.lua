@@ -72,7 +72,7 @@ end
 --- Limits the reserved bytes of a device.
 -- @param size bytes, as a number or text such as '8 GiB'; nil or 0 removes the limit
 -- @param device name, by default the current one
--- @raise 'value' for what is no size or no device
+-- @raise 'value' for a malformed size and an unknown device
 -- @usage
 -- wane.memory.limit '8 GiB'
 -- print(wane.memory().limit) --> 8589934592
@@ -85,7 +85,7 @@ end
 --- Limits the bytes of disk that the offloaded values of one program may take.
 -- @param size bytes, as a number or text such as '8 GiB'; nil or 0 removes the limit
 -- @param device name, by default the current one
--- @raise 'value' for what is no size or no device
+-- @raise 'value' for a malformed size and an unknown device
 -- @usage
 -- wane.memory.limit_disk '8 GiB'
 -- print(wane.memory().disk_limit) --> 8589934592
@@ -120,5 +120,5 @@ function memory.trim(device)
     check(C.wn_memory_trim(device_of(device, 'memory.trim')))
 end
 
--- wane.memory(device) returns the report of a device, by default of the current one.
+-- Makes the table callable: wane.memory(device) returns the report of a device, by default of the current one.
 return setmetatable(memory, { __call = function(_, device) return get(device_of(device, 'wane.memory')) end })

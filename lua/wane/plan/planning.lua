@@ -69,7 +69,7 @@ local function over(list, limit)
 end
 
 -- ---- joining ------------------------------------------------------------------------------------------------------
-local Parts = {} -- class of the list of what each program takes; prints as a table
+local Parts = {} -- class of lists of the bytes and seconds of each program; prints as a table
 function Parts.__tostring(list)
     local rows = {}
     for i, p in ipairs(list) do
@@ -79,7 +79,7 @@ function Parts.__tostring(list)
     return table_.text({ '#', 'program', 'peak', 'reserved', 'beside it', 'reserved in all', 'seconds' }, rows)
 end
 
--- Returns the list of what each program takes.
+-- Returns the list of the bytes and seconds of each program.
 local function listed(list, plans)
     local out = setmetatable({}, Parts)
     for i, part in ipairs(list) do

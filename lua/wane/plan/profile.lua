@@ -1,6 +1,6 @@
 --- wane.profile(fn): the seconds that each application of a step's ops takes on this machine.
 --
--- A step runs under several plans in turns: the plan asked for, and those of recompute_all and sqrt where they reserve
+-- A step runs under several plans in turns: the script's own, and those of recompute_all and sqrt where they reserve
 -- no more. A turn of a plan is three steps: the first is not timed, the second is timed as a whole, the third
 -- application by application. The seconds of an application are the lower quartile over the turns, then the mean over
 -- all places in all plans with the same key. An application that reads a recomputed value has a key of its own ('
@@ -31,7 +31,7 @@ local FURTHEST = 10      -- most ratio of the sum of applications to the machine
 local FEWEST, MOST, SPREAD = 5, 100, 1 -- turns, turns, seconds, where nobody gives the number of turns
 local others = { 'recompute_all', 'sqrt' }
 
--- Sorts a list and returns the value below which the given share of it lies.
+-- Sorts a list and returns its quantile: the least value that at least `share` of the list does not exceed.
 local function quantile(list, share)
     table.sort(list)
     return list[math.max(1, math.ceil(share * #list))]
@@ -96,7 +96,7 @@ local function turn(fn, mode, policy, record)
     end
 end
 
--- Returns the policies whose plans are measured: none of them reserves more than the plan that was asked for.
+-- Returns the policies whose plans are measured. None of their plans reserves more than the script's own plan.
 local function policies_of(fn, mode, policy)
     if policy ~= nil or mode == 'eval' then return { { policy = policy } } end
     local list, seen = { {} }, {}
@@ -136,7 +136,7 @@ function profile.run(fn, mode, steps, policy)
     return records
 end
 
--- ---- what the times come to -----------------------------------------------------------------------------------------
+-- ---- seconds of applications ----------------------------------------------------------------------------------------
 --- Returns the seconds of each key, and the signs of other work.
 -- @param records of profile.run
 -- @return { key = seconds }, { unrest = sum of medians over sum of least seconds, over all applications; stretch =
@@ -165,7 +165,7 @@ end
 --- Tells whether a profile was taken beside other work.
 -- @param signs of profile.fit; `roofline` may be added: seconds that the machine's measured rates allow for the
 -- applications
--- @return a sentence that says what shows it, or nil for an undisturbed profile
+-- @return a sentence that names the sign of other work, or nil for an undisturbed profile
 function profile.judge(signs)
     if signs.unrest > RESTLESS then
         return ('medians are %.1f times the least seconds'):format(signs.unrest)

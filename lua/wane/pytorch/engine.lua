@@ -13,7 +13,7 @@ local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 
 local engine = {} -- functions that become methods of the machine
-local Context = {} -- class of what the gradient functions of pytorch/ops.lua are given: { machine, node, dy }
+local Context = {} -- class of the first argument of gradient functions in pytorch/ops.lua: { machine =, node =, dy = }
 Context.__index = Context
 
 -- Returns a new gradient of the size of input k.
@@ -55,7 +55,7 @@ function Context:flatten()
     self:drop(self.dy.storage)
     self.dy = dy
 end
--- Allocates a temporary of so many bytes.
+-- Allocates a temporary.
 function Context:temp(bytes)
     return self.machine:alloc(bytes)
 end

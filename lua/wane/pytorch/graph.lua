@@ -13,7 +13,7 @@ local torchgraph = {}
 
 local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
 
--- ops whose result is at least f32, as layer norm keeps its statistics in f32 for every dtype of x
+-- Ops whose result is at least f32: layer norm keeps its statistics in f32 for every dtype of x.
 local is_statistic = { row_mean = true, row_rstd = true }
 
 local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
@@ -55,7 +55,7 @@ local function fold(graph)
     end
 end
 
--- ---- what a node is -----------------------------------------------------------------------------------------
+-- ---- fields of nodes ----------------------------------------------------------------------------------------
 -- Tells whether a node exists before the step; nodes recorded after the place `since` belong to the step.
 local function is_leaf(node, since)
     if node.leaf ~= 0 then return true end
@@ -86,7 +86,7 @@ function torchgraph.prepare(graph)
 end
 
 -- ---- how long names hold ------------------------------------------------------------------------------------
--- Tells whether a node was recorded in a scope or in one that lies in it.
+-- Tells whether a node was recorded in a scope, directly or in a scope inside it.
 local function has_scope(graph, node, scope)
     local s = node.scope
     while s and s ~= 0 do
@@ -107,7 +107,7 @@ local function call_of(graph, value, reader)
     return found
 end
 
--- Returns the position of the last consecutive node that lies in the scope, from the reader on.
+-- Returns the position of the last consecutive node in the scope, from the reader on.
 local function call_end(graph, order, reader, scope)
     local last = reader.position
     while order[last + 1] and has_scope(graph, order[last + 1], scope) do last = last + 1 end

@@ -7,7 +7,7 @@
 -- * R1: blocks are rounded up to 512 bytes.
 -- * R2: workspaces of cuBLAS and cublasLt, one a thread, are kept once they were used.
 -- * R3: each op saves what the column `saves` of runtime/op.def says (pytorch/ops.lua).
--- * R4: what the user's code still names stays alive.
+-- * R4: a tensor stays alive as long as the user's code names it.
 -- * R5: checkpoint_sequential saves everything in its last segment.
 -- * R6: a reentrant checkpoint without inputs that need a gradient trains nothing.
 -- * R7: PyTorch 1.10 has no workspaces in its allocator.
@@ -156,7 +156,7 @@ end
 local Script = {}
 Script.__index = Script
 
---- py:at - notes the allocated bytes at this place of the script.
+--- Notes the allocated bytes at this place of the script.
 -- @function py:at
 -- @param label text
 -- @usage
@@ -168,7 +168,7 @@ function Script:at(label)
     self.events[#self.events + 1] = { what = 'at', label = label }
 end
 
---- py:backward - runs the backward of the tensor that a name is bound to.
+--- Runs the backward of the tensor that a name is bound to.
 -- @function py:backward
 -- @param name text
 -- @raise 'value' for a name that nothing is bound to
@@ -298,7 +298,7 @@ end
 local function replay(script, graph, opts)
     local kept = {}
     for _, node in pairs(graph.node_of) do kept[node] = true end
-    graph.since = -1 -- what no name holds is made where it is read
+    graph.since = -1 -- a value that no name holds is made where it is read
     local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
     local values = setmetatable({}, { __mode = 'k' })
     local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,

@@ -27,7 +27,7 @@ function layout.normal(shape, strides)
     return nil
 end
 
--- Returns the strides that a layout stands for.
+-- Returns the strides of a layout, which may be nil for row-major.
 local function strides_of(shape, strides)
     return strides or layout.dense(shape)
 end

@@ -21,7 +21,7 @@ local function round(bytes)
 end
 
 -- ---- storages ---------------------------------------------------------------------------------------------
--- Allocates a storage of so many bytes with one reference.
+-- Allocates a storage with one reference.
 function Machine:alloc(bytes)
     local storage = { bytes = bytes, size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
     self.live = self.live + storage.size
@@ -45,7 +45,7 @@ function Machine:enter(node)
     if self.live > part[self.phase] then part[self.phase] = self.live end
 end
 
---- Restarts the peaks: what is alive now was there before the step.
+--- Restarts the peaks: storages that are alive now exist before the step.
 function Machine:mark()
     self.peak = self.live
     for _, part in ipairs(self.parts) do part.peak_forward = 0 end
@@ -99,7 +99,7 @@ end
 
 local release_frame
 
--- Frees what an autograd node saved: storages, and places in the frames of checkpoints.
+-- Frees the tensors that an autograd node saved: storages, and places in the frames of checkpoints.
 function Machine:release_saved(g)
     for _, saved in ipairs(g.saved) do
         if saved.storage then
@@ -346,7 +346,7 @@ function Machine:checkpoint(region, env)
 end
 
 -- Returns the index of the last node that saves something, at which the recomputation stops, and whether its kernel
--- runs: it does only when what it saves is made by it.
+-- runs: it does only when the kernel makes one of the saved tensors.
 local function last_saver(region)
     for i = #region.nodes, 1, -1 do
         local node = region.nodes[i]
@@ -364,7 +364,7 @@ local function last_saver(region)
     end
 end
 
--- Runs the region of a frame again and stores what its nodes save.
+-- Runs the region of a frame again and stores the tensors that its nodes save.
 function Machine:recompute(frame)
     local count, env = 0, {}
     for node, t in pairs(frame.inputs) do env[node] = self:hold(t) end

@@ -13,7 +13,7 @@
 --     saves     what a function that is one op in PyTorch and several in Wane saves, in the words of runtime/op.def
 --     result    function(n) -> bytes of the result's storage where it has more than the result needs
 --     scratch   function(n) -> bytes of a temporary of the forward
---     makes     what it saves is made by its kernel, although Wane records it elsewhere (layer norm's statistics)
+--     makes     its kernel makes a saved tensor that Wane records as another node (layer norm's statistics)
 --     back      function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --     gemm      runs on cuBLAS
 --     bias      its forward runs on cuBLASLt, with a workspace of its own
@@ -98,7 +98,7 @@ end
 
 local function expanded(n, t) return true, layout.expanded(t.node.shape, t.layout, n.shape) end
 
--- ---- what is saved -----------------------------------------------------------------------------------------
+-- ---- saved tensors -----------------------------------------------------------------------------------------
 local INPUTS = { a = 1, b = 2, c = 3, d = 4 }
 
 -- Word of the column `saves` -> function(n): bytes of a tensor that is made only to be kept.
@@ -110,7 +110,7 @@ local EXTRAS = {
 
 local info = binding.new('struct wn_op_info')
 
--- Returns what the column `saves` of runtime/op.def says of an op.
+-- Returns the text of an op in the column `saves` of runtime/op.def.
 local function column(name)
     binding.check(binding.C.wn_op_get(binding.C.wn_op_id(name), info))
     return binding.string(info.saves)
@@ -138,7 +138,7 @@ local function read_saves(name, text)
     return list, extra
 end
 
--- Adds the row of each of these ops, with what it saves.
+-- Adds the row of each named op, with its entries of `saves`.
 local function op(names, row)
     for name in names:gmatch('%S+') do
         local own = {}

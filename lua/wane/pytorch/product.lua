@@ -31,7 +31,7 @@ local function batched(n, t, k)
     return n.inputs[k].bytes / n.inputs[k].numel * full, is_view
 end
 
--- Makes a copy of t with so many bytes, and adds it to the list that is dropped after the kernel.
+-- Copies t into a storage of `bytes` bytes, and adds that to the list of copies that are dropped after the kernel.
 local function copied(machine, t, bytes, copies)
     local storage = machine:alloc(bytes)
     copies[#copies + 1] = storage
@@ -64,7 +64,7 @@ function product.matmul_operands(machine, n, inputs)
 end
 
 -- ---- gradients ------------------------------------------------------------------------------------------
--- Returns a gradient of so many bytes made by cuBLAS. cuBLAS needs real strides, so an expanded dy (the gradient of
+-- Returns a gradient of `bytes` bytes made by cuBLAS. cuBLAS needs real strides, so an expanded dy (the gradient of
 -- sum) is copied for each product that reads it.
 local function gemm_grad(c, n, bytes)
     local copy = not c.dy.dense and c:temp(n.bytes) or nil

@@ -26,7 +26,7 @@ end
 local function look()
     if C.wn_interrupted() == 0 then return end
     debug.sethook(look, '', 1) -- at every instruction from here on, else a loop around a pcall would continue
-    if is_ours(3) then return end -- level 3 is what was running, below is_ours and this hook
+    if is_ours(3) then return end -- level 3 is the function that was running; 1 and 2 are is_ours and this hook
     error(errors.new('interrupt', 'interrupted'), 0)
 end
 
@@ -57,7 +57,7 @@ function interrupt.unlisten()
     binding.check(C.wn_signal_on(0))
 end
 
---- Clears the flag: a ^C up to now does not stop what runs next.
+--- Clears the flag, so that a ^C up to now does not stop the next line.
 function interrupt.forget()
     C.wn_interrupt(0)
 end

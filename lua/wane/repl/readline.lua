@@ -48,7 +48,7 @@ local function duplicate(text)
     return p
 end
 
--- Returns the list that readline takes over and frees: what all words begin with, the words, NULL.
+-- Returns the list that readline takes over and frees: the common beginning of all words, the words, NULL.
 local function word_list(words)
     if #words == 0 then return nil end
     local list = binding.cast('char **', process.malloc((#words + 2) * binding.sizeof 'char *'))

@@ -172,7 +172,7 @@ function Session:feed(line)
     local start = now()
     self:call(chunk, source:match(';%s*$') ~= nil)
     local seconds = now() - start
-    -- The first collection runs finalizers, the second one frees what they held.
+    -- The first collection runs finalizers, the second one frees the bytes that these released.
     collectgarbage()
     collectgarbage()
     if self.ran then self.ran(seconds) end
@@ -194,7 +194,7 @@ end
 
 --- Runs a script and makes its top-level locals names of the prompt.
 -- @param path file
--- @raise a text where the script cannot be read or compiled, and what it raises
+-- @raise a text where the script cannot be read or compiled, else the script's own error
 function Session:script(path)
     local file, why = require('wane.system').open(path, 'rb')
     if not file then error(('%s: cannot be read (%s)'):format(path, why), 0) end

@@ -19,7 +19,7 @@ bytes.KiB, bytes.MiB, bytes.GiB = 1024, 1024 ^ 2, 1024 ^ 3
 -- @param size number of bytes, or text such as '1.5 GiB', '800 MB', '4096'
 -- @param what name of the option, for the message of an error
 -- @return whole number of bytes, rounded down
--- @raise 'value' for what is no size, is negative, or has an unknown unit
+-- @raise 'value' for a value that is not a size, is negative, or has an unknown unit
 -- @usage
 -- print(wane.bytes.parse '1.5 GiB', wane.bytes.parse '800 MB') --> 1610612736	800000000
 function bytes.parse(size, what)

@@ -15,7 +15,7 @@ local line_plot = {}
 
 local WHAT = 'wane.plot'
 
--- ---- what is given ------------------------------------------------------------------------------------------------
+-- ---- data ---------------------------------------------------------------------------------------------------------
 -- Returns an entry as a number; a 0-d tensor gives its item.
 local function number_of(value, name, k)
     if tensor.is(value) and tensor.typed(value)._ndim == 0 then value = value:item() end

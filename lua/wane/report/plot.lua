@@ -470,7 +470,7 @@ plot.parts = { palette = palette, words = words, open = open, range_of = range_o
 -- @param path name of the file
 -- @param text its contents
 -- @return path
--- @raise 'io' where the file cannot be written, 'value' for what is no name
+-- @raise 'io' where the file cannot be written, 'value' for a path that is not a text
 function plot.write(path, text)
     local file, why = require('wane.system').open(path, 'w')
     if not file then

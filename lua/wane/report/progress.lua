@@ -1,7 +1,7 @@
 --- Progress lines: shows on the error stream how many pieces of a long task are done.
 --
 -- A terminal gets one line that is rewritten, a dumb terminal one line a piece. Any other stream gets nothing, or one
--- line a piece where that is asked for. No line is longer than 79 columns.
+-- line a piece where the caller wants them. No line is longer than 79 columns.
 -- @internal wane.report.progress
 local binding = require 'wane.ffi'
 local system = require 'wane.system'
@@ -11,7 +11,7 @@ local C = binding.C
 local progress = {}
 
 local COLUMNS = 79 -- of a terminal of 80, whose last column would wrap
-local PAUSE = 0.1 -- seconds that a line stands at least; pieces may be short
+local PAUSE = 0.1 -- least seconds between two versions of a line; pieces may be short
 
 local Progress = {}
 Progress.__index = Progress

@@ -31,7 +31,7 @@ local sweep = {}
 local Sweep = {}
 Sweep.__index = Sweep
 
--- ---- making one -----------------------------------------------------------------------------------------------------
+-- ---- a new sweep ----------------------------------------------------------------------------------------------------
 --- wane.sweep(t) makes a sweep over a grid; nothing runs before sweep:run().
 -- @function wane.sweep
 -- @param t table of these fields:
@@ -73,7 +73,7 @@ function sweep.sweep(t)
     return self
 end
 
--- ---- what is there already --------------------------------------------------------------------------------------
+-- ---- rows of the file -------------------------------------------------------------------------------------------
 -- Writes a line to the error stream.
 local function say(words, ...)
     io.stderr:write('wane.sweep: ', words:format(...), '\n')
@@ -129,7 +129,7 @@ local function lock(self)
 end
 
 -- ---- running ------------------------------------------------------------------------------------------------------
-local calls = 0 -- of :run() in this process: a script, started again, comes to the same ones
+local calls = 0 -- number of calls of :run() in this process; a script that is started again makes the same calls
 
 -- Tells whether this process is a prompt.
 local function at_prompt()
@@ -276,7 +276,7 @@ function Sweep:run()
     return self
 end
 
--- ---- what came of it ----------------------------------------------------------------------------------------------
+-- ---- results ------------------------------------------------------------------------------------------------------
 --- Returns the rows that exist, in the order of the points.
 --
 -- A row has `n`, `point` (its values) and `status`. With status 'failed' it has `error`, `code` and `signal`. With

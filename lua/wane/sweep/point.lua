@@ -49,7 +49,7 @@ local function built(settings, q)
     return fn, optimizer
 end
 
--- Puts what the plan of the step says into the row. Raises 'infeasible' where no plan fits the budget.
+-- Puts the numbers of the step's plan into the row. Raises 'infeasible' where no plan fits the budget.
 local function look(row, fn, optimizer, settings, q)
     local step = fn
     if settings.fused then step = function() return optimizer:step(fn()) end end

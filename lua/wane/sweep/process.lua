@@ -19,7 +19,7 @@ local process = {}
 
 local LOOK = 0.1 -- seconds between two calls of `alive`
 
---- Returns what this process was started for.
+--- Returns the point that this process was started for.
 -- @return { call =, point =, grid =, parent =, out = }; nil for a process that a user started
 -- @raise 'value' for a malformed WANE_SWEEP_POINT
 function process.role()

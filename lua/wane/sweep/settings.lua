@@ -1,4 +1,4 @@
---- The settings of a sweep: what its table says, checked.
+--- The settings of a sweep: checks the table that wane.sweep is given.
 -- @internal wane.sweep.settings
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'

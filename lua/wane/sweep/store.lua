@@ -15,7 +15,7 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 local store = {}
 
--- ---- what a row must be: a user may have edited it ----------------------------------------------------------------
+-- ---- the form of a row, which a user may have edited --------------------------------------------------------------
 local function is_bytes(x) return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < 2 ^ 53 end
 local function is_number(x) return type(x) == 'number' and x - x == 0 end
 local function is_string(x) return type(x) == 'string' end
