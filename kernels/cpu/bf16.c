@@ -1,15 +1,18 @@
-/* Conversions in bulk, and the kernel of ops whose f32 loops want whole rows (softmax and its kin, layer norm, the
- * gradients of lookups): f32 copies of what is bf16 lie in the workspace, the f32 kernel runs on them, and its result
- * is rounded once. Where rows do not need each other, a stretch of them at a time (stretch.h), so that the
- * copies need not be as large as the values. All inputs of a stretch are read before its result is written, so in place
- * is safe. */
+/* Conversions between bf16 and f32 in bulk, and the kernel of bf16 ops whose f32 loops need whole rows: softmax and its
+ * kin, layer norm, the gradients of lookups.
+ *
+ *     workspace: | f32 copy of input 0 | input 1 | ... | result | workspace of the f32 kernel |
+ *
+ * Inputs are copied to f32, the f32 kernel runs, the result is rounded once. Where rows are independent of each other,
+ * this is done for one stretch of rows at a time (stretch.h), so that copies may be smaller than the values. All inputs
+ * of a stretch are read before its result is written, so an op may run in place. */
 #include "bf16.h"
 #include <stddef.h>
 #include "../scalar.h"
 #include "cpu.h"
 #include "stretch.h"
 
-#define MOST_INPUTS 8 /* of an op that goes by copies; layer norm has 5 */
+#define MOST_INPUTS 8 /* of an op that runs on copies; layer norm has 5 */
 
 WN_CLONES void wn__widen(float *restrict to, const uint16_t *restrict from, int64_t n)
 {
@@ -27,7 +30,7 @@ struct conversion {
     float *wide;
     uint16_t *to;
     const uint16_t *from;
-    int64_t width, step; /* of columns of rows: how many, and elements from row to row */
+    int64_t width, step; /* of a stretch of columns: columns, and elements from row to row */
 };
 
 static void widen_part(int64_t begin, int64_t end, void *ctx)
@@ -36,7 +39,7 @@ static void widen_part(int64_t begin, int64_t end, void *ctx)
     wn__widen(c->wide + begin, c->from + begin, end - begin);
 }
 
-/* Rows [begin, end). */
+/* Converts rows [begin, end) of a stretch of columns. */
 static void widen_columns(int64_t begin, int64_t end, void *ctx)
 {
     const struct conversion *c = ctx;
@@ -49,7 +52,8 @@ static void round_part(int64_t begin, int64_t end, void *ctx)
     wn__round(c->to + begin, c->wide + begin, end - begin);
 }
 
-/* The description with f32 in the place of bf16, of a stretch of so many rows; the types of its inputs go to `in`. */
+/* Returns the description of a stretch of `rows` rows, with f32 in place of bf16; writes the types of its inputs to
+ * `in`. */
 static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *s, int64_t rows, struct wn_type *in)
 {
     struct wn_desc wide = *d;
@@ -64,7 +68,7 @@ static struct wn_desc in_f32(const struct wn_desc *d, const struct wn__stretch *
     return wide;
 }
 
-/* Where rows (columns) from `row` on begin in an input or the result, whose stretches have the type `part`. */
+/* Returns where row (column) `row` begins in an input or the result, whose stretches have the type `part`. */
 static void *rows_at(const struct wn__stretch *s, const void *whole, const struct wn_type *part, int32_t dtype,
                      int64_t row)
 {
@@ -73,13 +77,13 @@ static void *rows_at(const struct wn__stretch *s, const void *whole, const struc
     return (char *)whole + row * each * wn__dtype_size(dtype);
 }
 
-/* One input's rows (columns), which begin at `from`. */
+/* Converts the rows (columns) of one input in a stretch, which begin at `from`. */
 static void widen_input(const struct wn__stretch *s, const struct wn_type *whole, const struct wn_type *part,
                         const void *from, float *wide)
 {
     struct conversion c = {.wide = wide, .from = from};
     int64_t n = wn__numel(part);
-    if (s->columns && n < wn__numel(whole)) { /* else it is shared, or all of it */
+    if (s->columns && n < wn__numel(whole)) { /* a stretch of columns; other operands are contiguous */
         c.width = part->dim[part->ndim - 1];
         c.step = whole->dim[whole->ndim - 1];
         wn__parallel_for(n / c.width, WN_CPU_GRAIN / c.width + 1, widen_columns, &c);
@@ -108,7 +112,7 @@ static int32_t run_stretch(const struct wn_desc *d, const struct wn_buffers *b, 
         copies.out = next;
         next += wn__stretch_copy_bytes(s, &d->out, 0);
     }
-    copies.workspace = next; /* what the f32 kernel asks for */
+    copies.workspace = next; /* of the f32 kernel */
     WN_TRY(wn_cpu_kernel(&wide)(&wide, &copies, NULL));
     if (d->out.dtype == WN_BF16) wn__parallel_for(wn__numel(&wide.out), WN_CPU_GRAIN, round_part, &c);
     return WN_OK;

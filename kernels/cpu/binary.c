@@ -1,14 +1,15 @@
-/* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting. A kernel is a row loop for
- * every combination of steps 0 and 1; the broadcast (broadcast.c) makes equal shapes and scalar operands one long row.
- * `out` may be an operand of the same shape: a loop reads an element before it writes it. bf16 goes by tiles through
- * the f32 loops. */
+/* Elementwise ops of two operands, comparisons, and WHERE, under broadcasting.
+ *
+ * A kernel is a row loop for every combination of steps 0 and 1; the broadcast iterator (broadcast.c) makes equal
+ * shapes and scalar operands one long row. A loop reads an element before it writes it, so out may be an operand of the
+ * same shape. bf16 is computed by tiles in the f32 loops. */
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "elementwise.h"
 
-/* (n) each; steps are 0 or 1 */
+/* Defines a row loop: out[i] = EXPR of a[i * sa] and b[i * sb], i < n; sa, sb are 0 or 1. */
 #define ROW_LOOP(NAME, T, R, EXPR)                                                                                     \
     WN_CLONES static void NAME(void *out_, const void *a_, const void *b_, int64_t n, int64_t sa, int64_t sb)          \
     {                                                                                                                  \
@@ -59,8 +60,8 @@ ROW_LOOP(div_f64, double, double, wn_div_f64(x, y))
 ROW_LOOP(general_pow_f32, float, float, wn_pow_f32(x, y))
 ROW_LOOP(general_pow_f64, double, double, wn_pow_f64(x, y))
 
-/* Squares, and what their gradient raises to 1, are most of what is asked for; libm's loop does not vectorise. The bits
- * are the same: scalar.h squares by a product, and libm gives x for the power 1. */
+/* Powers 2 and 1, of squares and their gradients, have loops of their own, because most powers are those and libm's
+ * loop does not vectorise. The bits are the same: scalar.h squares by a product, and libm gives x for the power 1. */
 #define POW(S, T)                                                                                                      \
     static void pow_##S(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb)                    \
     {                                                                                                                  \
@@ -92,7 +93,7 @@ struct binary {
     wn__row_loop loop;
     const char *a, *b;
     char *out;
-    int64_t in_size, out_size; /* bytes an element */
+    int64_t in_size, out_size; /* bytes of an element */
     int32_t streams;
 };
 
@@ -116,7 +117,7 @@ static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
     }
 }
 
-/* The same of bf16, the loop being f32's. */
+/* Computes a row of bf16, tile by tile, in the f32 loop. */
 static void halves_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct binary *k = ctx;
@@ -176,7 +177,7 @@ struct where {
     int32_t streams;
 };
 
-/* Steps that are constants where it is called let the compiler vectorise. */
+/* Defines the row loop of WHERE. Steps that are constants at each call let the compiler vectorise. */
 #define WHERE(S, T)                                                                                                    \
     static inline __attribute__((always_inline)) void where_loop_##S(                                                  \
         const uint8_t *condition, const T *a, const T *b, T *out, int64_t n, int64_t sc, int64_t sa, int64_t sb)       \

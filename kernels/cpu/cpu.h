@@ -1,7 +1,12 @@
-/* What the CPU's kernel files share: one lookup a family, the broadcast over broadcast operands, and the few
- * row loops everything else is made of. Nothing here owns memory or knows an op's rules.
- * The bits of a result depend on the description and the data only, never on the number of threads: work is
- * cut over outputs, and a sum's shape is fixed by its length. */
+/* Shared by the kernel files of the CPU: one lookup a family, the broadcast iterator, and sums of a row. Nothing here
+ * owns memory or knows the rules of an op.
+ *
+ * Every kernel file has one skeleton: a head that says which ops it computes and in which order their sums are added;
+ * limits with their measurements; the struct of one call; loops over [begin, end) that threads share; the kernels, one
+ * function (description, buffers, stream) each; and at the end the lookup that dispatch.c calls.
+ *
+ * The bits of a result depend on the description and the data alone, never on the number of threads: threads share
+ * outputs, and the shape of a sum follows from its length. */
 #ifndef WN_CPU_H
 #define WN_CPU_H
 #include <stdint.h>
@@ -11,15 +16,15 @@
 #include "parallel.h"
 #include "nontemporal.h"
 
-/* NULL when the family has no kernel for the op with these element types. */
+/* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX: argmax.c */
-wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND: copies of bytes, so it lives in shape.c */
+wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX (argmax.c) */
+wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND, which copies bytes (shape.c) */
 wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
@@ -30,71 +35,76 @@ wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* products with an op over them: matmul.c */
+wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* MATMUL_MAP, LINEAR_MAP (matmul.c) */
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
 /* Makes a product ready that a library computes (library.h): prepare of struct wn__backend. */
 int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
 
-/* Returns the kernel of an application; NULL: there is none. */
+/* Returns the kernel of any application; NULL where there is none (dispatch.c). */
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 
 /* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
 
-/* Loops marked so are compiled for three levels of x86-64 and picked when the library is loaded. Formulas
- * write their fma out, so the three give the same bits. */
+/* Marks a function that is compiled for three levels of x86-64, of which the loader picks one. Formulas write their fma
+ * out, so all three give the same bits. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define WN_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define WN_CLONES
 #endif
 
-#define WN_CPU_GRAIN 32768     /* elements a thread of a loop that memory bounds */
-#define WN_CPU_GRAIN_MATH 8192 /* elements a thread of a loop that arithmetic bounds */
+#define WN_CPU_GRAIN 32768     /* least elements of a thread, of a loop that memory bounds */
+#define WN_CPU_GRAIN_MATH 8192 /* least elements of a thread, of a loop that arithmetic bounds */
 
-/* A broadcast over the elements of `out` in row-major order, with where each of up to 4 operands stands. Dims that
- * run on in every operand are merged, so equal shapes become one row and a scalar operand a row of step 0. */
+/* A broadcast iterator: goes over the elements of `out` in row-major order, with the position of each of up to 4
+ * operands. Dims that are contiguous in every operand are merged, so equal shapes become one row, and a scalar operand
+ * a row of step 0. */
 #define WN_WALK_MAX 4
 struct wn__broadcast {
     int32_t n_operands;
-    int32_t ndim;                           /* >= 1; the last dim is the row */
+    int32_t ndim;                           /* at least 1; the last dim is the row */
     int64_t dim[WN_MAX_DIMS];               /* (ndim) */
-    int64_t step[WN_WALK_MAX][WN_MAX_DIMS]; /* (n_operands, ndim), elements; 0 along a broadcast dim */
-    int64_t numel;
+    int64_t step[WN_WALK_MAX][WN_MAX_DIMS]; /* (n_operands, ndim), in elements; 0 along a dim that is broadcast */
+    int64_t numel;                          /* of out */
 };
 
-/* Operands are dense with the given shapes, aligned at the last dim as broadcasting has it. */
+/* Makes an iterator over n dense operands with the given shapes, aligned at the last dim. */
 void wn__broadcast_make(struct wn__broadcast *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in);
-/* Merges dims; dim and step are given. */
+/* Merges the dims of an iterator whose dim and step are given. */
 void wn__broadcast_merge(struct wn__broadcast *w);
-/* One row's stretch: `n` elements from element `at` of out, operands' offsets in `offset`. */
+/* Computes n elements of a row, from element `at` of out. offset: (n_operands), elements from the start of each
+ * operand. */
 typedef void (*wn__broadcast_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
-/* Calls row for the elements [begin, end) of out. */
+/* Calls `row` for the elements [begin, end) of out, in order. */
 void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t end, wn__broadcast_row row, void *ctx);
-/* The last dim's step of an operand: 0 or 1 for broadcast operands. */
+/* Returns the step of an operand along a row: 1, or 0 where it is broadcast; another number in copies of shape.c. */
 static inline int64_t wn__broadcast_inner(const struct wn__broadcast *w, int32_t operand)
 {
     return w->step[operand][w->ndim - 1];
 }
 
-/* A tensor seen from one dim: (outer, n, inner). */
+/* The shape of a value seen from one dim: (outer, n, inner). */
 struct wn__axis {
     int64_t outer, n, inner;
 };
-/* What is worked out down columns goes over stretches of up to WN_COLUMNS, a few rows of 16 columns in registers,
- * lines asked for as many rows ahead, in the order of memory. Whole rows are worth parts of the rows (row_parts.h): where
- * stretches are half of each row, the processor's own prefetcher runs on into the other half. */
+/* Most columns of a block of a reduction down columns. A few rows of 16 columns are in registers, and lines are
+ * prefetched as many rows ahead, in the order of memory. Parts of whole rows (row_parts.h) are better than blocks of
+ * half of each row, because the processor's own prefetcher runs on into the other half. */
 #define WN_COLUMNS 4096
-/* How many of `width` columns, in `outer` stretches, are summed side by side, so that every thread gets some: at most
- * `most`. A column's own sum is the same whatever its neighbours. */
+/* Returns the columns of a block, at most `most`, so that every thread gets a block of `outer` times `width` columns.
+ * The sum of a column does not depend on its block. */
 int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
+/* Returns the shape of t seen from `dim`. */
 struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ------------------------------------------------------------------------------- */
-/* 16 lanes in double, then the lanes in order: a tree that depends on n only. TAKE: what an element is as a number.
- * What stands so many bytes behind a and b is asked for on the way. */
+/* WN_LANE_SUM defines NAME(a, b, n, ahead_a, ahead_b): the sum of EXPR over x = a[i], y = b[i], i < n. Lane j, a
+ * double, adds the elements j, j + 16, j + 32 and so on; then the lanes are added in order: a tree that depends on n
+ * alone. TAKE converts an element to a number. Lines ahead_a bytes behind a and ahead_b bytes behind b are prefetched,
+ * 0: none. */
 
 #define WN_LANES 16
 #define WN_SAME(x) (x)

@@ -1,6 +1,8 @@
-/* Values made of nothing: constants, ramps, and random numbers addressed by (seed, counter, element), so that a
- * value made again, in any order and by any number of threads, is the same. Random formulas are computed in
- * double and rounded once to the element type; bf16 is the f32 value, rounded. */
+/* FULL, ARANGE, EYE, UNIFORM, NORMAL, RANDINT: values computed from attributes alone.
+ *
+ * A random number is a function of (seed, counter, element), so a value computed again, in any order and by any number
+ * of threads, is the same. Random formulas are computed in double and rounded once to the dtype; bf16 is the f32 value,
+ * rounded. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -10,15 +12,15 @@
 #include "philox_bulk.h"
 
 struct creation {
-    void *out; /* of element `origin` */
+    void *out; /* address of element `origin` */
     int64_t origin;
     double f0, f1;
-    int64_t columns; /* eye */
+    int64_t columns; /* of EYE */
     uint64_t seed, counter;
     int32_t streams;
 };
 
-/* Quads [begin, end) of an array of n elements; z holds a quad's numbers. */
+/* Writes the four numbers of a quad, uniform in [0, 1), to z. */
 static void unit_quad(const uint32_t w[4], double z[4])
 {
     for (int32_t j = 0; j < 4; j++) z[j] = wn_unit(w[j]);
@@ -75,7 +77,7 @@ MAKERS(bf16, uint16_t, TO_BF16)
 MAKERS(i32, int32_t, wn_to_i32)
 MAKERS(u8, uint8_t, wn_to_u8)
 
-/* The starting values of most models: drawn in bulk. */
+/* Defines UNIFORM in bulk, which computes the initial values of most models. */
 #define BULK_UNIFORM(S, T, TO)                                                                                         \
     WN_CLONES static void uniform_##S(int64_t begin, int64_t end, void *ctx)                                           \
     {                                                                                                                  \
@@ -115,7 +117,7 @@ static const wn__parallel_body makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FU
 
 /* ---- in panels ----------------------------------------------------------------------------------- */
 
-#define CHUNK 64 /* columns of a panel made at once, a row after the other, then turned */
+#define CHUNK 64 /* columns of a panel that are computed at once, row after row, then transposed */
 
 struct panels {
     const struct wn_desc *d;
@@ -133,7 +135,7 @@ TURN(8, uint64_t)
 TURN(4, uint32_t)
 TURN(2, uint16_t)
 
-/* Numbers are those of the same elements in a plain value. */
+/* Computes panels [begin, end); each element has the number of the same element of a plain value. */
 static void make_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct panels *p = ctx;

@@ -1,7 +1,9 @@
-/* CROSS_ENTROPY and its gradient: log_softmax and nll in one pass over the logits, and back, with the formulas and
- * the orders of softmax.c, so that an element has the bits of the two nodes each replaces. Nothing as large as the
- * logits is written but the gradient, which may take their place: a row's statistics come first, then each element
- * is read before it is written. */
+/* CROSS_ENTROPY: logits: (rows, classes), labels: (rows) -> loss: (), and its gradient: log_softmax and nll in one pass
+ * over the logits.
+ *
+ * The formulas and orders of sums are those of softmax.c and nll.c, so an element has the bits of the two nodes that
+ * each replaces. Nothing as large as the logits is written but the gradient, which may overwrite them: the statistics
+ * of a row are computed first, then each element is read before it is written. */
 #include <stddef.h>
 #include "../scalar.h"
 #include "softmax.h"
@@ -10,9 +12,9 @@ struct rows {
     const void *x; /* (rows, classes) */
     const int32_t *label;
     void *out;    /* the gradient */
-    double *term; /* (rows) the loss's workspace */
+    double *term; /* (rows) workspace of the loss: log-probabilities of the labels */
     int64_t classes, ignored;
-    double value; /* what reaches a counted label from above */
+    double value; /* -dy / count, the gradient of the log-probability of a label that counts */
 };
 
 #define ROWS(S, T)                                                                                                     \

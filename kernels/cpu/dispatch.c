@@ -1,8 +1,8 @@
 /* The backend of the CPU: the one symbol of this folder that the runtime links with (runtime/device/cpu.c, and the
  * registry for plans that are made for a CPU elsewhere).
  *
- * An application finds its kernel in two steps: the op table names the family, the family picks by dtype. A family that is
- * not built is a link error; an op that its family forgot gives NULL here and fails spec/op_spec.lua. */
+ * An application finds its kernel in two steps: the op table names the family, the family picks by dtype. A family that
+ * is not built is a link error; an op that its family forgot gives NULL here and fails spec/op_spec.lua. */
 #include <stddef.h>
 #include "cpu.h"
 #include "gemm/gemm.h"
@@ -12,7 +12,7 @@
 static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 {
     (void)d;
-    return NULL; /* leaves are made by the runtime */
+    return NULL; /* the runtime makes leaves */
 }
 
 typedef wn_kernel_fn (*family_lookup)(const struct wn_desc *d);

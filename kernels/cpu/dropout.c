@@ -1,15 +1,16 @@
-/* DROPOUT, which is its own gradient: the numbers are addressed by element, so the same node's counter draws
- * the same mask again. Element e stays when word(seed, counter, e) < floor((1 - p) 2^32) and is scaled by
- * 1 / (1 - p), both from scalar.h. Four elements a Philox call, WN_QUADS calls side by side. bf16 goes by tiles
- * through the f32 loop. */
+/* DROPOUT, which is its own gradient: y[e] = word(seed, counter, e) < floor((1 - p) 2^32) ? x[e] / (1 - p) : 0, with
+ * threshold and scale of kernels/scalar.h.
+ *
+ * The word is a function of the element, so the counter of the node draws the same mask again. A Philox call gives the
+ * words of four elements, and WN_QUADS calls are computed at once. bf16 is computed by tiles in the f32 loop. */
 #include <stddef.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "elementwise.h"
 #include "philox_bulk.h"
 
-/* `last` is the greatest word that keeps; it fits 32 bits. p <= 0 keeps all, and where nothing stays nothing is
- * drawn. */
+/* Defines the loop of a dtype. last: the largest word that keeps an element, which fits 32 bits. Nothing is drawn where
+ * p <= 0, which keeps all, and where nothing is kept. */
 #define DROPOUT(S, T)                                                                                                  \
     WN_CLONES static void range_##S(const struct wn__dropout *k, T *out, const T *x, int64_t at, int64_t n)            \
     {                                                                                                                  \
@@ -58,7 +59,7 @@ struct dropout {
     int64_t n;
 };
 
-/* Blocks [begin, end) of 4 WN_QUADS elements. */
+/* Computes blocks [begin, end) of 4 WN_QUADS elements. */
 static void dropout_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct dropout *k = ctx;

@@ -1,4 +1,4 @@
-/* One elementwise op over a few elements: which family's loop it is, and the call. */
+/* Elementwise ops over a few elements (elementwise.h): finds the loop of an op, and calls it. */
 #include "elementwise.h"
 #include "bf16.h"
 #include <stddef.h>
@@ -14,7 +14,7 @@ int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const s
     return out->is_dropout || out->unary != NULL || out->binary != NULL;
 }
 
-/* bf16: the f32 loop between widening and rounding, a tile at a time. */
+/* Computes bf16 elements, one tile at a time: converts operands, runs the f32 loop, rounds the result. */
 static void run_halves(const struct wn__elementwise *s, uint16_t *out, const uint16_t *a, const uint16_t *b, int64_t n,
                        int64_t sa, int64_t sb)
 {

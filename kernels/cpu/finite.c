@@ -1,13 +1,12 @@
-/* Which elements are numbers: isnan and isfinite of floats, one byte (0 or 1) an element. Bits are looked at, so that
- * no option of a compiler can take the answer away: an exponent of all ones is an infinity or, with a fraction, a
- * NaN. */
+/* ISNAN, ISFINITE: one byte, 0 or 1, for each float. They look at bits, so that no option of a compiler can change the
+ * answer: an exponent of all ones is an infinity or, with a fraction, a NaN. */
 #include <string.h>
 #include "cpu.h"
 
 struct finite {
     const void *x;
     uint8_t *out;
-    int32_t wants_nan; /* isnan, else isfinite */
+    int32_t wants_nan; /* 1: ISNAN, 0: ISFINITE */
 };
 
 #define FINITE(NAME, T, EXPONENT, SIGN)                                                                                \

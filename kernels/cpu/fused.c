@@ -1,17 +1,22 @@
-/* What rewrites make (plan/ir/rewrite.c): elementwise chains, and the way to the fused products.
+/* Ops that rewrites make (runtime/plan/ir/rewrite.c): fused elementwise ops, and the lookup of the fused products.
  *
- * A chain goes through its operands a tile at a time: every step over one tile before the next tile, so that what is
- * between two steps stays in the nearest cache and only the operands and the result pass through memory. The loops
- * are the ops' own (elementwise.h). In place is safe: a tile's operands are read before its result is written, but
- * for the last step, which reads an element before it writes it. */
+ * A fused elementwise op goes through its operands one tile at a time, all steps over one tile before the next tile:
+ *
+ *     inputs   | tile 0 | tile 1 | ...         step 0 -> tile buffer -> step 1 -> tile buffer -> last step
+ *     result   | tile 0 | tile 1 | ...
+ *
+ * So values between steps stay in the first-level cache, and only operands and result pass through memory. The loops
+ * are those of the ops themselves (elementwise.h). It may run in place: the operands of a tile are read before its
+ * result is written, but for the last step, which reads an element before it writes it. */
 #include <stddef.h>
 #include "bf16.h"
 #include "elementwise.h"
 
-#define TILE WN_TILE /* elements: 4 KiB a value, all values of a chain within the first cache */
-/* Elements of a tile whose result goes past the caches: few lines asked for at once, so that they arrive while a
- * step computes; more of them wait for each other and the step for them. Shares of the limit with the cores alone,
- * at 512 and at 128: relu(x y + b) 69 and 83 %, silu(x y) 55 and 90. */
+#define TILE WN_TILE /* elements: 4 KiB of f32; the values of all steps fit the first-level cache */
+/* Elements of a tile whose result streams: few lines are prefetched at once, so that they arrive while a step computes;
+ * many would wait for each other, and the step for them.
+ * Measured, share of the limit, 512 -> 128: relu(x y + b) 69 -> 83 %, silu(x y) 55 -> 90 % (nothing else on the
+ * cores). */
 #define STREAMED_TILE 128
 
 struct chain {
@@ -20,11 +25,11 @@ struct chain {
     struct wn__elementwise step[WN_CHAIN_STEPS];
     const char *in[WN_CHAIN_INPUTS];
     char *out;
-    int64_t size;    /* bytes an element */
-    int32_t streams; /* the result goes past the caches (nontemporal.h) */
+    int64_t size;    /* bytes of an element */
+    int32_t streams; /* the result is stored non-temporally (nontemporal.h) */
 };
 
-/* Where a step finds an operand: in a tile of a step before, or among the inputs. */
+/* Returns the address of an operand of a step: the tile of an earlier step, or an input. */
 static const char *operand(const struct chain *k, int32_t v, char *tiles, const int64_t *offset, int64_t at,
                            int64_t *step)
 {
@@ -36,8 +41,8 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
     return k->in[v] + (offset[v] + at * *step) * k->size;
 }
 
-/* What is read soon, of the operands that go on with the result: a part of it before each step, so that lines arrive
- * while the step computes. */
+/* Prefetches, WN_STREAM_AHEAD bytes behind a tile of n elements from `from` on, a part of every operand that is not
+ * broadcast. Step `part` calls it, so that lines arrive while the step computes. */
 static void prefetch_operands(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
 {
     int64_t begin = n * part / k->steps.n, end = n * (part + 1) / k->steps.n;
@@ -93,7 +98,7 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *
     return WN_OK;
 }
 
-/* Ops outside binary.c take no broadcast operand. */
+/* Returns whether the operands of a step fit its loop: ops outside binary.c take no broadcast operand. */
 static int32_t fits(const struct wn_desc *d, const struct wn__fused_step *s)
 {
     if (wn__cpu_binary_loop(s->op, WN_F32)) return 1;

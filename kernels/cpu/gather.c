@@ -1,6 +1,9 @@
-/* Rows and elements picked by index, and the sums that are their gradients. Indices are checked before they are
- * used: one outside its table is WN_VALUE, with the value and the range. Gradients add in index order
- * and threads share out columns, so the sums do not depend on threads; those of bf16 are f32 sums, rounded. */
+/* EMBEDDING, GATHER and their gradients: rows and elements read by index, and sums by index (runtime/ops/gather.c has
+ * the shapes).
+ *
+ * Indices are checked before they are used: one outside its table is WN_VALUE, with the value and the range. Gradients
+ * are added in the order of the indices, and threads share rows of the table or columns, so the sums do not depend on
+ * threads; those of bf16 are f32 sums, rounded once. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,7 +14,7 @@
 #include <immintrin.h>
 #endif
 
-/* Whether all of n indices lie in 0 .. size - 1. */
+/* Returns whether all of n indices are in [0, size). */
 WN_CLONES static int32_t ids_fit(const int32_t *ids, int64_t n, int64_t size)
 {
     uint32_t limit = size > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)size, outside = 0;
@@ -37,9 +40,9 @@ struct embedding {
     const char *table;    /* (V, D) */
     const int32_t *ids;   /* (n) */
     char *out;            /* (n, D); the gradient: (V, D) */
-    int64_t n, rows, row; /* row: bytes, or D in the gradient */
+    int64_t n, rows, row; /* n: indices; rows: V; row: bytes of a row, in the gradient D */
     int32_t streams;
-    /* The gradient: row v's indices stand at place[first[v]] .. place[first[v + 1] - 1] of ids, in order. */
+    /* Gradient: ids[place[k]] = v for first[v] <= k < first[v + 1], in ascending order of place[k]. */
     int32_t *first, *place; /* (V + 1), (n) */
 };
 
@@ -54,8 +57,9 @@ static void embed(int64_t begin, int64_t end, void *ctx)
 }
 
 #if defined(__SSE2__)
-/* The same for rows of whole lines that stream: two of them side by side, two pairs ahead of which others are asked
- * for. Of the limit, rows of a page: 72 to 74 % one by one, 80 so, where the memory copies 75 to 98 GB/s. */
+/* Copies rows of whole cache lines that stream: two rows at once, with prefetches two pairs ahead.
+ * Measured, share of the limit, rows of a page: one by one 72 to 74 %, two at once 80 % (memory copies 75 to 98
+ * GB/s). */
 __attribute__((target("avx512f"))) static void embed_lines(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
@@ -100,18 +104,19 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
     return WN_OK;
 }
 
-/* Lists the places of every row's indices: counted, then put behind each other. */
+/* Fills first and place: counts the indices of each row, then lists them row after row. */
 static void list_places(struct embedding *e)
 {
     memset(e->first, 0, (size_t)(e->rows + 1) * sizeof *e->first);
     for (int64_t i = 0; i < e->n; i++) e->first[e->ids[i] + 1]++;
     for (int64_t v = 0; v < e->rows; v++) e->first[v + 1] += e->first[v];
-    for (int64_t i = 0; i < e->n; i++) e->place[e->first[e->ids[i]]++] = (int32_t)i; /* first[v] is where v ends now */
+    for (int64_t i = 0; i < e->n; i++)
+        e->place[e->first[e->ids[i]]++] = (int32_t)i; /* first[v] becomes the end of the list of v */
     memmove(e->first + 1, e->first, (size_t)e->rows * sizeof *e->first);
     e->first[0] = 0;
 }
 
-/* The first row whose share of the work - one for the row, one for each addition - begins at `at` or later. */
+/* Returns the first row whose work begins at unit `at` or later; a row is one unit, and each addition to it is one. */
 static int64_t row_at(const struct embedding *e, int64_t at)
 {
     int64_t low = 0, high = e->rows;
@@ -123,8 +128,9 @@ static int64_t row_at(const struct embedding *e, int64_t at)
     return low;
 }
 
-/* Shares [begin, end) of the work: rows of the table, each written once. What is added after the next addition is asked
- * for, line by line. Zeroing the table and then reading and writing the rows that are met took 1.4 times as long. */
+/* Defines the loop over units [begin, end) of work: each row of the table is written once. The row of dy after the next
+ * one is prefetched line by line.
+ * Measured: zeroing the table, then reading and writing the rows that are indexed: 1.4x time. */
 #define EMBED_GRAD(S, T)                                                                                               \
     static inline __attribute__((always_inline)) void add_row_##S(T *to, const T *from, const T *prefetch, int64_t m)  \
     {                                                                                                                  \
@@ -158,7 +164,7 @@ static int64_t row_at(const struct embedding *e, int64_t at)
 EMBED_GRAD(f32, float)
 EMBED_GRAD(f64, double)
 
-/* The same sums, in f32, rounded once. */
+/* Computes units [begin, end) of a bf16 table: f32 sums, rounded once. */
 WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
@@ -177,9 +183,9 @@ WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
 }
 
 #if defined(__SSE2__)
-/* The same for rows of whole lines that stream: a line is added up in a register and stored, so that reading and
- * writing take turns line by line; by way of a block it took 1.2 times as long. Two rows side by side, as above: 66
- * to 69 % one by one, 77 to 80 so. */
+/* Computes a line of row v of a table whose rows are whole cache lines and stream: sums it in a register and stores it,
+ * so that reads and writes alternate line by line.
+ * Measured: by way of a block: 1.2x time. Share of the limit: one row at a time 66 to 69 %, two 77 to 80 %. */
 __attribute__((target("avx512f"), always_inline)) static inline void embed_grad_line(const struct embedding *e,
                                                                                      int64_t v, int64_t at)
 {
@@ -229,17 +235,17 @@ static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *
 
 /* ---- gather -------------------------------------------------------------------------------------- */
 
-/* Two forms. ids shaped like x but along dim: out[o, j, i] = x[o, ids[o, j, i], i]. ids of one dim for an x of
- * several: out[o, j, i] = x[o, ids[j], i]. */
+/* One GATHER or GATHER_GRAD, in one of two forms. ids of the shape of x but along dim: out[o, j, i] = x[o, ids[o, j,
+ * i], i]. ids of one dim for an x of several: out[o, j, i] = x[o, ids[j], i]. */
 struct gather {
     const void *x;
     const int32_t *ids;
     void *out;
-    struct wn__axis full; /* of x, or of the gradient */
-    int64_t n;            /* picked along dim */
-    int32_t whole;        /* the second form */
+    struct wn__axis full; /* the shape of x, or of dx, seen from dim */
+    int64_t n;            /* number of indices along dim */
+    int32_t whole;        /* 1: the second form */
     int32_t streams;
-    _Atomic int32_t outside; /* an index that does not fit was met */
+    _Atomic int32_t outside; /* 1: an index does not fit */
 };
 
 static struct gather gather_of(const struct wn_desc *d, const struct wn_buffers *b, const struct wn_type *full,
@@ -258,11 +264,11 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
     return (o * g->full.n + id) * g->full.inner + i;
 }
 
-/* Along the last dim each element has an index of its own: indices are checked block by block, as they are read; one
- * that does not fit is found again for the message when all is over. */
-#define PICKED 256 /* elements a block: with 512 it took 1.03 times as long, with 128 1.05 */
+/* Gathers along the last dim, where each element has an index of its own, check indices block by block as they read
+ * them; one that does not fit is looked for again, for the message, after all blocks. */
+#define PICKED 256 /* elements of a block. Measured: 512: 1.03x time, 128: 1.05x */
 #define GATHER(S, T)                                                                                                   \
-    /* to[i] = x[ids[i]]; `next`: of the row after this one, what stands where ids does */                             \
+    /* to[i] = x[ids[i]]; next: the elements of the next row at the positions of ids, prefetched */                    \
     static inline void pick_##S(T *to, const T *x, const int32_t *ids, int64_t n, const T *next)                       \
     {                                                                                                                  \
         int64_t i = 0;                                                                                                 \
@@ -311,7 +317,8 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
         if (g->streams) wn__stream_end();                                                                              \
     }
 
-/* Outer slabs [begin, end) belong to one thread. A row that streams is added up in a place of its own. */
+/* Defines the loops of the gradient: outer indices [begin, end) belong to one thread. A row that streams is summed in a
+ * buffer. */
 #define ROW_MOST 4096
 #define GATHER_GRAD(S, T)                                                                                              \
     static void gather_grad_last_##S(int64_t begin, int64_t end, void *ctx)                                            \

@@ -1,10 +1,10 @@
-/* RELAYOUT: panels are matrices of their own, each turned by a permute (shape.c); the narrower last one goes by
+/* RELAYOUT: each panel is a matrix that a PERMUTE (shape.c) transposes; the last panel, if it is narrower, is done by
  * itself. */
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
 
-/* n panels of `rows` rows, from row `first` on: (n, rows, columns) to (n, columns, rows), or back. */
+/* Transposes n panels of `rows` rows from row `first` on: (n, rows, columns) to (n, columns, rows), or the inverse. */
 static int32_t transpose_panels(const struct wn_desc *d, const struct wn_buffers *b, int64_t first, int64_t n,
                                 int64_t rows)
 {

@@ -1,7 +1,12 @@
-/* MATMUL and LINEAR as products (gemm.h). f32: gemm.c, through the best tile of this machine; bf16: gemm/bf16.c; f64:
- * plain loops, the reference. Work is cut over outputs, never over k; so the thread count cannot change a bit.
- * Large ones may be oneDNN's instead (onednn.h): then an elementwise op goes over the whole result, and a product has
- * the same bits with the op and without it. */
+/* MATMUL, LINEAR, MATMUL_MAP, LINEAR_MAP: describes a product by strides (gemm/gemm.h) and calls its driver.
+ *
+ *     f32   gemm/gemm.c, the fastest micro-kernel of this processor
+ *     bf16  gemm/bf16.c
+ *     f64   plain loops, the reference
+ *     large f32 and bf16 products may be a library's (library.h)
+ *
+ * Threads share outputs, never k, so their number changes no bit. Where a library computes, an elementwise op is
+ * applied to the whole result, so a product has the same bits with the op and without it. */
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
@@ -17,7 +22,7 @@ static void walk_one(struct wn__broadcast *w)
     w->numel = 1;
 }
 
-/* The weight is b, (outputs, inputs), or transposed b. */
+/* Describes a weight in panels, which is b, or b transposed. */
 static void b_in_panels(struct wn__gemm *p, int32_t transposed)
 {
     p->b_panels = 1;
@@ -43,7 +48,7 @@ static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const
     walk_one(&p->broadcast);
 }
 
-/* A weight's gradient in panels is made turned: c' = op(b)' op(a)'. */
+/* Transposes a product whose result, the gradient of a weight, is in panels: c' = op(b)' op(a)'. */
 static void transpose_product(struct wn__gemm *p)
 {
     struct wn__gemm q = *p;
@@ -78,7 +83,7 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
     out.ndim -= 2;
     p->batch = wn__numel(&out);
     if (p->batch > 1 && !flip_a && wn__numel(&tb) == 1 && wn__numel(&ta) == p->batch) {
-        p->m *= p->batch; /* one matrix b for all: the batch is more rows */
+        p->m *= p->batch; /* all products share one b: the batch becomes more rows */
         p->batch = 1;
     }
     if (d->in[1].layout != WN_PLAIN) b_in_panels(p, flip_b);
@@ -90,7 +95,7 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
 
 /* ---- f64 ----------------------------------------------------------------------------------------- */
 
-/* c(i, j) where b's rows lie along k: in pieces of one panel. */
+/* Returns c(i, j) where b has k along memory, in pieces that end at panels. */
 static double dot_f64(const struct wn__gemm *p, const double *a, const double *b, int64_t matrix, int64_t j)
 {
     double sum = 0;
@@ -102,7 +107,7 @@ static double dot_f64(const struct wn__gemm *p, const double *a, const double *b
     return sum;
 }
 
-/* Row i, n columns from `column` on, which lie side by side in b and in c. */
+/* Computes row i, n columns from `column` on, which are contiguous in b and in c. */
 static void stretch_f64(const struct wn__gemm *p, const double *a, int64_t matrix, int64_t column, int64_t n, double *c)
 {
     const double *bias = p->bias;
@@ -183,7 +188,8 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
 
 /* ---- with an elementwise op over the product ----------------------------------------------------- */
 
-/* The rows of a product of matrices may be seen under more dims than two: its own shape follows from its inputs. */
+/* Returns the description of the product without the epilogue. Its shape follows from its inputs: a rewrite may have
+ * given the result more dims than the product of matrices has. */
 static struct wn_desc plain_product(const struct wn_desc *d)
 {
     struct wn_desc p = *d;

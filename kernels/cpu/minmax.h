@@ -1,12 +1,13 @@
-/* The greatest or least of a contiguous row, for the kernels that look for it (reduce.c, argmax.c). */
+/* The maximum or minimum of a contiguous row, for reduce.c and argmax.c. */
 #ifndef WN_CPU_MINMAX_H
 #define WN_CPU_MINMAX_H
 #include <stdint.h>
 #include "cpu.h"
 
-/* So many lanes, joined by halves, NaN looked for beside them: `a > b ? a : b` is one instruction, so nothing
- * branches. The first NaN is the result. Which of 0 and -0 it is depends on n and the data only. Joining 64 lanes takes
- * as long as a row of 64: short rows go by 16. */
+/* Defines NAME_by_LANES(x, n): lane j keeps the extreme of elements j, j + LANES and so on; lanes are then joined by
+ * halves. NaN is looked for beside the lanes, since `a > b ? a : b` is one instruction without a branch; the first NaN
+ * is the result. Whether it is 0 or -0 depends on n and the data alone. Joining 64 lanes takes as long as a row of 64
+ * elements, so short rows use 16 lanes. */
 #define LANE_EXTREME_BY(LANES, NAME, T, OVER)                                                                          \
     static inline __attribute__((always_inline)) T NAME##_by_##LANES(const T *x, int64_t n)                            \
     {                                                                                                                  \

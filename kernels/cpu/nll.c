@@ -1,7 +1,8 @@
-/* The negative log-likelihood of labels and its gradient, and what fused losses share with it: labels are checked
- * before they are used, and one that is neither a class nor the ignored number is WN_VALUE, with its value and place. A
- * loss is a sum by parts: how many follows from the number of labels alone, a part adds up 16 lanes in double, and
- * parts are added in order, so neither threads nor fusing change a bit. */
+/* NLL and NLL_GRAD, and what cross-entropy shares with them: logp: (n, classes), labels: (n) -> loss: ().
+ *
+ * Labels are checked before they are used: one that is neither a class nor the ignored number is WN_VALUE, with its
+ * value and place. A loss is a sum by parts: the number of parts follows from the number of labels alone, a part is
+ * summed in 16 lanes of double, and parts are added in order, so neither threads nor fusing change a bit. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -9,8 +10,8 @@
 #include "../scalar.h"
 #include "softmax.h"
 
-#define PARTS 64       /* of a sum, at most */
-#define PART_LEAST 512 /* labels worth a part of their own */
+#define PARTS 64       /* most parts of a sum */
+#define PART_LEAST 512 /* least labels of a part */
 
 static int64_t parts_of(int64_t n)
 {
@@ -45,7 +46,7 @@ double wn__cpu_loss(const double *term, int64_t n, int64_t count)
 
 /* ---- labels -------------------------------------------------------------------------------------- */
 
-/* How many of n labels count; -1 when one does not fit. */
+/* Returns the number of labels that count; -1 where one does not fit. */
 WN_CLONES static int64_t count_fitting(const int32_t *label, int64_t n, int64_t classes, int64_t ignored)
 {
     uint32_t limit = classes > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)classes, outside = 0;
@@ -84,14 +85,14 @@ struct nll {
     const int32_t *label; /* (n) */
     int64_t classes, ignored, n;
     double part[PARTS];
-    int64_t count[PARTS]; /* labels that count */
+    int64_t count[PARTS]; /* labels of each part that count */
 };
 
-/* Labels a line is asked for ahead of its use: memory gives lines of different pages to who asks for many. In one run,
- * 2 threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
+/* Distance of prefetches of logp, in labels: many lines of different pages must be on their way at once.
+ * Measured, 2 threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
 #define PICK_AHEAD 128
 
-/* Parts [begin, end): labels are checked a part at a time, in the nearest cache, then used. */
+/* Defines the loop over parts [begin, end): the labels of a part are checked, then used from the first-level cache. */
 #define NLL(S, T, TAKE)                                                                                                \
     static inline __attribute__((always_inline)) double picked_##S(const struct nll *k, int64_t i)                     \
     {                                                                                                                  \
@@ -124,7 +125,7 @@ NLL(f32, float, WN_SAME)
 NLL(f64, double, WN_SAME)
 NLL(bf16, uint16_t, wn_from_bf16)
 
-/* The value as its type takes it: bf16 by way of f32. */
+/* Stores a number as an element; bf16 is the f32 value, rounded. */
 static void put_number(int32_t dtype, double value, void *element)
 {
     wn__number_put(dtype, dtype == WN_F64 ? value : (double)(float)value, element);
@@ -152,7 +153,7 @@ struct nll_grad {
     const int32_t *label;
     void *out;
     int64_t classes, ignored;
-    double value; /* what a counted label's place gets */
+    double value; /* -dy / count */
     int32_t dtype;
 };
 

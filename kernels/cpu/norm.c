@@ -1,7 +1,8 @@
-/* Layer norm over the last dim, cut into the pieces a policy can see: the rows' mean and 1 / std, the
- * normalised value, and the gradients. Sums over a row or down a column accumulate in double, in an order fixed
- * by the shape. LAYERNORM and LAYERNORM_DX may write over their first input (dx: or x): a row's sums come
- * first, then each element is read before it is written. */
+/* ROW_MEAN, ROW_RSTD, LAYERNORM, LAYERNORM_DX, LAYERNORM_DX_ADD, LAYERNORM_DW: layer norm over the last dim, x: (rows,
+ * n), in pieces that a policy can see (runtime/ops/norm.c has the formulas).
+ *
+ * Sums over a row or down a column are in double, in an order that the shape fixes. LAYERNORM may overwrite x, and
+ * LAYERNORM_DX dy or x: the sums of a row are computed first, then each element is read before it is written. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "cpu.h"
 #include "row_parts.h"
 
-#define DW_ROWS 4 /* added to a column's sum in registers: 8 took 1.1 times as long, two arrays are read side by side */
+#define DW_ROWS 4 /* rows added to a column's sum in registers. Measured: 8: 1.1x time, since two arrays are read */
 
 struct norm {
     const void *const *in;
@@ -18,13 +19,14 @@ struct norm {
     int64_t rows, n; /* x is (rows, n) */
     double eps;
     int32_t streams;
-    int64_t together; /* of LAYERNORM_DW: columns a block */
-    int64_t parts;    /* of the rows */
-    double *partial;  /* (parts, n), where there are more than one */
+    int64_t together; /* LAYERNORM_DW: columns of a block */
+    int64_t parts;    /* LAYERNORM_DW: parts of the rows (row_parts.h) */
+    double *partial;  /* (parts, n) sums of the parts, where there are several */
 };
 
-/* Sums that take more than two arrays: the lanes of WN_LANE_SUM, over EXPR of index i. A term is rounded to its type
- * and then added in double: converting each factor took two thirds of layernorm_dw's time. */
+/* The body of a sum over more than two arrays, in the lanes of WN_LANE_SUM: EXPR_AT(i) is the term of index i. A term
+ * is rounded to its dtype and then added in double.
+ * Measured: converting each factor to double: two thirds of the time of LAYERNORM_DW. */
 #define LANES(EXPR_AT)                                                                                                 \
     double lane[WN_LANES] = {0}, sum = 0;                                                                              \
     int64_t at = 0;                                                                                                    \
@@ -40,7 +42,7 @@ struct norm {
     {                                                                                                                  \
         LANES(SQUARE_AT)                                                                                               \
     }                                                                                                                  \
-    /* The sums of dy w (x - mean) and, on the way, of dy w: the lanes of both, side by side */                        \
+    /* Returns the sum of dy w (x - mean); *dot becomes the sum of dy w, in lanes of its own */                        \
     static inline __attribute__((always_inline)) double row_moment_##S(const T *dy, const T *x, const T *w, T mean,    \
                                                                        int64_t n, double *dot)                         \
     {                                                                                                                  \
@@ -95,7 +97,7 @@ struct norm {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    /* plus: what is added to the gradient, (rows, n), or NULL */                                                      \
+    /* plus: NULL, or (rows, n), added to the gradient */                                                              \
     static inline __attribute__((always_inline)) void dx_rows_##S(int64_t begin, int64_t end, const struct norm *k,    \
                                                                   const T *plus)                                       \
     {                                                                                                                  \
@@ -124,7 +126,7 @@ struct norm {
         const struct norm *k = ctx;                                                                                    \
         dx_rows_##S(begin, end, k, k->in[5]);                                                                          \
     }                                                                                                                  \
-    /* 16 columns of the weight's gradient, DW_ROWS rows; as many lines of what comes next are asked for */            \
+    /* Adds DW_ROWS rows to 16 columns of dw; prefetches as many lines of the next rows */                             \
     static inline __attribute__((always_inline)) void dw_tile_##S(                                                     \
         const T *dy, const T *x, int64_t n, const T *mean, const T *rstd, double *sum, struct wn__prefetch next[2])    \
     {                                                                                                                  \
@@ -138,7 +140,7 @@ struct norm {
         }                                                                                                              \
         for (int j = 0; j < 16; j++) sum[j] = so_far[j];                                                               \
     }                                                                                                                  \
-    /* Rows [r, end) of m columns from column `at` */                                                                  \
+    /* Adds rows [r, end) to m columns from column `at` on */                                                          \
     static inline __attribute__((always_inline)) void dw_block_##S(const struct norm *k, int64_t at, int64_t m,        \
                                                                    int64_t r, int64_t end, double *sum)                \
     {                                                                                                                  \
@@ -154,7 +156,7 @@ struct norm {
             for (int64_t j = i < tail ? whole : 0; j < m; j++)                                                         \
                 sum[j] += (double)(dy[i * k->n + j] * ((x[i * k->n + j] - mean[i]) * rstd[i]));                        \
     }                                                                                                                  \
-    /* Units [begin, end): parts of the rows, then blocks of columns */                                                \
+    /* Unit u is a block of columns of a part of the rows, blocks fastest */                                           \
     WN_CLONES static void layernorm_dw_##S(int64_t begin, int64_t end, void *ctx)                                      \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \

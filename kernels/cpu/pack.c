@@ -1,9 +1,9 @@
-/* Packing and unpacking: whole values in int8 with a scale a group, and signs as bits. What the numbers mean is
- * scalar.h's and ops/pack.c's; here they meet memory.
+/* PACK_INT8, UNPACK_INT8, PACK_SIGN, UNPACK_SIGN: packed forms of whole values (runtime/ops/pack.c has the layouts and
+ * sources, kernels/scalar.h the formulas).
  *
- * Threads get whole groups and whole bytes, and a group's bytes depend on its own elements only. int8 goes by tiles
- * of one group in f32, into which other types are converted, so there is one loop that encodes and one that decodes.
- * What is unpacked is large and streams past the caches (nontemporal.h). */
+ * Threads share whole groups and whole bytes, and the bytes of a group depend on its own elements alone. int8 is
+ * computed by tiles of one group in f32, into which other dtypes are converted, so one loop encodes and one decodes.
+ * Unpacked values are large and stream (nontemporal.h). */
 #include <stddef.h>
 #include <string.h>
 #include "bf16.h"
@@ -13,20 +13,21 @@
 #define BYTES_AT_ONCE (WN_STREAM_BLOCK / 8)
 
 struct packing {
-    int64_t n; /* elements */
+    int64_t n; /* elements of the value */
     int32_t dtype, streams;
     const void *in;
     void *out;
 };
 
 /* ---- int8 ---------------------------------------------------------------------------------------- */
-/* (groups) scales, then (n) codes. */
+/* Returns the number of groups of n elements. The packed form is (groups) f32 scales, then (n) codes. */
 static int64_t n_groups(int64_t n)
 {
     return (n + GROUP - 1) / GROUP;
 }
 
-/* One group: x (n). Magnitudes are compared as whole numbers, in which a NaN is above everything. */
+/* Encodes one group x: (n); returns its scale. Magnitudes are compared as whole numbers, so that a NaN is above
+ * everything. */
 WN_CLONES static float encode(const float *restrict x, int64_t n, int8_t *restrict code)
 {
     int32_t most = 0;
@@ -99,9 +100,10 @@ static void unpack_int8_part(int64_t begin, int64_t end, void *ctx)
 }
 
 /* ---- signs --------------------------------------------------------------------------------------- */
-/* Element 8 b + j is bit j of byte b. */
+/* The sign of element 8 b + j is bit j of byte b. */
 
-/* Eight bytes that are 0 or 1, as one: the product brings byte i to bit 56 + i, and no two of its terms meet. */
+/* Returns eight bytes that are 0 or 1 as the bits of one: the product brings byte i to bit 56 + i, and no two of its
+ * terms overlap. */
 static inline uint8_t together(const uint8_t *is_positive)
 {
     uint64_t eight = 0;
@@ -110,7 +112,7 @@ static inline uint8_t together(const uint8_t *is_positive)
 }
 
 #define SIGNS(S, T, TAKE, ONE)                                                                                         \
-    /* n elements -> (n + 7) / 8 bytes; at most one block */                                                           \
+    /* Packs n elements, at most one block, to (n + 7) / 8 bytes */                                                    \
     WN_CLONES static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                          \
     {                                                                                                                  \
         uint8_t is_positive[WN_STREAM_BLOCK];                                                                          \
@@ -118,7 +120,7 @@ static inline uint8_t together(const uint8_t *is_positive)
         for (int64_t i = n; i % 8 != 0; i++) is_positive[i] = 0;                                                       \
         for (int64_t b = 0; b < (n + 7) / 8; b++) out[b] = together(is_positive + 8 * b);                              \
     }                                                                                                                  \
-    /* whole bytes: 8 elements each */                                                                                 \
+    /* whole bytes of 8 elements each */                                                                               \
     WN_CLONES static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, T *restrict x)                    \
     {                                                                                                                  \
         for (int64_t b = 0; b < n_bytes; b++)                                                                          \
@@ -143,7 +145,7 @@ static void ones_of(int32_t dtype, const uint8_t *bits, int64_t n_bytes, void *t
     else ones_of_bf16(bits, n_bytes, to);
 }
 
-/* Bytes [begin, end). */
+/* Computes bytes [begin, end). */
 static void pack_sign_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct packing *k = ctx;
@@ -163,7 +165,7 @@ static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
     for (int64_t b = begin; b < end; b += BYTES_AT_ONCE) {
         int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
         char *out = (char *)k->out + 8 * b * size;
-        int32_t is_whole = last == 8 * stop && !k->streams; /* else by way of the block */
+        int32_t is_whole = last == 8 * stop && !k->streams; /* 0: by way of the block */
         ones_of(k->dtype, (const uint8_t *)k->in + b, stop - b, is_whole ? out : block.bytes);
         if (k->streams) wn__stream(out, block.bytes, (last - 8 * b) * size);
         else if (!is_whole) memcpy(out, block.bytes, (size_t)((last - 8 * b) * size));

@@ -1,7 +1,9 @@
-/* Threads of the CPU device: OpenMP's team behind one function, and how large the team is. Stretches are cut by the
- * thread count alone and never nest. Kernels must not let a result depend on the cut. The count is read once:
- * WANE_THREADS where it makes sense (runtime/api/library.c says when it does not), else the least of the affinity mask
- * and the cpu quota of every control group above us (v2: cpu.max; v1: cpu.cfs_quota_us). */
+/* The threads of the CPU device: OpenMP's team behind one function, and the size of the team. Loops never nest, and are
+ * divided by the number of threads alone; no kernel may let a result depend on the division.
+ *
+ * The default number is read once: WANE_THREADS where it makes sense (runtime/api/library.c says when it does not),
+ * else the least of the affinity mask and of the CPU quota of every control group above this process (v2: cpu.max; v1:
+ * cpu.cfs_quota_us). */
 #include "parallel.h"
 #include <omp.h>
 #include <sched.h>
@@ -17,7 +19,7 @@ static int32_t clip(int64_t n)
     return n < 1 ? 1 : n > WN_CPU_THREADS_MAX ? WN_CPU_THREADS_MAX : (int32_t)n;
 }
 
-/* Whole cores a quota pays for, rounded up; 0 when the files set no limit. */
+/* Returns the cores that the quota of a control group pays for, rounded up; 0 where its files set no limit. */
 static int32_t quota_at(const char *root, const char *group, int32_t v2)
 {
     char path[768];
@@ -26,7 +28,7 @@ static int32_t quota_at(const char *root, const char *group, int32_t v2)
     if (v2) {
         snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
         if (!(f = fopen(path, "r"))) return 0;
-        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* "max 100000" */
+        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* the file says "max 100000" */
         fclose(f);
     } else {
         snprintf(path, sizeof path, "%s%s/cpu.cfs_quota_us", root, group);
@@ -43,7 +45,7 @@ static int32_t quota_at(const char *root, const char *group, int32_t v2)
     return clip((double)cores * period < quota ? cores + 1 : cores);
 }
 
-/* The least quota from our group up to the root. `group` is used up. */
+/* Returns the least quota from a group up to the root, 0: none; overwrites `group`. */
 static int32_t quota_above(const char *root, char *group, int32_t v2)
 {
     int32_t least = 0;
@@ -105,7 +107,7 @@ void wn_cpu_set_threads(int32_t n)
     atomic_store(&thread_count, n == 0 ? 0 : clip(n));
 }
 
-/* How many threads n pieces of work are worth, no less than about `grain` each. */
+/* Returns the number of threads that n elements are worth, with about `grain` or more each. */
 static int32_t team_for(int64_t n, int64_t grain)
 {
     int64_t most = grain > 1 ? n / grain : n;
@@ -123,7 +125,7 @@ void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ct
     }
 #pragma omp parallel num_threads(team)
     {
-        /* The team may be smaller than asked for. */
+        /* The team may have fewer threads than requested. */
         int64_t t = omp_get_thread_num(), size = omp_get_num_threads();
         int64_t begin = n / size * t + n % size * t / size;
         int64_t end = n / size * (t + 1) + n % size * (t + 1) / size;
@@ -165,7 +167,7 @@ void wn__parallel_tasks(int64_t n, int64_t grain, wn__parallel_body body, void *
         body(0, n, ctx);
         return;
     }
-    /* The team may be smaller than asked for: then stretches that nobody calls his own are helped with too. */
+    /* The team may have fewer threads than requested: intervals without an owner are then claimed by the others. */
 #pragma omp parallel num_threads((int)tasks.threads)
     for (int64_t begin, end; wn__tasks_take(&tasks, omp_get_thread_num(), &begin, &end);) body(begin, end, ctx);
 }

@@ -1,17 +1,17 @@
-/* Philox words in bulk, for the kernels that want many: WN_QUADS calls side by side, in element order. The numbers are
- * those of base/random.h, one call a quad of elements; only the order of work differs. */
+/* Philox words in bulk: WN_QUADS calls at once, in the order of the elements. The numbers are those of base/random.h,
+ * one call for four elements; only the order of the work differs. */
 #ifndef WN_CPU_PHILOX_BULK_H
 #define WN_CPU_PHILOX_BULK_H
 #include "../../runtime/base/random.h"
 
 #define WN_QUADS 32
 
-/* Words of the quads q0 .. q0 + quads - 1, in element order; quads is a constant, at most WN_QUADS. */
+/* Writes the words of quads [q0, q0 + quads) to word: (4 quads); quads is a constant, at most WN_QUADS. */
 static inline __attribute__((always_inline)) void wn__draw_quads(uint64_t seed, uint64_t counter, uint64_t q0,
                                                                  const int32_t quads, uint32_t *word)
 {
     uint32_t w0[WN_QUADS], w1[WN_QUADS], w2[WN_QUADS], w3[WN_QUADS];
-    /* No simd pragma: with it the compiler keeps w in memory and the loop runs at half the speed. */
+    /* No simd pragma: with one the compiler keeps w in memory, and the loop runs at half the speed. */
     for (int32_t q = 0; q < quads; q++) {
         uint32_t w[4];
         wn_philox(seed, counter, q0 + (uint64_t)q, w);

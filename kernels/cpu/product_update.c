@@ -1,11 +1,15 @@
-/* PRODUCT_UPDATE: a weight's gradient, dy' x over the rows of a batch, made a little at a time and used up while it is
- * near: it never goes to memory. What all tasks share is packed once for all threads, into the plan's workspace.
- *   plain:  x in micro-panels of columns; every task takes a few rows of dy' through all micro-panels, WIDE columns of sums, and the
- *           optimizer's own loop (update.c) over each row of them.
- *   panels: the product is turned, and x in groups of mr rows; every task takes a micro-panel of dy, a panel of the cells,
- *           through groups of x. A block of groups is one run of each cell, runs follow each other in memory, and the
- *           optimizer's loop goes once over each.
- * A gradient is summed in the order of gemm.h, so the cells get the bits of product and update one after the other. */
+/* PRODUCT_UPDATE: the gradient of a weight, dy' x over the rows of a batch, computed a little at a time and given to
+ * the update while it is in a cache: it never goes to memory. What all tasks share is packed once for all threads, into
+ * the workspace.
+ *
+ *   plain:   x is packed into micro-panels of columns. A task takes mr rows of dy' through all micro-panels, WIDE
+ *            columns of sums at a time, and runs the loop of the update (update.c) over each row of them.
+ *   panels:  the product is transposed, and x is packed in groups of mr rows. A task takes a micro-panel of dy, which
+ *            is a panel of the cells, through groups of x. GROUPS groups are one run of memory of each cell, over which
+ *            the loop of the update goes once.
+ *
+ * A gradient is summed in the order of gemm.h, so the cells get the bits of a product and an update one after the
+ * other. */
 #include <stddef.h>
 #include <string.h>
 #include "gemm/gemm.h"
@@ -13,23 +17,25 @@
 #include "update.h"
 #include "../../runtime/base/number.h"
 
-/* Columns the optimizer's loop gets at once, at most: whole rows of most layers, because memory likes long
- * stretches. In turns with product and update apart, 20 layers: 0.92 of the time with SGD at 4096, 0.93 with Adam at
- * 1024; with 384 columns it was 1.05 and 1.4. */
+/* Most columns that the loop of the update gets at once: whole rows of most layers, because memory is fastest in long
+ * runs.
+ * Measured, against product and update apart, 20 layers: SGD, 4096 columns: 0.92x time, Adam, 1024: 0.93x; with 384
+ * columns a run: 1.05x and 1.4x. */
 #define WIDE 4128
 
-/* Panels: groups of inputs the optimizer's loop gets at once, and how many groups ahead their cells are asked for.
- * Three and three: SGD took 0.98-0.99 of the time, momentum 1.07, Adam 1.0-1.03; four groups: momentum 1.11; one: SGD
- * 1.03-1.05. Further ahead (up to 16) nothing was faster. */
+/* Panels. GROUPS: groups of x that the loop of the update gets at once; AHEAD: distance of prefetches of cells, in
+ * groups.
+ * Measured: three and three: SGD 0.98-0.99x time, momentum 1.07x, Adam 1.0-1.03x; four groups: momentum 1.11x; one: SGD
+ * 1.03-1.05x; AHEAD up to 16: nothing faster. */
 #define GROUPS 2
 #define AHEAD 2
-#define LINE 16 /* floats */
+#define LINE 16 /* words of a cache line */
 #define SIZE ((int64_t)sizeof(float))
 
 struct job {
     const struct wn__gemm_kernel *kernel;
     const float *a, *b;
-    float *packed; /* of b: plain: (micro-panels, k, nr); panels: (groups, k, mr), the last group as narrow as it is */
+    float *packed; /* packed b: plain (micro-panels, k, nr); panels (groups, k, mr), the last group narrower */
     int64_t m, n, k, ai, ak, bj, bk;
     struct wn__update_numbers update;
     wn__parallel_body loop;
@@ -39,13 +45,14 @@ struct job {
 static void pack(const struct job *w, const float *x, int64_t xi, int64_t xk, int64_t n, float *to, int64_t ld)
 {
     if (xk == 1) w->kernel->transpose(x, xi, n, w->k, to, ld);
-    else if (n == 8) /* one load and one store where the compiler knows it */
+    else if (n == 8) /* a constant 8 compiles to one load and one store */
         for (int64_t k = 0; k < w->k; k++) memcpy(to + k * ld, x + k * xk, 8 * sizeof *to);
     else
         for (int64_t k = 0; k < w->k; k++) memcpy(to + k * ld, x + k * xk, (size_t)n * sizeof *to);
 }
 
-/* The optimizer as a task of its own calls it: setting it up anew for each run took 2 % of the time of SGD. */
+/* The arguments of the update's loop, made once for each task.
+ * Measured: made for each run: SGD 2 % slower. */
 struct hand {
     struct wn__update_numbers update;
     void *cell[3];
@@ -58,7 +65,7 @@ static void take_up(const struct job *w, struct hand *h)
     for (int32_t c = 0; c < 3; c++) h->cell[c] = NULL;
 }
 
-/* n cells from `at` on. */
+/* Runs the update over n elements of the cells from `at` on, with the gradient `sums`. */
 static void use(const struct job *w, struct hand *h, const float *sums, int64_t at, int64_t n)
 {
     for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++) h->cell[c] = (float *)w->update.cell[c] + at;
@@ -80,7 +87,7 @@ static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* Asks for one part of what `use` will need: rows one after the other, as memory likes it. */
+/* Prefetches part `part` of `parts` of the cells that `use` will read, row after row in the order of memory. */
 static void fetch(const struct job *w, int64_t row, int64_t m, int64_t column, int64_t n, int64_t part, int64_t parts)
 {
     int64_t at = m * n * part / parts / LINE * LINE, left = m * n * (part + 1) / parts - at;
@@ -91,7 +98,7 @@ static void fetch(const struct job *w, int64_t row, int64_t m, int64_t column, i
     }
 }
 
-/* Groups [begin, end) of mr rows. */
+/* Computes groups [begin, end) of mr rows of dy'. */
 static void run_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
@@ -138,20 +145,22 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* Asks for n cells from `at` on, of p without the first `own` ones. */
+/* Prefetches n elements of each cell from `at` on; of the first cell without the first `own`, which the micro-kernel
+ * prefetches. */
 static void prefetch(const struct job *w, int64_t at, int64_t n, int64_t own)
 {
     for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++)
         for (int64_t i = c == 0 ? own : 0; i < n; i += LINE) wn__fetch_far(w->update.cell[c], (at + i) * SIZE);
 }
 
-/* Groups [from, to) of the panel whose outputs begin with `first`. */
+/* Computes groups [from, to) of x for the panel whose outputs begin with `first`. */
 static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t to)
 {
     int64_t mr = w->kernel->mr, nr = w->kernel->nr, width = wn_min(w->m - first, WN_PANEL), end = wn_min(to * mr, w->n);
     float micropanel[WN_GEMM_KC * WN_PANEL] __attribute__((aligned(64)));
     float sums[GROUPS * WN_GEMM_MR_MAX * WN_PANEL] __attribute__((aligned(64)));
-    /* Made once: made anew for each tile it took 8 % of the time of SGD. A tile asks for p a line a step, evenly. */
+    /* Made once for all micro-tiles. A micro-tile prefetches the first cell, a line a step, evenly.
+     * Measured: made for each micro-tile: SGD 8 % slower. */
     struct wn__gemm_microtile t = {.kc = w->k, .ai = 1, .bk = width, .ldc = width, .first = 1, .prefetch_near = 1};
     t.prefetch_step = w->k > 0 ? wn_min(LINE * SIZE, mr * wn_min(nr, width) * SIZE / w->k) : 0;
     t.prefetch_row = WN_GEMM_NEAR_STEPS * t.prefetch_step;
@@ -177,8 +186,8 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     }
 }
 
-/* Pieces of mr inputs and 16 outputs, in the order of memory, so that threads get the same of panels of unequal widths:
- * the groups of inputs whose first piece is one of [begin, end). */
+/* Computes the groups whose first piece is in [begin, end). A piece is mr rows of x and 16 outputs, counted in the
+ * order of memory, so that threads get equal work from panels of unequal widths. */
 static void run_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;

@@ -1,10 +1,12 @@
-/* Reductions over any set of dims and their kin. Dims are merged into runs of kept and reduced ones; then either the
- * last run is reduced (sum contiguous stretches) or kept (add rows side by side).
+/* SUM, MEAN, MAX, MIN over any set of dims, and EXTREME_GRAD.
  *
- * The order of every sum is fixed by the shapes: f32 accumulates in double (16 lanes where the run is contiguous),
- * integers in 64 bits; few outputs over a long reduction go by a fixed number of chunks, joined in order; down
- * columns, parts of the rows are (row_parts.h). Threads share out outputs, chunks or parts, so their number changes no
- * bit. */
+ * Dims are merged into runs of kept and of reduced dims. Then either the last run is reduced (rows: a contiguous row
+ * gives one output) or it is kept (columns: rows are added side by side).
+ *
+ * The order of every sum is fixed by the shapes. f32 sums are in double, in 16 lanes where a run is contiguous; integer
+ * sums are in 64 bits. A long reduction to few outputs is divided into a fixed number of chunks, which are joined in
+ * order; a reduction down columns is divided into parts of the rows (row_parts.h). Threads share outputs, chunks or
+ * parts, so their number changes no bit. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -14,24 +16,25 @@
 #include "row_parts.h"
 #include "rows_avx512.h"
 
-#define CHUNKS 64         /* of a long reduction with few outputs */
-#define CHUNK_LEAST 16384 /* elements worth a chunk */
+#define CHUNKS 64         /* of a long reduction to few outputs */
+#define CHUNK_LEAST 16384 /* least elements of a chunk */
 #define FEW WN_FEW_OUTPUTS
-#define DOWN_ROWS 4 /* rows of 16 columns in registers: 8 took 1.05 times as long */
+#define DOWN_ROWS 4 /* rows of 16 columns in registers. Measured: 8: 1.05x time */
 
-/* The kept and the reduced dims of x, each as a list with steps in elements. */
+/* One reduction. The kept and the reduced dims of x are an iterator each. */
 struct plan {
-    struct wn__broadcast kept, reduced; /* one operand: x */
+    struct wn__broadcast kept, reduced; /* over one operand, x; steps in elements */
     int64_t outputs, length;
     int32_t last_kept;
     int32_t chunks;
-    int64_t together; /* kept columns a block */
-    int64_t parts;    /* of the rows, where columns are kept */
+    int64_t together; /* columns of a block, where the last run is kept */
+    int64_t parts;    /* of the rows, where the last run is kept */
     const void *x;
     void *out;
-    double scale;    /* of MEAN; else 1 */
-    double *partial; /* (chunks, outputs), (slabs of outputs, parts, columns) or NULL */
-    /* Does rows [o, end) many at once, from the first on; returns how many it did. NULL: it cannot. */
+    double scale;    /* 1 / count of MEAN, else 1 */
+    double *partial; /* (chunks, outputs), or (outputs / columns, parts, columns), or NULL */
+    /* Reduces rows from o on, many at once, at most to `end`; returns the number of rows done. NULL: not for this
+     * dtype. */
     int64_t (*many)(const struct plan *p, int64_t o, int64_t end);
 };
 
@@ -65,7 +68,7 @@ static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_t
     p->chunks = 1;
 }
 
-/* Where element `i` of a list stands in x. */
+/* Returns the index in x of element i of an iterator. */
 static inline int64_t place(const struct wn__broadcast *w, int64_t i)
 {
     int64_t at = 0;
@@ -103,13 +106,14 @@ ROW_SUM(u8, uint8_t)
 HALF_EXTREME(row_max_bf16, wn_maximum_f32)
 HALF_EXTREME(row_min_bf16, wn_minimum_f32)
 
-/* Sums of integers ride in a double: exact up to 2^53. */
+/* Joins two sums. Sums of integers are doubles here, exact up to 2^53. */
 static inline __attribute__((always_inline)) double join_sum_f64(double a, double b)
 {
     return a + b;
 }
 
-/* scalar.h's maximum and minimum, with | for ||: nested branches do not vectorise. A is what accumulates. */
+/* Defines the maximum and the minimum of scalar.h with | in place of ||, since nested branches do not vectorise. A: the
+ * dtype of the accumulator. */
 #define JOIN(A, T)                                                                                                     \
     static inline __attribute__((always_inline)) T join_max_##A(T a, T b)                                              \
     {                                                                                                                  \
@@ -127,8 +131,8 @@ typedef double acc_f64;
 JOIN(f32, float)
 JOIN(f64, double)
 
-/* KIND: sum, max, min. `at` is where the output's reduced elements begin in x. TAKE, TO: an element to a number, and a
- * double back. */
+/* Defines the loops of KIND, which is sum, max or min, for a dtype. at: the index in x of the first reduced element of
+ * an output. TAKE converts an element to a number, TO a double to an element. */
 #define REDUCE(KIND, S, T, A, START, TAKE, TO)                                                                         \
     WN_CLONES static double row_##KIND##_##S(const T *x, int64_t n)                                                    \
     {                                                                                                                  \

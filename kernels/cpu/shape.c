@@ -1,18 +1,19 @@
-/* Ops that move elements and compute nothing: they copy bytes, whatever the element type.
- * A kernel here writes each byte of `out` once, and reads only its inputs. */
+/* RESHAPE, EXPAND, PERMUTE, NARROW, NARROW_GRAD, CAT: ops that copy bytes, whatever the dtype. A kernel writes each
+ * byte of out once. */
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
 #include "transpose.h"
 
-/* A transpose goes by tiles of SIDE x SIDE, so that it reads and writes stretches of several lines, and within them
- * by pieces of TILE x TILE: whole lines of both sides. Tiles of 16 alone reached half of it. Tiles follow each other
- * along what is contiguous in the input: down its rows instead they took 1.3 to 1.8 times as long.
+/* A transpose is done by tiles of SIDE x SIDE, so that it reads and writes runs of several lines, and within a tile by
+ * pieces of TILE x TILE, whole lines on both sides. Tiles follow each other along the dim that is contiguous in the
+ * input.
+ * Measured: tiles of 16 alone: half the speed; tiles down the rows of the input: 1.3 to 1.8x time.
  *
- * Where pieces are turned in registers (transpose.h), tiles are TRANSPOSE_FAST x TRANSPOSE_LAST: long stretches are
- * read, and asked for a tile ahead in the order of memory; two lines at a time are written, which costs little. Of
- * the limit, (8192, 4096): 70 % with 32 x 256, lines asked for in the order of their use; 80 to 90 so, where the
- * memory copies 55 GB/s, 52 and 75 where it copies 95. 64 lines last took 1.1 times as long, 16 took 1.4 times. */
+ * Where pieces are transposed in registers (transpose.h), tiles are TRANSPOSE_FAST x TRANSPOSE_LAST: long runs are
+ * read, and prefetched one tile ahead in the order of memory; two lines at a time are written, which costs little.
+ * Measured, share of the limit, (8192, 4096): 80 to 90 %; 32 x 256 with prefetches in the order of use: 70 % (memory
+ * copies 55 GB/s); 75 and 52 % where it copies 95 GB/s. TRANSPOSE_LAST of 64 lines: 1.1x time, of 16: 1.4x. */
 #define SIDE 64
 #define TILE 16
 #define TRANSPOSE_FAST 512
@@ -38,20 +39,21 @@ struct copy {
     struct wn__broadcast broadcast;
     const void *in;
     void *out;
-    int32_t fast;    /* permute: which dim of out is contiguous in the input */
-    int64_t side[2]; /* a tile's, of that dim and of the last */
+    int32_t fast;    /* PERMUTE: the dim of out that is contiguous in the input */
+    int64_t side[2]; /* of a tile, along that dim and along the last */
     int32_t streams;
     int64_t out_step[WN_MAX_DIMS];
 };
 
-/* Where in the input a row stands that is copied soon, seen from one of n elements: short ones come 32 rows ahead. */
+/* Returns the elements from a row of n elements to one that is copied soon: short rows are prefetched 32 rows ahead. */
 static int64_t next_row(const struct copy *k, int64_t n)
 {
     int32_t dim = k->broadcast.ndim - 2;
     return dim < 0 ? n : k->broadcast.step[0][dim] * (n < 512 ? 32 : 1);
 }
 
-/* tile[i][j] = in[j][i], TILE x TILE; rows of in are `step` apart, of tile SIDE. Four by four where a shuffle can. */
+/* tile[i][j] = in[j][i], i, j < TILE; rows of in are `step` elements apart, those of tile SIDE. transpose_32 does 4 x 4
+ * at a time by shuffles. */
 #define TURN(S, T)                                                                                                     \
     static void transpose_##S(T *tile, const T *in, int64_t step)                                                      \
     {                                                                                                                  \
@@ -108,7 +110,7 @@ static void transpose_32(uint32_t *tile, const uint32_t *in, int64_t step)
         wn__broadcast_range(&k->broadcast, begin, end, copy_row_##S, ctx);                                             \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    /* A tile of the plane (fast dim, last dim), n0 x n1 elements: turned on the side, then written by rows */         \
+    /* Copies n0 x n1 elements of the plane (fast dim, last dim): transposes them in a buffer, then writes rows */     \
     static void copy_tile_##S(const struct copy *k, int64_t in_at, int64_t out_at, int64_t n0, int64_t n1)             \
     {                                                                                                                  \
         const T *in = (const T *)k->in + in_at;                                                                        \
@@ -141,7 +143,7 @@ static void transpose_32(uint32_t *tile, const uint32_t *in, int64_t step)
         if (k->streams) wn__stream_end();                                                                              \
     }
 
-/* How many tiles (or places) there are along a dim of out, and how large one is. */
+/* Returns the number of tiles along a dim of out; *side becomes the length of one. */
 static int64_t tiles_along(const struct copy *k, int32_t dim, int64_t *side)
 {
     *side = dim == k->fast ? k->side[0] : dim == k->broadcast.ndim - 1 ? k->side[1] : 1;
@@ -155,7 +157,8 @@ static int64_t tiles_of(const struct copy *k)
     return n;
 }
 
-/* Where a tile stands and its extent; the next one is the next along the fast dim. */
+/* Writes where tile number `tile` is in the input and in out, and its extent. The next tile is the next along the fast
+ * dim. */
 static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64_t *out_at, int64_t n[2])
 {
     *in_at = *out_at = 0;
@@ -171,7 +174,7 @@ static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64
     }
 }
 
-/* Tiles [begin, end) of 4-byte elements. */
+/* Transposes tiles [begin, end) of 4-byte elements. */
 static void transpose_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct copy *k = ctx;
@@ -247,7 +250,7 @@ static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, void 
     return run_copy(&k, d->out.dtype);
 }
 
-/* A broadcast over `over` (dense), with the steps given. */
+/* Makes a broadcast iterator over the dense shape `over`, with the given steps of its operand. */
 static void walk_over(struct wn__broadcast *w, const struct wn_type *over, const int64_t *step)
 {
     w->n_operands = 1;
@@ -267,10 +270,10 @@ static void dense_steps(const struct wn_type *t, int64_t *step)
     }
 }
 
-/* Rows [begin, end) of the input, `row` bytes each, to where they stand in out. Reading in order and writing in
- * pieces is faster than the other way round: the memory forgives it from four lines a piece on. */
+/* A copy of rows of the input to their places in out. Reading in order and writing in pieces is faster than the
+ * opposite, from pieces of four lines on. */
 struct scatter {
-    struct wn__broadcast broadcast; /* over the rows of the input; where they stand in out, in elements */
+    struct wn__broadcast broadcast; /* over the rows of the input; its operand is out, steps in elements */
     const char *in;
     char *out;
     int64_t row, size; /* bytes of a row, of an element */
@@ -316,7 +319,8 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
 
 /* ---- narrow, its gradient, cat: slabs of bytes --------------------------------------------------- */
 
-/* `outer` slabs: `n` bytes each, from in + i * in_step to out + i * out_step; zeros before and after (narrow_grad) */
+/* A copy of `outer` slabs of n bytes, from in + i * in_step to out + i * out_step; NARROW_GRAD writes zeros before and
+ * after. */
 struct slabs {
     const char *in;
     char *out;

@@ -1,23 +1,24 @@
-/* Softmax, log-softmax, their gradients over any dim.
- * The greatest is taken away first, so nothing overflows; sums accumulate in double in an order fixed by the
- * length. In place is safe: a row's sums are done before its first element is written, and then each element
- * is read before it is written. A row of -inf only gives NaN, as the formula does. */
+/* SOFTMAX, LOG_SOFTMAX and their gradients, along any dim (runtime/ops/softmax.c has the formulas).
+ *
+ * The maximum is subtracted first, so nothing overflows; sums are in double, in an order that the length fixes. They
+ * may run in place: the sums of a row are complete before its first element is written, and then each element is read
+ * before it is written. A row of -inf alone gives NaN, as the formula does. */
 #include <math.h>
 #include <stddef.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "softmax.h"
 
-#define BLOCK 64 /* columns side by side when the dim is not the last */
+#define BLOCK 64 /* columns that are computed at once where the dim is not the last */
 
 struct rows {
-    const void *a, *b; /* x; or dy, y */
+    const void *a, *b; /* x, NULL; or dy, y */
     void *out;
     struct wn__axis axis;
     int32_t streams;
 };
 
-#define ROW_MOST 4096 /* elements of a row that softmax works out in a place of its own, to stream it after */
+#define ROW_MOST 4096 /* most elements of a row that softmax computes in a buffer and then streams */
 
 /* ---- the last dim: a row is contiguous ----------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ struct rows {
         for (int j = 1; j < WN_LANES; j++) best = wn_maximum_##S(lane[j], best);                                       \
         return best;                                                                                                   \
     }                                                                                                                  \
-    /* The sum of exp(x - max). Terms are rounded to T, as softmax's own are. */                                       \
+    /* Returns the sum of exp(x - max). Terms are rounded to T, as the elements of softmax are */                      \
     static inline __attribute__((always_inline)) double row_exp_sum_##S(const T *x, int64_t n, T best)                 \
     {                                                                                                                  \
         double sum = 0;                                                                                                \
@@ -110,7 +111,8 @@ ROWS(f64, double)
 
 /* ---- another dim: blocks of columns, side by side ------------------------------------------------ */
 
-/* Units [begin, end) are blocks: outer index, then BLOCK columns of inner. EACH writes out[at] from a[at], b[at]. */
+/* Defines the loop over units [begin, end): unit u is BLOCK columns of an outer index. EACH computes out[at] from
+ * a[at], b[at]. */
 #define COLUMNS(NAME, S, T, FIRST, GATHER, FINISH, EACH)                                                               \
     WN_CLONES static void NAME##_columns_##S(int64_t begin, int64_t end, void *ctx)                                    \
     {                                                                                                                  \
@@ -143,7 +145,7 @@ ROWS(f64, double)
     COLUMNS(softmax_grad, S, T, 0, PRODUCT, SAME, SOFTMAX_GRAD)                                                        \
     COLUMNS(log_softmax_grad, S, T, 0, FIRST_OF, SAME, LOG_SOFTMAX_GRAD)
 
-/* What a formula is at element `at` of the block. */
+/* Formulas of element `at` of the block, in column j. */
 #define EXP_F32(at) wn_exp_f32(a[at] - best[j])
 #define EXP_F64(at) wn_exp_f64(a[at] - best[j])
 #define LOG_OF(at) (a[at] - best[j]) - done[j]

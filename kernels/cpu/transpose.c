@@ -1,11 +1,12 @@
-/* A transpose of 4-byte elements by pieces of 16 x 16: 16 lines are loaded, turned in the registers and stored as 16
- * lines, so no line is written in parts and none is read back. Only where AVX-512 is; elsewhere shape.c's way. */
+/* Transposes of 4-byte elements by pieces of 16 x 16, for AVX-512: loads 16 lines, transposes them in registers and
+ * stores 16 lines, so no line is written in parts and none is read back. Other processors use the transpose of
+ * shape.c. */
 #include "transpose.h"
 #include "nontemporal.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
 
-/* Four rows of four 4 x 4 blocks: of[c] holds, in its l-th quarter, column 4 l + c of rows 4 g .. 4 g + 3. */
+/* Transposes four rows of four 4 x 4 blocks: quarter l of of[c] becomes column 4 l + c of rows 4 g to 4 g + 3. */
 __attribute__((target("avx512f"), always_inline)) static inline void transpose_quarters(const __m512i *row, __m512i *of)
 {
     __m512i low0 = _mm512_unpacklo_epi32(row[0], row[1]), high0 = _mm512_unpackhi_epi32(row[0], row[1]);
@@ -16,7 +17,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_q
     of[3] = _mm512_unpackhi_epi64(high0, high1);
 }
 
-/* The piece at (i, j) of a tile. */
+/* Transposes the piece at (i, j) of a tile. */
 __attribute__((target("avx512f"), always_inline)) static inline void transpose_piece(const struct wn__tile *t,
                                                                                      int64_t i, int64_t j)
 {
@@ -27,7 +28,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_p
         for (int k = 0; k < 4; k++) row[k] = _mm512_loadu_si512(in + (4 * g + k) * t->in_step);
         transpose_quarters(row, of[g]);
     }
-    for (int c = 0; c < 4; c++) { /* quarters of the same columns from the four groups of rows */
+    for (int c = 0; c < 4; c++) { /* joins the quarters of a column from the four groups of rows */
         __m512i even0 = _mm512_shuffle_i32x4(of[0][c], of[1][c], 0x88);
         __m512i even1 = _mm512_shuffle_i32x4(of[2][c], of[3][c], 0x88);
         __m512i odd0 = _mm512_shuffle_i32x4(of[0][c], of[1][c], 0xdd);

@@ -1,21 +1,21 @@
-/* Pieces of a transpose that go from registers to memory, with no place of their own between (shape.c). */
+/* Transposes of 4-byte elements from registers straight to memory (shape.c). */
 #ifndef WN_CPU_TRANSPOSE_H
 #define WN_CPU_TRANSPOSE_H
 #include <stdint.h>
 
-#define WN_TURN 16 /* elements of a line, and rows of a piece */
+#define WN_TURN 16 /* elements of a cache line, and rows of a piece */
 
-int32_t wn__transpose_is_fast(void); /* whether this processor has registers of a line */
+int32_t wn__transpose_is_fast(void); /* returns whether this processor has AVX-512: a register holds a cache line */
 
-/* A tile of 4-byte elements, n0 and n1 multiples of WN_TURN, rows of out on lines. */
+/* A tile of 4-byte elements; n0 and n1 are multiples of WN_TURN, and rows of out begin at cache lines. */
 struct wn__tile {
     const uint32_t *in;
     uint32_t *out;
     int64_t in_step, out_step; /* out[i * out_step + j] = in[i + j * in_step] */
-    int64_t n0, n1;            /* of i, of j */
-    const uint32_t *next;      /* the input of the tile after this one, as large */
-    int32_t streams;
+    int64_t n0, n1;            /* i < n0, j < n1 */
+    const uint32_t *next;      /* the input of the tile after this one, of the same size: prefetched row by row */
+    int32_t streams;           /* out is stored non-temporally */
 };
-/* The lines of the next tile are asked for meanwhile, row after row. */
+/* Transposes a tile. */
 void wn__transpose_tile(const struct wn__tile *t);
 #endif

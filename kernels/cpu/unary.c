@@ -1,13 +1,13 @@
-/* Elementwise ops of one input, their derivatives (dy and one residual, same shape), and CAST.
- * The formulas are scalar.h's; here they only meet memory. In place is safe: each loop reads an element
- * before it writes it. bf16 goes by tiles through the f32 loops. */
+/* Elementwise ops of one input, their derivatives (dy and one residual of the same shape), and CAST. The formulas are
+ * those of kernels/scalar.h. Each loop reads an element before it writes it, so an op may run in place. bf16 is
+ * computed by tiles in the f32 loops. */
 #include <stddef.h>
 #include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
 #include "elementwise.h"
 
-/* Elements [begin, end): at once, or block by block past the caches. */
+/* Computes elements [begin, end): all at once, or block by block where out streams. */
 static void unary_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct wn__unary *k = ctx;
@@ -30,7 +30,7 @@ static void unary_part(int64_t begin, int64_t end, void *ctx)
     wn__stream_end();
 }
 
-/* Runs k->loop over all of it. */
+/* Runs k->loop over all elements, in threads. */
 static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain)
 {
     k->in_size = wn__dtype_size(d->in[0].dtype);
@@ -125,9 +125,10 @@ static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *
 }
 
 /* ---- cast ---------------------------------------------------------------------------------------- */
-/* To integers: toward zero; floats outside go to the nearest end, integers wrap. To bf16: the f32 value, rounded. */
+/* A cast to integers rounds toward zero; floats out of range become the nearest integer of the dtype, integers wrap. A
+ * cast to bf16 rounds the f32 value. */
 
-/* Without branches, so that they vectorise; both agree with scalar.h's. */
+/* Conversions without branches, so that loops vectorise, with the results of scalar.h. */
 static inline __attribute__((always_inline)) int32_t f32_to_i32(float x)
 {
     float above = x >= -2147483648.0f ? x : -2147483648.0f, inside = above <= 2147483520.0f ? above : 2147483520.0f;
@@ -141,7 +142,7 @@ static inline __attribute__((always_inline)) uint8_t f32_to_u8(float x)
     return (uint8_t)(int32_t)(above < 255.0f ? above : 255.0f);
 }
 
-/* TAKE: what an element is as a number. */
+/* Defines the loop of a cast. TAKE converts an element to a number. */
 #define CAST(NAME, FROM, TO, TAKE, EXPR)                                                                               \
     WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \

@@ -1,8 +1,9 @@
-/* Effects: the only kernels that write state cells. ASSIGN and ACCUMULATE, and the optimizers' steps with the
- * formulas of PyTorch's plain (single-tensor) path, operation by operation: scalars are worked out in double
- * and rounded once to the parameter's type; a scaled sum is one fma.
- * A cell is read and written element by element, so a gradient must not overlap a cell. bf16 goes by tiles through the
- * f32 loops: every cell is rounded once a step. */
+/* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM (runtime/ops/update.c has the
+ * formulas).
+ *
+ * The operations and their order are those of PyTorch's single-tensor path: scalars are computed in double and rounded
+ * once to the dtype of the parameter; a scaled sum is one fma. A cell is read and written element by element, so a
+ * gradient must not overlap a cell. bf16 is computed by tiles in the f32 loops: every cell is rounded once a step. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -30,8 +31,8 @@ ACCUMULATE(f32, float)
 ACCUMULATE(f64, double)
 ACCUMULATE(i32, int32_t)
 
-/* hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first;
- * of adam: lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled */
+/* The loops of optimizers. hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first; of adam: lr, wd,
+ * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled. */
 #define STEPS(S, T, F)                                                                                                 \
     WN_CLONES static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                               \
     {                                                                                                                  \
