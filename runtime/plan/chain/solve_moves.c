@@ -5,9 +5,10 @@
  * are equal wherever they are in the chain. Inside a window, the bytes allocated by blocks behind a part are in the
  * part's shift.
  *
- *   bytes of move C at j while the window first .. last runs, from left to right in time:
- *   gap + reach          | shift = x_{j-1}: T(j, last) has m - bytes of x_{j-1} | shift = allocated of j .. last:
- *                        |                                                     | T(first, j-1)
+ *   Move C at j with m bytes, in the order of time:
+ *     F first .. F j-1         needs gap + reach
+ *     T(j, last)               has m - bytes of x_{j-1}
+ *     T(first, j-1)            has m - allocated bytes of j .. last
  */
 #include "solve.h"
 #include "../../base/number.h"

@@ -7,10 +7,9 @@
  * region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear and the
  * ReLU behind it are one block, and the branch of a residual connection is never cut.
  *
- *   nodes     linear   relu   | linear   relu   | linear   add       | linear       |: a block starts
+ *   nodes     linear   relu   | linear   relu   | linear   add       | linear     |: a block starts
  *   values    h1       a1       h2       a2       h3       h3 + a2     y
- *   block     0        0        1        1        2        2           3            h3 and a2 cross before `add`: no
- * cut
+ *   block     0        0        1        1        2        2           3          no cut at `add`: h3 and a2 cross
  */
 #include "ir.h"
 

@@ -13,12 +13,14 @@
 #include "../../wane_inspect.h"
 #include "ir.h"
 
-/* Sets what is known of this machine, which is machine 0, until its profile is put. Measured seconds hold for it alone. */
+/* Sets what is known of this machine, which is machine 0, until its profile is put. Measured seconds hold for it
+ * alone. */
 void wn__machine_here(const struct wn__target *t);
-/* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates that
- * are not above 0 or for too many machines. */
+/* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates
+ * that are not above 0 or for too many machines. */
 int32_t wn__machine_put(const char *name, const struct wn__target *t);
-/* Returns the target of a machine: its kind's functions and flags, and its own rates; NULL: there is no such machine. */
+/* Returns the target of a machine: its kind's functions and flags, and its own rates; NULL: there is no such
+ * machine. */
 const struct wn__target *wn__machine(int32_t machine);
 /* Returns the name of a machine; NULL: there is no such machine. */
 const char *wn__machine_name(int32_t machine);

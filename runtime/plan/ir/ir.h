@@ -3,12 +3,10 @@
  * once for all recordings of the same graph. Afterwards it is only read: recipes, schedules and costs are functions of
  * it.
  *
- *   node    0                                                                                                   n
- *           | forward of root 0 | backward of root 0 | forward of root 1 | backward of root 1 | .. | effects |
- *           | leaves and computed nodes, in the order in which they were recorded                  |n_effects|
+ *   node     | forward of root 0 | backward of root 0 | forward of root 1 | .. | numbers of optimizers | effects |
  *
- *   node 7:  in_at = 9, n_in = 2  ->  in[9], in[10]: two nodes with numbers below 7;  in_type[9], in_type[10]: their
- * types
+ *   node 7   in_at = 9, n_in = 2: its inputs are in[9] and in[10], two numbers of nodes below 7, with the types
+ *            in_type[9] and in_type[10]
  */
 #ifndef WN_PLAN_IR_H
 #define WN_PLAN_IR_H

@@ -3,7 +3,8 @@
  * it is kept with, 0 for none, WN__GONE for a value that is not kept), and is written out over the blocks of any
  * partition:
  *
- *   root 0: Fe 1, Fe 2, .. Fe n   Free of values that only the forward reads   B n, .. B 2, B 1      then root 1
+ *   root 0: Fe 1 .. Fe m     Free of values that only the forward reads   B m .. B 1
+ *   root 1: Fe m+1 .. Fe n   Free of values that only the forward reads   B n .. B m+1, B m .. B 1
  */
 #include "planner.h"
 
@@ -35,8 +36,8 @@ static int32_t has_more(const struct wn__ir *f, const int8_t *kept, const struct
     return 0;
 }
 
-/* Puts the steps of one root, whose blocks are [lo, hi): Fe of each, Free of what only the forward needed, B of
- * each. */
+/* Puts the steps of one root, whose blocks are [lo, hi): Fe of each, Free of what only the forward needed, B of each
+ * and of all blocks before, as a root may go backward through a trunk that earlier roots ran. */
 static int32_t put_root(const struct wn__ir *f, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
 {
     for (int32_t b = lo; b < hi; b++) WN_TRY(put_step(f, kept, WN_RECIPE_FE, b, r->limit[b], r));

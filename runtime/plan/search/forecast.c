@@ -3,8 +3,8 @@
  * it:
  *
  *   instructions   | forward .. from | .. wait .. | to .. backward |
- *   dropped        the value's bytes are not there while it waits; `to` reads it
- *   added          the value's bytes are there while it waits; `to` makes it again without the edit
+ *   a kept value   `to` reads it; dropping it frees its bytes during the wait
+ *   another one    `to` computes it again; keeping it takes its bytes during the wait
  *
  * What other values an edit makes the backward recompute is not looked at. A forecast only orders edits: whatever is
  * tried is judged like any other recipe. */
