@@ -28,7 +28,7 @@ describe('plan:kinds_over_time', function()
             end
             assert.equal(plan.peak, rows[most].live)
             for name, size in pairs(plan.kinds) do assert.equal(size, rows[most][name], name) end
-            for name, size in pairs(plan.ends) do assert.equal(size, rows[1][name], name) end
+            for name, size in pairs(plan.kinds_before) do assert.equal(size, rows[1][name], name) end
         end
     end)
 end)

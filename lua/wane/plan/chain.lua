@@ -55,7 +55,7 @@ local function check_names(t, allowed, where)
     end
 end
 
--- Checks that a field is a whole number in [0, 2^53) and returns it; the size of a field in bytes may be text.
+-- Checks that a field is a whole number in [0, 2^53) and returns it. A field of bytes may be text such as '1.5 MiB'.
 local function whole(value, where, name)
     local is_size = name:find 'bytes$' or name == 'budget'
     if is_size and type(value) == 'string' then value = bytes.parse(value, where .. ': ' .. name) end
@@ -210,7 +210,7 @@ end
 -- @param budget bytes, a number or text such as '1.5 GiB'; the input of the chain counts
 -- @return printable { time =, peak = bytes, schedule = list of operations }; or nil and the least budget in bytes when
 -- no schedule fits
--- @raise 'value' for a field that is missing, unknown, or no whole number
+-- @raise 'value' for a field that is missing, unknown, or not a whole number
 -- @usage
 -- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
 --     grad_bytes = 4 }
@@ -250,7 +250,7 @@ end
 -- @param t chain, as the head of this page describes it
 -- @return printable list of { bytes =, time = } with bytes increasing and time decreasing. Its field `slack` bounds how
 -- far a time may lie above the optimum of its budget: 0, unless the list was so long that points were left out.
--- @raise 'value' for a field that is missing, unknown, or no whole number
+-- @raise 'value' for a field that is missing, unknown, or not a whole number
 -- @usage
 -- local stage = { fwd_time = 1, bwd_time = 2, out_bytes = 4, saved_bytes = 16, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
 --     grad_bytes = 4 }

@@ -47,6 +47,8 @@ end
 jit.off(count_points, true) -- a compiled loop would not hear ^C
 
 --- Returns the points of an open or planned program, fastest first, and the number of plans that were simulated.
+-- @param p Program
+-- @return list of { reserved =, peak =, seconds =, recomputed =, name = }, count
 function choose.points_of(p)
     local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
     require('wane.policy.candidates').propose(p)
@@ -89,6 +91,8 @@ end
 --- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
 -- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
 -- first step is over.
+-- @param first of Program:first
+-- @param reserved bytes that the plan reserves
 function choose.with_first(first, reserved)
     return math.max(reserved + first.beside, first.reserved)
 end

@@ -1,8 +1,9 @@
---- plan:explain(): why a plan is what it is, and which lines of the script have no effect.
+--- plan:explain(): the reasons for a plan's bytes, and the lines of the script that have no effect.
 --
--- The report names what is alive at the peak, and what each region (or the recomputed values of each block) saves and
--- costs, and lists mistakes. All numbers are the simulator's: what a region saves is the peak of the same step planned
--- without that region, minus the peak of the plan. Nothing runs, and the plan does not change.
+-- The report lists the values alive at the peak, the bytes that each region (or the recomputed values of each block)
+-- saves and the seconds that it costs, and mistakes. All numbers are the simulator's: the bytes that a region saves are
+-- the peak of the same step planned without that region, minus the peak of the plan. Nothing runs, and the plan does
+-- not change.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -21,8 +22,8 @@ local explain = {}
 -- message = text, places = list of texts, bytes = number or nil }.
 --
 -- Fields: `peak` (see explain.peak), `groups` (list of { name =, ops = count of nodes, dropped = bytes of residuals
--- that are recomputed, seconds = of recomputing, saves = bytes at the peak, nodes = count of recomputed nodes }),
--- `packed` (text about values kept in other forms, or nil), `plan`.
+-- that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil where that was not computed), nodes =
+-- count of recomputed nodes }), `packed` (text about values kept in other forms, or nil), `plan`.
 local Report = {}
 Report.__index = Report
 

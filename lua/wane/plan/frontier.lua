@@ -1,9 +1,7 @@
---- wane.frontier(fn): the plans of a step that no other plan beats in both bytes and seconds, and the choice of a
--- budget among them.
+--- wane.frontier(fn): the plans of a step that no other plan beats in both bytes and seconds; wane.min_budget(fn): the
+-- least bytes of any of them.
 --
--- The library proposes plans (the solver's, hand-written policies, small edits of good plans), lowers, places and
--- simulates each one, and keeps those that no other plan beats in both reserved bytes and seconds. A budget chooses the
--- fastest plan that fits. Nothing runs. The library remembers the list of each graph.
+-- plan/choose.lua says how the library makes the list. Nothing runs.
 -- @module wane.plan.frontier
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -169,7 +167,7 @@ end
 --- Returns the plans of what fn records that no other plan beats in both bytes and seconds.
 -- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
 -- nothing runs
--- @param opts { points = 50 (most entries of the list), policy = (words of it bind every plan), target = (name of a
+-- @param opts { points = 50 (most entries of the list), policy = (its decisions bind every plan), target = (name of a
 -- machine) }
 -- @return Frontier. The bytes of a step of several programs are those of the whole step, and `policy` of a point is for
 -- its backward.
@@ -193,7 +191,7 @@ end
 -- least those of making its states before the first run. For a step of several programs it is the maximum over them,
 -- each with the bytes that the others hold beside it.
 -- @param fn as for wane.frontier
--- @param opts { policy = (words of it bind every plan), target = (name of a machine) }
+-- @param opts { policy = (its decisions bind every plan), target = (name of a machine) }
 -- @return bytes
 -- @raise 'value' for wrong options
 -- @usage

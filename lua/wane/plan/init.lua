@@ -1,9 +1,8 @@
---- wane.plan(fn, opts): the bytes and seconds of a step before it runs, as an object of class Plan.
+--- Class Plan: the bytes and seconds of a step before it runs, its decisions, and its schedule.
 --
--- wane.plan calls the function once while run points are captured: the function records, nothing executes, and the
--- random counter is restored. The numbers are the simulator's for the schedule that a run would execute, in bytes and
--- seconds; the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats
--- its decisions.
+-- wane.plan (plan/planning.lua) makes plans. The numbers are the simulator's for the schedule that a run would execute;
+-- the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats its
+-- decisions.
 -- @module wane.plan
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
@@ -25,19 +24,20 @@ local plan = {}
 
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
---- Class of plans. Fields, in bytes where nothing else is said:
+--- Class of plans. Fields, in bytes unless said otherwise:
 --
--- * `peak`, `reserved`, `arena`, `state`: the largest live bytes, the bytes reserved, those of the arena, and those of
--- parameters, gradients and states;
--- * `kinds`: bytes by kind at the peak; `ends`: by kind after the step; `at`: bytes before, after_forward,
--- peak_forward, peak_backward and after the step;
--- * `seconds`, `base_seconds`: of the step, and of the step that saves everything; `overhead`: seconds / base_seconds -
--- 1; `costs`: text that says where seconds come from;
+-- * `peak`: the most alive at once; `reserved`: the most taken from the device; `arena`: height of the arena; `state`:
+-- parameters, gradients and other states that exist before the step; `activation_bytes`: of all residuals; `lent`: of
+-- gradient slabs that activations use;
+-- * `kinds`, `kinds_before`: by kind at the peak, and before the first instruction; `at`: before the step,
+-- after_forward, peak_forward, peak_backward and after the step;
+-- * `seconds`, `base_seconds`: of the step, and of the step without recomputation; `overhead`: their ratio minus 1;
+-- `costs`: text that says where the seconds come from;
 -- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts; `device`: name;
 -- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
--- * `host`, `disk`: bytes of the offload buffers; `moved`: bytes offloaded and fetched; `move_seconds`,
--- `stall_seconds`: of transfers, and waited for; `hidden`: share of move_seconds that no instruction waits for;
--- * `first`: bytes of making the states before the first step, as of the first read of this field (Program:first).
+-- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
+-- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
+-- * `first`: making the states before the first step, as of the first read of this field (Program:first).
 local Plan = {}
 plan.Plan = Plan
 
@@ -90,7 +90,7 @@ function plan.of(p)
         'blocks' } do self[name] = s[name] end
     self.residual_count = s.residuals
     self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
-    self.kinds, self.ends, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
+    self.kinds, self.kinds_before, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
     self.device = binding.text(C.wn_device_name(s.device))
     self.costs = costs_text(s, p.request.target)
     moves.fields(self, s)
@@ -199,8 +199,8 @@ end
 
 --- Lists the live bytes by kind over the step.
 --
--- Row 1 is before the first instruction. Row i + 1 is while instruction i runs, its workspace included; for an
--- instruction that frees, it is after it.
+-- Row 1 describes the moment before the first instruction. Row i + 1 describes the moment while instruction i runs, its
+-- workspace included, or the moment after instruction i where that frees bytes.
 -- @return list of { live = bytes, [name of a kind] = bytes }
 -- @usage
 -- for i, row in ipairs(wane.plan(function() return model(x):sum() end):kinds_over_time()) do print(i, row.live) end

@@ -208,7 +208,7 @@ end
 -- (name of a file: one more step runs, and plan:trace writes it with measured seconds) }
 -- @return Result, printable
 -- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'unsupported' for a step of
--- several run points without `optimizer`; what running raises
+-- several run points without `optimizer`; errors of the run
 -- @usage
 -- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
 -- print(m.exact, m.peak == m.predicted_peak) --> true	true
@@ -282,7 +282,7 @@ local function digest_cell(digest, cell)
     C.wn_digest(digest, buffer, n)
 end
 
--- Returns the digest of the cells of one kind that a program wrote, in the order of the graph, which no policy changes.
+-- Returns the digest of a program's cells of one kind, in the order of the graph, which no policy changes.
 local function digest_of_kind(p, kind)
     local digest, info = new_digest(), binding.new('struct wn_info')
     for i = 0, C.wn_program_cells(p.handle) - 1 do
@@ -308,7 +308,7 @@ function measure.gradients(fn, policy)
     return text
 end
 
---- Class of what wane.check found; prints. Fields: `compared` (count of values), `bytes` (of these values), `loss`.
+--- Class of results of wane.check; prints. Fields: `compared` (count of values), `bytes` (of these values), `loss`.
 local Checked = {}
 Checked.__index = Checked
 
@@ -320,7 +320,7 @@ end
 --- Checks recomputation: runs a step once under a policy and compares, bit for bit, each value that is recomputed for
 -- the backward with the value that was dropped. Leaves nothing behind.
 --
--- Values computed from what a lossy action gave back are not compared, because that action changes bits on purpose.
+-- Values that depend on the result of a lossy action are not compared, because that action changes bits on purpose.
 -- @param fn function() that records and returns the loss
 -- @param opts { policy =, budget = }
 -- @return printable { compared = (count of values), bytes =, loss = }

@@ -184,7 +184,7 @@ local options = { 'policy', 'budget', 'target' }
 -- @return Plan. For several run points it is the plan of the largest program, with the peak, bytes and seconds of the
 -- whole step, and its field `parts` is a printable list of { mode =, peak =, reserved =, beside =, live_beside =,
 -- seconds = }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
--- @raise 'value' for wrong options, and what fn raises
+-- @raise 'value' for wrong options, and errors of fn
 -- @usage
 -- local function loss() return model(x):sum() end
 -- print(wane.plan(loss, { policy = 'every(1)' }))

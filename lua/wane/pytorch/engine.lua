@@ -81,7 +81,8 @@ function engine:deliver(target, slot, grad, node_bytes)
 end
 
 -- Runs AccumulateGrad. A row-major gradient that it alone holds, or a part of another tensor, becomes the leaf's
--- gradient with all bytes of its storage. Otherwise the leaf's gradient is a tensor of its own, made on the first time.
+-- gradient with all bytes of its storage. Otherwise the leaf's gradient is a tensor of its own, allocated when the
+-- first gradient arrives.
 function engine:accumulate(g)
     local grad, t = g.buffers[1], g.leaf
     g.buffers[1] = nil

@@ -153,8 +153,8 @@ function Machine:leaf(node)
 end
 
 -- ---- forward ----------------------------------------------------------------------------------------------
--- Saves for the backward what the row of the op says. mode.save(g, storage) keeps a storage for the autograd node g;
--- mode.grad says whether autograd nodes are made.
+-- Saves for the backward the tensors that the row of the op names. mode.save(g, storage) keeps a storage for the
+-- autograd node g; mode.grad says whether autograd nodes are made.
 function Machine:save(g, node, inputs, out, mode)
     local row = rows[node.op]
     for _, save in ipairs(row.saves) do
