@@ -1,12 +1,12 @@
--- A budget in bytes. A stack of GPT blocks: every plan worth having of its step, the policies people write by hand
--- beside them, and three budgets run: the bytes are the predicted ones, the gradients the same bits, the seconds near
--- what was planned. Each op is measured first, once, so that plans weigh seconds of this machine (wane.profile with
--- keep = false: this process uses them, no file is written).
+-- A budget in bytes, on a stack of GPT blocks: the plans of its step that no other plan beats, the policies that people
+-- write by hand beside them, and three budgets run. The bytes are the predicted ones, the gradients the same bits, the
+-- seconds near the planned ones. Each op is measured first, once, so that plans weigh seconds of this machine
+-- (wane.profile with keep = false: this process uses them, and no file is written).
 --
 --   luajit examples/budget.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--points N]
 --                              [--rounds N] [--roofline] [--small] [--out FOLDER]
 --
--- What it printed (2 cores, the CPU device, nothing else running):
+-- It printed (2 cores, the CPU device, nothing else running):
 --
 --   GPT stack: 6 blocks, d = 192, 6 heads, T = 128, batch 8, dropout 0.1, 2 threads; loss = mean of squares
 --   seconds of a plan: 100 % of it measured on this machine, else a roofline
@@ -88,11 +88,11 @@ local function median(list)
 end
 
 local function digest(fn, opts)
-    wane.manual_seed(2) -- the same masks of dropout for all
+    wane.manual_seed(2) -- one set of dropout masks for all
     return measure.gradients(fn, opts.budget and wane.policy.budget(opts.budget) or opts.policy)
 end
 
--- All arms in turns, a warm-up and two measured steps each, so that what slows the machine meets all of them.
+-- Runs all arms in turns, a warm-up and two measured steps each, so that other work on the machine slows all of them.
 local function run(arms, fn, rounds)
     for _, arm in ipairs(arms) do
         arm.plan, arm.times, arm.is_exact = assert(wane.plan(fn, arm.opts)), {}, true
@@ -127,7 +127,7 @@ local function report(arms)
     return is_right
 end
 
--- Lines of at most so many columns.
+-- Breaks words into lines of at most so many columns.
 local function wrapped(words, columns)
     local lines, line = {}, ''
     for word in words:gmatch '%S+' do

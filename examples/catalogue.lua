@@ -1,12 +1,12 @@
--- E5, what a topic page on activation checkpointing says, worked out: units of memory and overhead by the number of
--- segments, the planner's optimum beside them; unequal layers; the search by bisection, which fails because the peak
--- falls and rises again with the number of segments; where such pages are wrong, checked where it can be; and every way
--- to keep less - recomputed, in half, a quarter, a bit - measured beside each other, with what it does to gradients.
--- All but the last table is planned; nothing trains but a layer of a few numbers.
+-- Activation checkpointing as topic pages explain it, computed: units of memory and overhead by the number of segments,
+-- beside the planner's optimum; unequal layers; the search by bisection, which fails because the peak falls and rises
+-- again with the number of segments; mistakes of such pages, checked where that is possible; and every way to keep
+-- fewer bytes (recomputed, in half, a quarter, a bit), measured beside each other, with the errors of the gradients.
+-- All but the last table is planned; only a layer of a few numbers is trained.
 --
 --   luajit examples/catalogue.lua
 --
--- What it printed (seconds there are a roofline, not measured, but for the last table: medians of 7 steps of some 15 ms
+-- It printed (seconds are a roofline and not measured, except in the last table: medians of 7 steps of some 15 ms
 -- on two cores with nothing else running; bytes and errors are the same everywhere):
 --
 --   20 equal layers, units of one activation, overhead in a step of forward 1 and backward 2
@@ -91,14 +91,15 @@ local exact = wane.bytes.exact
 local LAYERS = 20
 local is_right = true
 
--- A line that ends in whether it holds; the script fails at the end when one does not.
+-- Prints a line with whether it holds; the script fails at the end when a line does not.
 local function claim(holds, form, ...)
     is_right = is_right and holds
     print(('  %s  %s'):format(holds and 'holds' or 'DOES NOT HOLD', form:format(...)))
 end
 
 -- ---- chains of units ----------------------------------------------------------------------------------------------
--- Layers that each give sizes[i] units, take 1 forward and 2 backward; gradients are not counted, as such pages do.
+-- Makes a chain of layers that each give sizes[i] units and take time 1 forward and 2 backward; gradients are not
+-- counted, as in such pages.
 local function chain_of(sizes)
     local stages = {}
     for i, size in ipairs(sizes) do
@@ -108,8 +109,8 @@ local function chain_of(sizes)
     return { input_bytes = sizes[1], input_grad_bytes = 0, stages = stages }
 end
 
--- The schedule of k segments as equal as can be: inputs kept, the last one saved whole, each run again before its
--- backward.
+-- Returns the schedule of k segments of nearly equal length: their inputs are kept, the last one is saved whole, and
+-- the others are run again before their backward.
 local function segments(n, k)
     local list = {}
     local function add(...) list[#list + 1] = { ... } end
@@ -129,7 +130,7 @@ end
 
 local function percent(time, base) return ('%.1f %%'):format(100 * (time / base - 1)) end
 
--- The planner at the bytes of `peak`: peak and overhead in text.
+-- Returns the planner's peak and overhead within the bytes of `peak`, as text.
 local function planned(chain, peak, base)
     local best = wane.plan_chain(chain, peak)
     return best.peak, percent(best.time, base), best.time
@@ -174,7 +175,7 @@ local function unequal_layers()
 end
 
 -- ---- the search for a fitting number of segments ------------------------------------------------------------------
--- Bisection over the number of segments, as if more of them always took less.
+-- Searches the number of segments by bisection, as if more segments always took fewer bytes.
 local function bisect(peak_of, most, target)
     local low, high, tried = 1, most, {}
     while low < high do
@@ -201,7 +202,7 @@ local function search_in_units(chain)
         percent(best.time, 3 * LAYERS))
 end
 
--- The same search on a network: 20 layers Linear(256, 256) and GELU, batch 4096, on the device meta.
+-- Searches on a network: 20 layers Linear(256, 256) and GELU, batch 4096, on the device meta.
 local function search_in_bytes()
     local before = wane.set_device 'meta'
     local layers = {}
@@ -237,7 +238,7 @@ local function search_in_bytes()
     wane.set_device(before)
 end
 
--- ---- where the pages are wrong ------------------------------------------------------------------------------------
+-- ---- mistakes of the pages ----------------------------------------------------------------------------------------
 local function reentrant()
     local model, x = nn.MLP(16, 64, { dropout = 0.5 }), wane.eval(wane.randn(8, 16))
     local function digest(use_reentrant)
@@ -285,7 +286,7 @@ function Block:forward(x)
     return x + self.mlp(self.ln2(x))
 end
 
--- Why attention is recomputed: not because it takes much time, but because bytes come cheap there.
+-- Shows why attention is recomputed: not for its time, but because it gives many bytes for each second.
 local function attention()
     local before = wane.set_device 'meta'
     local blocks = {}
@@ -324,7 +325,7 @@ local function corrections()
         .. '  offload that leaves the module on the GPU moves none of its bytes)')
 end
 
--- ---- every way to keep less, measured -----------------------------------------------------------------------------
+-- ---- every way to keep fewer bytes, measured --------------------------------------------------------------------
 local Relu = nn.module('ReluBlock', function(self, d)
     self.norm, self.drop = nn.LayerNorm(d), nn.Dropout(0.1)
     self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
@@ -336,8 +337,8 @@ local signs_and = function(word)
 end
 local dropped = { layernorm = 'recompute', dropout = 'recompute', relu = 'recompute' }
 
--- Predicted and measured peak, time against saving everything (each in turn, medians), and the error
--- of the gradients under each policy.
+-- Prints, for each policy, the predicted and measured peak, the time against saving everything (in turns, medians), and
+-- the error of the gradients.
 local function kept_in_less()
     local BLOCKS, D, ROWS, TURNS = 6, 128, 512, 7
     wane.manual_seed(4)
@@ -365,7 +366,8 @@ local function kept_in_less()
     for i = 1, #arms do times[i] = {} end
     for turn = 1, TURNS do
         for i, arm in ipairs(arms) do
-            found[i] = wane.measure(fn, { policy = arm[2], steps = 1 }) -- after a first one, which resizes the arena
+            -- This is the second run, because the first one resizes the arena.
+            found[i] = wane.measure(fn, { policy = arm[2], steps = 1 })
             times[i][turn] = found[i].seconds
         end
     end

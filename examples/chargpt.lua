@@ -1,5 +1,5 @@
--- A character GPT on this project's own pages and sources: the zoo's GPT-2, small, trained on the CPU from nothing to
--- less than half of the entropy of single characters, then asked for text. What a training needs is here: a held-out
+-- A character GPT on this project's own pages and sources: the zoo's small GPT-2, trained on the CPU from nothing to
+-- less than half of the entropy of single characters, then asked for text. It has all parts of a training: a held-out
 -- tail, AdamW with clipped gradients, a warmup and a cosine, a compiled step under any policy or budget, progress, a
 -- curve of the losses, and a checkpoint from which it goes on with the same bits, after ^C too.
 --
@@ -7,11 +7,11 @@
 --                               [--sample N] [--temperature T] [--top-k K] [--prompt TEXT] [--seed S] [--stop N]
 --                               [--resume] [--out FOLDER]
 --
--- --resume goes on with the run of the checkpoint; one that is at its end only reports and samples again. --stop ends
--- after a step as ^C would. --minutes times a few steps and takes as many as fit. The text of a run is kept beside its
+-- --resume goes on with the run of the checkpoint; a finished run only reports and samples again. --stop ends after a
+-- step as ^C would. --minutes times a few steps and takes as many as fit. The text of a run is kept beside its
 -- checkpoint, so that sources may change in between: chargpt.txt, .safetensors and .svg in examples/out, or --out.
 --
--- What it printed (2 cores of an AMD EPYC, nothing else running; long lines are cut):
+-- It printed (2 cores of an AMD EPYC, nothing else running; long lines are cut):
 --
 --   422 files of this project
 --   text: 3,265,205 characters, 3,101,944 to train on, a tail of 163,261 held out
@@ -100,19 +100,19 @@ local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.
 local new_progress = require('wane.report.progress').new
 local optim, exact = wane.optim, wane.bytes.exact
 
--- Sizes by name. lr is the highest rate; `points` how often the held-out text is looked at.
+-- Sizes by name. lr: the highest rate; points: the number of times that the held-out text is measured.
 local sizes = {
     tiny = { layers = 1, heads = 2, d = 32, context = 32, batch = 4, lr = 1e-2, steps = 120, points = 6 },
     small = { layers = 3, heads = 4, d = 96, context = 64, batch = 16, lr = 5e-3, steps = 3000, points = 20 },
     medium = { layers = 4, heads = 4, d = 128, context = 128, batch = 8, lr = 4e-3, steps = 4000, points = 20 },
 }
-local WARMUP, LEAST_RATE, CLIP, DECAY = 0.05, 0.1, 1, 0.1 -- shares of steps and of lr; the norm of gradients; AdamW's
-local USED = 0.85 -- the share of --minutes that goes to steps; the rest is for points and the end
-local HELD_OUT, LOOKED_AT = 0.05, 0.2 -- the tail that is never trained on; the share of it that each point uses
+local WARMUP, LEAST_RATE, CLIP, DECAY = 0.05, 0.1, 1, 0.1 -- WARMUP and LEAST_RATE are shares of steps and lr
+local USED = 0.85 -- share of --minutes for steps; the rest is for points and the end
+local HELD_OUT, LOOKED_AT = 0.05, 0.2 -- share of the text in the tail; share of the tail that a point measures
 
 -- ---- the text -----------------------------------------------------------------------------------------------------
--- The project's own pages and sources, one after the other. Their order follows from their names alone, and is none
--- that a reader would see, so the tail holds a few whole files of every kind.
+-- Returns the project's own pages and sources, one after the other. Their order follows from their names alone and has
+-- no other meaning, so the tail holds a few whole files of every kind.
 local function write_text(path)
     local list = {}
     local find = io.popen('cd "' .. root .. [[" && find . \( -name build -o -name '.*' ! -name . -o -path ./runs -o ]]
@@ -135,8 +135,8 @@ local function read_text(path)
 end
 
 -- ---- a run --------------------------------------------------------------------------------------------------------
--- All that a checkpoint holds besides the tensors. trained: the mean loss of every hundredth of the steps; held: that
--- of the held-out text at each point; sum, count: the losses since the last of `trained`.
+-- A run: the numbers of a checkpoint beside its tensors. trained: the mean loss of every hundredth of the steps; held:
+-- the loss of the held-out text at each point; sum, count: of the losses since the last entry of `trained`.
 local function new_run(options)
     local name = options.size or 'medium'
     local size = sizes[name] or error("no size '" .. name .. "'; there are tiny, small, medium", 0)
@@ -185,7 +185,7 @@ local function resume(file)
 end
 
 -- ---- measuring ----------------------------------------------------------------------------------------------------
--- The loss of the model on all windows of a text: a number.
+-- Returns the mean loss of the model on all windows of a text, a number.
 local function new_examiner(run)
     local loss_of = wane.compile(function(x, y) return wane.no_grad(gpt2.loss, run.model, x, y) end)
     return function(text)
@@ -197,7 +197,7 @@ local function new_examiner(run)
     end
 end
 
--- One backward that changes nothing: its bytes beside what the plan said, and its seconds.
+-- Runs one backward that changes nothing. Returns its measured and its predicted bytes, and its seconds.
 local function look_at_a_step(run, text, decided)
     local x, y = wane.data.batches(text.held, { batch = run.batch, length = run.context }):next()
     local function loss() return gpt2.loss(run.model, x, y) end
@@ -230,8 +230,8 @@ local function note_loss(run, loss)
     run.sum, run.count = 0, 0
 end
 
--- Steps until `stop`. What a step changes it changes as a whole: after an error of it, ^C above all, `run` and the
--- model stand where they stood before.
+-- Steps until `stop`. A step changes `run` and the model as a whole: after an error, such as ^C, both are as they were
+-- before the step.
 local function make_steps(run, text, decided, stop, progress)
     local batches = wane.data.batches(text.train, { batch = run.batch, length = run.context, shuffle = true, seed = 1,
         buffers = 1, state = run.data })
@@ -252,7 +252,7 @@ local function make_steps(run, text, decided, stop, progress)
     end
 end
 
--- Trains, saves, and says whether it came to the end and how long it took.
+-- Trains and saves. Returns whether it came to the end, and its seconds.
 local function train(run, text, decided, stop)
     local progress = new_progress(run.steps, false, run.step)
     print(ROW:format('step', 'training', 'held out', 'of entropy', 'seconds'))
@@ -267,7 +267,7 @@ local function train(run, text, decided, stop)
 end
 
 -- ---- sampling -----------------------------------------------------------------------------------------------------
--- One of the k most likely bytes, by its share among them.
+-- Draws one of the k most likely bytes, by its share among them.
 local function draw(logits, temperature, k)
     local order, weights, sum = {}, {}, 0
     for id = 1, #logits do order[id] = id end
@@ -284,8 +284,8 @@ local function draw(logits, temperature, k)
     return order[1] - 1
 end
 
--- Text that goes on from a prompt. The window has the same shape for every byte, so that one plan serves all: behind
--- the text stand zeros, which no position before them sees, and a row of the logits is picked by a product.
+-- Returns text that goes on from a prompt. The window has one shape for every byte, so that one plan serves all: it is
+-- filled with zeros behind the text, which no position before them sees, and a product picks a row of the logits.
 local function sample(run, options)
     local window = run.context
     local logits_of = wane.compile(function(ids, at)
@@ -370,7 +370,7 @@ local function options_of()
     return check_options(out)
 end
 
--- The command that goes on with a run.
+-- Returns the command that goes on with a run.
 local function way_on(options)
     local words = { 'luajit', arg[0], '--resume' }
     for _, name in ipairs { 'out', 'policy', 'budget' } do
@@ -382,7 +382,7 @@ local function way_on(options)
 end
 
 local function main()
-    io.stdout:setvbuf 'line' -- whoever follows the output in a pipe sees each row
+    io.stdout:setvbuf 'line' -- so that a pipe shows each row at once
     local options = options_of()
     local text_file, file = options.out .. '/chargpt.txt', options.out .. '/chargpt.safetensors'
     local decided = { policy = options.policy, budget = options.budget }

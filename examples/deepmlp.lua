@@ -1,10 +1,10 @@
--- E1, DeepMLP: 20 layers, Linear(1024, 1024) + ReLU x19 and Linear(1024, 10), batch 32, cross-entropy, Adam. A public
+-- DeepMLP: 20 layers, Linear(1024, 1024) + ReLU x19 and Linear(1024, 10), batch 32, cross-entropy, Adam. A public
 -- lesson compares a standard step with a checkpointed one on it; here the same network runs in every arm, from a fresh
--- state, with all layers trained, and what the lesson gets wrong is listed with the right formula.
+-- state, with all layers trained, and the mistakes of the lesson are listed with the right formulas.
 --
 --   luajit examples/deepmlp.lua [--width W] [--depth N] [--batch B] [--steps N] [--small] [--meta-only] [--out FOLDER]
 --
--- What it printed (2 cores of a shared machine, the CPU device, OMP_WAIT_POLICY=passive):
+-- It printed (2 cores of a shared machine, the CPU device, OMP_WAIT_POLICY=passive):
 --
 --   DeepMLP 20 x 1024, batch 32, Adam, 2 threads; 5 timed iterations
 --
@@ -71,7 +71,7 @@ local exact, MiB = wane.bytes.exact, wane.MiB
 local CLASSES = 10
 
 -- ---- the network --------------------------------------------------------------------------------------------------
--- One of the layers: a Linear and, in all but the last, a ReLU. The same in every arm.
+-- One layer: a Linear and, in all but the last, a ReLU. Every arm uses it.
 local Layer = nn.module('Layer', function(self, inputs, outputs, is_last)
     self.linear = nn.Linear(inputs, outputs)
     if not is_last then self.relu = nn.ReLU() end
@@ -93,9 +93,9 @@ local function build(size)
     return model, x, labels
 end
 
--- The text's manual_checkpoint_forward, corrected. Its own detaches the input of each chunk and runs it without
--- gradients, so nothing before the last chunk is trained and nothing is recomputed. A region around a plain Lua
--- function is all it takes.
+-- Corrects the lesson's manual_checkpoint_forward, which detaches the input of each chunk and runs it without
+-- gradients: nothing before the last chunk is trained then, and nothing is recomputed. A region around a plain Lua
+-- function is enough.
 local function manual_checkpoint_forward(model, size, x)
     local chunk = math.max(1, math.floor(size.depth / 4))
     for first = 1, size.depth, chunk do
@@ -138,14 +138,15 @@ local function now()
     return { allocated = m.allocated, reserved = m.reserved }
 end
 
--- One arm from a fresh state: the first iteration, looked at (as the text does), then a warm-up and timed ones.
+-- Runs one arm from a fresh state: the first iteration, whose bytes are read as in the lesson, then a warm-up and timed
+-- iterations.
 local function run(arm, size)
     progress(arm.name)
     local fn, model, x, labels = loss_of(size, arm.by_hand)
     local opt = optim.Adam(model:parameters(), { lr = 1e-3 })
     wane.eval(x, labels)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
-    wane.memory.trim() -- what the starting values were made in
+    wane.memory.trim() -- frees the arena in which the first values were made
     local out = { start = now() }
     local opts = { optimizer = opt, fused = arm.fused, policy = arm.policy, warmup = 0, steps = 1 }
     local first = wane.measure(fn, opts)
@@ -176,7 +177,7 @@ local function run_all(size)
         results[i] = run(arm, size)
         collectgarbage()
         collectgarbage()
-        wane.memory.trim() -- a fresh state: nothing of this arm is there when the next starts
+        wane.memory.trim() -- so that the next arm begins without bytes of this one
     end
     return results
 end
@@ -194,12 +195,13 @@ local function print_bytes(results)
     print(text.text({ 'arm', 'start a', 'r', 'after forward a', 'r', 'after step a', 'r' }, rows) .. '\n')
 end
 
--- What the text calls its saving, and what a saving is.
+-- Prints the saving by the lesson's formula, and the real one.
 local function print_savings(results)
     local base, rows = results[1], {}
     for i, r in ipairs(results) do
         local saved, lower = base.forward.allocated - r.forward.allocated, base.peak - r.peak
-        -- The optimizer's state is there before the first opt:step(loss), so only what the forward added compares.
+        -- The optimizer's state exists before the first opt:step(loss), so only the bytes that the forward added
+        -- compare.
         if arms[i].fused then saved = (base.forward.allocated - base.before) - (r.forward.allocated - r.before) end
         local activations = base.forward.allocated - base.before
         local extra = r.seconds - base.seconds
@@ -216,7 +218,7 @@ local function print_savings(results)
         'MB a second' }, rows) .. '\n')
 end
 
--- The claims: the same bits in every arm, and the peak that was predicted.
+-- Checks the claims: the same bits in every arm, and measured peaks equal to predicted ones.
 local function check(results)
     local same, is_exact = true, true
     for _, r in ipairs(results) do
@@ -253,12 +255,13 @@ local function account(size)
     return { cold = cold, all_trained = all_trained, some_trained = some_trained }
 end
 
--- ---- what the text gets wrong -----------------------------------------------------------------------------
+-- ---- mistakes of the lesson ------------------------------------------------------------------------------
 local function print_corrections(size, torch)
     local parameters = 4 * ((size.depth - 1) * size.width * (size.width + 1) + CLASSES * (size.width + 1))
     local layer = 4 * size.width * (size.width + 1)
     local without = (torch.all_trained.after_backward - torch.some_trained.after_backward) / layer
-    -- The second arm: gradients and Adam's two are alive; the autograd thread has no cublasLt workspace (1 MiB) yet.
+    -- In the second arm gradients and Adam's two states are alive; the autograd thread has no cublasLt workspace (1
+    -- MiB) yet.
     local second = 3 * parameters + torch.some_trained.after_forward - MiB
     local l = size.depth
     local root_l = math.sqrt(l)

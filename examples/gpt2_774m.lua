@@ -1,10 +1,10 @@
--- GPT-2 774M under the catalogue's "38 GB to 16 GB": PyTorch's bytes by accounting for four plans (attention with and
--- without flash, everything saved or each block checkpointed), and Wane's own predicted peaks for the same plans.
--- Everything is planned on the device meta: nothing is computed and nothing allocated.
+-- GPT-2 774M under a page's "38 GB to 16 GB": PyTorch's bytes by accounting for four plans (attention with and without
+-- flash, everything saved or each block checkpointed), and Wane's own predicted peaks for the same plans. Everything is
+-- planned on the device meta: nothing is computed and nothing allocated.
 --
 --   luajit examples/gpt2_774m.lua [--size 774M] [--batch B] [--t T]
 --
--- What it printed (any machine, in a second):
+-- It printed (any machine, in a second):
 --
 --   GPT-2 774M, batch 8, T = 1024, bf16, no dropout, AdamW 16 B a parameter, f32 logits; GB = 1e9 bytes
 --
@@ -59,8 +59,8 @@ local gpt2 = require 'zoo.gpt2'
 
 local text = require 'wane.report.table'
 
--- What the catalogue's figures come to when they are worked out: a sum of terms, in bytes (GB = 1e9).
--- sbh: positions x batch x width, one bf16 value of the stream is 2 of it.
+-- Works the catalogue's figures out as a sum of terms, in bytes (GB = 1e9). sbh = positions * batch * width: a bf16
+-- value of the stream has 2 sbh bytes.
 local function catalogue(size, c)
     local sbh, weights = size.t * size.batch * c.d, 2 * c.heads * size.t ^ 2 * size.batch
     local state, logits = 16 * gpt2.parameters[size.name], 4 * size.batch * size.t * c.vocab
@@ -79,7 +79,8 @@ local plans = {
     { key = 'tiled blocks', name = 'flash, each block checkpointed', tiled = true, region = true },
 }
 
--- A model and what records its loss. precision: 'bf16' (all of it) or 'autocast' (parameters f32).
+-- Returns a model and the function that records its loss. precision: 'bf16' (everything) or 'autocast' (f32
+-- parameters).
 local function build(size, plan, precision)
     local model = gpt2.new(size.name, { tiled = plan.tiled or false, region = plan.region,
         dtype = precision == 'bf16' and 'bf16' or 'f32' })
@@ -91,7 +92,7 @@ local function build(size, plan, precision)
     return model, loss
 end
 
--- PyTorch's bytes for a plan: `blocks` is the most while the backward of the blocks runs.
+-- Returns PyTorch's bytes for a plan; blocks: the most while the backward of the blocks runs.
 local function pytorch(plan, state)
     local at = plan:pytorch { state = state, gradients = 'kept', warm = true }
     at.blocks, at.kept = 0, {}

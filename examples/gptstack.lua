@@ -1,13 +1,13 @@
--- A stack of GPT blocks under eight decisions: everything saved; each block recomputed, said in two ways; attention
+-- A stack of GPT blocks under eight policies: everything saved; each block recomputed, written in two ways; attention
 -- recomputed and the rest saved, by type and as a region; the reverse choices; cheap ops only. Activations outweigh
--- parameters here, so what is recomputed shows in the peak. Gradients are the same bits in every arm, dropout included.
--- "All but attention" lets the values between blocks go too, so the first backward node brings a forward back: a choice
--- that costs time and saves next to nothing.
+-- parameters here, so recomputation shows in the peak. Gradients are the same bits in every arm, dropout included. "All
+-- but attention" drops the values between blocks too, so the first backward node needs a forward again: this choice
+-- costs time and saves next to nothing.
 --
 --   luajit examples/gptstack.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--steps N]
 --                                [--small] [--out FOLDER]
 --
--- What it printed (2 cores, the CPU device, nothing else running):
+-- It printed (2 cores, the CPU device, nothing else running):
 --
 --   GPT stack: 6 blocks, d = 384, 6 heads, T = 256, batch 8, dropout 0.1, 2 threads; loss = mean of squares
 --
@@ -50,7 +50,7 @@ local exact, MiB = wane.bytes.exact, wane.MiB
 -- ---- the network --------------------------------------------------------------------------------------------------
 local Block = nn.module('Block', function(self, d, heads, p, with_region, is_tiled)
     self.with_region = with_region -- around the attention
-    -- not tiled: the (T, T) scores, weights and masks are values, and what to do with them is decided below
+    -- not tiled: the (T, T) scores, weights and masks are values, which the arms below decide about
     self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p, tiled = is_tiled or false })
     self.drop = nn.Dropout(p)
     self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = p })
@@ -101,17 +101,18 @@ local function progress(words)
     if is_terminal then io.stderr:write('\r\27[K' .. words) end
 end
 
--- One arm from a fresh state: warm-up, measured steps that change nothing, and a backward whose gradients are compared.
+-- Runs one arm from a fresh state: a warm-up, measured steps that change nothing, and a backward whose gradients are
+-- compared.
 local function run(arm, size)
     progress(arm.name)
     wane.memory.trim()
     local model, x, fn = build(size, arm.regions, arm.is_tiled)
     wane.eval(x)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
-    wane.memory.trim() -- what the starting values were made in
+    wane.memory.trim() -- frees the arena in which the first values were made
     local plan = wane.plan(fn, { policy = arm.policy })
     local m = wane.measure(fn, { policy = arm.policy, warmup = 1, steps = size.steps })
-    wane.manual_seed(2) -- the masks of the backward that is compared
+    wane.manual_seed(2) -- one set of dropout masks for the backward of every arm
     local loss = fn()
     loss:backward { policy = arm.policy }
     local gradients = {}
@@ -142,7 +143,7 @@ local function report(results)
     return is_right
 end
 
--- Attention against the reverse choice: bytes given back for each millisecond paid.
+-- Compares attention with the reverse choice: bytes saved for each millisecond.
 local function compare(results)
     local base = results[1]
     print('saved for each extra millisecond of a step:')
@@ -176,7 +177,7 @@ local function draw(results, size)
     print('\npictures: gptstack_memory.svg, gptstack_time.svg in examples/out (or --out)')
 end
 
--- The attention that makes no (T, T) value at all, nn.Attention's default: other kernels, so the same numbers but for
+-- Runs the attention that makes no (T, T) value, nn.Attention's default: other kernels, so its numbers are equal up to
 -- rounding.
 local function compare_tiled(results, size)
     local rows, is_right = {}, true

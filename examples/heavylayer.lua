@@ -1,10 +1,10 @@
--- E2, HeavyLayer: Linear(4096, 4096) + ReLU x20, batch 32, input with gradient, loss = sum, regions of 4 layers;
--- and x40, batch 64. The public notebook that measures gradient checkpointing on it prints 26 numbers: here they are
--- worked out by PyTorch's accounting, then the same network runs in Wane, and the bytes stand side by side.
+-- HeavyLayer: Linear(4096, 4096) + ReLU x20, batch 32, input with gradient, loss = sum, regions of 4 layers; and x40,
+-- batch 64. The public notebook that measures gradient checkpointing on it prints 26 numbers: here they are computed by
+-- PyTorch's accounting, then the same network runs in Wane, and the bytes are printed side by side.
 --
 --   luajit examples/heavylayer.lua [--width W] [--depth N] [--batch B] [--meta-only] [--x40]
 --
--- What it printed (2 cores of a shared machine, the CPU device):
+-- It printed (2 cores of a shared machine, the CPU device):
 --
 --   HeavyLayer 20 x 4096, batch 32, 2 threads, 23.19 GiB free
 --   row                                    text, MB  PyTorch accounting          bytes
@@ -82,7 +82,7 @@ local function build(size)
 end
 
 -- ---- the text's numbers -----------------------------------------------------------------------------------
--- What the notebook prints, in MB of 1024^2 bytes; `difference`: worked out from numbers it prints.
+-- The numbers that the notebook prints, in MB of 1024^2 bytes. difference: of two numbers that it prints.
 local printed = {
     { 'x20 before forward, off', '1299.06', 'off', 'before' },
     { 'x20 before forward, on', '1299.06', 'on', 'before' },
@@ -122,7 +122,7 @@ local function account(size)
     return { off = off, on = on }
 end
 
--- Our number for a row, and the bytes behind it.
+-- Returns our number for a row, and its bytes.
 local function value_of(row, both)
     local off, on = both.off, both.on
     local kind = row[3]
@@ -161,7 +161,7 @@ local function read(path)
     return all
 end
 
--- Bytes this process may still take: what the system has, and what its control group leaves.
+-- Returns the bytes that this process may still take: the least of the system's and of its control group's.
 local function free_bytes()
     local free = (tonumber(read('/proc/meminfo'):match('MemAvailable:%s*(%d+)')) or 0) * 1024
     local group = read('/proc/self/cgroup'):match('0::([^\n]*)') or ''
@@ -194,7 +194,8 @@ local function gradients(model, x)
     return list
 end
 
--- One arm from a fresh state: a step to warm up and a measured one. `fused`: opt:step(loss), else backward, then step.
+-- Runs one arm from a fresh state: a step to warm up and a measured one. fused: opt:step(loss), else backward, then
+-- step.
 local function arm(size, name, chosen, fused)
     progress(name)
     wane.memory.trim()
@@ -202,7 +203,7 @@ local function arm(size, name, chosen, fused)
     local opt = optim.SGD(model:parameters(), { lr = 1e-6 }) -- small: the loss is a sum over all outputs
     wane.eval(x)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
-    wane.memory.trim() -- what the starting values were made in
+    wane.memory.trim() -- frees the arena in which the first values were made
     local m = wane.measure(fn, { optimizer = opt, fused = fused, policy = chosen, warmup = 1, steps = 1 })
     local out = { name = name, predicted = m.predicted_peak, measured = m.peak, seconds = m.seconds, loss = m.loss }
     if not fused then out.gradients = measure.fingerprint(gradients(model, x)) end

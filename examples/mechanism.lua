@@ -1,10 +1,11 @@
--- E3, the mechanism: Linear 1024 x 1024, then (1024 x 1024, 1024 x 1) without bias, input 1024 x 1024, Python's sum,
--- three iterations: checkpointed twice, then not. The script comes with a walk through PyTorch 1.10's source and
--- prints 16 byte counts. Here they are worked out by acting the script out (wane.pytorch), and Wane runs it beside.
+-- The mechanism of checkpointing: Linear 1024 x 1024, then (1024 x 1024, 1024 x 1) without bias, input 1024 x 1024,
+-- Python's sum, and three iterations: checkpointed twice, then not. The script comes with a walk through PyTorch 1.10's
+-- source and prints 16 byte counts. Here they are computed by acting the script out (wane.pytorch), and Wane runs it
+-- beside.
 --
 --   luajit examples/mechanism.lua
 --
--- What it printed (2 cores of a shared machine, the CPU device):
+-- It printed (2 cores of a shared machine, the CPU device):
 --
 --   Linear 1024 x 1024, checkpointed twice, then not; bytes
 --   point                                text  accounting       total             Wane allocates
@@ -56,14 +57,14 @@ local function layers()
     return one, two
 end
 
--- Python's sum(o): 0 + o[0] + o[1] + ..., an addition a row.
+-- Records Python's sum(o), ((0 + o[0]) + o[1]) and so on: an addition for each row.
 local function python_sum(o)
     local total = 0 + o[1]
     for i = 2, o:size(1) do total = total + o[i] end
     return total
 end
 
--- The text's 16 numbers. `of`: 'bytes' a total, 'difference' to the point before.
+-- The 16 numbers of the walk. of: 'bytes' for a total, 'difference' to the point before.
 local printed = {
     { 'start', 'bytes', 0 }, { 'layer 1', 'difference', 4194304 }, { 'layers 2', 'difference', 4198400 },
     { 'input', 'difference', 4194304 },
@@ -75,7 +76,7 @@ local printed = {
     { '2: loss = sum(o)', 'bytes', 29372928 }, { '2: backward', 'bytes', 20984320 },
 }
 
--- The script, with its names: o and loss are bound again, loss is deleted before the last iteration.
+-- Acts out the script with its names: o and loss are bound again, loss is deleted before the last iteration.
 local function script(py)
     py:at 'start'
     local one, two = layers()
@@ -100,7 +101,7 @@ local function script(py)
     end
 end
 
--- The same three iterations in Wane: allocated bytes at the same points, and the peak of each run.
+-- Runs the three iterations in Wane. Returns allocated bytes at the points of the script, and the peak of each run.
 local function measure()
     local at, peaks = {}, {}
     local function note(label) at[label] = wane.memory().allocated end

@@ -1,14 +1,15 @@
--- Offloading to disk. A stack of GPT blocks whose activations wait in a file between forward and backward: written and
--- read past the page cache (O_DIRECT) by threads of their own while kernels run, waited for where the plan says. The
--- bytes are the predicted ones, the gradients the same bits, and the plan says beforehand how much of the moving is
--- hidden. Ops and the disk are measured first, so that plans weigh this machine (no file of costs is written).
+-- Offloading to disk: a stack of GPT blocks whose activations are kept in a file between forward and backward. Threads
+-- of their own write and read the file past the page cache (O_DIRECT) while kernels run, and the plan says where to
+-- wait. The bytes are the predicted ones, the gradients the same bits, and the plan predicts which part of the
+-- transfers is hidden. Ops and the disk are measured first, so that plans weigh this machine (no file of costs is
+-- written).
 --
 --   luajit examples/offload.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--steps N] [--small]
 --
--- Prints what was planned beside what was measured - bytes, seconds, seconds of moving and the part of them that is
--- hidden - and budgets under which the planner declines to offload.
+-- It prints planned beside measured numbers (bytes, seconds, seconds of transfers and the part of them that is hidden),
+-- and budgets under which the planner declines to offload.
 --
--- What it printed (2 cores, the CPU device, nothing else running):
+-- It printed (2 cores, the CPU device, nothing else running):
 --
 --   GPT stack: 6 blocks, d = 384, 6 heads, T = 256, batch 8, 2 threads; loss = mean of squares
 --   disk, O_DIRECT: 7.22 GB/s out, 3.28 GB/s back
@@ -78,7 +79,7 @@ local function offloaded(plan)
     return away / all
 end
 
--- All arms in turns, so that what slows the machine meets all of them.
+-- Runs all arms in turns, so that other work on the machine slows all of them.
 local function run(arms, fn, steps)
     for _, arm in ipairs(arms) do
         arm.plan = assert(wane.plan(fn, { policy = arm.policy }))
@@ -119,7 +120,7 @@ local function report(arms)
     return is_right
 end
 
--- ---- where it is declined -------------------------------------------------------------------------------------------
+-- ---- budgets without it --------------------------------------------------------------------------------------------
 local function declined(fn, arms)
     local saved, least = arms[1].plan.reserved, assert(wane.plan(fn, { policy = policy.least() })).reserved
     local allow, rows = { allow = { 'recompute', 'offload' } }, {}

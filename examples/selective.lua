@@ -1,17 +1,17 @@
--- Selective recomputation by layer type on a stack of GPT blocks: attention recomputed and the MLP stored, the
--- reverse, each block recomputed, everything stored; and beside each the plan of a budget of the very same bytes. Once
--- with attention composed of products, softmax and dropout, whose (T, T) values are there to be let go of, and once
--- with tiled attention, which never has them. Ops are measured first (wane.profile, kept in this process alone).
+-- Selective recomputation by layer type on a stack of GPT blocks: attention recomputed and the MLP stored, the reverse,
+-- each block recomputed, everything stored; and beside each the plan of a budget of the very same bytes. It runs once
+-- with attention composed of products, softmax and dropout, whose (T, T) values can be dropped, and once with tiled
+-- attention, which never has them. Ops are measured first (wane.profile, kept in this process alone).
 --
--- What the numbers below say: composed, recomputing attention gives 76 of 157 MiB for 17 % of a step, the MLP 30 MiB
--- for 7 %: about the same bytes for the time. Tiled, attention is the wrong thing to recompute: 18 of 85 MiB for
--- 9.5 %, where the MLP gives 30 MiB for 8 %. Choosing by type of layer is never best: within the bytes of each choice
--- the planner's step is 5 to 9 % shorter, measured, with the same bits.
+-- The numbers below show: composed, recomputing attention saves 76 of 157 MiB for 17 % of a step, the MLP 30 MiB for
+-- 7 %, about the same bytes for the time. Tiled, attention is the wrong thing to recompute: 18 of 85 MiB for 9.5 %,
+-- where the MLP saves 30 MiB for 8 %. Choosing by type of layer is never best: within the bytes of each choice the
+-- planner's step is 5 to 9 % shorter, measured, with the same bits.
 --
 --   luajit examples/selective.lua [--blocks N] [--d D] [--heads H] [--t T] [--batch B] [--dropout P] [--rounds N]
 --                                 [--roofline] [--small]
 --
--- What it printed (2 cores, the CPU device, nothing else running):
+-- It printed (2 cores, the CPU device, nothing else running):
 --
 --   GPT stack: 6 blocks, d = 192, 6 heads, T = 256, batch 4, dropout 0.1, 2 threads; loss = mean of squares
 --
@@ -87,7 +87,7 @@ local by_hand = {
     { name = 'each block recomputed', policy = 'every(1)' },
 }
 
--- Each policy by hand, and after it (but for save_all) the planner within its bytes.
+-- Lists each policy by hand and, after all but save_all, the planner within its bytes.
 local function arms_of(fn)
     local arms = {}
     for i, hand in ipairs(by_hand) do
@@ -108,10 +108,10 @@ local function median(list)
     return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
 end
 
--- All arms in turns, a warm-up and two measured steps each, so that what slows the machine meets all of them.
+-- Runs all arms in turns, a warm-up and two measured steps each, so that other work on the machine slows all of them.
 local function run(arms, fn, rounds)
     for _, arm in ipairs(arms) do
-        wane.manual_seed(2) -- the same masks of dropout for all
+        wane.manual_seed(2) -- one set of dropout masks for all
         arm.digest, arm.times, arm.is_exact = measure.gradients(fn, arm.policy), {}, true
     end
     for _ = 1, rounds do
@@ -140,7 +140,7 @@ local function report(arms)
     return is_right
 end
 
--- What the rows say, worked out from them.
+-- Prints the conclusions, computed from the rows.
 local function conclude(arms)
     local base, best, most = arms[1], nil, 0
     local function rate(arm, field)

@@ -1,9 +1,9 @@
--- A sweep: GPT blocks at two depths under six policies, each point in a process of its own. It finds which policy buys
--- how many bytes for how many seconds, and that the gradients are the same bits under all of them.
+-- A sweep: GPT blocks at two depths under six policies, each point in a process of its own. It finds the bytes that
+-- each policy saves for its seconds, and checks that the gradients are the same bits under all of them.
 --
 --   luajit examples/sweep.lua [--d D] [--heads H] [--t T] [--batch B] [--repeats N] [--small] [--out FOLDER]
 --
--- What it printed (2 cores, the CPU device, other work beside it):
+-- It printed (2 cores, the CPU device, other work beside it):
 --
 --   depth  policy         peak predicted    measured    reserved  s a step  recomputed  digest
 --   -----  -------------  --------------  ----------  ----------  --------  ----------  --------  -
@@ -72,7 +72,7 @@ function Block:forward(x)
     return x + self.mlp(self.ln2(x))
 end
 
--- Everything above :run() happens in every process; below it, in this one alone.
+-- The script above :run() runs in every process; the script below it in this one alone.
 local sweep = wane.sweep {
     title = ('GPT blocks, d = %d, T = %d, batch %d'):format(size.d, size.t, size.batch),
     build = function(p)

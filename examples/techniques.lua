@@ -1,11 +1,11 @@
--- E5 goes on: what the topic page lists beside segments, each in a line of Wane and a row of numbers. Ways to call a
--- checkpoint; long sequences in chunks, bf16, accumulation and their combinations, measured; a sweep of 1, 5, 10, 20
--- segments, measured; 10 B parameters, planned; which layers to recompute, by three rules and by the planner; and what
--- fits in a budget. examples/catalogue.lua works out segments and the page's mistakes.
+-- Techniques beside segments, each in a line of Wane and a row of numbers: ways to call a checkpoint; long sequences in
+-- chunks, bf16, accumulation and their combinations, measured; a sweep of 1, 5, 10, 20 segments, measured; 10 B
+-- parameters, planned; which layers to recompute, by three rules and by the planner; and the sizes that fit in a
+-- budget. examples/catalogue.lua computes segments and the mistakes of pages about them.
 --
 --   luajit examples/techniques.lua [--small] [--steps N]
 --
--- Bytes and bits are the same on every machine, seconds are not; what is planned printed:
+-- Bytes and bits are the same on every machine, seconds are not. The planned parts printed:
 --
 --   10.07 B parameters, f32, Adam, one sequence of 1024: GB = 1e9 bytes at the peak, planned
 --   step                           parameters  gradients  m and v  activations    all
@@ -30,7 +30,7 @@ local measure, text = require 'wane.plan.measure', require 'wane.report.table'
 local exact = wane.bytes.exact
 local is_right = true
 
--- A line that ends in whether it holds; the script fails at the end when one does not.
+-- Prints a line with whether it holds; the script fails at the end when a line does not.
 local function claim(holds, form, ...)
     is_right = is_right and holds
     print(('  %s  %s'):format(holds and 'holds' or 'DOES NOT HOLD', form:format(...)))
@@ -44,7 +44,7 @@ local Block = nn.module('Block', function(self, d)
 end)
 function Block:forward(x) return x + self.mlp(self.norm(x)) end
 
--- 50 residual blocks; each way leaves the same bits, dropout's among them, and keeps no state of a generator for it.
+-- Runs 50 residual blocks in each way: the bits are the same, dropout's too, and no state of a generator is kept.
 local function calls()
     local blocks = {}
     for i = 1, 50 do blocks[i] = Block(32) end
@@ -83,7 +83,7 @@ local function calls()
 end
 
 -- ---- measured -----------------------------------------------------------------------------------------------------
--- A long sequence through position-wise layers; every way of needing less, alone and together.
+-- Runs a long sequence through position-wise layers with every way to need fewer bytes, alone and together.
 local function techniques(size)
     local layers = {}
     for i = 1, size.blocks do layers[i] = Block(size.d) end
@@ -91,7 +91,7 @@ local function techniques(size)
     local function plain() return (model(x) ^ 2):mean() end
     local function low(fn) return function() return wane.autocast('bf16', fn) end end
     local function chunked() return (wane.chunked(model, x, { size = 32, dim = 2 }) ^ 2):mean() end
-    local opt = wane.optim.SGD(model:parameters(), { lr = 0 }) -- it only clears the gradients
+    local opt = wane.optim.SGD(model:parameters(), { lr = 0 }) -- used to clear the gradients alone
     local function parts(fn)
         return function()
             opt:zero_grad()
@@ -148,7 +148,7 @@ local function sweep(size)
 end
 
 -- ---- planned ------------------------------------------------------------------------------------------------------
--- f32 parameters, gradients and Adam's two: 4 B, 4 B and 8 B each; 10 B of them in 32 blocks.
+-- Plans 10 B f32 parameters in 32 blocks; each takes 4 bytes, its gradient 4 and Adam's two states 8.
 local function ten_billion()
     local layers, d = {}, 5120
     for i = 1, 32 do layers[i] = nn.Residual(nn.Sequential { nn.LayerNorm(d), nn.MLP(d, 6 * d) }) end
@@ -180,7 +180,7 @@ local function ten_billion()
         4 * llama / 1e9)
 end
 
--- Unequal layers: MLPs, whose values take long to make, and cheap ones of as many bytes.
+-- Makes unequal layers: MLPs, whose values take long to compute, and cheap ones of as many bytes.
 local Cheap = nn.module('Cheap', function(self, d) self.norm, self.act = nn.LayerNorm(d), nn.GELU() end)
 function Cheap:forward(x) return x + self.act(self.norm(x)):tanh():sigmoid() end
 

@@ -1,10 +1,10 @@
--- The models of examples/zoo on one page: what a training step of each would take in Wane, planned on the device meta.
--- state: parameters, m and v, f32 in all columns (bf16 is autocast's). Where weights outweigh activations bf16 gains
--- little once blocks are recomputed: the bf16 copies of weights take what the activations save.
+-- The models of examples/zoo on one page: the predicted peaks of a training step of each in Wane, planned on the device
+-- meta. state: parameters, m and v, f32 in all columns (bf16 is autocast's). Where weights outweigh activations bf16
+-- saves little once blocks are recomputed: the bf16 copies of weights take the bytes that the activations save.
 --
 --   luajit examples/zoo.lua [--batch B] [--t T]
 --
--- What it printed (any machine, in two seconds):
+-- It printed (any machine, in two seconds):
 --
 --   Predicted peaks of a training step, GB = 1e9 bytes: batch 1, T = 1024, AdamW in the same plan
 --   model           parameters  state  f32: save_all  blocks recomputed  bf16: save_all  blocks recomputed
@@ -28,7 +28,8 @@ local models = {
 
 local function gb(bytes) return ('%.2f'):format(bytes / 1e9) end
 
--- Peaks of opt:step(loss) with everything saved and with each block recomputed; bytes of parameters, m and v.
+-- Returns the peaks of opt:step(loss) with everything saved and with each block recomputed, and the bytes of
+-- parameters, m and v.
 local function plans(zoo, size, precision, batch, t)
     local model = zoo.new(size)
     local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })

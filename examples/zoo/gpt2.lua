@@ -1,20 +1,21 @@
--- GPT-2 in its four published sizes, and as small as you like: learned positions, norms before attention and MLP, GELU,
+-- GPT-2 in its four published sizes, and in any other: learned positions, norms before attention and MLP, GELU,
 -- a head that is the token table. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
 --
 --   local gpt2 = require 'zoo.gpt2'                    -- with examples/?.lua on package.path
 --   local model = gpt2.new('774M', { dropout = 0.1 })  -- '124M' '355M' '774M' '1558M'
 --   local loss = gpt2.loss(model, ids, labels)         -- ids, labels (B, T) i32, 0-based; T up to model.config.context
 --
--- The published weights use the tanh approximation of GELU; Wane's is the exact one, with erf. It saves the same bytes,
--- but published weights loaded here give slightly other numbers. Weights start as the paper says (normal 0.02, the
--- projections back into the stream divided by sqrt(2 layers)); nothing is allocated until something runs.
+-- The published weights use the tanh approximation of GELU; Wane's GELU is the exact one, with erf. It saves the same
+-- bytes, but published weights loaded here give slightly other numbers. First values of weights follow the paper
+-- (normal 0.02, the projections back into the stream divided by sqrt(2 layers)); nothing is allocated until a program
+-- runs.
 local wane = require 'wane'
 
 local nn = wane.nn
 
 local gpt2 = {}
 
---- Sizes by name. Every one: vocab, context, layers, heads, d (size of the stream; the MLP is 4 d wide).
+--- Sizes by name. Fields: vocab, context, layers, heads, d (size of the stream; the MLP is 4 d wide).
 gpt2.configs = {
     ['124M'] = { vocab = 50257, context = 1024, layers = 12, heads = 12, d = 768 },
     ['355M'] = { vocab = 50257, context = 1024, layers = 24, heads = 16, d = 1024 },
@@ -23,7 +24,7 @@ gpt2.configs = {
     small = { vocab = 96, context = 64, layers = 3, heads = 4, d = 64 }, -- trains on a CPU in seconds
 }
 
---- Parameters of the published models.
+--- Counts of parameters of the published models.
 gpt2.parameters = { ['124M'] = 124439808, ['355M'] = 354823168, ['774M'] = 774030080, ['1558M'] = 1557611200 }
 
 local Block = nn.module('Block', function(self, c, o)
@@ -48,7 +49,7 @@ local GPT2 = nn.module('GPT2', function(self, c, o)
     self.region = o.region
 end)
 
--- (B, T) ids -> (B, T, vocab) logits, f32 whatever the model's dtype.
+-- Returns logits (B, T, vocab) of ids (B, T), in f32 whatever the model's dtype.
 function GPT2:forward(ids)
     local t = ids.shape[2]
     if t > self.config.context then
@@ -75,7 +76,7 @@ end
 
 local known = { dropout = true, tiled = true, region = true, dtype = true, device = true }
 
---- A model.
+--- Makes a model.
 -- @param what name of a config, or a table like one
 -- @param opts { dropout = 0, tiled = true, region = false, dtype = 'f32', device = }; region: wane.checkpoint around
 -- each block
@@ -93,7 +94,7 @@ function gpt2.new(what, opts)
     return start(GPT2(c, o), c.layers)
 end
 
---- The mean loss of a batch. ids, labels (B, T) i32.
+--- Records the mean loss of a batch. ids, labels: (B, T) i32.
 function gpt2.loss(model, ids, labels)
     return nn.cross_entropy(model(ids), labels)
 end

@@ -6,24 +6,24 @@
 --   local loss = llama.loss(model, ids, labels)        -- ids, labels (B, T) i32, 0-based
 --
 -- Rotation turns the two halves of a head against each other, as the published checkpoints are laid out for Hugging
--- Face. A 7B model is for planning here: on the device meta it takes no memory at all.
+-- Face. A 7B model is meant for planning: on the device meta it takes no memory.
 local wane = require 'wane'
 
 local nn = wane.nn
 
 local llama = {}
 
---- Sizes by name. Every one: vocab, layers, heads, kv_heads, d, hidden (of SwiGLU), base (of the rotation).
+--- Sizes by name. Fields: vocab, layers, heads, kv_heads, d, hidden (of SwiGLU), base (of the rotation).
 llama.configs = {
     ['7B'] = { vocab = 32000, layers = 32, heads = 32, kv_heads = 32, d = 4096, hidden = 11008, base = 10000 },
     ['8B'] = { vocab = 128256, layers = 32, heads = 32, kv_heads = 8, d = 4096, hidden = 14336, base = 500000 },
     small = { vocab = 96, layers = 3, heads = 4, kv_heads = 2, d = 64, hidden = 176, base = 10000 },
 }
 
---- Parameters of the published models.
+--- Counts of parameters of the published models.
 llama.parameters = { ['7B'] = 6738415616, ['8B'] = 8030261248 }
 
--- down(silu(gate x) * up x): Shazeer, "GLU Variants Improve Transformer", 2020.
+-- Computes down(silu(gate x) * up x) (Shazeer, "GLU Variants Improve Transformer", 2020).
 local SwiGLU = nn.module('SwiGLU', function(self, d, hidden, o)
     self.gate, self.up, self.down = nn.Linear(d, hidden, o), nn.Linear(d, hidden, o), nn.Linear(hidden, d, o)
 end)
@@ -51,7 +51,7 @@ local Llama = nn.module('Llama', function(self, c, o)
     self.region = o.region
 end)
 
--- (B, T) ids -> (B, T, vocab) logits, f32 whatever the model's dtype.
+-- Returns logits (B, T, vocab) of ids (B, T), in f32 whatever the model's dtype.
 function Llama:forward(ids)
     local x = self.embed(ids)
     for _, block in ipairs(self.blocks) do x = self.region and wane.checkpoint(block, x) or block(x) end
@@ -61,7 +61,7 @@ end
 
 local known = { tiled = true, region = true, dtype = true, device = true }
 
---- A model. Weights start normal with deviation 0.02.
+--- Makes a model, whose weights are at first normal with deviation 0.02.
 -- @param what name of a config, or a table like one
 -- @param opts { tiled = true, region = false (wane.checkpoint around each block), dtype = 'f32', device = }
 function llama.new(what, opts)
@@ -79,7 +79,7 @@ function llama.new(what, opts)
     return model
 end
 
---- The mean loss of a batch. ids, labels (B, T) i32.
+--- Records the mean loss of a batch. ids, labels: (B, T) i32.
 function llama.loss(model, ids, labels)
     return nn.cross_entropy(model(ids), labels)
 end
