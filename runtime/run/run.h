@@ -1,7 +1,9 @@
 /* The executor: runs the schedule of a planned program as it is written, and decides nothing.
  *
  *   materialise.c   first values of states, before the run and taken back if it fails
+ *   acquire.c       everything that a run takes before its first kernel
  *   run.c           the loop over instructions
+ *   commit.c        the end: keeps what the run made, or rolls back what it changed
  *   transfer.c      offloads and fetches
  *   measure.c       the executor's own account of bytes and seconds
  *   check.c         the run that believes nobody, for specs

@@ -174,7 +174,7 @@ return {
     },
     {
         name = 'a limit is one granule too kind',
-        file = 'runtime/run/run.c',
+        file = 'runtime/run/acquire.c',
         old = [[
     if (after <= l->limit) return WN_OK;
     wn__fail(WN_OOM]],
@@ -209,7 +209,7 @@ return {
     },
     {
         name = 'backward forgets that it ran',
-        file = 'runtime/run/run.c',
+        file = 'runtime/run/commit.c',
         old = '        p->root[i]->spent = p->root[i]->over_spent = 1;',
         new = '        p->root[i]->spent = p->root[i]->over_spent = 0;',
         spec = 'spec/runpoints_spec.lua',

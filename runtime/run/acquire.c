@@ -1,0 +1,154 @@
+/* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. Each thing that is
+ * taken has a rung in wn__acquire that gives it back. */
+#include "acquire.h"
+#include "../base/alloc.h"
+#include "check.h"
+#include "run.h"
+
+/* NULL has no bytes beside it: the address of no bytes, and of the meta device's, stays NULL. */
+static char *at(void *base, int64_t offset)
+{
+    return base == NULL ? NULL : (char *)base + offset;
+}
+
+char *wn__allocation_address(const struct wn__bases *b, const struct wn__allocation *t)
+{
+    switch (t->space) {
+    case WN_SPACE_SLAB: return at(b->p->slab[t->slot]->data, t->offset);
+    case WN_SPACE_CELL: return wn__cell_data(b->p->cell[t->slot]);
+    case WN_SPACE_BOUND: return b->p->bound[t->slot]->held->data;
+    case WN_SPACE_RESULT: return b->result[t->slot]->data;
+    default: return at(b->arena, t->offset);
+    }
+}
+
+char *wn__value_address(const struct wn__bases *b, int32_t value)
+{
+    const struct wn__value *v = &b->p->schedule->value[value];
+    return at(wn__allocation_address(b, &b->p->schedule->allocation[v->allocation]), v->at);
+}
+
+/* Returns the bytes that this run adds to what is reserved, beside the arena. */
+static int64_t missing_bytes(const struct wn_program *p)
+{
+    const struct wn__ir *f = p->ir;
+    int64_t bytes = wn__program_missing(p);
+    for (int32_t r = 0; r < f->n_results; r++)
+        if (p->schedule->result_allocation[r] >= 0)
+            bytes += p->schedule->allocation[p->schedule->result_allocation[r]].bytes;
+    for (int32_t k = 0; k < f->n_slabs; k++)
+        if (p->slab[k]->data == NULL) bytes += p->slab[k]->bytes;
+    return bytes;
+}
+
+/* An offload buffer in host memory counts where that is the device's own; like the arena, it stays between runs. */
+static int64_t offload_buffer_growth(const struct wn_program *p)
+{
+    int64_t need = p->schedule->offload_buffer[WN_PLACE_HOST] - wn__offload_buffer_bytes(p->device, WN_PLACE_HOST);
+    return wn__offload_buffer_is_own(p->device) && need > 0 ? need : 0;
+}
+
+/* Refuses before anything ran when the limit would be passed; idle memory goes first. */
+static int32_t check_limit(struct wn_program *p)
+{
+    struct wn__ledger *l = wn__ledger(p->device);
+    int64_t arena = wn__arena(p->device)->bytes, need = missing_bytes(p) + offload_buffer_growth(p),
+            height = p->schedule->arena;
+    int64_t after = l->reserved - arena + (arena > height ? arena : height) + need;
+    if (l->limit == 0 || after <= l->limit) return WN_OK;
+    wn__slab_trim(p->device, p->slab, p->ir->n_slabs);
+    WN_TRY(wn__arena_shrink(p->device, height));
+    if (wn__offload_buffer_bytes(p->device, WN_PLACE_HOST) > p->schedule->offload_buffer[WN_PLACE_HOST])
+        wn__offload_buffer_trim(p->device, WN_PLACE_HOST);
+    need = missing_bytes(p) + offload_buffer_growth(p);
+    after = l->reserved - wn__arena(p->device)->bytes + height + need;
+    if (after <= l->limit) return WN_OK;
+    wn__fail(WN_OOM,
+             "out of memory: this program needs %lld bytes reserved on %s (%lld of its own, %lld held beside it), "
+             "the limit is %lld; raise wane.memory.limit, free values, or recompute more",
+             (long long)after, wn__device(p->device)->name, (long long)p->schedule->summary.reserved,
+             (long long)(after - p->schedule->summary.reserved), (long long)l->limit);
+    return wn__oom(p->device, p->schedule->summary.reserved, after);
+}
+
+/* Returns whether a cell is assigned to and not read. Writing such a cell is what mends it. */
+static int32_t is_only_written(const struct wn_program *p, int32_t cell)
+{
+    return p->mode == WN_RUN_ASSIGN && cell >= p->n_read;
+}
+
+/* Refuses with WN_STALE what the program can no longer read. */
+static int32_t check_readable(const struct wn_program *p)
+{
+    for (int32_t i = 0; i < p->ir->n_bound; i++)
+        if (p->bound[i] != NULL && p->bound[i]->held == NULL)
+            return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
+    for (int32_t i = 0; i < p->ir->n_cells; i++)
+        if (p->cell[i]->invalid && !is_only_written(p, i))
+            return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
+                            p->cell[i]->name ? p->cell[i]->name : "a state");
+    return WN_OK;
+}
+
+/* Gives states their first values. The limit is checked again: what computed them may have left a larger arena. */
+static int32_t take_states(struct wn_program *p)
+{
+    WN_TRY(wn__program_materialise(p));
+    WN_TRY(check_limit(p));
+    for (int32_t k = 0; k < p->ir->n_slabs; k++) WN_TRY(wn__slab_fill(p->slab[k]));
+    return WN_OK;
+}
+
+static void release_results(struct wn__bases *b)
+{
+    for (int32_t r = 0; b->result != NULL && r < b->p->ir->n_results; r++) wn__buffer_unref(b->result[r]);
+    wn__free(b->result);
+}
+
+static int32_t take_results(struct wn__bases *b)
+{
+    const struct wn__schedule *s = b->p->schedule;
+    b->result = wn__alloc((b->p->ir->n_results + 1) * (int64_t)sizeof *b->result);
+    if (b->result == NULL) return WN_OOM;
+    for (int32_t r = 0; r < b->p->ir->n_results; r++) {
+        int32_t t = s->result_allocation[r];
+        if (t >= 0) WN_TRY(wn__buffer_new(b->p->device, WN_KIND_RESULT, s->allocation[t].bytes, &b->result[r]));
+    }
+    return WN_OK;
+}
+
+int32_t wn__acquire(struct wn_program *p, struct wn__bases *out)
+{
+    int32_t code;
+    *out = (struct wn__bases){.p = p};
+    WN_TRY(wn__program_bind_slabs(p));
+    WN_TRY(check_readable(p));
+    WN_TRY(check_limit(p));
+    if ((code = take_states(p)) != WN_OK) goto fail_states;
+    if ((code = take_results(out)) != WN_OK) goto fail_results;
+    out->in = wn__alloc((p->ir->most_in + 1) * (int64_t)sizeof *out->in);
+    if ((code = out->in == NULL ? WN_OOM : WN_OK) != WN_OK) goto fail_inputs;
+    if ((code = wn__transfer_take(&out->transfer, p)) != WN_OK) goto fail_transfer;
+    if ((code = wn__arena_fit(p->device, p->schedule->arena + wn__check_guard())) != WN_OK) goto fail_arena;
+    out->arena = wn__arena(p->device)->data;
+    return WN_OK;
+
+fail_arena:
+fail_transfer: /* some of the offload buffers may be taken */
+    wn__transfer_release(&out->transfer);
+fail_inputs:
+    wn__free(out->in);
+fail_results: /* some of the results may be taken */
+    release_results(out);
+fail_states: /* some of the states may have a value */
+    wn__program_end_first(p, WN_FIRST_ROLL_BACK);
+    return code;
+}
+
+void wn__acquired_release(struct wn__bases *b)
+{
+    wn__transfer_release(&b->transfer);
+    wn__free(b->in);
+    release_results(b);
+    wn__program_end_first(b->p, WN_FIRST_ROLL_BACK);
+}

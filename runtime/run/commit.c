@@ -1,0 +1,106 @@
+/* Commits a run, or rolls back its effects: see commit.h.
+ * Invariant: nothing here can fail, so a run is either committed whole or rolled back whole. */
+#include "commit.h"
+#include "../base/warning.h"
+#include "run.h"
+
+static void keep_results(struct wn_program *p, struct wn__bases *b)
+{
+    for (int32_t r = 0; r < p->ir->n_results; r++) {
+        struct wn_node *n = p->result[r];
+        if (p->taken_results != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
+            p->taken_results[r] = b->result[r];
+            b->result[r] = NULL;
+            continue;
+        }
+        wn__buffer_unref(n->held); /* of a program that was opened earlier and ran in between */
+        n->held = b->result[r];
+        b->result[r] = NULL;
+        n->is_held = 1;
+        n->retain = 0;
+        if (!n->needs_grad) wn__node_drop_inputs(n);
+    }
+}
+
+static void keep_effects(struct wn_program *p)
+{
+    const struct wn__ir *f = p->ir;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        for (int32_t k = 0; k < 3; k++) {
+            if (f->node[i].cell[k] < 0) continue;
+            struct wn_cell *c = p->cell[f->node[i].cell[k]];
+            if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
+            c->invalid = 0;
+            wn__cell_changed(c);
+        }
+}
+
+static void spend_roots(struct wn_program *p)
+{
+    if ((p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) || p->again) return;
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        p->root[i]->spent = p->root[i]->over_spent = 1;
+        wn__node_drop_inputs(p->root[i]);
+    }
+}
+
+static void count_issues(struct wn_program *p)
+{
+    for (int64_t i = 0; i < p->order.count; i++) {
+        struct wn_node *n = p->order.nodes[i];
+        int32_t at = p->ir->order_node[i];
+        while (p->ir->node[at].absorbed_by >= 0) at = p->ir->node[at].absorbed_by;
+        if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_issues[at] == 0 || n->is_held) continue;
+        if (n->issued < 3) n->issued++;
+        if (n->issued < 3 || n->warned) continue;
+        n->warned = 1;
+        wn__warn("%s%s%s was computed by three programs; call :retain() on it to keep its value%s",
+                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_name(n->op),
+                 n->line ? "" : " (wane.lines(true) tells where it is recorded)");
+    }
+}
+
+/* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
+static void let_walk_go(struct wn_program *p)
+{
+    for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);
+    for (int32_t i = 0; i < p->n_roots; i++) {
+        wn__node_unref(p->root[i]);
+        wn__cell_unref(p->assigned[i]);
+    }
+    p->order.count = 0;
+    p->n_roots = 0;
+}
+
+void wn__effects_roll_back(struct wn_program *p, int32_t code)
+{
+    const struct wn__ir *f = p->ir;
+    int32_t dropped = 0;
+    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+        for (int32_t k = 0; k < 3; k++) {
+            struct wn_cell *c = f->node[i].cell[k] < 0 ? NULL : p->cell[f->node[i].cell[k]];
+            if (c == NULL) continue;
+            if (c->kind != WN_KIND_GRADIENT) {
+                c->invalid = 1;
+            } else if (c->allocated) {
+                wn__cell_drop_own(c);
+                dropped = 1;
+            }
+        }
+    if (dropped)
+        wn__fail(code,
+                 "%s; gradients this run had begun to change were dropped: run each backward since zero_grad again",
+                 wn__message());
+    wn__program_end_first(p, WN_FIRST_COMMIT_WRITTEN);
+}
+
+void wn__commit(struct wn_program *p, struct wn__bases *b)
+{
+    keep_results(p, b);
+    keep_effects(p);
+    wn__program_end_first(p, WN_FIRST_COMMIT);
+    if (p->taken_results == NULL) count_issues(p);
+    spend_roots(p);
+    let_walk_go(p);
+    p->ran = 1;
+}
