@@ -35,8 +35,8 @@ int64_t wn__costs_id(void);
 /* Returns the text of everything that decides the time of an application, such as
  * "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10". The text is valid until the next call. */
 const char *wn__cost_key(const struct wn_desc *d);
-/* Returns the key of an application that reads a recomputed value, which is still in a cache: wn__cost_key and "
- * again". The text is valid until the next call. */
+/* Returns the key of an application that reads a recomputed value, which is still in a cache: the one of wn__cost_key,
+ * followed by " again". The text is valid until the next call. */
 const char *wn__cost_key_again(const struct wn_desc *d);
 /* Returns the seconds of moving `bytes` out to a place or in (WN_WAY_), while nothing else moves there. */
 double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes);
