@@ -1,13 +1,13 @@
-/* The contract of a kernel: what a device's kernels are given, and what they must not do.
+/* The contract of a kernel: what a kernel is given, and what it must not do.
  *
- * A kernel computes one op application. It allocates nothing, synchronises nothing, knows no graph and
- * keeps no state; its scratch is the workspace the plan gave it (ops' workspace rule, >= that many bytes, or what
- * was asked for when the plan was loaded). Where a library computes, what it made of the node then comes along.
- * It yields the same bits for the same description, inputs, seed, counter and thread count, whatever else
- * ran before. `out` may be the same address as an input for ops flagged INPLACE, never overlapping
- * otherwise. All buffers are dense and 256-byte aligned; row-major, where a type names no other layout (base/layout.h):
- * elementwise kernels of equal operands, updates, casts and sums of everything get those too, and go over elements as they
- * lie; products and RELAYOUT know them. */
+ * A kernel computes one application of an op. It allocates nothing, synchronises nothing, knows no graph and keeps no
+ * state. Its scratch is the workspace that the plan reserved: at least the bytes that the target's workspace rule says,
+ * or what `prepare` of struct wn__backend said when the plan was loaded. It gives the same bits for the same
+ * description, inputs, seed, counter and number of threads, whatever else ran before. `out` may have the address of an
+ * input where the op has the flag INPLACE; else it overlaps none. All buffers are dense and 256-byte aligned, and
+ * row-major unless a type names another layout (base/layout.h). Elementwise kernels of equal operands, updates, casts
+ * and sums of all elements go over elements in the order of memory, whatever the layout; products and RELAYOUT know
+ * layouts. */
 #ifndef WN_KERNEL_H
 #define WN_KERNEL_H
 #include <stdint.h>
@@ -15,28 +15,30 @@
 #include "../runtime/base/target.h"
 #include "../runtime/base/type.h"
 
-/* What a library made of an application when a plan was loaded. The plan lets it go. */
+/* An application that a library has ready. `prepare` makes it when a plan is loaded; the plan lets it go. */
 struct wn_made {
     void (*let_go)(struct wn_made *m);
 };
 
+/* The addresses that a kernel is given. */
 struct wn_buffers {
-    void *out;             /* effects: NULL */
-    const void *const *in; /* (n_in) */
-    void *const *cell;     /* (up to 3) cells an effect writes */
-    void *workspace;
+    void *out;              /* the result; NULL for an effect */
+    const void *const *in;  /* (n_in) the inputs */
+    void *const *cell;      /* (at most 3) the cells that an effect writes */
+    void *workspace;        /* NULL where the op needs none */
     struct wn_made *made;   /* NULL: the kernel computes by itself */
-    uint64_t seed, counter; /* RANDOM ops */
+    uint64_t seed, counter; /* of an op with the flag RANDOM */
 };
 
-/* WN_OK, or WN_VALUE when the data itself is wrong (an index outside its table). Never writes outside out,
- * the cells and the workspace, even then. `stream` belongs to the device (CPU: NULL). */
+/* Computes one application. Returns WN_OK, or WN_VALUE where the data itself is wrong, as an index outside its table
+ * is; even then it writes nothing outside out, the cells and the workspace. `stream` belongs to the device; NULL on the
+ * CPU. */
 typedef int32_t (*wn_kernel_fn)(const struct wn_desc *d, const struct wn_buffers *b, void *stream);
 
 /* When a library may compute in the place of own kernels: where it should be faster, never, wherever it can. */
 enum wn_library_use { WN_LIBRARY_AUTO, WN_LIBRARY_OFF, WN_LIBRARY_ON };
 
-/* What a folder of kernels gives to the runtime: its one symbol that other rooms link with, wn__backend_<folder>. A slot
+/* A folder of kernels, as the runtime sees it: wn__backend_<folder>, its one symbol that other rooms link with. A slot
  * that may be NULL says what that means. */
 struct wn__backend {
     struct wn__target target; /* of this kind of machine, without a library and without threads */
@@ -45,8 +47,9 @@ struct wn__backend {
     /* Returns the kernel of an application, or NULL where there is none: "not in this version" then. A folder without
      * kernels, whose target plans can be made for, has NULL here. */
     wn_kernel_fn (*find)(const struct wn_desc *d);
-    /* Makes ready what a library computes, when a plan is loaded. bytes: workspace of the application by the rule; becomes
-     * what is taken, at most that. *out: NULL when the kernel computes by itself. NULL: no library ever computes. */
+    /* Makes ready what a library computes, when a plan is loaded. bytes: workspace of the application by the rule;
+     * becomes what is taken, at most that. *out: NULL when the kernel computes by itself. NULL: no library ever
+     * computes. */
     int32_t (*prepare)(const struct wn__target *t, const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
     const char *(*name)(void);         /* of the kernels that this processor gets, in words; NULL: "" */
     const char *(*library_name)(void); /* the library and what it computes, in one line; NULL: "none" */

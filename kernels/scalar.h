@@ -1,10 +1,10 @@
-/* Every elementwise formula and its derivative, once, for every device: a fused kernel, a split one, the CPU
- * and CUDA all compile this text, so they agree on what a value is.
+/* Every elementwise formula and its derivative, once, for every device. A fused kernel, a kernel of one op, the CPU and
+ * CUDA all compile this text, so they agree on what a value is.
  *
- * f32 functions are own polynomials without branches (they vectorise, and give the same bits in every lane,
- * tail and instruction set; a few ulp of the true value). f64 functions are libm's: the reference.
- * Build with -ffp-contract=off (nvcc: -fmad=false): an fma is used where it is written, nowhere else.
- * Never put a reduction, a loop over memory or a device's intrinsic here. */
+ * f32 functions are polynomials without branches: they vectorise, and give the same bits in every lane, tail and
+ * instruction set, a few ulp from the true value. f64 functions are libm's: the reference. Build with -ffp-contract=off
+ * (nvcc: -fmad=false): an fma is used where it is written, nowhere else. This file must never contain a reduction, a
+ * loop over memory or an intrinsic of a device. */
 #ifndef WN_SCALAR_H
 #define WN_SCALAR_H
 #include <math.h>
@@ -33,7 +33,7 @@ WN_FN int32_t wn_to_bits(float x)
     return bits;
 }
 
-/* bf16 is the upper half of an f32; to it rounds to nearest, ties to even, and a NaN stays one. */
+/* Convert bf16, the upper half of an f32. wn_to_bf16 rounds to nearest, ties to even; a NaN stays a NaN. */
 WN_FN float wn_from_bf16(uint16_t half)
 {
     return wn_from_bits((int32_t)((uint32_t)half << 16));
@@ -46,9 +46,10 @@ WN_FN uint16_t wn_to_bf16(float x)
     return (uint16_t)(x != x ? quiet : rounded);
 }
 
-/* A group of numbers as whole ones of [-127, 127] times a scale, `top` being the largest magnitude of the group: an element
- * comes back within half a scale. Below 2^-119 a group is all zeros, so that a scale has all its bits; with an infinity
- * or a NaN in it its scale is NaN, and so is every element that comes back: nothing that went wrong is hidden. */
+/* Returns the scale of a group in int8: an element is a whole number of [-127, 127] times the scale, and unpacks within
+ * half a scale of its value. top: the largest magnitude of the group. A group below 2^-119 becomes zeros, so that a
+ * scale has all its bits. A group with an infinity or a NaN has the scale NaN, and unpacks to NaN: nothing that went
+ * wrong is hidden. */
 WN_FN float wn_int8_scale(float top)
 {
     const float least = 1.504632769e-36f; /* 2^-119 */
@@ -56,14 +57,14 @@ WN_FN float wn_int8_scale(float top)
     return top <= 3.402823466e38f ? top / 127.0f : NAN;
 }
 
-/* inverse: 1 / scale. To the nearest whole number, ties to even: it is in the low bits of the sum. */
+/* Returns x / scale rounded to nearest, ties to even, which is in the low bits of a sum. inverse: 1 / scale. */
 WN_FN int8_t wn_int8_code(float x, float inverse)
 {
     const float round = 12582912.0f;
     return (int8_t)(wn_to_bits(x * inverse + round) - wn_to_bits(round));
 }
 
-/* 2^e for -126 <= e <= 127; any other e gives some float, never undefined behaviour. */
+/* Returns 2^e for -126 <= e <= 127; any other e gives some float, never undefined behaviour. */
 WN_FN float wn_power_of_two(int32_t e)
 {
     return wn_from_bits((int32_t)((uint32_t)(e + 127) << 23));
@@ -71,16 +72,16 @@ WN_FN float wn_power_of_two(int32_t e)
 
 /* ---- exp and log, f32 ---------------------------------------------------------------------------- */
 
-/* e^x = 2^n e^r with |r| <= ln2 / 2. Adding and taking away 1.5 x 2^23 rounds to the nearest integer and
- * leaves it in the low bits. 2^n is applied in two halves, so that results below 2^-126 come out right.
- * This is for x from -104 (0 from there down) to 89 (infinite from there up), and NaN. */
+/* Returns e^x = 2^n e^r with |r| <= ln2 / 2, for -104 <= x <= 89 or NaN; e^x is 0 below and infinite above. Adding and
+ * subtracting 1.5 x 2^23 rounds to the nearest integer and leaves it in the low bits. 2^n is applied in two halves, so
+ * that results below 2^-126 are right. */
 WN_FN float wn_exp_within_f32(float x)
 {
     const float round = 12582912.0f;
     float shifted = fmaf(x, 1.44269504f, round);
     float n = shifted - round;
-    float r = fmaf(n, -0.693145752f, x); /* ln2, in a part with few bits */
-    r = fmaf(n, -1.42860677e-6f, r);     /* and the rest */
+    float r = fmaf(n, -0.693145752f, x); /* upper part of ln2, of few bits */
+    r = fmaf(n, -1.42860677e-6f, r);     /* lower part of ln2 */
     float p = 1.395171847e-3f;
     p = fmaf(p, r, 8.369598292e-3f);
     p = fmaf(p, r, 4.166618727e-2f);
@@ -99,8 +100,9 @@ WN_FN float wn_exp_f32(float x)
     return x != x ? x : p;
 }
 
-/* 2^x for x that is no greater than 0, or NaN: a score less the greatest, times log2 e. 2^n 2^r with n = floor(x); 0 from
- * -150 down. 2^r - 1 = r P(r) for r in [0, 1], so that 2^0 is 1; 1.5e-7 off at most. */
+/* The coefficients of P in 2^r - 1 = r P(r), 0 <= r <= 1, so that 2^0 = 1; the error is at most 1.5e-7.
+ * wn_exp2_below_f32 returns 2^x = 2^n 2^r with n = floor(x), for x <= 0 or NaN: a score less the maximum, times log2 e.
+ * It is 0 for x <= -150. */
 #define WN_EXP2_1 6.931513118e-1f
 #define WN_EXP2_2 2.401644501e-1f
 #define WN_EXP2_3 5.579991315e-2f
@@ -108,7 +110,7 @@ WN_FN float wn_exp_f32(float x)
 #define WN_EXP2_5 1.867130082e-3f
 WN_FN float wn_exp2_below_f32(float x)
 {
-    const float round = 12582912.0f; /* as above: an integer added to it is in its low bits */
+    const float round = 12582912.0f; /* 1.5 x 2^23: an integer added to it is in its low bits */
     x = -150.0f > x ? -150.0f : x;
     float n = floorf(x), r = x - n;
     float p = fmaf(WN_EXP2_5, r, WN_EXP2_4);
@@ -121,7 +123,7 @@ WN_FN float wn_exp2_below_f32(float x)
     return p * wn_power_of_two(half) * wn_power_of_two(e - half);
 }
 
-/* log x = e ln2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). */
+/* Returns log x = e ln2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). */
 WN_FN float wn_log_f32(float x)
 {
     int32_t tiny = x < 1.17549435e-38f;
@@ -174,8 +176,8 @@ WN_FN double wn_tanh_f64(double x)
     return tanh(x);
 }
 
-/* The normal distribution: its density is exp(-x^2/2) / sqrt(2 pi), its lower tail at -|x| is
- * exp(-x^2/2) s P(s) with s = 1 / (1 + |x|/4), good to 1e-8 of the tail itself: no cancellation. */
+/* The normal distribution. Its density is exp(-x^2/2) / sqrt(2 pi); its lower tail at -|x| is exp(-x^2/2) s P(s) with
+ * s = 1 / (1 + |x|/4), to a relative error of 1e-8, since nothing cancels. */
 WN_FN float wn_normal_bell_f32(float x)
 {
     float square = x * x;
@@ -214,7 +216,7 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
 }
 
 /* ---- formulas for both floats -------------------------------------------------------------------- */
-/* S: suffix, T: type, F: suffix of libm's functions. NaN goes through every one of them. */
+/* Defines the formulas of a dtype. S: suffix, T: type, F: suffix of libm's functions. Every formula passes NaN on. */
 
 #define WN_SCALAR_FLOAT(S, T, F)                                                                                       \
     WN_FN T wn_add_##S(T a, T b) { return a + b; }                                                                     \
@@ -287,7 +289,7 @@ WN_FN int32_t wn_abs_i32(int32_t x)
     return x < 0 ? wn_neg_i32(x) : x;
 }
 
-/* A float as an integer: toward zero, the nearest end when outside, 0 for NaN. */
+/* Convert a float to an integer: toward zero, the nearest end of the range where it is outside, 0 for NaN. */
 WN_FN int32_t wn_to_i32(double x)
 {
     if (!(x > -2147483648.0)) return x == x ? -2147483647 - 1 : 0;
@@ -302,13 +304,13 @@ WN_FN uint8_t wn_to_u8(double x)
 
 /* ---- random ---------------------------------------------------------------------------------------- */
 
-/* An element stays when its word is below this; 2^32 keeps all of them. */
+/* Returns the threshold of dropout: an element is kept where its word is less; 2^32 keeps all. */
 WN_FN uint64_t wn_dropout_threshold(double p)
 {
     return (uint64_t)((1.0 - p) * 4294967296.0);
 }
 
-/* Box-Muller: two words, two numbers; u1 is in (0, 1]. */
+/* Writes two normal numbers, made of two words (Box and Muller, 1958), to z; u1 is in (0, 1]. */
 WN_FN void wn_box_muller(uint32_t w0, uint32_t w1, double z[2])
 {
     double radius = sqrt(-2.0 * log(((double)w0 + 1.0) * (1.0 / 4294967296.0)));

@@ -1,5 +1,5 @@
-/* See library.h. Which products a library computes follows from the description and the target alone, so that a plan made
- * elsewhere has the same workspaces and the same bits. */
+/* See library.h. Which products a library computes follows from the description and the target alone, so that a plan
+ * made elsewhere has the same workspaces and the same bits. */
 #include "library.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -22,9 +22,9 @@ static int32_t has_amx(void)
 #endif
 }
 
-/* Bytes of scratch that a product may take for each thread. Measured: products up to 4096 x 4096 x 4096 take up to 1.7 MiB
- * a thread; those that want more give each thread a whole copy of the result (oneDNN 2.6.3 and 3.2, AVX-512: 600 MiB with
- * 64 threads for 3072 x 768 x 2048). */
+/* Bytes of scratch that a product may take for each thread.
+ * Measured: products up to 4096 x 4096 x 4096 take up to 1.7 MiB a thread; those that want more give each thread a
+ * whole copy of the result (oneDNN 2.6.3 and 3.2, AVX-512: 600 MiB with 64 threads for 3072 x 768 x 2048). */
 #define SCRATCH_A_THREAD (2 << 20)
 
 static int32_t chosen_use, chosen_dtypes;

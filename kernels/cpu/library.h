@@ -1,12 +1,12 @@
-/* What a library computes in the place of own kernels: which products, on which processors. The library is oneDNN
+/* Products that a library computes in the place of own kernels: which ones, on which processors. The library is oneDNN
  * (onednn.h); only this pair of files and matmul.c call it. */
 #ifndef WN_CPU_LIBRARY_H
 #define WN_CPU_LIBRARY_H
 #include <stdint.h>
 #include "../kernel.h"
 
-/* Opens the library where `use` (enum wn_library_use) and this processor let it, and notes in the target what it computes:
- * the dtypes, the scratch, and weights without panels, since the library cannot read panels. */
+/* Opens the library where `use` (enum wn_library_use) and this processor let it, and notes in the target what it
+ * computes: the dtypes, the scratch, and weights without panels, since the library cannot read panels. */
 void wn__cpu_library_start(int32_t use, struct wn__target *t);
 
 /* Returns in one line what there is of the library and what it computes. */

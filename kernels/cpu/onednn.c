@@ -226,7 +226,8 @@ static int set_attributes(void *attr)
     return code;
 }
 
-/* What the found implementation takes, into *bytes: no more than that said before, and from nobody else. */
+/* Accepts an implementation of the brgemm family that takes at most *bytes of scratch, and writes what it takes to
+ * *bytes; declines every other. */
 static int accept(const void *pd, int64_t *bytes)
 {
     const char *name = "";

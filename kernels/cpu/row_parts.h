@@ -1,13 +1,13 @@
 /* Parts of the rows: how a reduction down columns, x: (rows, outputs) -> (outputs), is divided among threads.
  *
- * One thread reduces one part, row by row in the order of memory; the results of the parts are added in the order of the
- * parts. The number of parts follows from `rows` alone, so the bits do not depend on the number of threads. The results of
- * the parts wait in the workspace (workspace.c) as (parts, outputs), WN_PART_BYTES each:
+ * One thread reduces one part, row by row in the order of memory; the results of the parts are added in the order of
+ * the parts. The number of parts follows from `rows` alone, so the bits do not depend on the number of threads. The
+ * results of the parts wait in the workspace (workspace.c) as (parts, outputs), WN_PART_BYTES each:
  *
  *     | part 0: output 0, 1, 2, ... | part 1: output 0, 1, 2, ... | ... |
  *
- * There are at most WN_PARTS parts of at least WN_PART_ROWS rows each. Reductions to at most WN_FEW_OUTPUTS outputs take no
- * workspace. */
+ * There are at most WN_PARTS parts of at least WN_PART_ROWS rows each. Reductions to at most WN_FEW_OUTPUTS outputs
+ * take no workspace. */
 #ifndef WN_CPU_ROW_PARTS_H
 #define WN_CPU_ROW_PARTS_H
 #include <stdint.h>
@@ -15,7 +15,8 @@
 
 enum { WN_PART_ROWS = 1024, WN_PARTS = 64, WN_PART_BYTES = 8, WN_FEW_OUTPUTS = 32 };
 
-/* Returns the largest power of two that is at most WN_PARTS and leaves every part WN_PART_ROWS rows; 1 where none does. */
+/* Returns the largest power of two that is at most WN_PARTS and leaves every part WN_PART_ROWS rows; 1 where none
+ * does. */
 static inline int64_t wn__parts_of(int64_t rows)
 {
     int64_t parts = 1;

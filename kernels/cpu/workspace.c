@@ -1,7 +1,7 @@
 /* How many bytes of scratch each kernel of the CPU needs: one case an op, beside the reason.
  *
- * Pure: the number follows from the description and the target, and a plan reserves it before anything runs. A kernel and
- * its case here cut rows alike because both ask stretch.h and row_parts.h. Ops that are not named need nothing. */
+ * Pure: the number follows from the description and the target, and a plan reserves it before anything runs. A kernel
+ * and its case here cut rows alike because both ask stretch.h and row_parts.h. Ops that are not named need nothing. */
 #include "cpu.h"
 #include "gemm/gemm.h"
 #include "library.h"
@@ -9,7 +9,8 @@
 #include "stretch.h"
 
 /* Ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16 input, then of a copy of a
- * bf16 result. A copy holds one stretch of rows where the op has stretches, else the whole value. 0 where nothing is bf16. */
+ * bf16 result. A copy holds one stretch of rows where the op has stretches, else the whole value. 0 where nothing is
+ * bf16. */
 static int64_t f32_copies(const struct wn_desc *d)
 {
     struct wn__stretch s = wn__stretch_of(d);
@@ -44,8 +45,8 @@ static int64_t reduce(const struct wn_desc *d)
     return parts > 1 ? parts * wn__numel(&d->out) * each : 0;
 }
 
-/* Lists of positions, i32, so that each row of the table is written once: where the list of each row starts (V + 1), then
- * positions in ids (numel(ids)). */
+/* Lists of positions, i32, so that each row of the table is written once: where the list of each row starts (V + 1),
+ * then positions in ids (numel(ids)). */
 static int64_t embedding_grad(const struct wn_desc *d)
 {
     return (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);

@@ -1,5 +1,5 @@
-/* CUDA as a target: what a plan for a GPU needs to know. There are no kernels here yet, so such plans are made and looked
- * at, on any machine, and not run. */
+/* CUDA as a target: what a plan for a GPU needs to know. There are no kernels here yet, so such plans are made and
+ * looked at, on any machine, and not run. */
 #include <stddef.h>
 #include "../kernel.h"
 #include "../../runtime/base/opcode.h"
