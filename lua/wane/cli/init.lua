@@ -167,6 +167,7 @@ end
 local commands = {}
 
 --- Runs a script with the remaining arguments.
+-- @param args list of words after the command
 -- @within Internal
 function commands.run(args)
     local rest = {}
@@ -176,6 +177,7 @@ function commands.run(args)
 end
 
 --- Opens the prompt.
+-- @param args list of words after the command
 -- @within Internal
 function commands.repl(args)
     local script
@@ -217,6 +219,7 @@ end
 local plan_options = { budget = true, policy = true, target = true, explain = true }
 
 --- Prints the plan of a script's step.
+-- @param args list of words after the command
 -- @within Internal
 function commands.plan(args)
     local given = parse(args, { explain = true })
@@ -241,6 +244,7 @@ end
 local measure_options = { policy = true, budget = true, steps = true, warmup = true, fused = true }
 
 --- Measures a script's step and prints the result.
+-- @param args list of words after the command
 -- @within Internal
 function commands.measure(args)
     local given = parse(args, { fused = true })
@@ -292,6 +296,7 @@ local function sweep_code(sweep, out)
 end
 
 --- Runs a sweep over a script's grid, prints it and writes its reports.
+-- @param args list of words after the command
 -- @within Internal
 function commands.sweep(args)
     local given = parse(args, { resume = true, ['retry-failed'] = true, fused = true, verbose = true })
@@ -320,6 +325,7 @@ function commands.sweep(args)
 end
 
 --- Writes a script to start from.
+-- @param args list of words after the command
 -- @within Internal
 function commands.new(args)
     local path = args[1]
@@ -338,6 +344,7 @@ function commands.new(args)
 end
 
 --- Measures the machine's rates, or the applications of a script's step.
+-- @param args list of words after the command
 -- @within Internal
 function commands.profile(args)
     local given = parse(args, {})

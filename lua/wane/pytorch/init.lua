@@ -250,6 +250,7 @@ local Replay = {}
 Replay.__index = Replay
 
 --- Runs the stretches that `node` depends on and that have not run; values that end in one of them are released.
+-- @param node of the graph
 -- @within Internal
 function Replay:reach(node)
     local need, stack = {}, { node }
@@ -275,6 +276,7 @@ function Replay:reach(node)
 end
 
 --- Binds a name: makes or finds the tensors, then releases what the name held before.
+-- @param event { name =, tensors = list or nil }
 -- @within Internal
 function Replay:let(event)
     local held = {}

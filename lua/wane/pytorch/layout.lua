@@ -8,6 +8,7 @@
 local layout = {}
 
 --- Returns the row-major strides of a shape.
+-- @param shape list of dims
 function layout.dense(shape)
     local strides, n = {}, 1
     for k = #shape, 1, -1 do
@@ -18,6 +19,8 @@ function layout.dense(shape)
 end
 
 --- Returns the strides, or nil when they are the row-major strides of the shape. Dims of size 1 do not count.
+-- @param shape list of dims
+-- @param strides list in elements, or nil
 function layout.normal(shape, strides)
     if strides == nil then return nil end
     local dense = layout.dense(shape)
@@ -68,6 +71,8 @@ function layout.permuted(shape, strides, order)
 end
 
 --- Returns the layout of a tensor with its last two dims exchanged.
+-- @param shape list of dims
+-- @param strides its layout
 function layout.transposed(shape, strides)
     local order = {}
     for k = 1, #shape do order[k] = k end

@@ -33,6 +33,7 @@ function Machine:alloc(bytes)
 end
 
 --- Makes the module of a node the current part: saved bytes and peaks are noted under its path from now on.
+-- @param node of the graph
 function Machine:enter(node)
     local key = node.path or ''
     local part = self.part_of[key]
@@ -133,6 +134,7 @@ function Machine:hold(t)
 end
 
 --- Releases one reference to a tensor.
+-- @param t tensor
 function Machine:release(t)
     t.refs = t.refs - 1
     if t.refs > 0 then return end
@@ -141,6 +143,7 @@ function Machine:release(t)
 end
 
 --- Returns the tensor of a leaf (parameter, input, number), which is made once and held by names of the caller.
+-- @param node of the graph
 function Machine:leaf(node)
     local t = self.leaves[node]
     if t then return t end

@@ -108,6 +108,7 @@ function product.matmul_back(c, n, k)
 end
 
 --- Returns a shape with its last two dims exchanged.
+-- @param shape list of dims
 function product.swapped(shape)
     local out = {}
     for k, n in ipairs(shape) do out[k] = n end
@@ -126,6 +127,7 @@ local function sizes(n)
 end
 
 --- Returns the bytes of the log-sum-exp: f32, one a query and head.
+-- @param n node of an attention
 function product.logsumexp(n)
     local b, t, heads = sizes(n)
     return 4 * b * heads * t

@@ -42,8 +42,9 @@ Sweep.__index = Sweep
 -- * `order`: list of keys, the last varies fastest (by default sorted); `defaults`: further fields of p;
 -- * `repeats` = 3, `warmup` = 1: measured steps, and steps before them; `seed` = 0; `fused` = false: whether
 -- opt:step(loss) is measured;
--- * `out`: file for rows, one JSON object a line; `resume` = false: true or 'force' to run only points without a row in
--- it; `retry_failed` = false: true to run only points whose row says failed, and to replace that row (implies resume);
+-- * `out`: file for rows, one JSON object a line; `resume` = false: true to run only points without a row in it,
+-- 'force' to do so although its rows come from another text of the script; `retry_failed` = false: true to run only
+-- points whose row says failed, and to replace that row (implies resume);
 -- * `limit`: seconds a point may take; `isolate`: whether points get processes of their own, by default where possible;
 -- * `verbose` = false: a line a point where there is no terminal; `title`: of reports.
 -- @return Sweep
@@ -137,7 +138,7 @@ local function at_prompt()
     return repl ~= nil and repl.is_on
 end
 
--- Tells whether points run in processes of their own. Raises 'value' where that is asked for and impossible.
+-- Tells whether points run in processes of their own. Raises 'value' where isolate = true is impossible.
 local function is_isolated(self, role)
     if self.isolate == false or role or at_prompt() then return false end
     local can = process.can_restart()

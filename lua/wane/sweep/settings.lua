@@ -48,7 +48,7 @@ local function check(t)
 end
 
 -- Returns a fingerprint of the script's text - of the files in which `build` and the call of wane.sweep stand - and of
--- what is measured.
+-- the settings that change the rows.
 local function script_of(t, made)
     local texts, seen = {}, {}
     local function add(source)
