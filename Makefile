@@ -85,7 +85,7 @@ $(O)/%.o: %.c Makefile
 	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 
 # The headers as LuaJIT's ffi.cdef wants them, carried inside the library so that the two cannot drift.
-$(O)/cdef.c: $(HEADERS) Makefile
+$(O)/cdef.c: $(HEADERS) runtime/base/enums.h Makefile
 	$(call say,CDEF,$@)
 	@mkdir -p $(@D)
 	$(Q)printf '#include "%s"\n' $(HEADERS) | $(CC) -E -P -DWANE_CDEF -I. -x c - > $(O)/wane.cdef
@@ -174,15 +174,15 @@ mutants: all
 	$(Q)$(LUAJIT) spec/mutants/run.lua $(MUTANT)
 
 # ---- installing it --------------------------------------------------------------------------------------------
-# The library lies beside the Lua files, where ffi.lua looks first; so any PREFIX works with nothing exported.
+# The library lies beside the Lua files, where ffi.lua looks first; so any PREFIX works with nothing exported. The public
+# headers go to INCDIR/wane, with the headers that they include.
 install: all
 	install -d '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(BINDIR)'
 	cd lua && find wane -name '*.lua' -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(LUADIR))/{}' ';'
 	install -m 755 $(LIBRARY) '$(DESTDIR)$(LUADIR)/wane/libwane.so'
 	install -m 755 build/wane '$(DESTDIR)$(BINDIR)/wane'
-	install -d '$(DESTDIR)$(INCDIR)/wane/base'
-	install -m 644 $(HEADERS) '$(DESTDIR)$(INCDIR)/wane'
-	install -m 644 runtime/base/type.h runtime/base/layout.h '$(DESTDIR)$(INCDIR)/wane/base'
+	$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
+	  install -D -m 644 "$$header" '$(DESTDIR)$(INCDIR)'/wane/"$${header#runtime/}" || exit 1; done
 
 uninstall:
 	rm -rf '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(INCDIR)/wane'

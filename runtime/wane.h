@@ -41,6 +41,7 @@ struct wn_attrs {
     double f[2];
 };
 #endif
+#include "base/enums.h"
 
 /* ---- the library ---------------------------------------------------------------------------------------------- */
 
@@ -104,19 +105,6 @@ WN_API int32_t wn_op_id(const char *name);
 
 /* ---- devices and memory --------------------------------------------------------------------------------------- */
 
-/* The kinds of bytes: every byte of a device counts under one kind. */
-enum {
-    WN_KIND_PARAMETER,
-    WN_KIND_GRADIENT,
-    WN_KIND_OPTIMIZER,
-    WN_KIND_BUFFER,
-    WN_KIND_INPUT,
-    WN_KIND_RESULT,
-    WN_KIND_ACTIVATION,
-    WN_KIND_WORKSPACE,
-    WN_KIND_HOST,
-    WN_KIND_COUNT
-};
 /* Returns the number of devices; their ids are below it. */
 WN_API int32_t wn_device_count(void);
 /* Returns the name of a device, "cpu" or "meta"; NULL: there is no such device. */
@@ -263,22 +251,6 @@ WN_API int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out
 
 /* ---- programs: opened ----------------------------------------------------------------------------------------- */
 
-/* Decisions about a residual. Those after RECOMPUTE are actions (plan/recipe/action.h): what a kept value is until the
- * backward reads it. */
-enum {
-    WN_DECISION_NONE,
-    WN_DECISION_SAVE,
-    WN_DECISION_RECOMPUTE,
-    WN_DECISION_OFFLOAD,
-    WN_DECISION_OFFLOAD_DISK,
-    WN_DECISION_OFFLOAD_HOST,
-    WN_DECISION_BF16,
-    WN_DECISION_INT8,
-    WN_DECISION_BITS,
-    WN_DECISION_COUNT
-};
-/* Why an instruction runs. */
-enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
 /* The kinds of programs. */
 enum {
     WN_RUN_EVAL,     /* roots become results */

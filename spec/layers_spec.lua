@@ -56,12 +56,13 @@ local may_include = {
     -- How bf16 and f32 turn into each other is said once, among the formulas.
     base = { 'base', 'kernels/scalar.h' },
     device = { 'device', 'base', 'kernels/kernel.h' },
-    memory = { 'memory', 'device', 'base', 'runtime/wane.h' },
+    memory = { 'memory', 'device', 'base' },
     ops = { 'ops', 'base' },
     -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.
-    graph = { 'graph', 'ops', 'base', 'memory', 'runtime/wane.h' },
+    graph = { 'graph', 'ops', 'base', 'memory' },
     ['plan/ir'] = { 'plan/ir', 'graph', 'base', 'runtime/wane_inspect.h' },
-    ['plan/recipe'] = { 'plan/recipe', 'plan/ir', 'base' },
+    -- A script gives a recipe in the form of wane.h.
+    ['plan/recipe'] = { 'plan/recipe', 'plan/ir', 'base', 'runtime/wane.h' },
     -- Numbers only: nothing of graphs.
     ['plan/chain'] = { 'plan/chain', 'base', 'runtime/wane_chain.h' },
     -- An instruction carries the kernel it will call; nothing in plan calls one.
@@ -72,10 +73,10 @@ local may_include = {
     program = { 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'device', 'base',
         'runtime/wane_inspect.h' },
     run = { 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'base' },
-    io = { 'io', 'memory', 'base', 'runtime/wane.h' },
+    io = { 'io', 'base' },
     api = { 'api', 'run', 'program', 'plan/chain', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
         'base', 'wane.h' },
-    ['wane.h'] = { 'wane.h', 'runtime/base/type.h' },
+    ['wane.h'] = { 'wane.h', 'runtime/base/type.h', 'runtime/base/enums.h' },
     kernels = { 'kernels', 'base' },
 }
 

@@ -7,7 +7,7 @@
 #define MAX_DEVICES 8
 static struct wn__ledger ledgers[MAX_DEVICES];
 static struct wn__arena arenas[MAX_DEVICES];
-static struct wn_oom last_oom; /* the numbers of the last failure for want of memory */
+static struct wn__shortage last_oom; /* the numbers of the last failure for want of memory */
 
 struct wn__ledger *wn__ledger(int32_t device)
 {
@@ -35,11 +35,11 @@ void wn__ledger_peak(int32_t device, const int64_t *kinds)
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
     const struct wn__ledger *l = &ledgers[device];
-    last_oom = (struct wn_oom){bytes, l->live, l->peak, l->reserved, l->limit, least_limit};
+    last_oom = (struct wn__shortage){bytes, l->live, l->peak, l->reserved, l->limit, least_limit};
     return WN_OOM;
 }
 
-void wn__oom_get(struct wn_oom *out)
+void wn__oom_get(struct wn__shortage *out)
 {
     *out = last_oom;
 }

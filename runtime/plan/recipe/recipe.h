@@ -9,6 +9,7 @@
  * an action (action.h) is in its kept form from its last forward reader on, until it is read again. */
 #ifndef WN_PLAN_RECIPE_H
 #define WN_PLAN_RECIPE_H
+#include "../../wane.h"
 #include "../ir/ir.h"
 
 enum wn__recipe_kind { WN_RECIPE_F, WN_RECIPE_FE, WN_RECIPE_FREE, WN_RECIPE_B };
