@@ -8,8 +8,8 @@ local WIDEST = 120
 -- Rooms whose comments still break the rules. A room that breaks none must be taken off, so the list only shrinks.
 local not_yet = {
     'runtime/device',
-    'runtime/op.def', 'runtime/plan/chain', 'runtime/plan/ir', 'runtime/plan/lower',
-    'runtime/plan/recipe', 'runtime/plan/search', 'runtime/program', 'runtime/run', 'spec',
+    'runtime/op.def', 'runtime/plan/lower',
+    'runtime/plan/recipe', 'runtime/program', 'runtime/run', 'spec',
 }
 
 -- Words that open no sentence which stands alone: pronouns, conjunctions, and clauses without a verb of their own.

@@ -37,7 +37,7 @@ struct wn__chain_solution {
     struct wn_chain_cost *points; /* the frontier, by corner of the whole chain's table; NULL: not solved yet */
 };
 
-/* What a schedule of a window starts with:
+/* The first operations of a schedule of a window:
  *   B  the backward of its only block, which is saved already
  *   E  Fe of the first block with `option`; then the blocks behind it; then B of the first block
  *   C  F up to block at - 1, of which only the output is kept; then the window from `at`; then the window before `at`

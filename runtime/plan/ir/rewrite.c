@@ -29,7 +29,7 @@ enum { MAX_INPUTS = 8, NEGLIGIBLE_PART = 16 }; /* of a rewritten node; up to 1/1
 struct window {
     int32_t n, node[MAX_INPUTS];
 };
-/* What a node becomes. Invariant: the node's own type is what `op` makes of these inputs. */
+/* The op, attributes and inputs that a node gets. Invariant: the node's own type is what `op` makes of these inputs. */
 struct fusion {
     int32_t op;
     const struct wn_attrs *attrs;

@@ -50,7 +50,7 @@ struct wn__subgraph {
     uint8_t *key;             /* (key_bytes) blocks with equal keys have equal options */
     int64_t key_bytes;
 };
-/* What a block costs with one set of kept values. */
+/* The cost of a block with one set of kept values. */
 struct wn__subgraph_cost {
     int64_t forward_ns, backward_ns; /* nanoseconds; the backward's with recomputed nodes and updates */
     int64_t saved;                   /* bytes that are held from its forward to its backward, its outputs included */

@@ -16,7 +16,7 @@
 
 enum { GONE = -1 }; /* the value is not kept */
 
-/* What becomes of one kept value. */
+/* A change of how one Fe step keeps one value. */
 struct edit {
     int32_t step, node; /* the Fe step that keeps it or not; -1: nothing is edited */
     int32_t to;         /* GONE, or the action that it is kept with, 0: as it is */
