@@ -1,6 +1,6 @@
 /* The defaults of a device's optional slots: see device.h. */
 #include <stddef.h>
-#include "device.h"
+#include "registry.h"
 
 /* ---- kernels of its own backend ------------------------------------------------------------------------ */
 

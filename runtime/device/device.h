@@ -1,11 +1,11 @@
 /* The contract of a device: a struct of facts and functions.
  *
- * Everything that touches a device's bytes goes through one, so nothing above reads a device address: only memory/ calls
- * alloc and release, only run/ launches. A function returns WN_OK, or a status with its message set.
+ * Everything that touches a device's bytes goes through one, so nothing above reads a device address: only memory/
+ * calls alloc and release, only run/ launches. A function returns WN_OK, or a status with its message set.
  *
- * A slot marked optional may be left NULL: the registry fills it with the default that its comment names before the first
- * call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its slots
- * call the delegate's. README.md of kernels/ says how to add a device. */
+ * A slot that is marked optional may be NULL: the registry fills it with the default that its comment names before the
+ * first call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its
+ * slots call the delegate's. runtime/README.md says how to add a device. */
 #ifndef WN_DEVICE_H
 #define WN_DEVICE_H
 #include <stdint.h>
@@ -14,39 +14,44 @@
 
 struct wn_device {
     const char *name;                  /* what scripts call it: "cpu" */
-    const struct wn__backend *backend; /* its kernels; NULL: those of its delegate */
-    struct wn_device *delegate;        /* registered before it; NULL: none */
-    struct wn__target target;          /* filled by the registry: of its backend, or of its delegate */
-    int32_t real;                      /* 0: shapes and bytes only, no addresses that can be followed */
-    int32_t hidden;                    /* not listed to users: for specs */
+    const struct wn__backend *backend; /* its kernels; NULL: it has those of its delegate */
+    struct wn_device *delegate;        /* a device of an earlier row; NULL: none */
+    struct wn__target target;          /* filled by the registry: of the backend, or of the delegate */
+    int32_t real;                      /* 0: shapes and bytes only, without memory behind addresses */
+    int32_t hidden;                    /* 1: for specs, not listed to users */
 
     /* ---- memory: required ---- */
-    int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out); /* 256-byte aligned, not cleared */
-    void (*release)(struct wn_device *d, void *p, int64_t bytes);     /* bytes: as given to alloc */
-    int32_t (*put)(struct wn_device *d, void *to, const void *host,
-                   int64_t bytes); /* has ended on return, as get has */
+    /* Takes bytes > 0 of the device, aligned to 256 bytes and not cleared. WN_OOM. */
+    int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out);
+    /* Gives back what alloc took; bytes: as given to alloc. */
+    void (*release)(struct wn_device *d, void *p, int64_t bytes);
+    /* Copy bytes >= 0 from the host and to the host; fill sets each of them to `byte`. The work has ended on return. */
+    int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);
     int32_t (*get)(struct wn_device *d, void *host, const void *from, int64_t bytes);
     int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
 
     /* ---- kernels: optional ---- */
-    /* Returns the kernel of an application when a plan is loaded, or NULL where the device has none. Default: find of the
-     * backend. */
+    /* Returns the kernel of an application when a plan is loaded, or NULL where the device has none. Default: `find` of
+     * the backend. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
-    /* Makes ready what a library computes: prepare of struct wn__backend. Default: that of the backend. */
+    /* Makes ready the part of a plan that a library computes: `prepare` of struct wn__backend. Default: that of the
+     * backend. */
     int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
-    /* Starts a kernel; the device runs what was started in order. Default: calls it with the stream NULL. */
+    /* Starts a kernel; the device runs kernels in the order in which they were started. Default: calls the kernel with
+     * the stream NULL. */
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
-    /* Waits until everything that was launched has ended. Default: nothing, for devices whose launch returns when the
-     * kernel has. */
+    /* Waits until every kernel that was started has ended. Default: returns WN_OK, for a launch that ends with the
+     * kernel. */
     int32_t (*sync)(struct wn_device *d);
 
-    /* ---- offload buffers (host_offload.h): optional, all five or none. Default: those of the host where target.is_unified_memory is set,
-     * else open refuses with WN_UNSUPPORTED ---- */
-    /* Takes everything at once, or nothing: a place, its bytes, and queues of `most` moves each way. */
+    /* ---- offload buffers (host_offload.h): optional, all five or none ---- */
+    /* Default: those of the host where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
+
+    /* Takes everything at once, or nothing: bytes at a place (WN_PLACE_), and queues of `most` moves each way. */
     int32_t (*offload_buffer_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                                    struct wn_offload_buffer **out);
     void (*offload_buffer_close)(struct wn_device *d, struct wn_offload_buffer *buffer);
-    /* Starts a move and returns at once. A move out begins after what was launched before it. */
+    /* Starts a move and returns at once. A move out begins after the kernels that were started before it. */
     int32_t (*offload_buffer_start)(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
     /* Waits until the number-th move of that way since the last stop, counted from 0, has ended. */
     int32_t (*offload_buffer_wait)(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
@@ -71,14 +76,4 @@ const struct wn__target *wn__device_target(int32_t kind);
 const char *wn__device_kernels(const struct wn_device *d);
 const char *wn__device_library(const struct wn_device *d);
 int32_t wn__device_prepared(const struct wn_device *d);
-
-/* ---- inside this folder ---- */
-
-/* Fills the optional slots that are NULL (defaults.c). */
-void wn__device_complete(struct wn_device *d);
-#define DEVICE(name) extern struct wn_device wn__device_##name;
-#define TARGET(name) extern const struct wn__backend wn__backend_##name;
-#include "device.def"
-#undef DEVICE
-#undef TARGET
 #endif

@@ -1,6 +1,6 @@
 /* The meta device: shapes, bytes and costs, no storage. Every run is planned, checked and accounted as on a
  * real device; addresses are numbers that nobody follows and kernels are not launched. */
-#include "device.h"
+#include "registry.h"
 #include <stddef.h>
 
 static int32_t meta_alloc(struct wn_device *d, int64_t bytes, void **out)

@@ -1,6 +1,6 @@
 /* A second device for the specs: the CPU's kernels behind addresses that the host cannot follow. Whatever
  * above touches a device pointer without going through the contract crashes here, as it would on a GPU. */
-#include "device.h"
+#include "registry.h"
 #include <stddef.h>
 
 static const uintptr_t bias = (uintptr_t)1 << 60;

@@ -1,6 +1,6 @@
 /* The devices of this process and the targets of plans, in the order of device.def. */
 #include <stddef.h>
-#include "device.h"
+#include "registry.h"
 
 static struct wn_device *const devices[] = {
 #define DEVICE(name) &wn__device_##name,

@@ -5,6 +5,13 @@
 -- A row that no spec catches shows a missing spec: add the spec, keep the row.
 return {
     {
+        name = 'every device gets the target of the CPU',
+        file = 'runtime/device/registry.c',
+        old = 'd->delegate->target : d->backend->target;',
+        new = 'd->delegate->target : wn__backend_cpu.target;',
+        spec = 'spec/device_spec.lua',
+    },
+    {
         name = 'repl forgets locals',
         file = 'lua/wane/repl/session.lua',
         old = "if name:match('^[%a_]') then rawset(self.env, name, value) end",
