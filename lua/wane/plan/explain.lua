@@ -4,6 +4,15 @@
 -- saves and the seconds that it costs, and mistakes. All numbers are the simulator's: the bytes that a region saves are
 -- the peak of the same step planned without that region, minus the peak of the plan. Nothing runs, and the plan does
 -- not change.
+--
+-- A report is a printable list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget',
+-- message = text, places = list of texts, bytes = number or nil }.
+--
+-- Fields: `peak` ({ bytes =, step = index of the instruction, op =, path =, phase =, kinds = bytes by kind, values =
+-- list of { what =, op =, path =, kind =, bytes = }, largest first }), `groups` (list of { name =, ops = count of
+-- nodes, dropped = bytes of residuals that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil
+-- where that was not computed), nodes = count of recomputed nodes }), `packed` (text about values kept in other forms,
+-- or nil), `plan`.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -18,12 +27,7 @@ local C = binding.C
 
 local explain = {}
 
---- Class of reports: a printable list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget',
--- message = text, places = list of texts, bytes = number or nil }.
---
--- Fields: `peak` (see explain.peak), `groups` (list of { name =, ops = count of nodes, dropped = bytes of residuals
--- that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil where that was not computed), nodes =
--- count of recomputed nodes }), `packed` (text about values kept in other forms, or nil), `plan`.
+--- Class of reports; the head of this file lists its fields.
 local Report = {}
 Report.__index = Report
 

@@ -2,6 +2,15 @@
 -- least bytes of any of them.
 --
 -- plan/choose.lua says how the library makes the list. Nothing runs.
+--
+-- A frontier is a printable list of points, fastest first.
+--
+-- A point has `reserved` and `peak` (bytes), `seconds`, `overhead` (seconds over those of the first point, minus 1),
+-- `recomputed` (count of nodes), `name` (which proposal it comes from) and `policy` (gives that plan).
+--
+-- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
+-- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
+-- bytes), `all` (every point, of which the list holds `points`), `tried` (number of plans simulated).
 -- @module wane.plan.frontier
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -20,14 +29,7 @@ local C, check, raise = binding.C, binding.check, errors.raise
 local frontier = {}
 
 -- ---- looking -----------------------------------------------------------------------------------------------
---- Class of frontiers: a printable list of points, fastest first.
---
--- A point has `reserved` and `peak` (bytes), `seconds`, `overhead` (seconds over those of the first point, minus 1),
--- `recomputed` (count of nodes), `name` (which proposal it comes from) and `policy` (gives that plan).
---
--- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
--- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
--- bytes), `all` (every point, of which the list holds `points`), `tried` (number of plans simulated).
+--- Class of frontiers; the head of this file lists its fields.
 local Frontier = {}
 Frontier.__index = Frontier
 

@@ -3,6 +3,21 @@
 -- wane.plan (plan/planning.lua) makes plans. The numbers are the simulator's for the schedule that a run would execute;
 -- the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats its
 -- decisions.
+--
+-- Fields of a plan, in bytes unless said otherwise:
+--
+-- * `peak`: the most alive at once; `reserved`: the most taken from the device; `arena`: height of the arena; `state`:
+-- parameters, gradients and other states that exist before the step; `activation_bytes`: of all residuals; `lent`: of
+-- gradient slabs that activations use;
+-- * `kinds`, `kinds_before`: by kind at the peak, and before the first instruction; `at`: before the step,
+-- after_forward, peak_forward, peak_backward and after the step;
+-- * `seconds`, `base_seconds`: of the step, and of the step without recomputation; `overhead`: their ratio minus 1;
+-- `costs`: text that says where the seconds come from;
+-- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts; `device`: name;
+-- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
+-- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
+-- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
+-- * `first`: making the states before the first step, as of the first read of this field (Program:first).
 -- @module wane.plan
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
@@ -24,20 +39,7 @@ local plan = {}
 
 local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 
---- Class of plans. Fields, in bytes unless said otherwise:
---
--- * `peak`: the most alive at once; `reserved`: the most taken from the device; `arena`: height of the arena; `state`:
--- parameters, gradients and other states that exist before the step; `activation_bytes`: of all residuals; `lent`: of
--- gradient slabs that activations use;
--- * `kinds`, `kinds_before`: by kind at the peak, and before the first instruction; `at`: before the step,
--- after_forward, peak_forward, peak_backward and after the step;
--- * `seconds`, `base_seconds`: of the step, and of the step without recomputation; `overhead`: their ratio minus 1;
--- `costs`: text that says where the seconds come from;
--- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts; `device`: name;
--- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
--- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
--- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
--- * `first`: making the states before the first step, as of the first read of this field (Program:first).
+--- Class of plans; the head of this file lists its fields.
 local Plan = {}
 plan.Plan = Plan
 

@@ -3,6 +3,16 @@
 -- Without `optimizer` nothing changes: the gradients go into cells that belong to the program and end with it, and the
 -- random counter is restored. With `optimizer` it trains for warmup + steps steps. Measured bytes are those of the
 -- executor's ledger, predicted bytes those of the simulator; `exact` says whether they were equal in every run.
+--
+-- Fields of a measurement:
+--
+-- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes, the largest over the programs of a step;
+-- * `at`, `kinds`, `predicted_at`, `predicted_kinds`: bytes by name, of the program with the backward;
+-- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
+-- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
+-- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
+-- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
+-- measured steps; `hidden`: share of move_seconds that no instruction waited for.
 -- @module wane.plan.measure
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -19,15 +29,7 @@ local tonumber = tonumber
 
 local measure = {}
 
---- Class of measurements. Fields:
---
--- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes, the largest over the programs of a step;
--- * `at`, `kinds`, `predicted_at`, `predicted_kinds`: bytes by name, of the program with the backward;
--- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
--- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
--- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
--- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
--- measured steps; `hidden`: share of move_seconds that no instruction waited for.
+--- Class of measurements; the head of this file lists its fields.
 local Result = {}
 Result.__index = Result
 

@@ -4,6 +4,10 @@
 -- Both are counted, never estimated. `peak` is the largest `allocated` since the start or the last reset.
 --
 -- `wane.memory(device)` returns the report of a device, by default of the current one.
+--
+-- A report prints. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
+-- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
+-- nil) and `away` (host memory beside a device's own); `device` is its name.
 -- @module wane.plan.memory
 -- @usage
 -- local big = wane.eval(wane.ones(1024))
@@ -31,9 +35,7 @@ local function device_of(name, what)
     return name == nil and current_device() or op.device(name, what)
 end
 
---- Class of reports; prints. Fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
--- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
--- nil) and `away` (host memory beside a device's own); `device` is its name.
+--- Class of reports; the head of this file lists its fields.
 local Report = {}
 Report.__index = Report
 

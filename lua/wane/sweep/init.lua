@@ -47,7 +47,7 @@ Sweep.__index = Sweep
 -- points whose row says failed, and to replace that row (implies resume);
 -- * `limit`: seconds a point may take; `isolate`: whether points get processes of their own, by default where possible;
 -- * `verbose` = false: a line a point where there is no terminal; `title`: of reports.
--- @return Sweep
+-- @return Sweep, with `points` (list of { number =, label =, description =, p =, policy = }) and `axes` (keys in order)
 -- @raise 'value' for a field that is unknown or wrong
 -- @usage
 -- local sweep = wane.sweep {
