@@ -1,10 +1,11 @@
---- The door to the library: the only file that requires LuaJIT's ffi.
+--- The binding of the library: the only file that requires LuaJIT's ffi.
 --
 -- Arrays of the ffi check no index, so every array of a length found at run time is made here, and every array inside a
--- struct is filled here (`fill_dims`), each after its length was compared: spec/door_spec.lua looks for others.
--- The declarations are read back from the library itself, so binding and library cannot drift. The library
--- is loaded once and anchored in this table: a finalizer must never run after it is gone. Handles are
--- int32 numbers; whoever keeps one keeps a `Ref`, whose finalizer only enqueues the handle in C.
+-- struct is filled here (`fill_dims`), each after its length was compared; spec/door_spec.lua looks for others.
+-- The library carries its own declarations (runtime/wane.h and the headers beside it), so that binding and library
+-- cannot drift. It is loaded once and anchored in this table, because a finalizer must never run after it is gone.
+-- Handles are int32 numbers; an object that keeps one keeps a `Ref`, whose finalizer only puts the handle into a queue
+-- in C.
 -- @internal wane.ffi
 
 local ffi = require 'ffi'
@@ -20,8 +21,8 @@ local function exists(path)
     return f ~= nil
 end
 
--- $WANE_LIB (a folder or a file) where it is set, and nothing else then; the checkout this file lies in, then the
--- loader's own search.
+-- Returns the paths where the library may be. Where WANE_LIB (a folder or a file) is set, that path alone, and
+-- WANE_LIB; else the checkout that this file is in, the folder of this file, then the loader's own search.
 local function candidates()
     local list = {}
     local env = os.getenv('WANE_LIB')
@@ -72,13 +73,13 @@ binding.new = ffi.new
 binding.cast = ffi.cast
 binding.null = nil
 
---- Whether x is a cdata of this ctype (text or ctype).
+--- Returns whether x is a cdata of this ctype (text or ctype).
 binding.istype = ffi.istype
 
 local oom, anomaly = ffi.new('struct wn_oom'), ffi.new('struct wn_anomaly')
 local PHASES = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
--- The error object for a status, with the library's standing message.
+-- Returns the error object of a status, with the message of the library's last failure.
 local function failure(code)
     local word = ffi.string(C.wn_status_word(code))
     local message = ffi.string(C.wn_message())
@@ -105,23 +106,28 @@ local function failure(code)
 end
 binding.failure = failure
 
---- Raises at the user's line unless code is 0. Takes a status or its negative.
--- @param code what a C function returned
+--- Raises at the user's line unless code is 0.
+-- @param code a status that a C function returned, or its negative
+-- @return 0
+-- @usage local binding = require 'wane.ffi'
+-- binding.check(binding.C.wn_memory_reset_peak(0))
 function binding.check(code)
     if code ~= 0 then error(failure(code < 0 and -code or code), 0) end
     return code
 end
 
---- Passes a handle (or a count) through; raises when it is the negative of a status.
--- @param id what a C function returned
+--- Returns a handle or a count; raises at the user's line when it is the negative of a status.
+-- @param id the number that a C function returned
+-- @usage local binding = require 'wane.ffi'
+-- local line = binding.id(binding.C.wn_line 'train.lua:12')
 function binding.id(id)
     if id < 0 then error(failure(-id), 0) end
     return id
 end
 
---- Another library, loaded at run time: the first of `names` that is there.
+--- Loads another library: the first of `names` that is there.
 -- @param names list of file names for the loader; an empty list is the process itself
--- @param cdef declarations of what is called in it
+-- @param cdef declarations of the functions that are called in it
 -- @return the library and its name, or nil when none loads
 function binding.open_library(names, cdef)
     if not pcall(ffi.cdef, cdef) then return nil end
@@ -133,14 +139,14 @@ function binding.open_library(names, cdef)
     return nil
 end
 
---- Text of a `const char *`, or nil for a null pointer.
+--- Returns the text of a `const char *`; nil for a null pointer.
 function binding.text(p)
     if p == nil then return nil end
     return ffi.string(p)
 end
 
---- A cdata that owns one handle: collecting it enqueues the handle for release.
--- One finalizer for all; it calls into C once and cannot fail.
+--- A cdata that owns one handle, and releases it when it is collected. All share one finalizer, which calls into C once
+-- and cannot fail.
 binding.Ref = ffi.metatype('struct wane_ref', {
     __gc = function(ref) C.wn_release(ref.id) end,
 })
@@ -148,7 +154,8 @@ binding.Ref = ffi.metatype('struct wane_ref', {
 local Sentinel
 local at_collection = {}
 
---- Calls fn once in every full turn of the collector, after weak tables were cleared. fn must not fail.
+--- Calls fn once in every full cycle of the collector, after weak tables were cleared.
+-- @param fn a function that cannot fail
 function binding.each_collection(fn)
     at_collection[#at_collection + 1] = fn
 end
@@ -170,7 +177,7 @@ for name, text in pairs(element) do array[name] = ffi.typeof(text) end
 
 local MOST_BYTES = 2 ^ 31 -- LuaJIT makes no array of this many bytes
 
--- Refuses a length that no array of the ffi can have.
+-- Raises 'value' for a length that no array of the ffi can have.
 local function check_length(n, size)
     if type(n) ~= 'number' or n % 1 ~= 0 or n < 0 or n * size >= MOST_BYTES then
         errors.raise(nil, 'value', 'an array of %s elements of %d bytes cannot be made; Lua holds below 2 GiB in one',
@@ -178,7 +185,7 @@ local function check_length(n, size)
     end
 end
 
---- Bytes of one element of a dtype.
+--- The bytes of one element, by dtype.
 binding.element_bytes = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
 --- Makes an array of n elements of a dtype, zeroed. Half types are raw 16-bit words.
@@ -217,7 +224,8 @@ local function refuse_dims(list, what)
     end
 end
 
---- Fills the dims of a wn_type or the integers of a wn_attrs: the only writer of either by a length found at run time.
+--- Fills the dims of a wn_type or the integers of a wn_attrs. No other function writes either by a length that is found
+-- at run time.
 -- @param target the array of 8 integers
 -- @param list at most 8 integers
 -- @param what opens the message of an error
@@ -246,9 +254,10 @@ function binding.type_of(dims, dtype, what)
     return made
 end
 
---- n bf16 words as an array of f32: exact.
+--- Widens n bf16 words to f32, which is exact.
 -- @param halves uint16 array
 -- @param n elements
+-- @return a new array of f32
 function binding.widen(halves, n)
     local wide = array.f32(math.max(1, n))
     local bits = ffi.cast('int32_t *', wide)
@@ -256,8 +265,8 @@ function binding.widen(halves, n)
     return wide
 end
 
---- Makes every NaN of an array the plain one. Lua tells its types apart by the bits of NaNs, so a number must not be
--- taken from an array of foreign bits before: -NaN with all bits set would become a nil, or worse.
+--- Replaces every NaN of an array by the plain one. Lua tells its types apart by the bits of NaNs, so no number may be
+-- read from an array of foreign bits before: -NaN with all bits set would become a nil, or worse.
 -- @param buffer array of dtype 'f32' or 'f64'; others are left alone
 -- @param dtype its dtype
 -- @param n elements
@@ -277,9 +286,10 @@ function binding.plain_nans(buffer, dtype, n)
     end
 end
 
---- n floats as an array of bf16 words: to nearest, ties to even; a NaN stays one.
+--- Rounds n floats to bf16: to nearest, ties to even; a NaN stays a NaN.
 -- @param wide float array
 -- @param n elements
+-- @return a new array of bf16 words
 function binding.round(wide, n)
     local halves = array.bf16(math.max(1, n))
     local bits = ffi.cast('int32_t *', wide)
@@ -302,16 +312,19 @@ function binding.is_memory(x)
     return (pcall(ffi.new, 'const void *', x))
 end
 
---- Bytes of an array cdata; nil for a pointer, whose extent is not known.
+--- Returns the bytes of an array cdata; nil for a pointer, whose extent is not known.
 function binding.array_bytes(x)
     local text = tostring(x):match '^cdata<(.*)>' or '' -- busted makes ffi.typeof remember whatever it is given
     if text:find('*', 1, true) or text:find('&', 1, true) then return nil end
     return ffi.sizeof(x)
 end
 
---- An int32 array for handles, filled from a list of numbers when given.
+--- Makes an int32 array for handles.
 -- @param n elements
--- @param list numbers (optional)
+-- @param list numbers that fill it (optional)
+-- @return a new array
+-- @usage local binding = require 'wane.ffi'
+-- local inputs = binding.handles(2, { 4, 5 })
 function binding.handles(n, list)
     local a = binding.array('i32', math.max(n, 1))
     if list then
