@@ -168,6 +168,7 @@ check:
 
 doc:
 	@sh spec/support/deps.sh check
+	$(Q)rm -rf build/doc
 	$(Q)ldoc --fatalwarnings --quiet .
 
 mutants: all

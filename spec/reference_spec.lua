@@ -64,6 +64,14 @@ describe('the reference', function()
         assert.same({}, bad)
     end)
 
+    it('separates every doc comment from the comment above it, so that LDoc sees it', function()
+        local bad = {}
+        for _, file in ipairs(files) do
+            for _, line in ipairs(file.hidden) do bad[#bad + 1] = ('lua/wane/%s.lua:%d'):format(file.name, line) end
+        end
+        assert.same({}, bad)
+    end)
+
     it('keeps no file among those to do that is done', function()
         local done = {}
         for _, name in ipairs(OPEN) do

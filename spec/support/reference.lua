@@ -65,15 +65,17 @@ local function block_of(file, lines, first, code)
 end
 
 --- Reads the doc comments of one file.
--- @return { name = 'tensor/arith', is_public =, head = block, blocks = list, bare = names of functions without one }
+-- @return { name = 'tensor/arith', is_public =, head = block, blocks = list, bare = names of functions without one,
+-- hidden = lines of doc comments that LDoc takes for part of the comment above them }
 function reference.file(name)
-    local file = { name = name, blocks = {}, bare = {} }
-    local lines, first, number = nil, nil, 0
+    local file = { name = name, blocks = {}, bare = {}, hidden = {} }
+    local lines, first, number, is_below = nil, nil, 0, false
     for line in helper.read(FOLDER .. name .. '.lua'):gmatch '([^\n]*)\n' do
         number = number + 1
         local comment = line:match '^ *%-%-%-? ?(.*)'
         if comment and line:match '^ *%-%-%-' and not line:match '^ *%-%-%-%-' then
             lines, first = { comment }, number
+            if is_below then file.hidden[#file.hidden + 1] = number end
         elseif comment and lines then
             lines[#lines + 1] = comment
         elseif lines then
@@ -84,6 +86,7 @@ function reference.file(name)
             local bare, is_local = defined_by(line)
             if bare and not is_local and line:match '^%s*function' then file.bare[#file.bare + 1] = bare end
         end
+        is_below = comment ~= nil
     end
     file.is_public = file.head ~= nil and file.head.text:find '\n@module ' ~= nil
     return file

@@ -44,6 +44,7 @@ function Tokens.__describe(self)
 end
 
 -- ---- counting -----------------------------------------------------------------------------------------------------
+
 --- Holds how often each entry of the vocabulary occurs: a list of numbers, counted when it is first read.
 -- @usage
 -- local file = io.open('text.txt', 'w')
@@ -161,6 +162,7 @@ local function read_tokens(f, kind)
 end
 
 -- ---- using them ---------------------------------------------------------------------------------------------------
+
 --- Returns the ids of a text: a list of numbers from 0.
 -- @param text string
 -- @raise 'value' for a character that the vocabulary does not have

@@ -88,6 +88,7 @@ local function smallest(request)
 end
 
 -- ---- bytes of the first step --------------------------------------------------------------------------------
+
 --- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
 -- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
 -- first step is over.

@@ -32,6 +32,7 @@ local Report = {}
 Report.__index = Report
 
 -- ---- the peak --------------------------------------------------------------------------------------------------
+
 --- Finds the peak of a plan and the values that are alive there.
 -- @param p Plan
 -- @return { bytes =, step = index of the instruction, 0 before the first one, op =, path =, phase =, kinds = { name =
@@ -350,6 +351,7 @@ local function find_gradients(report, p, graph)
 end
 
 -- ---- the report --------------------------------------------------------------------------------------------------
+
 --- Makes the report of a plan.
 -- @param p Plan
 -- @param graph nodes of its program

@@ -29,6 +29,7 @@ local C, check, raise = binding.C, binding.check, errors.raise
 local frontier = {}
 
 -- ---- looking -----------------------------------------------------------------------------------------------
+
 --- Class of frontiers; the head of this file lists its fields.
 local Frontier = {}
 Frontier.__index = Frontier

@@ -370,6 +370,7 @@ function Plan:trace(path)
 end
 
 -- ---- PyTorch ----------------------------------------------------------------------------------------------
+
 --- Returns the bytes that PyTorch would allocate for the same step. The head of pytorch/init.lua states the rules and
 -- the options.
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',

@@ -137,6 +137,7 @@ function profile.run(fn, mode, steps, policy)
 end
 
 -- ---- seconds of applications ----------------------------------------------------------------------------------------
+
 --- Returns the seconds of each key, and the signs of other work.
 -- @param records of profile.run
 -- @return { key = seconds }, { unrest = sum of medians over sum of least seconds, over all applications; stretch =

@@ -279,6 +279,7 @@ function recipe.from(p, graph)
 end
 
 -- ---- giving it to a program -----------------------------------------------------------------------------------
+
 --- Lists the values that the forward of a graph computes, in order: h1, h2 and so on. Leaves are not among them.
 -- @within Internal
 function recipe.forward(graph)

@@ -130,6 +130,7 @@ function rehearse.modes(parts)
 end
 
 -- ---- bytes of parts -----------------------------------------------------------------------------------------
+
 --- Returns whether a policy chooses anything in a part: updates and assignments keep nothing for later.
 function rehearse.chooses(part)
     return part.request.mode == 'backward' or part.request.mode == 'step'

@@ -16,6 +16,7 @@ local json = {}
 json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
+
 --- Returns a finite number in the fewest digits that give it back.
 -- @param x number
 -- @return text

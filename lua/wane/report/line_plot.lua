@@ -212,6 +212,7 @@ local function characters(chart)
 end
 
 -- ---- using it -----------------------------------------------------------------------------------------------------
+
 --- Class of charts. A chart prints as characters; `:svg 'x.svg'` writes it as a picture.
 local Curve = {}
 Curve.__index = Curve

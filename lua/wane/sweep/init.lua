@@ -32,6 +32,7 @@ local Sweep = {}
 Sweep.__index = Sweep
 
 -- ---- a new sweep ----------------------------------------------------------------------------------------------------
+
 --- wane.sweep(t) makes a sweep over a grid; nothing runs before sweep:run().
 -- @function wane.sweep
 -- @param t table of these fields:
@@ -278,6 +279,7 @@ function Sweep:run()
 end
 
 -- ---- results ------------------------------------------------------------------------------------------------------
+
 --- Returns the rows that exist, in the order of the points.
 --
 -- A row has `n`, `point` (its values) and `status`. With status 'failed' it has `error`, `code` and `signal`. With
