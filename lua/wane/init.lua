@@ -38,7 +38,7 @@ local wane = {
 -- print(wane.rand(1):item() == first) --> true
 function wane.manual_seed(seed)
     op.size(seed, 'wane.manual_seed')
-    scoped.sync() -- the counter of a planning that waits must not come back over this
+    scoped.sync() -- the counter of a suspended planning must not come back over this
     binding.check(C.wn_seed(seed))
 end
 

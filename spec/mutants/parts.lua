@@ -59,9 +59,9 @@ return {
         spec = PARTS,
     },
     {
-        name = 'a script that clears gradients changes those of a planning that waits',
+        name = 'a script that clears gradients changes those of a suspended planning',
         file = 'lua/wane/optim/optimizer.lua',
-        old = '    scoped.sync() -- not the gradients of a planning that waits\n',
+        old = '    scoped.sync() -- not the gradients of a suspended planning\n',
         new = '',
         spec = PARTS,
     },

@@ -52,7 +52,7 @@ end
 -- @param given { step =, meta =, optimizer = { kind =, settings =, count = { name -> steps } } }, all optional
 -- @param what opens the message of an error
 function metadata.encode(given, what)
-    require('wane.scoped').sync() -- the counter is that of the script, not of a planning that waits
+    require('wane.scoped').sync() -- the counter is that of the script, not of a suspended planning
     local strings = {
         ['wane.version'] = binding.string(C.wn_version()), ['wane.threads'] = tostring(C.wn_threads()),
         ['wane.seed'] = whole(C.wn_seed_get()), ['wane.next'] = whole(C.wn_counter()),
@@ -108,7 +108,7 @@ function metadata.set_random(info, is_dry)
     local seed, next_ = unsigned(info.seed), unsigned(info.next)
     if seed == nil or next_ == nil then return false end
     if not is_dry then
-        require('wane.scoped').sync() -- the counter of a planning that waits must not come back over this
+        require('wane.scoped').sync() -- the counter of a suspended planning must not come back over this
         binding.check(C.wn_seed(seed))
         C.wn_counter_set(next_)
     end

@@ -313,7 +313,8 @@ local function leave(m, before, ok, ...)
     return ...
 end
 
--- scoped('module', m, m.forward, m, ...), written out because every layer of every step comes through here.
+-- Calls a module, as scoped('module', m, m.forward, m, ...) would; written out because every layer of every step comes
+-- through here.
 local function call(m, ...)
     local forward = m.forward
     if forward == nil then

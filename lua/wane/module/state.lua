@@ -172,7 +172,7 @@ local function add_state(module, Module)
     -- model:zero_grad()
     -- print(model[1].weight.grad) --> nil
     function Module.zero_grad(m)
-        scoped.sync() -- not the gradients of a planning that waits
+        scoped.sync() -- not the gradients of a suspended planning
         for _, p in ipairs(m:parameters()) do binding.check(C.wn_cell_drop_grad(p.id)) end
     end
 

@@ -29,7 +29,7 @@ local to, swap_middle, cut = shape.to, shape.swap_middle, shape.cut
 local ATTENTION = op.id.attention
 local OPTIONS = { 'causal', 'dropout', 'kv_heads', 'rope', 'bias', 'tiled', 'dtype', 'device' }
 
-local shared = setmetatable({}, { __mode = 'v' }) -- tables all modules share, while one of them holds them
+local shared = setmetatable({}, { __mode = 'v' }) -- tables that all modules share, as long as one of them holds them
 
 -- Returns the mask (T, T) u8: 1 where position i may see position j, that is j <= i.
 local function causal_mask(t, device)

@@ -34,7 +34,7 @@ function Sequential:add(m)
     return self
 end
 
--- Calls the entries from the k-th on, each with all that the one before it returned.
+-- Calls the entries from the k-th on, each with all results of the one before it.
 local function call_from(list, k, ...)
     if k > #list then return ... end
     return call_from(list, k + 1, list[k](...))

@@ -153,8 +153,8 @@ local function block(self, t, blocks)
 end
 
 -- Lists the updates of a step, one for each parameter that may take part, and the parameters' numbers in _params; sets
--- the numbers of the step. needs_born: only parameters that have a value.
-local function updates(self, needs_born)
+-- the numbers of the step. needs_value: only parameters that have a value.
+local function updates(self, needs_value)
     local list, who, blocks = {}, {}, {}
     local most = 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
@@ -162,7 +162,7 @@ local function updates(self, needs_born)
     local kind = self._kind
     for k, p in ipairs(self._params) do
         local state, version = C.wn_cell_state(p.id), C.wn_cell_version(p.id)
-        if state == 3 or (state == 1 and not needs_born) then
+        if state == 3 or (state == 1 and not needs_value) then
             local update = self._updates[k]
             if update == nil then
                 update = { op = kind.op, cells = { p.id } }
@@ -215,8 +215,7 @@ local function run(self, request, who)
     commit(self, who)
 end
 
--- Returns the versions of all gradients as text, by which gradients are known that a step clipped before its update
--- failed.
+-- Returns the versions of all gradients as text. It tells gradients that a step clipped before its update failed.
 local function gradient_versions(self)
     local versions = {}
     for k, p in ipairs(self._params) do versions[k] = p.grad and C.wn_cell_version(p.grad.id) or 0 end
@@ -245,7 +244,7 @@ local function update(self, opts)
     rawset(self, '_clipped', nil)
 end
 
--- Under wane.anomaly, computes all gradients once and drops them, so that a value that is not finite is met before a
+-- Computes all gradients once and drops them under wane.anomaly, so that a value that is not finite is met before a
 -- parameter changes.
 local function rehearse(request)
     local program = require 'wane.program'
@@ -280,7 +279,7 @@ end
 -- are added.
 -- @param what nil, a loss (a tensor of one element), or a list of losses
 -- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients}; only with a loss
--- @return what was given
+-- @return the argument `what`
 -- @raise 'value' without a gradient or with all parameters frozen; 'shape' for a loss of more elements
 -- @usage
 -- loss:backward()
@@ -314,7 +313,7 @@ end
 -- opt:zero_grad()
 -- print(model[1].weight.grad) --> nil
 function Optimizer:zero_grad()
-    scoped.sync() -- not the gradients of a planning that waits
+    scoped.sync() -- not the gradients of a suspended planning
     for _, p in ipairs(self._params) do binding.check(C.wn_cell_drop_grad(p.id)) end
 end
 

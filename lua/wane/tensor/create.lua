@@ -367,7 +367,7 @@ end
 -- @within Internal
 -- @param kind create.KIND_PARAMETER, ...
 -- @param init tensor of its first value, usually a creation node
--- @param name what reports call it
+-- @param name text for reports
 function create.cell(kind, init, name)
     if type(name) ~= 'nil' and type(name) ~= 'string' then
         raise(nil, 'value', 'name: expected a string, got %s', errors.describe(name))

@@ -41,7 +41,7 @@ local function number_text(format, v)
 end
 
 -- Appends to grid.out the elements behind the first `at`, from dim `depth` on. grid: { texts = of all elements, width =
--- of the longest of them, dims =, out = list of pieces }. Returns the number of elements that stand in grid.out then.
+-- of the longest of them, dims =, out = list of pieces }. Returns the number of elements that are in grid.out then.
 local function rows(grid, depth, at, indent)
     local dims, out = grid.dims, grid.out
     if depth == #dims then

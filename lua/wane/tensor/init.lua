@@ -22,7 +22,7 @@ local tensor = {}
 tensor.dtype_name = { [0] = 'f32', 'f64', 'i32', 'u8', 'i8', 'bf16', 'f16' }
 -- Numbers of dtypes by name.
 tensor.dtype_id = { f32 = 0, f64 = 1, i32 = 2, u8 = 3, i8 = 4, bf16 = 5, f16 = 6 }
--- Whether the dtype of a number is a float.
+-- Dtypes that are floats, by number.
 tensor.is_float = { [0] = true, [1] = true, [5] = true, [6] = true }
 
 local Tensor = {}
@@ -214,7 +214,7 @@ end
 function fields.grad(t)
     typed(t)
     if not t._cell then return nil end
-    scoped.sync() -- a planning that waits has gradients of its own
+    scoped.sync() -- a suspended planning has gradients of its own
     local id = C.wn_cell_grad(t.id)
     if id < 0 then return nil end
     return wrap(id)

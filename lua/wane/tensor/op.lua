@@ -47,7 +47,7 @@ end
 
 local epoch = 0
 
---- Counts one program more: what is recorded from now on belongs to the next one.
+--- Begins another program: nodes that are recorded from now on belong to it.
 function op.new_epoch()
     epoch = epoch + 1
 end

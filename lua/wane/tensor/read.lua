@@ -1,4 +1,4 @@
---- Reading and moving values: the methods that run what was recorded, and `to`.
+--- Reading and moving values: the methods that run recorded nodes, and `to`.
 --
 -- item, totable, copy_to and print are run points: they run the smallest program that makes the value, and keep that
 -- value alone. `detach`, `retain`, `named` and a change of dtype only record.
@@ -120,7 +120,7 @@ local function reshape_same(t)
     return op.unary(op.id.reshape, t, at)
 end
 
---- Returns the same value, cut from what it was computed from: no gradient flows through it.
+--- Returns the same value as a leaf: no gradient flows through it to the values that it was computed from.
 -- @usage print(loss:detach().requires_grad) --> false
 function methods.detach(t)
     tensor.need_self(t, 'detach')
