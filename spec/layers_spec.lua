@@ -75,7 +75,7 @@ local may_include = {
     run = { 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'base' },
     io = { 'io', 'base' },
     api = { 'api', 'run', 'program', 'plan/chain', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
-        'base', 'wane.h' },
+        'device', 'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/type.h', 'runtime/base/enums.h' },
     kernels = { 'kernels', 'base' },
 }

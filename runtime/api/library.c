@@ -9,6 +9,7 @@
 #include <signal.h>
 #include "../base/clock.h"
 #include "../base/warning.h"
+#include "../device/host_offload.h"
 #include "../plan/ir/costs.h"
 #include "api.h"
 

@@ -10,7 +10,25 @@
 #define WN_DEVICE_H
 #include <stdint.h>
 #include "../../kernels/kernel.h"
-#include "host_offload.h"
+
+/* One move between a device's memory and an offload buffer. Both ends and the bytes are whole pages (WN_PAGE). */
+struct wn_move {
+    int32_t way;   /* WN_WAY_ */
+    int64_t at;    /* offset in the offload buffer */
+    void *address; /* in the device's memory */
+    int64_t bytes;
+};
+
+/* A place outside of a device's memory, where values wait between forward and backward. A device may keep more beside
+ * it. */
+struct wn_offload_buffer {
+    int32_t place; /* WN_PLACE_ */
+    int64_t bytes;
+    int32_t most;                /* moves each way between two stops, at most */
+    double busy[WN_WAY_COUNT];   /* seconds of moving between the last two stops */
+    int64_t moved[WN_WAY_COUNT]; /* bytes moved between the last two stops */
+    char note[160];              /* why it is slower or larger than asked for, in words, or "" */
+};
 
 struct wn_device {
     const char *name;                  /* what scripts call it: "cpu" */
@@ -44,8 +62,8 @@ struct wn_device {
      * kernel. */
     int32_t (*sync)(struct wn_device *d);
 
-    /* ---- offload buffers (host_offload.h): optional, all five or none ---- */
-    /* Default: those of the host where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
+    /* ---- offload buffers: optional, all five or none ---- */
+    /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
 
     /* Takes everything at once, or nothing: bytes at a place (WN_PLACE_), and queues of `most` moves each way. */
     int32_t (*offload_buffer_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,

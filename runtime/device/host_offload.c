@@ -1,9 +1,9 @@
-/* Offload buffers of the host: memory, or a file that has no name. See host_offload.h.
+/* Offload buffers of the host, in memory or in a file without a name: see host_offload.h.
  *
- * A file is opened past the page cache (O_DIRECT) where its file system lets it, so that what is offloaded does not
- * come back as cache; its space is taken before it is used, so that a full disk is met before a step and not in it.
- * A lane's thread touches nothing but its queue, the move under way and the file; statuses become messages on the
- * thread that waits. */
+ * A file is opened past the page cache (O_DIRECT) where its file system allows that; else the cache would hold copies of
+ * the offloaded values. The space of a file is allocated when it is opened, so that a full disk fails before a step and
+ * not inside it. The thread of a lane uses its queue, the move under way and the file, and nothing else; the thread that
+ * waits turns its errno into a message. */
 #include "host_offload.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,34 +13,37 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 #include "../base/alloc.h"
+#include "../base/clock.h"
 #include "../base/status.h"
-#include "device.h"
 
 int32_t wn__host_offload_fault[WN_WAY_COUNT], wn__host_offload_full, wn__host_offload_delay_us;
 static char folder[512];
 
 struct host_buffer;
+
+/* One way, with its thread. Invariant, under the lock: 0 <= ended <= begun <= started <= most, and begun <= ended + 1. */
 struct lane {
     struct host_buffer *buffer;
-    int32_t way, is_open, is_closing;
+    int32_t way;                 /* WN_WAY_ */
+    int32_t is_open, is_closing; /* the thread runs; it is asked to end */
     pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct wn_move *queue; /* (most) */
-    int64_t started, begun, ended;
-    int64_t fault_at; /* number of the move that is made to fail, or -1 */
-    int32_t error;    /* errno of the first that failed; those after it are not tried */
-    int64_t error_at;
-    double busy;
-    int64_t moved;
+    pthread_mutex_t lock;          /* guards all that follows, and is_closing */
+    pthread_cond_t changed;        /* after each change of what follows */
+    struct wn_move *queue;         /* (most) */
+    int64_t started, begun, ended; /* number of moves since the last stop */
+    int64_t fault_at;              /* number of the move that is made to fail; -1: none */
+    int32_t error;                 /* errno of the first move that failed, 0 for none; later moves are not tried */
+    int64_t error_at;              /* number of that move */
+    double busy;                   /* seconds of moving since the last stop */
+    int64_t moved;                 /* bytes moved since the last stop */
 };
+
 struct host_buffer {
-    struct wn_offload_buffer is;
-    int file;     /* DISK */
-    char *memory; /* HOST */
+    struct wn_offload_buffer is; /* what the contract shows; first, so that the two addresses are equal */
+    int file;                    /* WN_PLACE_DISK: its descriptor; else -1 */
+    char *memory;                /* WN_PLACE_HOST: (bytes); else NULL */
     struct lane lane[WN_WAY_COUNT];
 };
 
@@ -51,15 +54,9 @@ int32_t wn__host_offload_folder(const char *path)
     return WN_OK;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- a lane: one way, one thread ----------------------------------------------------------------------------- */
 
+/* Move all bytes of m; return 0 or an errno. */
 static int move_file(const struct host_buffer *d, const struct wn_move *m)
 {
     for (int64_t done = 0; done < m->bytes;) {
@@ -88,6 +85,7 @@ static int move_one(const struct host_buffer *d, const struct wn_move *m, int is
     return d->is.place == WN_PLACE_DISK ? move_file(d, m) : move_memory(d, m);
 }
 
+/* The body of a lane's thread: takes moves in order until the lane closes. */
 static void *serve(void *lane)
 {
     struct lane *l = lane;
@@ -99,9 +97,9 @@ static void *serve(void *lane)
         struct wn_move m = l->queue[number];
         int is_faulty = number == l->fault_at, error = l->error;
         pthread_mutex_unlock(&l->lock);
-        double began = seconds_now();
+        double began = wn__now();
         if (error == 0) error = move_one(l->buffer, &m, is_faulty);
-        double took = seconds_now() - began;
+        double took = wn__now() - began;
         pthread_mutex_lock(&l->lock);
         if (error != 0 && l->error == 0) {
             l->error = error;
@@ -116,7 +114,7 @@ static void *serve(void *lane)
     return NULL;
 }
 
-/* Signals are for the threads the script knows. */
+/* Starts the thread of a lane, with all signals blocked: the threads of the script handle them. */
 static int32_t lane_open(struct host_buffer *d, int32_t way)
 {
     struct lane *l = &d->lane[way];
@@ -150,9 +148,10 @@ static void lane_close(struct lane *l)
     wn__free(l->queue);
 }
 
-/* ---- the place ------------------------------------------------------------------------------------------------- */
+/* ---- the memory or the file ------------------------------------------------------------------------------------------------- */
 
-/* A file without a name; on file systems that know no such files it has one for a moment. */
+/* Opens a file without a name and returns its descriptor, or -1 with errno set. On file systems without such files it
+ * has a name until it is open. */
 static int open_unnamed(int flags)
 {
     char name[sizeof folder + 32];
@@ -259,7 +258,7 @@ void wn__host_offload_stop(struct wn_device *device, struct wn_offload_buffer *b
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
         struct lane *l = &((struct host_buffer *)buffer)->lane[way];
         pthread_mutex_lock(&l->lock);
-        l->started = l->begun; /* what has not begun never does */
+        l->started = l->begun; /* the other moves are given up */
         while (l->ended < l->begun) pthread_cond_wait(&l->changed, &l->lock);
         l->started = l->begun = l->ended = 0;
         l->fault_at = -1;

@@ -1,31 +1,19 @@
-/* Offload buffers: places outside a device's memory where values wait between forward and backward. A device brings
- * its own functions (device.h); those here are for devices whose memory the host can address, and serve the CPU.
+/* Offload buffers of the host: the default of a device whose memory the host addresses (device.h).
  *
- * An offload buffer is opened whole - all its bytes, and a queue for as many moves each way as a run may start - and
- * each way has a thread of its own, so starting a move neither waits nor allocates. Moves of one way end in the
- * order they were started; every move starts on and takes whole pages (WN_PAGE), on both sides. Only the thread that
- * opened an offload buffer calls these. */
+ * Each way (out, in) has a thread of its own that takes moves from a queue, so starting a move neither waits nor takes
+ * memory:
+ *
+ *     started   |  m0 | m1 | m2 | m3 | m4 |         queue of one way, as long as the run has moves
+ *                  ^ended   ^begun       ^started   the thread moves m1 here; m2 to m4 wait
+ *
+ * Moves of one way end in the order in which they were started. One thread opens an offload buffer, and only that thread
+ * calls the other functions with it. */
 #ifndef WN_DEVICE_HOST_OFFLOAD_H
 #define WN_DEVICE_HOST_OFFLOAD_H
-#include "../../kernels/kernel.h"
+#include "device.h"
 
-struct wn_move {
-    int32_t way;
-    int64_t at; /* in the offload buffer */
-    void *address;
-    int64_t bytes;
-};
-
-struct wn_offload_buffer {
-    int32_t place;
-    int64_t bytes;
-    int32_t most;                /* moves each way between two stops */
-    double busy[WN_WAY_COUNT];   /* seconds of moving since the last stop; read when stopped */
-    int64_t moved[WN_WAY_COUNT]; /* bytes, likewise */
-    char note[160];              /* why it is not what it should be (no O_DIRECT), or "" */
-};
-
-struct wn_device;
+/* The five functions of struct wn_device; d is not used. Open: WN_OOM for memory or threads, WN_IO for files. Start:
+ * WN_INTERNAL for a move outside of the buffer, or beyond `most`. Wait: WN_IO where the move, or one before it, failed. */
 int32_t wn__host_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                               struct wn_offload_buffer **out);
 void wn__host_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);
@@ -33,8 +21,11 @@ int32_t wn__host_offload_start(struct wn_device *d, struct wn_offload_buffer *bu
 int32_t wn__host_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
 void wn__host_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer);
 
-/* The folder of files; "" until it is set. At most 511 letters. */
+/* Sets the folder of the files, "" until then. WN_VALUE for more than 511 letters. */
 int32_t wn__host_offload_folder(const char *path);
-/* Specs: the nth move of a way from now fails (0: none does), opening fails, each move takes so much longer. */
-extern int32_t wn__host_offload_fault[WN_WAY_COUNT], wn__host_offload_full, wn__host_offload_delay_us;
+
+/* Faults for specs. */
+extern int32_t wn__host_offload_fault[WN_WAY_COUNT]; /* 1: the next move of the way fails; n: the nth; 0: none does */
+extern int32_t wn__host_offload_full;                /* 1: a file finds no space */
+extern int32_t wn__host_offload_delay_us;            /* microseconds that every move takes longer */
 #endif

@@ -1,5 +1,5 @@
-/* The meta device: shapes, bytes and costs, no storage. Every run is planned, checked and accounted as on a
- * real device; addresses are numbers that nobody follows and kernels are not launched. */
+/* The meta device: shapes, bytes and costs without storage. Every run is planned, checked and accounted as on its
+ * delegate; addresses are numbers that nothing follows, and no kernel runs. */
 #include "registry.h"
 #include <stddef.h>
 
@@ -65,7 +65,7 @@ static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn
 
 struct meta_buffer {
     struct wn_offload_buffer buffer;
-    int64_t begun[WN_WAY_COUNT]; /* bytes of the moves of this run */
+    int64_t begun[WN_WAY_COUNT]; /* bytes of the moves since the last stop */
 };
 
 static int32_t meta_buffer_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
@@ -96,7 +96,7 @@ static int32_t meta_buffer_wait(struct wn_device *d, struct wn_offload_buffer *b
     return WN_OK;
 }
 
-/* Says how many bytes the run would have moved, as the other devices say how many theirs did. */
+/* Says how many bytes the run would have moved. */
 static void meta_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
     struct meta_buffer *m = (struct meta_buffer *)buffer;

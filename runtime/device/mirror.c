@@ -1,10 +1,12 @@
-/* A second device for the specs: the CPU's kernels behind addresses that the host cannot follow. Whatever
- * above touches a device pointer without going through the contract crashes here, as it would on a GPU. */
+/* A second device for specs: the kernels of the CPU behind addresses that the host cannot follow. Code that follows a
+ * device's address without the contract crashes here, as it would on a GPU. */
 #include "registry.h"
 #include <stddef.h>
 
+/* The bit that tells an address of this device from the CPU's. */
 static const uintptr_t bias = (uintptr_t)1 << 60;
 
+/* Turns an address of the one device into that of the other; NULL stays NULL. */
 static void *shift(const void *p)
 {
     return p == NULL ? NULL : (void *)((uintptr_t)p ^ bias);

@@ -1,10 +1,11 @@
-/* Small blocks: see pool.h. A chunk holds blocks of one size, a multiple of 256 bytes; its first 256 bytes describe it.
+/* Small blocks: see pool.h. A chunk holds blocks of one size, a multiple of UNIT bytes; its first UNIT bytes describe it.
  *
- *     64 KiB, aligned:   | struct chunk, 256 | block 0 | block 1 | ... | rest |
+ *     CHUNK bytes, aligned to CHUNK:   | struct chunk | block 0 | block 1 | ... | rest |
  *
- * Chunks with a free block stand in the list of their size. An empty chunk is given back unless it heads its list.
+ * Every chunk with a free block is in the list of its size. An empty chunk is given back to the system unless it is the
+ * first of its list.
  *
- * Measured, 20,000 values of one element: 4,720 bytes a value where each took a page, 890 from here. */
+ * Measured: 4,720 -> 890 bytes a value (20,000 values of one element, a page each before). */
 #include "pool.h"
 #include <stddef.h>
 #include <string.h>
@@ -13,14 +14,16 @@
 enum { CHUNK = 65536, UNIT = 256, SIZES = WN_POOL_MOST / UNIT, WORDS = CHUNK / UNIT / 64 };
 
 struct chunk {
-    struct chunk *next, *before;
-    int32_t size, count, used; /* units of a block; blocks there are, and are taken */
-    uint64_t taken[WORDS];     /* a bit a block */
+    struct chunk *next, *before; /* in the list of chunks with a free block; NULL at its ends */
+    int32_t size;                /* units of a block */
+    int32_t count, used;         /* number of blocks; of those that are taken */
+    uint64_t taken[WORDS];       /* bit i is set: block i is taken */
 };
 _Static_assert(sizeof(struct chunk) <= UNIT, "a chunk is described in its first unit");
 
-static struct chunk *with_room[SIZES + 1];
+static struct chunk *with_room[SIZES + 1]; /* by size: the first chunk with a free block */
 
+/* Returns the units that so many bytes take. */
 static int32_t size_of(int64_t bytes)
 {
     return (int32_t)((bytes + UNIT - 1) / UNIT);
@@ -41,6 +44,7 @@ static void unlink_chunk(struct chunk *c)
     else with_room[c->size] = c->next;
 }
 
+/* Maps twice the bytes of a chunk and keeps the aligned half. */
 static struct chunk *new_chunk(int32_t size)
 {
     char *raw = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -2,6 +2,7 @@
 #ifndef WN_DEVICE_REGISTRY_H
 #define WN_DEVICE_REGISTRY_H
 #include "device.h"
+#include "host_offload.h"
 
 #define DEVICE(name) extern struct wn_device wn__device_##name;
 #define TARGET(name) extern const struct wn__backend wn__backend_##name;
