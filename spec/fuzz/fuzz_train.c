@@ -11,6 +11,7 @@
  * drawn from both go on where they end, so that few bytes are a whole network too. */
 #include <string.h>
 #include "training.h"
+#include "wane_process.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -279,7 +279,7 @@ return {
         file = 'runtime/graph/emit.c',
         old = '    node->counter = like->counter;',
         new = '    node->counter = like->counter + (n > 1);',
-        spec = 'spec/attention_spec.lua',
+        spec = 'spec/second_spec.lua',
     },
     {
         name = 'attention drops weights in evaluation',
