@@ -1,4 +1,4 @@
-/* From a recipe to a schedule with places and costs: the one road of plans, of proposals and of forecasts. */
+/* Makes a schedule with places and costs of a recipe: the one road of plans, of proposals and of forecasts. */
 #include "schedule.h"
 
 int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,

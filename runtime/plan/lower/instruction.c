@@ -1,4 +1,4 @@
-/* What an instruction applies and makes, whether it runs a node or packs and unpacks a value that is kept with an action. */
+/* Describes what an instruction applies and makes, whether it runs a node or packs and unpacks a kept value. */
 #include "instruction.h"
 #include "../recipe/action.h"
 

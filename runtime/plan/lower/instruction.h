@@ -1,4 +1,4 @@
-/* Instructions and the values they make: types, bytes and descriptions for kernels. */
+/* Types, bytes and descriptions for kernels, of instructions and of the values that they make. */
 #ifndef WN_PLAN_LOWER_INSTRUCTION_H
 #define WN_PLAN_LOWER_INSTRUCTION_H
 #include "schedule.h"
@@ -7,14 +7,14 @@
 int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c);
 /* Fills the type of the form that a value has: its node's, or that which an action packed it to. */
 void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out);
-/* Room for the description of an application that is no node's own. */
+/* Room for the description of an application that is not a node's own. */
 struct wn__applied {
     struct wn_desc desc;
     struct wn_type in;
 };
-/* Describes what an instruction with a kernel applies. Points into `room`, which the caller keeps. */
+/* Returns a description of what an instruction with a kernel applies. It points into `room`, which the caller keeps. */
 const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n,
                                      struct wn__applied *room);
-/* Returns the bytes of what an instruction with a kernel makes, not rounded. */
+/* Returns the bytes that an instruction with a kernel makes, not rounded. */
 int64_t wn__instr_bytes(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n);
 #endif

@@ -117,7 +117,8 @@ static void demand(struct wn__issuing *x, int32_t node)
     }
 }
 
-/* ---- steps of the recipe ------------------------------------------------------------------------------------------ */
+/* ---- steps of the recipe
+ * ------------------------------------------------------------------------------------------ */
 
 /* Runs the forward of a block for the sake of its results and of what later blocks read. */
 static void run_block(struct wn__issuing *x, const struct wn__recipe_step *s)
@@ -181,7 +182,8 @@ static void run_backward(struct wn__issuing *x, const struct wn__recipe_step *s)
     }
 }
 
-/* Issues what is asked for and is no block's output: a leaf's alias, a gradient that nothing led to, effects' inputs. */
+/* Issues what is asked for and is no block's output: a leaf's alias, a gradient that nothing led to, effects'
+ * inputs. */
 static void issue_rest(struct wn__issuing *x)
 {
     const struct wn__ir *f = x->f;

@@ -1,4 +1,4 @@
-/* What is known while a recipe is followed: issue.c follows it, residency.c keeps account of where values are. */
+/* State of following a recipe: issue.c follows it, residency.c keeps account of where values are. */
 #ifndef WN_PLAN_LOWER_ISSUE_H
 #define WN_PLAN_LOWER_ISSUE_H
 #include "lower.h"
@@ -26,7 +26,7 @@ struct wn__needs {
     int32_t *node;      /* (n of the IR) */
     uint8_t *is_needed; /* (n of the IR) 1: it is one of `node` */
 };
-/* What the graph asks for, whatever the recipe is: (n of the IR) each. Invariant: is_reached[i] only where is_useful[i]. */
+/* Goals of the graph, whatever the recipe is: (n of the IR) each. Invariant: is_reached[i] only where is_useful[i]. */
 struct wn__goals {
     uint8_t *is_useful;  /* 1: an effect or a result depends on the node */
     uint8_t *is_reached; /* 1: one depends on it through forward values only; nothing below a bound input counts */

@@ -1,6 +1,14 @@
-/* Lifetimes: which bytes each value lives in, from when to when. A gradient that becomes a cell's value is made
- * in the cell; a result in its own bytes; an op that may overwrite a dying input does. Then the frees, each
- * right after the last use, and the list is finished. */
+/* Lifetimes: finds which bytes each value is in, and from when to when, and writes the finished schedule.
+ *
+ *   item          0     1     2     3     4
+ *   value x       make  read  read              x dies at 2 and y = f(x) may overwrite it,
+ *   value y                   make  read        so y takes over allocation a
+ *   value z             make              read
+ *   a             |--------------------| free
+ *   b                   |--------------------| free
+ *
+ * A gradient that becomes a cell's value is made in the cell, a result in its own bytes, every other value in the
+ * arena. Each free follows right after the last use. */
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
@@ -12,12 +20,12 @@ struct uses {
     int32_t *last; /* (n_values of the list) the last item that makes or reads a value */
     int32_t *pin;  /* (n_values) the cell that a value is made in; -1: none */
 };
-/* What is known of allocations while lifetimes are found.
- * Invariant: each allocation that is not pinned is in one of the lists of `freed` and `next`, once. */
+/* Facts of allocations while lifetimes are found. Invariant: each allocation that is not pinned is in one of the
+ * lists of `freed` and `next`, once. */
 struct allocations {
     int32_t *last;     /* (allocations) the last item that uses the value that lives there now */
-    int32_t *of_cell;  /* (n_cells) -1: none yet */
-    int32_t *of_bound; /* (n_bound) of bound inputs; -1: none yet */
+    int32_t *of_cell;  /* (n_cells) the allocation of each cell; -1: none yet */
+    int32_t *of_bound; /* (n_bound) the allocation of each bound input; -1: none yet */
     int32_t *freed;    /* (n_items) the first allocation that is freed after an item; -1: none */
     int32_t *next;     /* (allocations) the next that is freed there; -1: none */
 };
@@ -54,7 +62,8 @@ static int32_t cell_allocation(struct finish *x, int32_t slot)
     return x->allocations.of_cell[slot] = t;
 }
 
-#define SCALAR_STRIDE 64 /* bytes a number of the host takes: a hyper block fits, and each is aligned for any op */
+#define SCALAR_STRIDE                                                                                                  \
+    64 /* bytes from one number of the host to the next: a block of an optimizer's numbers fits, aligned for any op */
 
 static void place_leaves(struct finish *x)
 {
@@ -95,7 +104,8 @@ static void find_uses(struct finish *x)
     }
 }
 
-/* The input an item may overwrite: it dies here, it is the arena's, and it has the output's type. */
+/* Returns the number of the input that an item may overwrite: one that dies here, is the arena's and has the
+ * output's type. -1: none. */
 static int32_t find_inplace(const struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
@@ -111,7 +121,8 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     return -1;
 }
 
-/* When an allocation's present value has its last use. In-place hands the allocation on, with a later one. */
+/* Gives every output an allocation, and notes the last use of the value in it. An in-place output takes over its
+ * input's allocation, whose last use is then later. */
 static void put_allocations(struct finish *x)
 {
     for (int32_t i = 0; i < x->l->n_items; i++) {
@@ -233,7 +244,7 @@ static void put_list(struct finish *x)
     }
 }
 
-/* Takes the schedule's arrays, room for `allocations` among them, and copies the list's values and inputs. */
+/* Takes the schedule's arrays, with room for `allocations`, and values the list's values and inputs. */
 static int32_t take_schedule(struct finish *x, int64_t allocations)
 {
     const struct wn__list *l = x->l;

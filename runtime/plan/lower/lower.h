@@ -1,9 +1,10 @@
-/* The passes of lowering, in the order in which wn__lower runs them. Each takes what it reads and returns what it makes:
+/* The passes of lowering, in the order in which wn__lower runs them. Each takes what it reads and returns what it
+ * makes:
  *
  *   issue.c      recipe               -> list, departures, effects' inputs   the order in which nodes are issued
  *   offload.c    list, departures     -> list       packs and offloads kept values, where something brings them back
  *   effects.c    list, their inputs   -> list       puts each effect where everything that it reads is done
- *   prefetch.c   list                 -> list       moves starts and waits of transfers apart, so that kernels run meanwhile
+ *   prefetch.c   list                 -> list       moves starts and waits of transfers apart, so that kernels run then
  *   liveness.c   list                 -> schedule   finds lifetimes, outputs that take over an input's bytes, and frees
  *
  * A pass has scratch memory of its own; what one pass makes is all that the next one knows of it. */
@@ -50,7 +51,8 @@ struct wn__departures {
     int64_t n, capacity;
 };
 
-/* What following a recipe makes. Invariant: effect_in[e] is where list.in holds the inputs of effect e, all of them. */
+/* The result of following a recipe. Invariant: effect_in[e] is where list.in holds the inputs of effect e, all of
+ * them. */
 struct wn__issued {
     struct wn__list list;
     struct wn__departures departures;

@@ -1,12 +1,13 @@
-/* Time is cut into about sqrt(stretches / 2) spans of equal width. Each span knows three lists by address:
+/* Finds free bytes among stretches of an address space (occupied.h). Time is cut into about sqrt(stretches / 2) spans
+ * of equal width. Each span has three lists by address:
  *
  *   all      bytes taken at any time in the span, neighbours merged   for what lives through the whole span
  *   through  bytes taken during all of the span, neighbours merged    for what begins or ends in it,
- *   partly   stretches that begin or end in it, one by one              with these looked at for their time
+ *   partly   stretches that begin or end in it, one by one              with the time of these compared
  *
  *   time ->      | span 0      | span 1      | span 2      |
  *   a stretch        [=======================]               partly in 0 and 2 (or through, where it fills one),
- *                                                            through 1, and among all of the three
+ *                                                            through 1, and in `all` of the three
  *
  * So a search steps over a pile of stretches at once, where one list of all stretches would be walked one by one.
  * Searching and taking cost about sqrt(stretches) instead of their number. */
@@ -18,7 +19,7 @@ enum { ALL, THROUGH, PARTLY, LISTS };
 
 struct wn__span_of_time {
     struct wn__stretches list[LISTS];
-    int32_t cursor[LISTS]; /* of a search: what is before it lies below */
+    int32_t cursor[LISTS]; /* of a search: every item before it is below the address searched from */
 };
 
 int32_t wn__occupied_make(struct wn__occupied *o, int64_t most, int32_t instructions)
@@ -45,7 +46,7 @@ void wn__occupied_clear(struct wn__occupied *o)
         for (int32_t l = 0; l < LISTS; l++) o->span[k].list[l].n = 0;
 }
 
-/* The first stretch of those in order that begins above `at`. */
+/* Returns the index of the first stretch of an ordered list that begins above `at`. */
 static int32_t first_above(const struct wn__stretches *l, int64_t at)
 {
     int32_t lo = 0, hi = l->n;
@@ -66,7 +67,7 @@ static int32_t put(struct wn__stretches *l, int32_t k, const struct wn__stretch 
     return WN_OK;
 }
 
-/* Adds bytes to a list of merged ones. */
+/* Adds the bytes of a stretch to a list of merged ones. */
 static int32_t merge(struct wn__stretches *l, const struct wn__stretch *s)
 {
     int32_t k = first_above(l, s->at), end = k;
@@ -103,7 +104,8 @@ void wn__occupied_start(struct wn__occupied *o, int32_t first, int32_t last)
         memset(o->span[k].cursor, 0, sizeof o->span[k].cursor);
 }
 
-/* Bytes of a merged list: their time is not looked at. */
+/* Returns the end of the bytes of a merged list that are in the way of [at, end), whatever their time; `at`: none
+ * are. */
 static int64_t above_merged(const struct wn__stretches *l, int32_t *cursor, int64_t at, int64_t end)
 {
     int32_t k = *cursor;

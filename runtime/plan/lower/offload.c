@@ -1,8 +1,6 @@
-/* Offload insertion: puts the instructions that pack or offload kept values into the list, each behind the last item that
- * uses the value. A departure that nothing brings back gets none.
- *
- * A transfer is put in with its wait right behind it, so that the list is right as it is; prefetch.c then moves the two
- * apart. */
+/* Offload insertion: puts the instructions that pack or offload kept values into the list, each behind the last item
+ * that uses the value. A departure that nothing brings back gets none. A transfer is put in with its wait right
+ * behind it, so that the list is right as it is; prefetch.c then moves the two apart. */
 #include "../recipe/action.h"
 #include "lower.h"
 

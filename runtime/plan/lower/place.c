@@ -1,52 +1,63 @@
-/* Placement: an offset for every allocation of the arena, and of each offload buffer, which is the same without
- * slabs. One address space: first the intervals of gradient slabs, lent until a gradient is allocated there, then the
- * arena, whose height is what counts. A pure function; the same input gives the same offsets.
+/* Placement: gives an offset to every allocation of the arena, and of each offload buffer, which is an arena without
+ * slabs. It is a pure function: the same input gives the same offsets.
  *
- * Each order of placing gives some height; several orders are tried, and after each whatever reaches the top is
- * moved to the front a few times, until the height meets its lower bound (below). Lowest fit, because the low end of
- * a slab is lent longest. The first order begins with what is alive when the most bytes are: these boxes lie side by
- * side then, without holes, and whatever lives at emptier times fills in around them. Measured, height over bound
- * after the first order alone: two towers of 100 layers 1.74 by size, 1.20 by span, 1.015 by crowd; 90 uneven
- * residual blocks 3.19, 1.035, 1.030. */
+ *   bytes
+ *     ^   |          +-------------------------+                          |
+ *     |   |  arena   |  value   +-----------+  |   +------------+         |  height: what counts
+ *     |   |    +-----+----------+ workspace +--+---+   value    |         |
+ *     |   +----+-----+----------+-----------+--+---+------------+---------+  arena_base
+ *     |   |  slab 1  value (lent)     |      gradient, until the program ends
+ *     |   |  slab 0  value (lent)               |      gradient
+ *     +---+---------------------------------------------------------------> instructions
+ *
+ * One address space: first the slabs, whose bytes are lent until a gradient is allocated there, then the arena.
+ *
+ * Each order of placing gives some height. Several orders are tried; after each, the boxes that reach the top are
+ * moved to the front a few times, until the height meets its lower bound. A box goes to its lowest fit, because the low
+ * end of a slab is lent longest. The first order begins with the boxes that are alive when the most bytes are: these
+ * are put side by side without holes, and boxes that are alive at emptier times fill in around them.
+ * Measured: height / bound after the first order alone: 1.74 by size, 1.20 by span, 1.015 by crowd (two towers of
+ * 100 layers); 3.19, 1.035, 1.030 (90 uneven residual blocks). */
 #include <stdlib.h>
 #include <string.h>
 #include "occupied.h"
 #include "schedule.h"
 
-#define ROUNDS 12     /* of moving what reaches the top to the front; more never won on the models tried */
-#define MANY 300      /* boxes; of more only the two best orders are tried, and left early */
+#define ROUNDS 12     /* rounds of moving the boxes at the top to the front. Measured: more never won (models tried) */
+#define MANY 300      /* boxes. Of more, only the two best orders are tried, and left early */
 #define STALE 4       /* rounds without a lower height, after which an order of many boxes is left */
-#define WORK 12000000 /* pairs of boxes looked at before a search ends: 10 us a node at 1,000 nodes */
-#define ROUGH 600000  /* rounds of an order x boxes squared, when roughly: all below 223 boxes, 6 at 300 */
-#define HASTY 3       /* rounds of an order when hastily */
-#define NEAR 1024     /* a height within bound / NEAR of the bound is good enough */
-#define PARTS 8       /* of a program: in each the bound is found more closely at one instant */
-#define SPAN 64       /* instructions whose fullest is known */
+#define WORK 12000000 /* pairs of boxes compared before a search ends. Measured: 10 us a node at 1,000 nodes */
+#define ROUGH 600000  /* ROUGHLY's rounds of an order * boxes^2: all rounds below 223 boxes, 6 at 300 */
+#define HASTY 3       /* HASTILY's rounds of an order */
+#define NEAR 1024     /* a height of at most bound + bound / NEAR is good enough */
+#define PARTS 8       /* parts of a program: raise_bound looks closely at one instant of each */
+#define SPAN 64       /* instructions of a span whose fullest instant is known */
 
 struct box {
-    int64_t bytes, at, align;  /* align: from the start of its region; what bytes are a multiple of */
-    int32_t first, last;       /* instructions */
-    int32_t allocation, instr; /* whose: an allocation, or an instruction's workspace (allocation -1) */
-    int64_t crowd;             /* the most bytes alive at an instant of its life, its own among them */
+    int64_t bytes, at, align;  /* at: address; align: the offset in its region and `bytes` are multiples of this */
+    int32_t first, last;       /* the instructions that it lives from and to, both included */
+    int32_t allocation, instr; /* its owner: an allocation, or (allocation -1) the workspace of an instruction */
+    int64_t crowd;             /* the most bytes alive at any instant of its life, its own included */
 };
-struct region { /* of the address space */
+/* A stretch [base, end) of the address space. */
+struct region {
     int64_t base, end;
-    int32_t slab; /* -1: the arena, without end */
+    int32_t slab; /* number of the slab; -1: the arena, whose end is INT64_MAX */
 };
 struct placing {
     const struct wn__ir *f;
     struct wn__schedule *s;
     struct wn__pool scratch;
-    struct box *box;   /* (n) to be placed */
-    int64_t *best;     /* (n) where each lies in the best layout met */
-    struct box *fixed; /* (n_fixed) gradients, and slab bytes not lent */
-    int32_t *order;    /* (n) numbers of boxes; the orders of earlier rounds lie behind it, one after the other */
+    struct box *box;   /* (n) what is placed */
+    int64_t *best;     /* (n) the address of each box in the best layout so far */
+    struct box *fixed; /* (n_fixed) what has its place already: gradients, and bytes of slabs that are not lent */
+    int32_t *order;    /* (n) numbers of boxes; the orders of earlier rounds follow it, n numbers each */
     struct wn__occupied placed;
     int32_t n, n_fixed, n_regions;
     struct region *region;
     int64_t arena_base, bound;
-    int64_t *live; /* (s->n + 1) bytes of boxes and fixed ones at each instruction */
-    int32_t space; /* ARENA, HOST or DISK */
+    int64_t *live; /* (s->n + 1) bytes of boxes and of fixed ones at each instruction */
+    int32_t space; /* enum wn__space: ARENA, HOST or DISK */
     enum wn__place_effort effort;
     int32_t code;
 };
@@ -63,7 +74,7 @@ static int64_t aligned(const struct placing *p, const struct box *b, int64_t at,
     return p->region[r].base + (in + b->align - 1) / b->align * b->align;
 }
 
-/* Moves `at` up to the first region in which b still fits. */
+/* Returns the lowest address from `at` on at which b fits into one region, and sets *r to that region. */
 static int64_t into_region(const struct placing *p, const struct box *b, int64_t at, int32_t *r)
 {
     at = aligned(p, b, at, *r);
@@ -75,7 +86,7 @@ static int64_t into_region(const struct placing *p, const struct box *b, int64_t
     return at;
 }
 
-/* Lowest address where b fits: a gap between what overlaps it in time, inside one region. */
+/* Returns the lowest address at which b fits: in one region, overlapping nothing that lives at the same time. */
 static int64_t lowest_fit(struct placing *p, const struct box *b)
 {
     int32_t r = 0;
@@ -109,7 +120,8 @@ static int64_t place_all(struct placing *p)
 
 /* ---- orders ------------------------------------------------------------------------------------------------ */
 
-static struct box *sorted_boxes; /* qsort has no context; placement is not re-entered */
+static struct box
+    *sorted_boxes; /* the boxes that comparisons look at: qsort has no context, and placement is not re-entered */
 
 static int by_size(const void *a, const void *b)
 {
@@ -145,9 +157,8 @@ static int64_t try_order(struct placing *p, int64_t best)
     return height;
 }
 
-/* Moves what reaches the top to the front, in the order it had first (`rank` of each box), and keeps the order
- * before as the one of this round. Returns 0 when a round before had the new order: everything from there on has
- * been tried. */
+/* Moves the boxes that reach the top to the front, in the order of their ranks, and keeps the order before as the
+ * one of this round. Returns 0 when an earlier round had the new order: everything from there on has been tried. */
 static int32_t lift(struct placing *p, int32_t round, int64_t height, const int32_t *rank)
 {
     int32_t *order = p->order, *old = order + (int64_t)(round + 1) * p->n, n = 0;
@@ -182,7 +193,7 @@ static int32_t orders_of(const struct placing *p)
     return p->effort == WN__PLACE_HASTILY || p->n > MANY ? 2 : 4;
 }
 
-/* The rounds of one order, from the lowest height met before. */
+/* Runs the rounds of one order and returns the lowest height, of them and `best`. */
 static int64_t search_order(struct placing *p, int32_t *rank, int64_t best, int64_t *work)
 {
     int32_t rounds = rounds_of(p), stale = 0;
@@ -238,7 +249,8 @@ static int by_offset(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Gradients assigned here hold their interval from its allocation on; the rest of a slab is not lent at all. */
+/* Fixes gradients that the program assigns, from their allocation on, and from the start every byte of a slab that
+ * is not lent. */
 static void put_fixed(struct placing *p)
 {
     int64_t base = 0;
@@ -269,7 +281,7 @@ static void put_fixed(struct placing *p)
 
 /* ---- the bound ---------------------------------------------------------------------------------------------- */
 
-/* The most that must lie in the arena at any instruction: what is alive less what is lent then. */
+/* Finds the lower bound: the most bytes alive at any instruction, less the bytes of slabs that are lent then. */
 static void find_bound(struct placing *p)
 {
     int64_t live = 0;
@@ -295,15 +307,15 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Bytes of gap that boxes can fill at most: multiples of `unit`, which all large ones are, and `small` bytes of
- * others. */
+/* Returns how many bytes of a gap boxes can fill at most: multiples of `unit`, as all large boxes are, and up to
+ * `small` bytes of others. */
 static int64_t filled(int64_t gap, int64_t unit, int64_t small)
 {
     int64_t rest = gap % unit;
     return gap - rest + (small < rest ? small : rest);
 }
 
-/* Bytes that boxes can fill of the slabs at an instruction, at most. */
+/* Returns how many bytes of the slabs boxes can fill at most at an instruction. */
 static int64_t filled_slabs(const struct placing *p, int32_t instr, int64_t unit, int64_t small)
 {
     int64_t sum = 0, at = 0;
@@ -319,8 +331,8 @@ static int64_t filled_slabs(const struct placing *p, int32_t instr, int64_t unit
     return sum;
 }
 
-/* The same bound at one instruction, from gaps that are no multiple of the large boxes: `size`, sorted, largest
- * first. */
+/* Returns the lower bound at one instruction, where gaps are no multiples of the large boxes. size: (n) bytes of
+ * boxes alive, largest first. */
 static int64_t bound_at(const struct placing *p, int32_t instr, const int64_t *size, int32_t n)
 {
     int64_t all = 0, large = 0, unit = 0, least = INT64_MAX;
@@ -342,8 +354,8 @@ static int by_bytes(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Raises the bound at the fullest instant of each part of the program, where boxes cannot fill all that is lent. For
- * who places only: forecasts of edits (forecast.c) compare better without. */
+/* Raises the bound at the fullest instant of each part of the program, where boxes cannot fill all bytes that are
+ * lent. Only placing calls this: forecasts of edits (search/forecast.c) compare better without it. */
 static int32_t raise_bound(struct placing *p)
 {
     int32_t width = p->s->n / PARTS + 1;
@@ -416,7 +428,7 @@ static int32_t place_boxes(struct placing *p, int64_t *height)
     return p->code;
 }
 
-/* Sets the boxes of one space up, finds their lower bound, and places them unless only that is asked for. */
+/* Sets up the boxes of one space, finds their lower bound, and places them unless the effort is BOUND. */
 static int32_t place_space(const struct wn__ir *f, struct wn__schedule *s, int32_t space, enum wn__place_effort effort,
                            int64_t *height)
 {

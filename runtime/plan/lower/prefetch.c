@@ -1,6 +1,6 @@
-/* Gives transfers time to be hidden: waits for what goes out later, and starts what comes back earlier, both no further
- * than the clock asks for, and only while the bytes alive stay under a cap. offload.c and residency.c put each transfer in
- * beside its wait; one that finds no room stays like that, so no plan gets slower.
+/* Gives transfers time to be hidden: waits for what goes out later, and starts what comes back earlier, both no
+ * further than the clock asks for, and only while the bytes alive stay under a cap. offload.c and residency.c put each
+ * transfer in beside its wait; one that finds no room stays like that, so no plan gets slower.
  *
  *   before   run, offload a, wait a, run, run, run, fetch a, wait a, run
  *   after    run, offload a, run, wait a, run, fetch a, run, wait a, run
@@ -17,15 +17,16 @@
 #include "instruction.h"
 #include "lower.h"
 
-/* A transfer, as it is at first and then as it is moved. Items that never move are fixed: all but fetches and the waits of
- * offloads. Invariant: start <= wait, and a fetch starts no earlier than the offload that it needs is waited for. */
+/* A transfer, as it is at first and then as it is moved. Items that never move are fixed: all but fetches and the
+ * waits of offloads. Invariant: start <= wait, and a fetch starts no earlier than the offload that it needs is
+ * waited for. */
 struct transfer {
     int32_t way, place; /* WN_WAY_; enum wn_place */
     int64_t bytes;
     double takes; /* seconds */
     double ends;  /* seconds: an offload ends; a fetch should start */
-    /* Indices of fixed items. A fetch is put before `start`, the wait of an offload before `wait`; start of an offload and
-     * wait of a fetch are fixed items themselves. */
+    /* Indices of fixed items. A fetch is put before `start`, the wait of an offload before `wait`; start of an
+     * offload and wait of a fetch are fixed items themselves. */
     int32_t start, wait;
     int32_t kept;  /* the value that holds the kept form */
     int32_t needs; /* of a fetch: the offload that made the kept form; else -1 */
@@ -105,7 +106,8 @@ static void find_fixed(struct prefetch *x)
     }
 }
 
-/* ---- bytes alive --------------------------------------------------------------------------------------------------- */
+/* ---- bytes alive
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Adds `bytes` to the items from .. to, where `change` holds differences between neighbours. */
 static void add(int64_t *change, int32_t from, int32_t to, int64_t bytes)
@@ -175,7 +177,8 @@ static int32_t find_bytes(struct prefetch *x, int32_t budget)
     return WN_OK;
 }
 
-/* ---- moving --------------------------------------------------------------------------------------------------------- */
+/* ---- moving
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Waits before fixed item j, which starts at second t, for every pending offload that has ended, whose bytes the cap
  * needs, or that is to come back there (wanted). Returns the second at which j can start. */
@@ -255,7 +258,8 @@ static void advance_starts(struct prefetch *x)
     }
 }
 
-/* ---- the list again --------------------------------------------------------------------------------------------------- */
+/* ---- the list again
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Threads the movable items by the fixed item that they are put before: waits of offloads, then starts of fetches.
  * head: (fixed.n + 1), next: (n_items); -1 ends a list. */

@@ -1,10 +1,11 @@
-/* Where the values of nodes are while a recipe is followed. What is kept with an action leaves after its last forward
- * reader, and comes back right before what reads it next, as a value of its own; then it stays until its last reader, like
- * what is computed again. What left and is never asked for again never left: so nothing is packed in vain.
+/* Where the values of nodes are while a recipe is followed. A value that is kept with an action leaves after its last
+ * forward reader, and comes back right before what reads it next, as a value of its own; then it stays until its last
+ * reader, like one that is computed again. A value that left and is never asked for again never left: so nothing is
+ * packed in vain.
  *
  *   computed --------> now --- last forward reader ---> kept form --- next reader ---> now, or a part of it
  *      ^                |                                  |
- *      '--- demanded ---+--------- let go by a step -------'                                                        */
+ *      '--- demanded ---+--------- let go by a step -------' */
 #include "../recipe/action.h"
 #include "issue.h"
 

@@ -15,12 +15,12 @@
 enum wn__what {
     WN_DO_RUN,
     WN_DO_FREE,
-    WN_DO_READ,    /* a 0-d result to the host */
-    WN_DO_PACK,    /* a value to the form that it is kept in */
-    WN_DO_UNPACK,  /* and back, as a value of its own */
-    WN_DO_OFFLOAD, /* starts moving a value to an offload buffer */
-    WN_DO_FETCH,   /* starts moving it back, as a value of its own */
-    WN_DO_WAIT,    /* until a move has ended: nothing may write what moves out or touch what moves in before */
+    WN_DO_READ,    /* reads a 0-d result to the host */
+    WN_DO_PACK,    /* makes the packed form that a value is kept in */
+    WN_DO_UNPACK,  /* makes a value of its own of a packed form */
+    WN_DO_OFFLOAD, /* starts the transfer of a value to an offload buffer */
+    WN_DO_FETCH,   /* starts the transfer of an offloaded value to a value of its own */
+    WN_DO_WAIT,    /* waits until a transfer has ended. Before that nothing may write its source or touch its target */
     WN_DO_COUNT
 };
 enum wn__space {
@@ -29,63 +29,65 @@ enum wn__space {
     WN_SPACE_CELL,
     WN_SPACE_BOUND,
     WN_SPACE_RESULT,
-    WN_SPACE_HOST, /* the offload buffers of host and disk, each placed like an arena of its own */
+    WN_SPACE_HOST, /* the offload buffers; each is placed like an arena of its own */
     WN_SPACE_DISK
 };
 
-/* A stretch of bytes with one lifetime. Successive values may live in one allocation: each overwrites the last. */
+/* Bytes with one lifetime. Successive values may share one allocation: each overwrites the last. Invariant: first <=
+ * last, unless no instruction uses it: then both are -1. */
 struct wn__allocation {
-    int32_t space, slot;   /* enum wn__space; slot: number of the slab, or of the cell, held value or result */
-    int32_t kind;          /* WN_KIND_ that the ledger counts it under */
+    int32_t space, slot;   /* enum wn__space; number of the slab, cell, bound value or result, by space */
+    int32_t kind;          /* WN_KIND_ that the ledger counts its bytes under */
     int32_t first, last;   /* the instructions that it lives from and to, both included */
-    int32_t pinned;        /* holds something that outlives the program, or was there before it */
-    int32_t is_paged;      /* takes part in a transfer: starts on a page and owns the rest of its last page */
-    int64_t offset, bytes; /* from the start of its space */
+    int32_t pinned;        /* 1: what it holds was there before the program, or outlives it */
+    int32_t is_paged;      /* 1: takes part in a transfer, so it starts on a page and owns the rest of its last page */
+    int64_t offset, bytes; /* bytes from the start of its space; its size */
 };
 /* A value: what one issue of a node makes, or what an action makes of it. A node issued twice has two values. */
 struct wn__value {
     int32_t node, allocation;
-    int32_t action; /* the action that made it of the value (action.h); 0: it is the value */
-    int32_t back;   /* the action that it came back from; 0: it was computed, or is no value */
-    int64_t at;     /* bytes from the start of the allocation: scalars share one */
+    int32_t action; /* the action that made it of the node's value (action.h); 0: it is the value */
+    int32_t back;   /* the action that it came back from; 0: it was computed, or it is a kept form */
+    int64_t at;     /* bytes from the start of the allocation, which scalars share */
 };
 struct wn__instr {
     int32_t what, node, phase, block; /* enum wn__what; node of the IR; WN_PHASE_; block of the recipe */
-    int32_t out;       /* the value made, -1 of effects and WAIT; READ: the value read; FREE: the allocation freed */
+    int32_t
+        out; /* the value that it makes, -1 for effects and WAIT; of READ the value read; of FREE the allocation freed */
     int32_t inplace;   /* number of the input whose allocation the output takes over; -1: none */
-    int32_t in_at;     /* values of the inputs: schedule->in[in_at ..); of a WAIT: the source, then the target */
-    int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or WAIT waits for */
+    int32_t in_at;     /* values of the inputs: schedule->in[in_at ..); of a WAIT the source, then the target */
+    int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or that WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
-    int32_t cell[3];   /* effects: allocations of the cells written; -1: none */
-    int32_t work_slab; /* slab that its workspace is in; -1: the arena */
-    int64_t work_offset, work_bytes; /* of the workspace, from the start of slab or arena */
+    int32_t cell[3];   /* of effects: allocations of the cells that it writes; -1: none */
+    int32_t work_slab; /* the slab that its workspace is in; -1: the arena */
+    int64_t work_offset, work_bytes; /* bytes of the workspace: from the start of slab or arena; its size */
     wn_kernel_fn kernel;
-    struct wn_made *made; /* prepared by a library for this application; NULL: none */
+    struct wn_made *made; /* what a library prepared for this application; NULL: nothing */
 };
 
 struct wn__schedule {
     struct wn__pool pool;
     int32_t refs, n, n_values, n_allocations, n_in;
-    struct wn__instr *instr;                /* (n) in the order of issue */
-    struct wn__value *value;                /* (n_values) */
-    struct wn__allocation *allocation;      /* (n_allocations) */
-    int32_t *in;                            /* (n_in) values: inputs of all instructions, one after the other */
-    int32_t *result_allocation;             /* (n_results of the IR) -1: a number, read to the host */
-    int32_t scalars;                        /* allocation of the numbers that the host hands over; -1: none */
-    int64_t arena;                          /* bytes: height of the arena */
-    int64_t lent;                           /* bytes of slabs that values use before gradients are allocated there */
-    int64_t offload_buffer[WN_PLACE_COUNT]; /* bytes: heights of the offload buffers */
-    int32_t n_moves;                        /* transfers */
-    struct wn_summary summary;              /* filled by wn__simulate, as the next three */
+    struct wn__instr *instr;           /* (n) in the order of issue */
+    struct wn__value *value;           /* (n_values) */
+    struct wn__allocation *allocation; /* (n_allocations) */
+    int32_t *in;                       /* (n_in) values: inputs of all instructions, one after the other */
+    int32_t *result_allocation;        /* (n_results of the IR) -1: the result is a number that is read to the host */
+    int32_t scalars;                   /* the allocation of the numbers that the host hands over; -1: none */
+    int64_t arena;                     /* bytes of the arena */
+    int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
+    int64_t offload_buffer[WN_PLACE_COUNT]; /* bytes of the offload buffers of host and disk */
+    int32_t n_moves;                        /* number of transfers */
+    struct wn_summary summary;              /* wn__simulate fills this field and the next three */
     int64_t *live;                          /* (n) bytes alive after each instruction */
-    double *seconds;                        /* (n) of each instruction; of a WAIT, what is not hidden */
-    uint8_t *again;                         /* (n) 1: it reads a value that was computed again */
-    char *recipe;                           /* text of its recipe, of a schedule in the cache; else NULL */
-    uint8_t *key2;                          /* (key2_bytes) the IR that it was made of */
+    double *seconds;                        /* (n) seconds of each instruction; of a WAIT, those that are not hidden */
+    uint8_t *again;                         /* (n) 1: the instruction reads a value that was computed again */
+    char *recipe;                           /* text of its recipe, if the schedule is in the cache; else NULL */
+    uint8_t *key2;                          /* (key2_bytes) key of the IR that it was made of */
     int64_t key2_bytes;
     int32_t *node_issues; /* (n of the IR) how often each node was issued */
-    int32_t *node_action; /* (n of the IR) action that its value was kept with; 0: none */
-    int32_t n_blocks;     /* of the recipe */
+    int32_t *node_action; /* (n of the IR) the action that the node's value was kept with; 0: none */
+    int32_t n_blocks;     /* number of blocks of the recipe */
 };
 
 static inline int32_t wn__instr_has_kernel(const struct wn__instr *n)
@@ -103,38 +105,38 @@ static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 {
     return t->is_paged ? wn__paged(t->bytes) : t->bytes;
 }
-/* Whether an allocation takes memory of the device: on a disk never, on the host where the host is the device. */
+/* Returns whether an allocation takes memory of the device: one of an offload buffer does only where that is host
+ * memory and the device's memory is the host's. */
 int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t);
 
-/* lower.c: makes the schedule of a recipe, its instructions in order, without places and costs. Release it with
+/* Makes the schedule of a recipe: its instructions in order, without places and costs. Release it with
  * wn__schedule_unref. */
 int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
-/* place.c: gives every allocation of arena and offload buffers its offset, in slabs too until their gradients are
- * allocated, and fills the heights. BOUND places nothing and fills the heights with the most bytes alive at once;
- * HASTILY tries the fewest orders of placing, FULLY the most. */
+/* Gives an offset to every allocation of arena and offload buffers, which may be bytes of a slab until a gradient is
+ * allocated there, and fills the heights. WN__PLACE_BOUND places nothing and fills the heights with the most bytes
+ * alive at once; HASTILY tries the fewest orders of placing, FULLY the most. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
-extern int64_t wn__placed_boxes; /* counts every box placed since the process began, as a measure of work for specs */
+extern int64_t wn__placed_boxes; /* boxes placed since the process began: specs measure work by it */
 int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort);
-/* verify.c: checks every rule of legality, believing nothing that made the schedule. WN_ILLEGAL names rule and
- * instruction. */
+/* Checks every rule of legality, and trusts nothing that made the schedule. WN_ILLEGAL names rule and instruction. */
 int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s);
-/* simulate.c: fills summary, live, seconds and again. Calls no device. */
+/* Fills summary, live, seconds and again. Calls no device. */
 int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s);
 /* Binds the kernels of a schedule that will run, which may take more workspace than ops ask for. */
 typedef int32_t (*wn__bind_kernels)(const struct wn__ir *f, struct wn__schedule *s);
-/* compile.c: lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure
- * *out is NULL. Release it with wn__schedule_unref. */
+/* Lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure *out is
+ * NULL. Release it with wn__schedule_unref. */
 int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,
                     enum wn__place_effort effort, struct wn__schedule **out);
 /* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
 int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s);
-/* Adds up the bytes by kind instead. Row 0: before the first instruction; row i + 1: while instruction i runs,
- * its workspace among them (what frees: after it). */
+/* Fills bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs, with its workspace,
+ * or after it if it is a FREE. */
 int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
 
-/* Returns the bytes of the cells that live while the program runs, but for gradients in slabs, and adds them to
- * `kinds`. */
+/* Returns the bytes of the cells that hold a value before the program starts, without gradients in slabs, and adds
+ * them to `kinds`. */
 int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

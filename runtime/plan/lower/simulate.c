@@ -1,6 +1,6 @@
-/* The simulator: walks a schedule and says what it will take, in bytes, by kind, instruction by instruction, and
- * how long by the cost rules. Pure: the numbers a run is then held to come from here, and the run's own account
- * (run/run.c) shares no code with it. */
+/* The simulator: predicts what a schedule takes, in bytes by kind and in seconds by the cost rules, instruction by
+ * instruction. It is pure: a run is held to its numbers, and the run's own account (run/measure.c) shares no code
+ * with it. */
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
@@ -10,19 +10,19 @@ struct sim {
     const struct wn__ir *f;
     const struct wn__schedule *s;
     struct wn_summary *sum;
-    int64_t *after;      /* (n) live bytes after each instruction; NULL: not asked for */
-    double *each;        /* (n) seconds of each; NULL: not asked for */
-    int64_t *rows;       /* (n + 1) x WN_KIND_COUNT: see wn__simulate_kinds; NULL: not asked for */
-    uint8_t *alive;      /* (n_allocations) */
-    uint8_t *made_again; /* (n_values) computed again; NULL: seconds are not asked for */
+    int64_t *after;      /* (n) bytes alive after each instruction; NULL: not asked for */
+    double *each;        /* (n) seconds of each instruction; NULL: not asked for */
+    int64_t *rows;       /* (n + 1) x WN_KIND_COUNT bytes, as wn__simulate_kinds fills; NULL: not asked for */
+    uint8_t *alive;      /* (n_allocations) 1: its bytes are in use */
+    uint8_t *made_again; /* (n_values) 1: the value was computed again; NULL: nobody asked for seconds */
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
     double seconds, base_seconds, measured;
-    double lane[WN_PLACE_COUNT][WN_WAY_COUNT]; /* when each is free again */
-    double *ends;                              /* (n_moves) when each has ended */
+    double lane[WN_PLACE_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
+    double *ends;                              /* (n_moves) the second at which each transfer has ended */
 };
 
-/* Cells that hold their value before the program starts: everything but gradients allocated in it. */
+/* Counts cells that hold their value before the program starts: all but gradients that it allocates. */
 int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds)
 {
     int64_t bytes = 0;
@@ -69,7 +69,7 @@ static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
     return 0;
 }
 
-/* Seconds of what runs a kernel. A node's were found when its IR was made. */
+/* Returns the seconds of an instruction with a kernel. Those of a node were found when its IR was made. */
 static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
 {
     struct wn__applied room;
@@ -79,7 +79,7 @@ static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int
                                 : wn__desc_seconds(m->f, wn__instr_desc(m->f, m->s, n, &room), is_measured);
 }
 
-/* A gradient made in its cell is there already: its assignment moves nothing. */
+/* Returns whether an instruction assigns a gradient that was made in its cell: such an assignment moves nothing. */
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
     return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
@@ -99,7 +99,7 @@ static void note_row(const struct sim *m, int32_t row)
     if (m->rows != NULL) memcpy(m->rows + (int64_t)row * WN_KIND_COUNT, m->kinds, sizeof m->kinds);
 }
 
-/* INT64_MAX where the sum would be about as much: values of the meta device may be of any size. */
+/* Returns sum + more; INT64_MAX where that is 9e18 or larger, for values of the meta device may have any size. */
 static int64_t add_within(int64_t sum, double more)
 {
     return (double)sum + more < 9e18 ? sum + (int64_t)more : INT64_MAX;
@@ -123,7 +123,7 @@ static void run_instr(struct sim *m, int32_t i)
     if (!there) m->sum->moved = add_within(m->sum->moved, bytes_moved(m, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
-    /* A gradient assigned by a copy is allocated here; one made in its cell was allocated with its value. */
+    /* An assignment by a copy allocates its gradient here; one made in its cell has its bytes since its value. */
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) make_alive(m, n->cell[k]);
     note_peak(m);
@@ -136,7 +136,8 @@ int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocatio
     return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || f->target->is_unified_memory);
 }
 
-/* A link is a resource beside the kernels: each way of each place does one move after the other. */
+/* Starts a transfer. A link is a resource beside the kernels: each direction of each place does one transfer after
+ * the other. */
 static void start_move(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
@@ -179,7 +180,7 @@ static void start(struct sim *m)
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
         const struct wn__allocation *st = &m->s->allocation[t];
         if (st->space == WN_SPACE_BOUND || t == m->s->scalars) make_alive(m, t);
-        if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* counted as state */
+        if (st->space == WN_SPACE_CELL) m->alive[t] = 1; /* its bytes are among the states already */
     }
     memcpy(sum->kinds, m->kinds, sizeof sum->kinds);
     sum->at[0] = m->live;
@@ -187,7 +188,7 @@ static void start(struct sim *m)
     note_row(m, 0);
 }
 
-/* Adds up the whole schedule; fills m->sum but for what needs no schedule. */
+/* Adds up the whole schedule and fills m->sum, but for the fields that need no schedule. */
 static int32_t walk(struct sim *m)
 {
     const struct wn__schedule *s = m->s;
@@ -204,7 +205,7 @@ static int32_t walk(struct sim *m)
         const struct wn__instr *n = &s->instr[i];
         if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
             m->in_backward = 1;
-            m->sum->at[1] = m->live; /* after_forward: the instant before the first backward instruction */
+            m->sum->at[1] = m->live; /* after_forward: the bytes alive right before the first backward instruction */
         }
         double before = m->seconds;
         if (wn__instr_has_kernel(n)) run_instr(m, i);

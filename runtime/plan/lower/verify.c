@@ -1,21 +1,22 @@
-/* The verifier: every rule of legality, checked by walking the finished schedule as a machine would, trusting
- * nothing of how it was made. It runs after every lowering, in release builds too.
+/* The verifier: checks every rule of legality by executing the finished schedule in a machine of its own. It trusts no
+ * pass, and runs after every lowering, in release builds too.
  *
- *  1 an input is the value the IR names, whole, not overwritten and not freed      (read)
- *  2 live allocations never overlap, lie inside their space and start on a granule, and
- *    every number of an instruction lies inside the table that it points into         (overlap, bounds)
- *  3 an output goes where nothing lives, or over a dying input the op may overwrite   (inplace)
- *  4 an effect is issued exactly once, into the cells it names, after every read of
- *    their old version                                                                (effect, stale)
- *  5 an integer result is issued once: never recomputed                               (index)
- *  6 what is freed was alive and the arena's; at the end nothing of the arena lives   (free, leak)
- *  7 every result asked for is there at the end                                       (result)
- *  8 what is kept in another form is made of the value, and only it becomes the value
- *    again; nothing else reads it                                                     (action)
- *  9 until a move is waited for, what moves out is neither written nor freed and what
- *    moves in not touched at all; each move is waited for once, and only once          (wait)
- * 10 the kernel of an op reads its inputs, and writes its result, in the layouts and
- *    dtypes they have                                                                  (layout)            */
+ *  1 an input is the value that the IR names, whole, not overwritten and not freed   (read)
+ *  2 allocations that are alive never overlap, are inside their space and start on a
+ *    granule; every number of an instruction is inside the table that it indexes     (overlap, bounds)
+ *  3 an output goes where nothing lives, or over a dying input that its op may
+ *    overwrite                                                                       (inplace)
+ *  4 an effect is issued exactly once, into the cells that it names, after every
+ *    read of their old version                                                       (effect, stale)
+ *  5 an integer result is issued once: never recomputed                              (index)
+ *  6 a free is of an allocation of the arena that is alive; at the end none is       (free, leak)
+ *  7 every result that was asked for is there at the end                             (result)
+ *  8 a kept form is made of its value, only it becomes the value again, and nothing
+ *    else reads it                                                                   (action)
+ *  9 until a transfer is waited for, its source is neither written nor freed and its
+ *    target is not touched; each transfer is waited for exactly once                 (wait)
+ * 10 a kernel of the op reads its inputs and writes its result in the layouts and
+ *    dtypes that they have                                                           (layout) */
 #include <string.h>
 #include "../recipe/action.h"
 #include "instruction.h"
@@ -23,17 +24,18 @@
 struct machine {
     const struct wn__ir *f;
     const struct wn__schedule *s;
-    int32_t *content; /* (n_allocations) value it holds, or -1 */
-    uint8_t *alive;   /* (n_allocations) */
-    int32_t *taken;   /* (n_taken) those that are alive and have bytes, by space, slot and offset: none overlap */
+    int32_t *content; /* (n_allocations) number of the value that it holds; -1: none */
+    uint8_t *alive;   /* (n_allocations) 1: its bytes are in use */
+    int32_t *
+        taken; /* (n_taken) allocations that are alive and have bytes, by space, slot and offset. Invariant: none overlap */
     int32_t n_taken;
-    int32_t *issued;   /* (nodes) */
-    uint8_t *written;  /* (cells) by an effect of this program */
-    uint8_t *read_out; /* (nodes) 0-d results taken to the host */
-    int32_t *leaving;  /* (n_allocations) moves under way out of it */
-    int32_t *arriving; /* (n_allocations) moves under way into it */
+    int32_t *issued;   /* (n of the IR) how often each node was issued */
+    uint8_t *written;  /* (n_cells) 1: an effect of this program wrote it */
+    uint8_t *read_out; /* (n of the IR) how often a 0-d result was read to the host */
+    int32_t *leaving;  /* (n_allocations) transfers under way out of it */
+    int32_t *arriving; /* (n_allocations) transfers under way into it */
     struct under_way {
-        int32_t from, to, state; /* allocations; 0: not started, 1: under way, 2: waited for */
+        int32_t from, to, state; /* allocations; state: 0 not started, 1 under way, 2 waited for */
     } * move;                    /* (n_moves) */
     int32_t at;
 };
@@ -56,13 +58,15 @@ static int64_t space_size(const struct machine *m, const struct wn__allocation *
     }
 }
 
-/* Stores whose offsets count from one beginning have one number: the arena's, or their slot's of their space. */
+/* Returns a number for the start that an allocation's offset counts from: one for the arena, one for each slot of
+ * another space. */
 static int64_t origin_of(const struct wn__allocation *t)
 {
     return ((int64_t)t->space << 32) + (t->space == WN_SPACE_ARENA ? 0 : t->slot);
 }
 
-/* The first of `taken` that begins above `offset` of the same origin, or is of a later one. */
+/* Returns the index of the first of `taken` that begins above `offset` of the same origin, or that is of a later
+ * origin. */
 static int32_t first_above(const struct machine *m, int64_t origin, int64_t offset)
 {
     int32_t lo = 0, hi = m->n_taken;
@@ -75,7 +79,7 @@ static int32_t first_above(const struct machine *m, int64_t origin, int64_t offs
     return lo;
 }
 
-/* Those that are alive overlap nowhere, so only the neighbours of [offset, offset + span) can be in its way. */
+/* Checks that no allocation alive is in the way of t. Since none overlap, only the neighbours of t's offset can be. */
 static int32_t check_extent(const struct machine *m, const struct wn__allocation *t)
 {
     int64_t origin = origin_of(t), end = t->offset + wn__allocation_span(t);
@@ -189,13 +193,14 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
         const struct wn__ir_node *v = &m->f->node[m->s->value[m->s->in[n->in_at + k]].node];
-        int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs found it unwritten */
+        int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs has found it unwritten */
         if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
     }
     return WN_OK;
 }
 
-/* The one value that is packed, or brought back: of the same node, alive, and packed only if it is brought back. */
+/* Checks the one input of a pack, an unpack, an offload or a fetch: of the same node, alive, and of the form that
+ * the instruction reads. */
 static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 {
     int32_t c = m->s->in[n->in_at];
@@ -214,7 +219,7 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
-/* From the arena to the offload buffer that the action names, or back; both ends on pages. */
+/* Checks a transfer: from the arena to the offload buffer that its action names, or back; both ends are on pages. */
 static int32_t step_move(struct machine *m, const struct wn__instr *n)
 {
     WN_TRY(check_moved(m, n));
@@ -326,7 +331,7 @@ static int32_t check_end(struct machine *m)
     return WN_OK;
 }
 
-/* Checks what the rules index with before any of them does: values, allocations, inputs and slabs. */
+/* Checks the numbers that the rules index with, before any rule does: values, allocations, inputs and slabs. */
 static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
