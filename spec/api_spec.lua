@@ -45,7 +45,7 @@ local function declared()
     return list
 end
 
--- What stands for an argument in turn k: a number that makes no sense, or no address.
+-- Returns the argument of turn k: a number that makes no sense, or no address.
 local function argument(of, k)
     if of:find '%*' then return nil end
     if of:find '^double' then return k % 2 == 0 and 0 / 0 or -1 / 0 end

@@ -195,7 +195,7 @@ local function call(name, fn, what, n, args)
     end
 end
 
--- What writes a file of any name: it is given no name that is one.
+-- Calls that write a file of any name: they get no argument that is a name.
 local WRITES = { '^wane%.save', '^wane%.plot', '^plan:', '^frontier:', '^sweep:', '^measure trace' }
 
 local function values_for(name)

@@ -13,7 +13,7 @@ local nn = wane.nn
 local C = binding.C
 local MIRROR = 2
 
--- The same layer in both forms, with the same parameters.
+-- Returns one layer in both forms, with equal parameters.
 local function both(d, heads, opts)
     local out = {}
     for i, tiled in ipairs { true, false } do

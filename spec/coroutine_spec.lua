@@ -115,7 +115,7 @@ local function modes()
         tostring(require('wane.program').is_planning()), tostring(require('wane.tensor.op').is_casting()))
 end
 
--- What a script does beside: all of it works, and gives the numbers it always gives.
+-- Does what a script may do beside a coroutine: all of it must work, and give the numbers that it always gives.
 local function beside()
     w.grad = nil
     wane.manual_seed(11)

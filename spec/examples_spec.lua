@@ -17,7 +17,7 @@ local function folder()
     return name
 end
 
--- What an example prints with the options, run from another folder.
+-- Runs an example with options from another folder; returns what it prints.
 local function example(name, options)
     local root = helper.lines('pwd')[1]
     local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(LUAJIT, root, name, options))

@@ -286,7 +286,7 @@ describe('a policy that matches nothing', function()
     end)
 end)
 
--- What public texts on checkpointing get wrong, written here as their readers would write it.
+-- Mistakes of public texts on checkpointing, written as their readers would write them.
 describe('the mistakes of the texts', function()
     it('every fourth single Linear as a region', function()
         local layers = {}

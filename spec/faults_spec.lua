@@ -139,7 +139,7 @@ local function prepare(kind, p)
     return w
 end
 
--- What a clean run leaves, and the state after one more step.
+-- Returns what a clean run leaves, and the state after one more step.
 local function finish(kind, w, p)
     if not kind.counts then C.wn_counter_set(w.began) end
     local first = text_of(kind.run(w, p)) .. gradients(w)

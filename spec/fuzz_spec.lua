@@ -108,7 +108,7 @@ local function words(seed)
     return function() return ({ 'save', 'recompute', nil })[roll(3)] end
 end
 
--- The same with signs as bits wherever the backward asks for no more.
+-- Returns a policy of random words that keeps signs as bits wherever the backward reads no more.
 local function signs(seed)
     local word = words(seed)
     return function(r) return r.sign_only and 'compress:bits' or word() end

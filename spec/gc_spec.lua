@@ -153,7 +153,7 @@ describe('garbage', function()
             wane.memory()
             if round == 2 then host = wane.memory().host end
         end
-        -- Whatever the collector's mood, a round's handles are there for the next one.
+        -- However the collector works, the next round gets the handles of this one.
         assert.is_true(highest < 10 * 10000 + 5000, tostring(highest))
         local y = x + x
         assert.is_true(y.id < 40000, tostring(y.id))

@@ -37,7 +37,7 @@ function helper.lines(command)
     return out, code
 end
 
---- What a shell command prints on both streams, run in the root folder; then its exit code.
+--- Runs a shell command in the root folder; returns what it prints on both streams, and its exit code.
 -- `input`, when given, is its standard input (else it has none).
 function helper.shell(command, input)
     local name = os.tmpname()

@@ -59,7 +59,7 @@ local function backwards(n)
     end, '}'), 4 * count
 end
 
--- What a header of n bytes is made of, and the bytes of data behind it.
+-- The kinds of headers: each makes one of n bytes, and says how many bytes of data follow it.
 local HEADERS = {
     lists = function(n) return filled(n, '{"a":{"dtype":"F32","shape":[', '[],', '0],"data_offsets":[0,0]}}') end,
     deep = function(n) return ('['):rep(n) end,

@@ -211,7 +211,7 @@ local function broken_parameters(text)
     return broken
 end
 
--- What breaks a rule in the files of C, but for the names that it still lets pass.
+-- Returns what breaks a rule in the files of C, but for the names that the rule still lets pass.
 local function all_differences(broken_of, passed)
     local bad = {}
     for _, path in ipairs(c_files()) do

@@ -23,7 +23,7 @@ local may_link = {
     kernels = { 'base' }, -- each folder of kernels is a room of its own
 }
 
--- What a folder of kernels is seen by: room -> pattern of the one symbol that it may take of each such folder.
+-- The entries of folders of kernels: room -> pattern of the one symbol that it may take of each such folder.
 local entries = { device = '^wn__backend_(%w+)$' }
 
 -- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir', 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'; nil

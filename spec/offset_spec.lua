@@ -47,7 +47,8 @@ local ways = {
 }
 local plans_of = { ['narrow of a narrow'] = 'a length of its own at each step', split = 'lengths of its own' }
 
--- What is cut: function(held, parameter) -> a value of shape (6, 5, 4) whose gradient reaches the parameter.
+-- The values that are cut: function(held, parameter) -> a value of shape (6, 5, 4) whose gradient reaches the
+-- parameter.
 local sources = {
     ['an input'] = function(x) return x end,
     ['a parameter'] = function(_, w) return w end,

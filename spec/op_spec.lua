@@ -140,13 +140,13 @@ local function wrong_value(case, float, name)
 end
 
 local NO_BF16 = {}
--- What is no single node rounded once: composed calls, sums of products, several steps. bf16_spec looks at these.
+-- Cases that are not one node rounded once: composed calls, sums of products, several steps. bf16_spec checks them.
 local NOT_ONE_NODE = {
     matmul = true, linear = true, row_rstd = true, layernorm = true, sgd = true, momentum = true, adam = true,
     chain = true, matmul_map = true, linear_map = true,
 }
 
--- What rewrites make of f32 and f64 only.
+-- Ops that rewrites make of f32 and f64 alone.
 for _, name in ipairs { 'layernorm_dx_add', 'cross_entropy', 'cross_entropy_grad' } do
     NO_BF16[name], NOT_ONE_NODE[name] = true, true
 end

@@ -84,7 +84,7 @@ local function one_line(opt, p)
     opt:step(loss_of(p))
 end
 
--- Both ways of stepping give the reference, and give each other's bits.
+-- Checks that opt:step() and opt:step(loss) give the reference, and equal bits.
 local function check(make, given, defaults, rule, change)
     local want = reference(rule, settings(given, defaults), 5, change)
     local results = {}
@@ -296,7 +296,7 @@ describe('optim.schedule', function()
             local ok, e = pcall(case[2])
             assert.is_false(ok)
             assert.equal('value', e.code)
-            -- What the message knows by heart stands in quotes or not.
+            -- The message may quote a name or not.
             assert.is_truthy(e.message:find(case[1], 1, true) or e.message:find(case[1]:gsub("'", ''), 1, true),
                 e.message)
         end

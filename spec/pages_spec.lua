@@ -29,7 +29,7 @@ local function prose_of(text)
     return (('\n' .. text):gsub('\n```.-\n```%f[^`]', '\n'))
 end
 
--- What a page names that does not exist: paths in backquotes (from the root), and links (from the page's folder).
+-- Returns what a page names and does not exist: paths in backquotes, from the root, and links, from the page's folder.
 local function missing_paths(page, text)
     local missing, count, folder = {}, 0, page:match '^(.*/)' or ''
     text = prose_of(text)
@@ -64,7 +64,7 @@ local function defines(text, name)
     return false
 end
 
--- What runtime/README.md says stands in a file: rows | `file` | `name`, `name` | ... |, and "`name` in `file`".
+-- Returns what runtime/README.md says is in a file: rows | `file` | `name`, `name` | ... |, and "`name` in `file`".
 local function named_places(text)
     local places = {}
     local function add(name, path) places[#places + 1] = { name = name, path = path } end

@@ -23,7 +23,7 @@ local function wait(pid, seconds)
     return { ended = ended.ended, code = ended.code, signal = ended.signal }
 end
 
--- What a process wrote and how it ended.
+-- Runs a shell; returns what it wrote and how it ended.
 local function shell(text, set)
     local pid = start('/bin/sh', { 'sh', '-c', text }, set)
     local how = wait(pid, 30)

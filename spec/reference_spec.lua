@@ -23,7 +23,7 @@ local function lack(file, ...)
     table.insert(lacks[file], ('lua/wane/%s.lua: '):format(file) .. string.format(...))
 end
 
--- What the comments of a public file lack.
+-- Lists what the comments of a public file lack.
 local function inspect(file)
     for _, block in ipairs(file.blocks) do
         if block.code and not block.is_internal and #block.usages == 0 then

@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 
--- What fn writes to the error stream, by lines.
+-- Returns the lines that fn writes to the error stream.
 local function heard(fn)
     local text, before = {}, io.stderr
     io.stderr = { write = function(_, ...) text[#text + 1] = table.concat { ... } end } -- luacheck: ignore 122

@@ -23,7 +23,7 @@ local function listing()
     return table.concat(helper.lines("ls -A '" .. FOLDER .. "'"), ' ')
 end
 
--- What a script of its own prints; the process is ended after 20 s.
+-- Runs a script in a process of its own, for at most 20 s; returns what it prints.
 local function script(text, before)
     local path = os.tmpname()
     write(path, text)

@@ -105,7 +105,7 @@ describe('a read', function()
         assert.is_truthy(e.message:find('weight', 1, true) or e.message:find('bias', 1, true), e.message)
         assert.is_truthy(e.message:find(':retain()', 1, true), e.message)
         assert.is_truthy(e.where:find('runpoints_spec.lua:' .. line, 1, true), e.where)
-        -- It stays an error, and nothing else is hurt.
+        -- Reading it stays an error, and everything else goes on.
         fails('stale', function() h:sum():item() end)
         opt:step(model(wane.ones(1, 3)):sum() + 1e3)
     end)

@@ -21,7 +21,7 @@ end
 local LEAF, EFFECT, INDEX = 1, 4, 32
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
--- These read bytes, which are whole numbers: nothing flows through them.
+-- Ops that read bytes, which are whole numbers: no gradient flows through them.
 local READS_BYTES = { unpack_int8 = true, unpack_sign = true }
 
 -- The names of all ops that make a float of other values: those into which a gradient can flow.

@@ -105,7 +105,7 @@ describe('the gradient at kinks, bounds, infinities and NaN is PyTorch\'s:', fun
     end)
 end)
 
--- sin(k + shift) / 2 for k = 1, 2, ...
+-- Returns sin(k + shift) / 2 for k from 1 to n, unless scale and from say otherwise.
 local function waves(shift, n, scale, from)
     local out = {}
     for k = 1, n do out[k] = (from or 0) + (scale or 1) * math.sin(k + shift) / 2 end

@@ -39,7 +39,7 @@ describe('the specs', function()
         assert.matches('^[^\n]*slow_spec.lua\n[^\n]*good_spec.lua', out)
     end)
 
-    -- What a file may do, and what is looked for in the report.
+    -- The faults of a spec file, each with what the report must contain.
     local bad = {
         { 'fails', "it('is wrong', function() assert.equal(1, 2) end)", 'failed [^\n]*  is wrong\n' },
         { 'raises', "error 'when loaded'", 'when loaded' },

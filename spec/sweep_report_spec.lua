@@ -151,7 +151,7 @@ describe('a sweep', function()
             local said = opened(page, '--screenshot=' .. folder .. '/x.png --window-size=1200,1400')
             assert.is_nil(said:find('CONSOLE', 1, true), said)
             assert.is_true(#read(folder .. '/x.png') > 20000, said)
-            -- The same page, then clicks and what they brought; and a fault that must be seen.
+            -- Writes the page again, with clicks and what they must show, and with a fault that must be seen.
             local file = assert(io.open(folder .. '/clicked.html', 'wb'))
             file:write((read(page):gsub('</body>', [[<script>
 const column = k => [...document.querySelector('tbody').rows].map(row => row.cells[k].textContent).join(' ');

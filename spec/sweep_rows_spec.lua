@@ -35,7 +35,7 @@ local function write(list)
     file:close()
 end
 
--- What a user does with a sweep, each on its own.
+-- The uses of a sweep, each on its own.
 local USES = {
     function(s) return s:rows() end, tostring, function(s) return s:csv() end, function(s) return s:report() end,
     function(s) return s:plot() end, function(s) return s:pareto('peak', 'seconds') end,

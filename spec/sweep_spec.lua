@@ -44,7 +44,8 @@ local function refusal(fn, ...)
     return type(e) == 'table' and e.message or e, type(e) == 'table' and e.code
 end
 
--- The same network as a script that sweeps it: `body` of build goes first, `options` go to wane.sweep.
+-- Returns a script that sweeps the network above: `body` is put first into build, `options` into the call of
+-- wane.sweep.
 local function script(name, body, options, rest)
     return write(folder .. '/' .. name, ([[
 local wane = require 'wane'

@@ -86,7 +86,8 @@ local function is_equal(name, stage, got, want)
     return want - got <= more[1] and want - got >= more[2]
 end
 
--- What the script has before the step. `is_held`: data is what an earlier program computed from other values.
+-- Returns an operand that the script has before the step. is_held: its data was computed by an earlier program from
+-- other values.
 local function leaf(kind, shape, is_mask, is_held)
     local needs = kind:find '[PCR]' ~= nil
     local given = { unpack(shape) }

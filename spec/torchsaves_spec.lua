@@ -1,5 +1,5 @@
--- What PyTorch keeps of an op for its backward, the column `saves` of runtime/op.def: against what live PyTorch saves
--- (a committed fixture), against Wane's own gradients, and against the rows of lua/wane/pytorch/ops.lua.
+-- Compares what PyTorch keeps of an op for its backward, the column `saves` of runtime/op.def, with what live PyTorch
+-- saves (a committed fixture), with Wane's own gradients, and with the rows of lua/wane/pytorch/ops.lua.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
@@ -47,8 +47,8 @@ describe('what an op saves (R3)', function()
         -- the result of log_softmax is nll's input: one tensor, counted at log_softmax
         cross_entropy = { { 'log_softmax', x, { x } }, { 'nll', value(1), { { bytes = 0, needs = true }, ids(b) } } },
     }
-    -- What an op saves of these inputs as the fixture writes it: inputs, 'o' for the result, 'n' for a tensor that is
-    -- neither. Wane has the statistics of layer norm as inputs; in PyTorch they are made to be saved.
+    -- Returns what an op saves of these inputs in the form of the fixture: inputs, 'o' for the result, 'n' for a tensor
+    -- that is neither. Wane has the statistics of layer norm as inputs; in PyTorch they are made to be saved.
     local function words(name, inputs)
         local out, row = {}, rows[name]
         for _, save in ipairs(row.saves) do

@@ -34,8 +34,8 @@ local function readers_of(graph, steps)
     return reads
 end
 
--- What happens to a value until it is made for the second time: made (issues in all), waited (whether its bytes are
--- still taken at an instruction after its last forward reader).
+-- Returns what happens to a value until it is computed a second time: made (issues in all), waited (whether its bytes
+-- are still taken at an instruction after its last forward reader).
 local function life_of(steps, reads, node)
     local life, store, read, ended = { made = 0 }, nil, nil, nil
     for at, s in ipairs(steps) do

@@ -1,6 +1,6 @@
--- What a budget costs: the GPT stack at three quarters, half and a quarter of save_all's activation bytes, planned with
--- measured seconds, beside every policy by hand that fits one of them and, where PyTorch is installed, every way that
--- PyTorch has to keep less (torch_budget.py), in turns in one run: one step of each arm a turn.
+-- Measures what a budget costs: the GPT stack at three quarters, half and a quarter of save_all's activation bytes,
+-- planned with measured seconds, beside every policy by hand that fits one of them and, where PyTorch is installed,
+-- every way that PyTorch has to keep less (torch_budget.py), in turns in one run: one step of each arm a turn.
 --
 --   luajit spec/bench/budget.lua [--turns N] [--small] [--bytes FILE] [--out FILE]       PYTHON=python3 unless set
 --

@@ -102,7 +102,7 @@ whole stack; what fits no budget takes no turns, but for the step that saves eve
 are, and the smallest of each kind.
 ]]
 
---- What RESULTS.md says, and what budget.lua prints.
+--- Returns the text of RESULTS.md, which budget.lua also prints.
 function budgetreport.results(data)
     return table.concat({ circumstances(data), budgetreport.summary(data), EXPLAINED, everything(data) }, '\n')
 end

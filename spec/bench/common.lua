@@ -1,4 +1,4 @@
---- What the benches share: the tree on the path, the machine probe, medians, tables, and results as data.
+--- Shared by the benches: the tree on the path, the machine probe, medians, tables, and results as data.
 -- Whatever a bench prints as a table is also written to build/bench/NAME.lua, a file that returns a table: from such
 -- files, never from text, spec/bench/publish.lua makes the tables and pictures of the documents.
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
@@ -131,7 +131,7 @@ function common.save()
     if not common.out then return end
     assert(os.execute(('mkdir -p "%s"'):format(common.out:match '^(.*)/' or '.')) == 0)
     local file = assert(io.open(common.out, 'w'))
-    file:write('-- What spec/bench/', name, '.lua measured, as data; written by it.\nreturn ',
+    file:write('-- Results of spec/bench/', name, '.lua, as data; written by it.\nreturn ',
         common.serialize(common.data), '\n')
     file:close()
 end
@@ -144,7 +144,7 @@ function common.table(head, rows)
     io.flush()
 end
 
---- What is being done, on a terminal only; each takes the place of the one before, nil takes it away.
+--- Shows on a terminal what is being done, in place of the text before; nil clears it.
 function common.progress(text)
     if ffi.C.isatty(2) == 1 then io.stderr:write('\r\27[K', text or '') end
 end

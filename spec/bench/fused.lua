@@ -1,4 +1,4 @@
--- What rewrites make (runtime/plan/ir/rewrite.c) against the machine, and against the separate ops that they stand
+-- Measures fused ops (runtime/plan/ir/rewrite.c) against the machine, and against the separate ops that they stand
 -- for, in turns in one run with the probe. A row's program runs with and without rewriting; of the one only the fused
 -- op is timed, of the other the ops that it stands for. What the two shares are: shares.lua.
 --

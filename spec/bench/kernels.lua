@@ -176,7 +176,7 @@ add('cat', { x, y }, op('cat', { i = { 1 } }))
 add('expand of a row', { row }, op('expand', { i = { 2 * N, D } }), { reads = 0 })
 add('expand of a column', { column }, op('expand', { i = { N, 2 * D } }), { reads = 0 })
 
--- What a value is kept as for the backward, and back again.
+-- Packed forms of a value, and back.
 local whole_shape = { n = 2, i = { N, D }, dtype = 0 }
 local int8 = keep('int8', function() return record('pack_int8', { x() }) end)
 local signs = keep('signs', function() return record('pack_sign', { x() }) end)
@@ -231,7 +231,7 @@ if is_asked 'accumulate' then
         end }
 end
 
--- What a row below 80 % is thought to wait for: perf annotate showed it for exp and dropout, the same kernel over 16
+-- The causes of rows below 80 %, as far as known: perf annotate showed it for exp and dropout, the same kernel over 16
 -- rows by one thread where a time is given; the others are read off their loops. Shown beside every row that matches.
 local reasons = {
     { '^exp$', 'arithmetic: about 30 instructions for 16 elements' },
@@ -292,7 +292,7 @@ local function typical(list, pick)
     return shared and pick(unpack(list)) or common.median(list)
 end
 
--- What fn() says, or what it took: its processor seconds, by way of rate(seconds).
+-- Returns what fn() returns, or rate(seconds) of its processor seconds.
 local function timed(fn, rate)
     local from = os.clock()
     local said = fn()

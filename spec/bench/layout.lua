@@ -1,6 +1,6 @@
--- What panels are worth: whole steps of networks whose weights lie in panels, as nn.Linear's do on the CPU, and of the
--- same networks with { layout = 'plain' }, in turns in one process. A ratio below 1: panels are faster. The gradients
--- have the same bits (spec/layout_spec.lua). Each network's weights are larger than the caches, unless said.
+-- Measures what panels gain: whole steps of networks whose weights are in panels, as nn.Linear's are on the CPU, and of
+-- the same networks with { layout = 'plain' }, in turns in one process. A ratio below 1: panels are faster. The
+-- gradients have the same bits (spec/layout_spec.lua). Each network's weights are larger than the caches, unless said.
 --
 --   luajit spec/bench/layout.lua [--seconds a_row]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')

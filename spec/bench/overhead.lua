@@ -1,5 +1,5 @@
--- What Wane itself costs: start-up, and recording plus running a cached plan, per node. The step runs on meta, whose
--- kernels do nothing, so all that is timed is ours; beside it the same step on the CPU, kernels included.
+-- Measures what Wane itself costs: start-up, and recording plus running a cached plan, per node. The step runs on meta,
+-- whose kernels do nothing, so all that is timed is ours; beside it the same step on the CPU, kernels included.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local clock = os.clock
 local started = clock()

@@ -1,7 +1,8 @@
--- What planning takes, and what it is worth. Whole graphs first: the zoo's models with their AdamW step, on meta; one
--- run each, and the process's memory. Then chains: the least budget alone, the whole frontier, and one plan with its
--- schedule and replay (medians; also how long the frontier is and how far a thinned one may be off; what a chain is:
--- spec/support/chains.lua). Then six small models under 50 budgets, each beside the best policy by hand that fits.
+-- Measures the time of planning, and the quality of plans. Whole graphs first: the zoo's models with their AdamW step,
+-- on meta; one run each, and the process's memory. Then chains: the least budget alone, the whole frontier, and one
+-- plan with its schedule and replay (medians; also how long the frontier is and how far a thinned one may be off; what
+-- a chain is: spec/support/chains.lua). Then six small models under 50 budgets, each beside the best policy by hand
+-- that fits.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local chains = require 'spec.support.chains'

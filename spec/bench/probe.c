@@ -1,4 +1,4 @@
-/* What this machine can do, measured beside every bench row that is compared with it: fp32 and bf16 multiply-adds
+/* Measures what this machine can do, beside every row of a bench that is compared with it: fp32 and bf16 multiply-adds
  * out of registers, loads from the first cache, and bytes read and written from memory. Built by the bench itself, on
  * the machine it runs on. */
 #include <stdint.h>
@@ -43,7 +43,7 @@ double probe_gflops(int threads)
     return probe_gflops_of(threads, 4000000);
 }
 
-/* The same of bf16 products added to f32; 0 where the processor has no instruction for them. */
+/* Measures GFLOP/s of bf16 products added to f32; 0 where the processor has no instruction for them. */
 double probe_gflops_bf16_of(int threads, int64_t rounds)
 {
 #if defined(__AVX512BF16__)
@@ -70,7 +70,7 @@ double probe_gflops_bf16(int threads)
     return probe_gflops_bf16_of(threads, 4000000);
 }
 
-/* ---- whether the cores are ours alone ------------------------------------------------------------- */
+/* ---- whether the cores are ours alone -------------------------------------------------------------------------- */
 
 #define MOST_THREADS 256
 
@@ -143,7 +143,7 @@ double probe_read(int threads, int64_t bytes)
     return sum == 0.5 ? 0 : best;
 }
 
-/* ---- one mix of reads and writes ------------------------------------------------------------------ */
+/* ---- one mix of reads and writes ------------------------------------------------------------------------------- */
 
 #define MOST_STREAMS 8
 
@@ -235,7 +235,7 @@ double probe_mix(int threads, int reads, int writes, int in_place, int past_cach
     return sum == 0.5 ? 0 : (double)(reads + writes) * 64.0 * (double)n / seconds * 1e-9;
 }
 
-/* ---- lines, one here and one there ---------------------------------------------------------------- */
+/* ---- lines, one here and one there ----------------------------------------------------------------------------- */
 
 #define LINES_AHEAD 128 /* asked for: 96 to 256 are as good, 48 took 1.2 times as long, none 2.3 times */
 
@@ -251,9 +251,9 @@ static int64_t pick(const char *memory, const int32_t *place, int64_t apart, int
     return sum;
 }
 
-/* GB/s of reading one line each of n stretches `apart` bytes long, at places known ahead from a list, which is read too:
- * what memory gives of lines that do not follow each other. Memory of its own, so that no pass of another probe leaves
- * lines of it in the caches. 0: no memory. */
+/* GB/s of reading one line each of n stretches `apart` bytes long, at places known ahead from a list, which is read
+ * too: what memory gives of lines that do not follow each other. Memory of its own, so that no pass of another probe
+ * leaves lines of it in the caches. 0: no memory. */
 double probe_lines(int threads, int64_t n, int64_t apart)
 {
     static struct memory kept, listed;

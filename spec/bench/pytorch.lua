@@ -7,7 +7,7 @@ local pytorch = {}
 
 local PYTHON = os.getenv 'PYTHON' or 'python3'
 
---- What makes PyTorch fast here: huge pages, freed memory kept by malloc, fused optimizers.
+--- The settings that make PyTorch fast here: huge pages, freed memory kept by malloc, fused optimizers.
 pytorch.TUNED = 'FUSED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
     .. 'glibc.malloc.trim_threshold=17179869184'
 
@@ -59,7 +59,7 @@ function Process:ask(command)
     return tonumber(line) or line
 end
 
---- What it says of itself, for the results.
+--- Returns what PyTorch says of itself, for the results.
 function Process:described()
     return { version = self.version, threads = tonumber(self.threads), libraries = self.libraries:gsub('-', ' ')
         :gsub(',', ', ') }

@@ -55,7 +55,7 @@ local function select_columns(data, names)
     return report.markdown(head, rows)
 end
 
--- What the numbers were measured on, in one paragraph.
+-- Returns what the numbers were measured on, in one paragraph.
 local function circumstances(data)
     local m, torch = data.machine, data.torch
     local beside = ('Wane with %d threads; there was no PyTorch'):format(data.threads)
@@ -85,7 +85,7 @@ of products (N tokens) and 3.5 x 2 T T d of causal attention a sequence; a recom
 the last product. Norms, GELU, dropout and memory are not counted there.
 ]]
 
---- What RESULTS.md says, and what rival.lua prints.
+--- Returns the text of RESULTS.md, which rival.lua also prints.
 function report.rival(data)
     local starts = { { 'luajit, Wane and a first tensor', ('%.3f'):format(data.starts.wane) } }
     if data.torch then

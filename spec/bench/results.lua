@@ -1,4 +1,4 @@
--- What spec/bench/rival.lua measured, as data; written by it.
+-- Results of spec/bench/rival.lua, as data; written by it.
 return {
     arguments = "",
     bench = "rival",

@@ -1,4 +1,4 @@
--- What spec/bench/budget.lua measured, as data; written by it.
+-- Results of spec/bench/budget.lua, as data; written by it.
 return {
     arguments = "--bytes earlier.lua",
     bench = "budget",

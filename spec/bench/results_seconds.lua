@@ -1,4 +1,4 @@
--- What spec/bench/seconds.lua measured, as data; written by it.
+-- Results of spec/bench/seconds.lua, as data; written by it.
 return {
     arguments = "12 --add wide narrow uneven",
     bench = "seconds",

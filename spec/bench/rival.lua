@@ -1,8 +1,8 @@
--- The same steps in Wane and in PyTorch, taking turns in one run, so that both meet the same machine. A turn is a pause
--- and then as many steps as 0.2 s take, one at least: training runs step after step, and what sleeping threads and cold
--- caches cost the first one after a pause would be a third of a step of 15 ms. PyTorch runs twice: tuned (huge pages,
--- freed memory is kept by malloc, fused optimizers) and as shipped; all with the same number of threads. Seconds are
--- medians of turns, of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
+-- Measures the same steps in Wane and in PyTorch, in turns in one run, so that both meet the same machine. A turn is a
+-- pause and then as many steps as 0.2 s take, one at least: training runs step after step, and what sleeping threads
+-- and cold caches cost the first one after a pause would be a third of a step of 15 ms. PyTorch runs twice: tuned (huge
+-- pages, freed memory is kept by malloc, fused optimizers) and as shipped; all with the same number of threads. Seconds
+-- are medians of turns, of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
 --
 --   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--out FILE]       PYTHON=python3 unless set
 --
@@ -256,7 +256,7 @@ local function probe_again(probe, row, best)
     end
 end
 
--- Both must have built the same network, which shows in the number of parameters.
+-- Checks that Wane and PyTorch built the same network, which shows in the number of parameters.
 local function check_size(row, model, theirs)
     local ours = 0
     for _, p in ipairs(model:parameters()) do ours = ours + p:numel() end

@@ -96,7 +96,7 @@ seconds of the plan that the profile ran, during the turns over in the profile; 
 it.
 ]]
 
---- What RESULTS.md says, and what seconds.lua prints.
+--- Returns the text of RESULTS.md, which seconds.lua also prints.
 function secondsreport.results(data)
     return table.concat({ circumstances(data), EXPLAINED, secondsreport.table(data), secondsreport.sentence(data) },
         '\n')

@@ -12,7 +12,7 @@ local LEAST = 10   -- undisturbed repetitions, for a share of them
 local Shares = {}
 Shares.__index = Shares
 
---- What watches the cores.
+--- Makes an object that watches the cores.
 -- @param common spec/bench/common.lua
 -- @param probe its probe
 -- @param threads how many of them work
@@ -60,7 +60,7 @@ function Shares:is_alone(near)
     return near < SHARED * self.fastest
 end
 
---- What a table says of the shares that were measured so, of so many in all.
+--- Returns what a table says of shares: `own` of `all` repetitions were undisturbed.
 function Shares:text(own, all)
     return #own >= LEAST and ('%.0f %% (%d of %d)'):format(100 * self.common.median(own), #own, all) or ''
 end

@@ -99,7 +99,7 @@ function array.along(dim, f, ...)
     return out
 end
 
---- The same elements under another shape.
+--- Returns the elements of an array under another shape.
 function array.reshape(a, shape)
     return array.build(shape, function(_, k) return a[k] end)
 end

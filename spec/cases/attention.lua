@@ -10,7 +10,8 @@ end
 
 local function width_of(o) return (o.heads + 2 * o.kv) * o.size end
 
--- What dropout makes of ones: 0, or 1 / (1 - p). After a seed the op under test takes number 0, and so does this one.
+-- Returns dropout of ones: 0, or 1 / (1 - p), elementwise. After a seed the op under test takes random number 0, and so
+-- does this one.
 local function factors(o)
     local n = o.batch * o.heads * o.time * o.time
     local out = {}

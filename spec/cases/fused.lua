@@ -1,5 +1,5 @@
---- What rewrites make (runtime/plan/ir/rewrite.c), recorded directly. That their bits are those of the separate ops:
--- spec/rewrite_spec.lua.
+--- Ops that rewrites make (runtime/plan/ir/rewrite.c), recorded directly. spec/rewrite_spec.lua checks that their bits
+-- are those of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
 local record = array.record

@@ -68,7 +68,8 @@ local function dw_ref(dy, x, m, r)
     return out
 end
 
--- The same to the bit, of 2048 to 4095 rows: two halves of them, one added to the other.
+-- Returns the gradient of the weight for 2048 to 4095 rows with the bits of the kernel, which adds two halves of the
+-- rows.
 local function dw_of_halves(dy, x, m, r)
     local width, terms = x.shape[2], array.map(function(a, h) return a * h end, dy, normalised(x, m, r))
     local half = math.floor(x.shape[1] / 2)

@@ -2,7 +2,7 @@
 local array = require 'spec.cases.array'
 local record = array.record
 
--- What the library wants: the dims, and whether they are kept in the last place.
+-- Returns the attributes of a reduction: the dims, and in the last place whether they are kept.
 local function attrs(dims, keep)
     local i = { 0, 0, 0, 0, 0, 0, 0, keep and 1 or 0 }
     for k, d in ipairs(dims) do i[k] = d end

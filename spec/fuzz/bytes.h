@@ -1,4 +1,4 @@
-/* What the drivers share: numbers out of a stream of bytes, from nothing left on all zero. */
+/* Shared by the drivers: draws numbers from a stream of bytes; all are zero once the stream has ended. */
 #ifndef WN_FUZZ_BYTES_H
 #define WN_FUZZ_BYTES_H
 #include <stddef.h>

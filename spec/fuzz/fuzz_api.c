@@ -1,7 +1,7 @@
-/* Random programs over the C API: bytes become calls, with arguments that make sense mostly and any others now and then.
- * What a call gives back joins the handles that later calls draw from. Not called: what reaches other processes and
- * signals, and wn_test_mutate, which spoils a plan on purpose. Memory is limited, so that a large shape is refused and
- * not taken. A failure must be a status; the sanitizers look for the rest. */
+/* Random programs over the C API: bytes become calls, with arguments that make sense mostly and any others now and
+ * then. What a call gives back joins the handles that later calls draw from. Not called: what reaches other processes
+ * and signals, and wn_test_mutate, which spoils a plan on purpose. Memory is limited, so that a large shape is refused
+ * and not taken. A failure must be a status; the sanitizers look for the rest. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "bytes.h"
@@ -57,7 +57,7 @@ static void attrs_of(struct bytes *b, struct wn_attrs *a)
     for (int32_t i = 0; i < 2; i++) a->f[i] = take_double(b);
 }
 
-/* ---- calls that make and change values ---------------------------------------------------------------------------- */
+/* ---- calls that make and change values ------------------------------------------------------------------------- */
 
 static void make_data(struct bytes *b)
 {
@@ -124,7 +124,7 @@ static void change(struct bytes *b)
     }
 }
 
-/* ---- programs -------------------------------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------------------------- */
 
 static void open_program(struct bytes *b)
 {
@@ -244,7 +244,7 @@ static void look(struct bytes *b)
     wn_signal_name(i);
 }
 
-/* What has no number of its own to give: asked of whatever handle and number come. */
+/* Calls the functions that only ask, with any handle and any number. */
 static void ask(struct bytes *b)
 {
     static const char *const options[] = {"poison",       "check",         "replay",   "trace",

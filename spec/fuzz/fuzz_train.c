@@ -2,13 +2,13 @@
  *
  *   bits       a plan whose actions keep every bit gives the bytes that saving everything gives
  *   bytes      predicted is measured: peak, reserved, every kind, every instant, what is moved
- *   obedience  the verifier passes, the instructions that ran are those of the schedule, a point that is chosen and a recipe
- *              that is given back are what is planned
+ *   obedience  the verifier passes, the instructions that ran are those of the schedule, a point that is chosen and a
+ *              recipe that is given back are what is planned
  *   faults     a call that fails says why; the same training afterwards gives the same bytes
  *   release    with every handle released, in any order, no byte is live
  *
- * What does not hold stops the driver. The first half of the input is the network, the second what is done with it; numbers
- * drawn from both go on where they end, so that few bytes are a whole network too. */
+ * What does not hold stops the driver. The first half of the input is the network, the second what is done with it;
+ * numbers drawn from both go on where they end, so that few bytes are a whole network too. */
 #include <string.h>
 #include "training.h"
 #include "wane_process.h"
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { STATES = 3 * NET_CELLS };
 static struct outcome wanted, got;
 
-/* ---- one training --------------------------------------------------------------------------------------------------- */
+/* ---- one training ---------------------------------------------------------------------------------------------- */
 
 /* A value of the network by a program of its own, beside the one that trains. */
 static void run_beside(struct net *w, struct bytes *b)
@@ -62,7 +62,8 @@ static int32_t run_program(struct net *w, const struct training *t, int32_t p, s
     return code;
 }
 
-/* It makes the states that it reads, and what is held before is not drawn again by a rerun. */
+/* Returns whether run_beside may run a program between plan and run. That program makes the states that it reads, so
+ * they must have been made already; and what it holds is not drawn again by a rerun. */
 static int32_t may_run_beside(const struct training *t)
 {
     return t->touched && t->reruns == 0;
@@ -85,7 +86,7 @@ static int32_t train(struct net *w, const struct training *t, struct variant *v,
     return v->planned_only ? 0 : run_program(w, t, p, o);
 }
 
-/* ---- faults --------------------------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------------------------- */
 
 struct snapshot {
     uint8_t bytes[STATES][16 * 16 * 8];
@@ -233,7 +234,7 @@ static void train_after_fault(struct bytes world, const struct training *t, stru
     net_close(&w, v->plan);
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------------------------------------ */
 
 static void draw_training(struct bytes *b, struct training *t)
 {

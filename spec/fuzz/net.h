@@ -1,7 +1,7 @@
-/* Random networks that make sense: the same bytes record the same network, on the same first values. Where a call fails,
- * for a fault was set off or a shape does not fit, its value is left out, and what is left is a network still.
- * Most values are (rows, width) and of one float dtype, so that every step can follow every other; those of other shapes
- * reach the loss by their mean. */
+/* Random networks that make sense: the same bytes record the same network, on the same first values. Where a call
+ * fails, for a fault was set off or a shape does not fit, its value is left out, and what is left is a network still.
+ * Most values are (rows, width) and of one float dtype, so that every step can follow every other; those of other
+ * shapes reach the loss by their mean. */
 #ifndef WN_FUZZ_NET_H
 #define WN_FUZZ_NET_H
 #include <math.h>
@@ -45,7 +45,7 @@ static int64_t net_bytes(const struct wn_type *t)
     return n;
 }
 
-/* ---- recording ---------------------------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------------------------- */
 
 static int32_t net_op(struct net *w, const char *op, int32_t n, const int32_t *in, const struct wn_attrs *a)
 {
@@ -124,7 +124,7 @@ static int32_t net_loose(struct net *w, int32_t v)
     return -1;
 }
 
-/* ---- steps: each gives a value of (rows, width), or -1 -------------------------------------------------------------- */
+/* ---- steps: each gives a value of (rows, width), or -1 --------------------------------------------------------- */
 
 static int32_t net_elementwise(struct net *w, struct bytes *b)
 {
@@ -349,7 +349,7 @@ static int32_t net_record(struct net *w, struct bytes b)
     return w->loss;
 }
 
-/* ---- the world that a network is in ---------------------------------------------------------------------------------- */
+/* ---- the world that a network is in ---------------------------------------------------------------------------- */
 
 static int32_t net_data(struct net *w, int32_t dtype, int64_t rows, int64_t columns)
 {

@@ -1,4 +1,4 @@
-/* What a training leaves behind, as bytes to compare: results, states, gradients. */
+/* The outcome of a training as bytes to compare: results, states, gradients. */
 #ifndef WN_FUZZ_OUTCOME_H
 #define WN_FUZZ_OUTCOME_H
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What is asked of a network, and how it is to be planned: both drawn from bytes. */
+/* Draws from bytes what is asked of a network, and how it is to be planned. */
 #ifndef WN_FUZZ_TRAINING_H
 #define WN_FUZZ_TRAINING_H
 #include "look.h"
@@ -8,14 +8,15 @@ struct training {
     int32_t mode, two_roots, joint, again, transient, update, reruns, touched;
     double scale, clip;
 };
-/* How one training may differ from the reference without a byte of the outcome changing; plan NULL: everything is saved. */
+/* How one training may differ from the reference without a byte of the outcome changing; plan NULL: everything is
+ * saved. */
 struct variant {
     struct bytes *plan;
     int32_t lossy, planned_only;
     int64_t policy;
 };
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------------------------- */
 
 static int32_t open_update(struct net *w, int32_t kind, struct wn_request *r, struct wn_update *u)
 {
@@ -76,7 +77,7 @@ static void update_after(struct net *w, const struct training *t, struct outcome
     put_state(o, w);
 }
 
-/* ---- decisions ------------------------------------------------------------------------------------------------------ */
+/* ---- decisions ------------------------------------------------------------------------------------------------- */
 
 static int32_t draw_decision(struct variant *v)
 {

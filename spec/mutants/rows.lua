@@ -1,5 +1,5 @@
---- What `make mutants` breaks: all rows of the files beside this one, { name, file, old, new, spec, filter }, and
--- count(text, part), how often a part stands in a text. A row's `old` stands once in its file.
+--- Collects what `make mutants` breaks: all rows of the files beside this one, { name, file, old, new, spec, filter },
+-- and count(text, part), how often a part stands in a text. A row's `old` stands once in its file.
 -- @param root of the tree
 -- @return rows, count
 local root = ...

@@ -19,7 +19,7 @@ void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void 
 #define SIZE 40
 #define WIDE 48 /* a row of SIZE, to the next vector */
 
-/* What one of them makes of a tile; everything in it is compared. */
+/* The results of one kernel for a tile; every field is compared. */
 struct results {
     float s[KEYS * WIDTH], ds[KEYS * WIDTH], c[SIZE * WIDTH], d[KEYS * SIZE], best[WIDTH], sum[WIDTH], back[WIDTH];
     uint16_t kept[WIDTH / 16 * WN_ATTENTION_KEPT];

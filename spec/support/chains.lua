@@ -39,7 +39,7 @@ function chains.make(random, n, most, more)
     return { input_bytes = random(0, 40), input_grad_bytes = random(0, 40), stages = stages }
 end
 
---- What a stage's option o (from 0) says of a field.
+--- Returns a field of option o, from 0, of a stage.
 function chains.field(stage, o, name)
     local option = stage.options and stage.options[o + 1]
     if option and option[name] ~= nil then return option[name] end
@@ -61,8 +61,8 @@ local function nanoseconds(flops, bytes)
     return math.ceil(math.max(flops / 150e3, bytes / 2e3)) + 2000
 end
 
--- What a block of a transformer can keep, as shares of tokens x width in two bytes, and what making it again takes:
--- the options are the 8 nested sets from the block's input to all of it.
+-- The values that a block of a transformer can keep, as shares of tokens x width in two bytes, and the time to compute
+-- them again: the options are the 8 nested sets from the block's input to all of it.
 local keeps = {
     { 'norm', 1, 0 }, { 'qkv', 3, 6 }, { 'attention', 1, 4 }, { 'projection', 1, 2 }, { 'norm 2', 1, 0 },
     { 'wide', 4, 8 }, { 'gelu', 4, 0 },

@@ -1,7 +1,7 @@
 /* A oneDNN that is none, for onednn_spec: what it says is set when it is compiled. MAJOR, MINOR: its version. It has
- * every function, unless LACKS is defined, makes any product ready with SCRATCH bytes of scratch under NAME, and computes
- * nothing: MAKE and RUN are the statuses of describing and of computing, where OpenMP has THREADS threads at that time.
- * WITNESS: a file that a computation makes. */
+ * every function, unless LACKS is defined, makes any product ready with SCRATCH bytes of scratch under NAME, and
+ * computes nothing: MAKE and RUN are the statuses of describing and of computing, where OpenMP has THREADS threads at
+ * that time. WITNESS: a file that a computation makes. */
 #include <omp.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -31,7 +31,7 @@ function native.make(name, command)
     return path
 end
 
---- The same for a shared library, loaded.
+--- Builds a shared library as native.make builds a program, and loads it.
 function native.load(name, command)
     return ffi.load(native.make(name, command))
 end

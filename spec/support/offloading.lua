@@ -1,4 +1,4 @@
--- What specs of values that wait elsewhere share: a small network, policies that move all it keeps, its schedule.
+-- Shared by the specs of offloading: a small network, policies that offload all it keeps, its schedule.
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'

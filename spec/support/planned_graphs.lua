@@ -244,7 +244,7 @@ function graphs.all_words(record, opts, most)
     return points, n
 end
 
---- Those that no other beats, fastest first.
+--- Returns the points that no other beats in both seconds and bytes, fastest first.
 function graphs.front(points)
     table.sort(points, function(a, b)
         if a.seconds ~= b.seconds then return a.seconds < b.seconds end

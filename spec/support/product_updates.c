@@ -1,6 +1,6 @@
-/* PRODUCT_UPDATE by every tile this machine can run, in both layouts of the cells, for product_update_spec: built by the
- * spec with products.c, whose levels it shares. The cells must get the bits of a product and an update one after the
- * other. */
+/* PRODUCT_UPDATE by every tile this machine can run, in both layouts of the cells, for product_update_spec: built by
+ * the spec with products.c, whose levels it shares. The cells must get the bits of a product and an update one after
+ * the other. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/cpu/bf16.h"

@@ -140,8 +140,8 @@ int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t 
     return try_product(p, threads, bf16, with_bias);
 }
 
-/* A layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k: outputs); 2: its dW, turned (n:
- * outputs). turned: a, and dW's b, have their other stride 1 than in a layer. */
+/* A layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k: outputs); 2: its dW, turned
+ * (n: outputs). turned: a, and dW's b, have their other stride 1 than in a layer. */
 int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
                               int with_bias)
 {

@@ -8,7 +8,7 @@ local readme = {}
 readme.PAGES = { 'README.md', 'lua/README.md', 'lua/wane/pytorch/README.md', 'examples/README.md', 'kernels/README.md',
     'runtime/README.md', 'spec/README.md' }
 
---- What stands before a block of its own.
+--- The lines before a block that runs on its own.
 readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
 
 --- Whether a block is the command of an example, with a piece of its output below: sh from='first words' lines=3.
@@ -66,7 +66,8 @@ end
 -- Output and exit code of a command that ran, by the command: blocks show pieces of one output.
 local outputs = {}
 
---- What the command of an example prints: so many lines from the first one that starts with the words; its exit code.
+--- Runs the command of an example; returns so many lines of what it prints, from the first that starts with the words,
+-- and its exit code.
 function readme.run_example(block)
     local from, count = block.info:match "^sh from='(.-)' lines=(%d+)$"
     local out, code = unpack(outputs[block.body] or {})
@@ -83,7 +84,7 @@ function readme.run_example(block)
     return table.concat(lines, '\n') .. '\n', code
 end
 
---- What block `block` is as a whole script; `first` is the block of the first script.
+--- Returns a block as a whole script; `first` is the block of the first script.
 function readme.source(block, first)
     if block.info ~= 'lua continues' then return readme.PREAMBLE .. block.body end
     local whole, found = first.body:gsub('local root = .-\npackage.path = [^\n]*\n', '')

@@ -167,7 +167,7 @@ end
 
 -- ---- examples -----------------------------------------------------------------------------------------------------
 
---- What stands before every example; config.ld shows it to readers.
+--- The lines before every example; config.ld shows them to readers.
 reference.PREAMBLE = [[
 local ffi, wane = require 'ffi', require 'wane'
 local nn, optim, policy, data = wane.nn, wane.optim, wane.policy, wane.data
@@ -176,7 +176,7 @@ local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
 local x, y = wane.randn(2, 8), wane.randint(4, { 2 })
 local loss = nn.cross_entropy(model(x), y)]]
 
--- What `-->` promises, one entry a line.
+-- Returns what `-->` promises, one entry a line.
 local function promised(usage)
     local lines = {}
     for text in usage:gmatch '%-%-> ?([^\n]*)' do lines[#lines + 1] = text end

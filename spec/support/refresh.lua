@@ -13,7 +13,7 @@ for _, block in ipairs(readme.blocks_of(helper.read 'README.md')) do
 end
 local before = readme.run(readme.source({ info = 'lua continues', body = '' }, first))
 
--- What a block prints now.
+-- Returns what a block prints now.
 local function output_of(block)
     if readme.is_example(block) then return (readme.run_example(block)) end
     if block.body == first.body then return before end

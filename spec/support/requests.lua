@@ -78,7 +78,7 @@ end
 
 local function none() return nil end
 
--- What ran is looked at as a plan is.
+-- Returns a request that runs fn and reports the plans of all programs that ran.
 local function ran(fn)
     return function(s)
         local text = {}

@@ -7,7 +7,7 @@ ffi.cdef 'int products_level(int wanted);'
 
 local tiles = {}
 
---- What the levels of products_level are.
+--- The names of the levels of products_level.
 tiles.LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
 
 --- Returns the library of products (products.c) and of products that go into updates (product_updates.c). Tasks are
