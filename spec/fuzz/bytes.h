@@ -1,4 +1,4 @@
-/* Shared by the drivers: draws numbers from a stream of bytes; all are zero once the stream has ended. */
+/* Draws numbers from a stream of bytes; behind its end every byte is 0. Shared by the drivers. */
 #ifndef WN_FUZZ_BYTES_H
 #define WN_FUZZ_BYTES_H
 #include <stddef.h>
@@ -9,6 +9,7 @@ struct bytes {
     const uint8_t *at, *end;
 };
 
+/* Returns the next byte. */
 static inline uint8_t take(struct bytes *b)
 {
     return b->at < b->end ? *b->at++ : 0;
@@ -19,7 +20,7 @@ static inline void take_raw(struct bytes *b, void *to, size_t n)
     for (size_t i = 0; i < n; i++) ((uint8_t *)to)[i] = take(b);
 }
 
-/* A small whole number mostly, now and then one that an API should refuse. */
+/* Returns a whole number: mostly 0 to 6, else one that many calls must refuse. */
 static inline int64_t take_wide(struct bytes *b)
 {
     static const int64_t odd[] = {-1,        -2,        INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, INT64_MAX - 255,

@@ -1,7 +1,8 @@
-/* Random programs over the C API: bytes become calls, with arguments that make sense mostly and any others now and
- * then. What a call gives back joins the handles that later calls draw from. Not called: what reaches other processes
- * and signals, and wn_test_mutate, which spoils a plan on purpose. Memory is limited, so that a large shape is refused
- * and not taken. A failure must be a status; the sanitizers look for the rest. */
+/* Makes random calls of the C API: each byte of the input chooses a call or an argument. Most arguments make sense,
+ * and some are arbitrary. A handle that a call returns joins the handles that later calls draw from. The driver
+ * calls neither the functions that reach other processes and signals nor wn_test_mutate, which breaks a plan on
+ * purpose. Memory is limited, so that a large shape is refused before it is allocated. Every failure must be a
+ * status; the sanitizers find the others. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "bytes.h"
@@ -17,6 +18,7 @@ enum { MOST = 48, ARRAY = 12 };
 static int32_t handle[MOST], n_handles;
 static uint8_t room[1 << 18];
 
+/* Adds a handle to those that later calls draw from, or releases it where there is no room. Returns it. */
 static int32_t keep(int32_t id)
 {
     if (id >= 0 && n_handles < MOST) handle[n_handles++] = id;
@@ -24,12 +26,14 @@ static int32_t keep(int32_t id)
     return id;
 }
 
+/* Draws a handle: mostly one that is kept, else any number. */
 static int32_t pick(struct bytes *b)
 {
     uint8_t v = take(b);
     return n_handles > 0 && v < 245 ? handle[v % n_handles] : take_int(b);
 }
 
+/* Draws handles into out: (ARRAY) and returns how many of them a call is told of: 0 to 4, rarely -1. */
 static int32_t list(struct bytes *b, int32_t *out)
 {
     int32_t n = take(b) % 5;
@@ -57,7 +61,7 @@ static void attrs_of(struct bytes *b, struct wn_attrs *a)
     for (int32_t i = 0; i < 2; i++) a->f[i] = take_double(b);
 }
 
-/* ---- calls that make and change values ------------------------------------------------------------------------- */
+/* ---- calls that make and change values --------------------------------------------------------------------------- */
 
 static void make_data(struct bytes *b)
 {
@@ -124,7 +128,7 @@ static void change(struct bytes *b)
     }
 }
 
-/* ---- programs -------------------------------------------------------------------------------------------------- */
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 static void open_program(struct bytes *b)
 {
@@ -244,7 +248,7 @@ static void look(struct bytes *b)
     wn_signal_name(i);
 }
 
-/* Calls the functions that only ask, with any handle and any number. */
+/* Calls functions that only read, with any handle and any number; their results are not used. */
 static void ask(struct bytes *b)
 {
     static const char *const options[] = {"poison",       "check",         "replay",   "trace",
@@ -279,7 +283,7 @@ static void ask(struct bytes *b)
     if (take(b) > 253) wn_probe(i, i, take(b) < 128 ? 1 << 20 : take_wide(b) % (1 << 21), &out_seconds, &in_seconds);
 }
 
-/* Steps of several run points: programs opened as if those before them had run. */
+/* Rehearses a step of several run points: programs are opened as if those before them had run. */
 static void rehearse(struct bytes *b)
 {
     struct wn_beside beside[ARRAY];
@@ -318,7 +322,7 @@ static void differentiate(struct bytes *b)
         if (out[i] >= 0) keep(out[i]);
 }
 
-/* Switches that change every call until the end; end() puts them back. */
+/* Sets one of the switches that change every later call; end() resets them. */
 static void turn(struct bytes *b)
 {
     static const char *const options[] = {"poison",  "check",        "replay",       "trace",

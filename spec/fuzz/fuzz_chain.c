@@ -1,5 +1,5 @@
-/* Chains of random stages, and schedules given to the replay: solved where they make sense, refused where they do not.
- * A schedule that the solver gives is legal, and fits the budget it was asked for. */
+/* Solves chains of random stages and replays random schedules of them. A chain that makes no sense must be refused. A
+ * schedule that the solver returns must be legal and fit its budget. */
 #include <stdlib.h>
 #include "bytes.h"
 #include "wane_chain.h"
@@ -13,7 +13,7 @@ static int64_t amount(struct bytes *b)
     return take(b) < 245 ? take(b) : take_wide(b);
 }
 
-/* Enough to hold the output of its stage, mostly. */
+/* Draws the bytes that a stage saves: mostly enough to hold its output. */
 static int64_t saved(struct bytes *b)
 {
     return take(b) < 245 ? 256 + take(b) : take_wide(b);

@@ -1,5 +1,5 @@
-/* The readers of files that are in C: the input is a file's bytes, read back by random calls; then a file is written,
- * given up or committed. Names stay inside one folder. */
+/* Reads files by random calls of the C API: the input holds the bytes of a file and the calls. Then writes a file, and
+ * commits or discards it. All names lie in /tmp. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,14 +1,15 @@
-/* Random networks trained in random ways, under plans drawn at random, with what must hold whatever is drawn:
+/* Trains random networks in random ways under random plans, and checks five properties of each training:
  *
  *   bits       a plan whose actions keep every bit gives the bytes that saving everything gives
- *   bytes      predicted is measured: peak, reserved, every kind, every instant, what is moved
- *   obedience  the verifier passes, the instructions that ran are those of the schedule, a point that is chosen and a
- *              recipe that is given back are what is planned
- *   faults     a call that fails says why; the same training afterwards gives the same bytes
- *   release    with every handle released, in any order, no byte is live
+ *   bytes      the predicted bytes are the measured ones: peak, reserved, of every kind, at every instant, moved
+ *   obedience  the verifier passes; the instructions that ran are those of the schedule; the plan of a chosen point has
+ *              the numbers of that point; the plan of a recipe has that recipe
+ *   faults     a call that fails says why, and the same training afterwards gives the same bytes
+ *   release    once every handle is released, in any order, no byte is live
  *
- * What does not hold stops the driver. The first half of the input is the network, the second what is done with it;
- * numbers drawn from both go on where they end, so that few bytes are a whole network too. */
+ * A property that does not hold aborts the driver. The first half of the input describes the network, the second
+ * half the training and the plan. Behind the end of each half follow pseudo-random bytes, so a short input is a
+ * whole network too. */
 #include <string.h>
 #include "training.h"
 #include "wane_process.h"
@@ -18,9 +19,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { STATES = 3 * NET_CELLS };
 static struct outcome wanted, got;
 
-/* ---- one training ---------------------------------------------------------------------------------------------- */
+/* ---- one training ------------------------------------------------------------------------------------------------ */
 
-/* A value of the network by a program of its own, beside the one that trains. */
+/* Computes a value of the network by a program of its own, beside the one that trains. */
 static void run_beside(struct net *w, struct bytes *b)
 {
     int32_t root = w->n > 0 ? w->value[take(b) % w->n] : -1;
@@ -34,6 +35,7 @@ static void run_beside(struct net *w, struct bytes *b)
     else net_own(w, p);
 }
 
+/* Runs program p again as often as the training says. Returns 0, or the status of the call that failed. */
 static int32_t rerun(struct net *w, const struct training *t, int32_t p, struct outcome *o)
 {
     for (int32_t k = 0; k < t->reruns && t->mode != WN_RUN_BACKWARD; k++) {
@@ -48,7 +50,7 @@ static int32_t rerun(struct net *w, const struct training *t, int32_t p, struct 
     return 0;
 }
 
-/* -> 0, or the status of the call that failed; `o` is what came out. */
+/* Runs program p and puts its results and the states into o. Returns 0, or the status of the call that failed. */
 static int32_t run_program(struct net *w, const struct training *t, int32_t p, struct outcome *o)
 {
     int32_t code = wn_run(p);
@@ -69,6 +71,8 @@ static int32_t may_run_beside(const struct training *t)
     return t->touched && t->reruns == 0;
 }
 
+/* Opens, plans and runs one training; a variant without a plan saves everything. Returns 0, or the status of the
+ * call that failed. */
 static int32_t train(struct net *w, const struct training *t, struct variant *v, struct outcome *o)
 {
     if (v->plan != NULL && may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan);
@@ -76,7 +80,7 @@ static int32_t train(struct net *w, const struct training *t, struct variant *v,
     if (p < 0) return refused(p < -1 ? p : -4);
     if (v->plan != NULL) {
         plan_drawn(w, t, p, v);
-        if (may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan); /* it makes states that it reads */
+        if (may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan);
     } else {
         for (int32_t i = 0; i < wn_residual_count(p); i++) wn_decide(p, i, WN_DECISION_SAVE);
         int32_t code = wn_plan(p);
@@ -86,8 +90,9 @@ static int32_t train(struct net *w, const struct training *t, struct variant *v,
     return v->planned_only ? 0 : run_program(w, t, p, o);
 }
 
-/* ---- faults ---------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
+/* The bytes of every state of a network: n[k] bytes of state k. */
 struct snapshot {
     uint8_t bytes[STATES][16 * 16 * 8];
     int64_t n[STATES];
@@ -98,7 +103,7 @@ static int32_t state_of(const struct net *w, int32_t k)
     return k % 3 == 0 ? w->cell[k / 3] : w->state[k / 3][k % 3 - 1];
 }
 
-/* Every state gets its first value, which is kept. */
+/* Makes the first value of every state and copies its bytes. */
 static void take_snapshot(struct net *w, struct snapshot *s)
 {
     int32_t roots[STATES], n = 3 * w->n_cells;
@@ -122,6 +127,7 @@ static int32_t is_unchanged(const struct net *w, const struct snapshot *s)
     return 1;
 }
 
+/* Writes the bytes of a snapshot into the states, and drops the gradients. */
 static void put_back(struct net *w, const struct snapshot *s)
 {
     for (int32_t k = 0; k < 3 * w->n_cells && w->device != META; k++)
@@ -154,6 +160,7 @@ static void disarm(void)
     }
 }
 
+/* Sets off a fault; n chooses the call that meets it, or the size of the limit. */
 static void arm(const struct net *w, int32_t fault, int32_t n)
 {
     struct wn_memory m;
@@ -169,7 +176,8 @@ static void arm(const struct net *w, int32_t fault, int32_t n)
     }
 }
 
-/* The run alone meets the fault. What ends before the first effect leaves all as it was, and the same program runs. */
+/* Lets a fault meet the run alone. A run that was refused must leave every state unchanged, and the same program
+ * must run afterwards. */
 static void fault_in_run(struct net *w, const struct training *t, struct variant *v, const struct snapshot *s)
 {
     int32_t p = open_program(w, t, v->policy);
@@ -196,7 +204,7 @@ static void fault_in_run(struct net *w, const struct training *t, struct variant
     if (t->reruns == 0 && !v->lossy && w->device != META) compare(&wanted, &got, "bits after a run that failed");
 }
 
-/* Recording, opening and planning meet the fault: memory of the host that is not there. */
+/* Lets allocations of host memory fail while the network is recorded, opened and planned. */
 static void fault_before(struct net *w, const struct training *t, struct variant *v, struct bytes net)
 {
     arm(w, FAIL_ALLOC, take(v->plan) + 256 * (take(v->plan) % 16));
@@ -234,7 +242,7 @@ static void train_after_fault(struct bytes world, const struct training *t, stru
     net_close(&w, v->plan);
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------------------ */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 static void draw_training(struct bytes *b, struct training *t)
 {
@@ -249,7 +257,7 @@ static void draw_training(struct bytes *b, struct training *t)
     t->update = take(b) % 3;
     t->reruns = take(b) % 8 < 6 ? 0 : take(b) % 3;
     t->clip = take(b) > 200 ? 0.01 : 0;
-    t->touched = take(b) & 1; /* states have their first values before */
+    t->touched = take(b) & 1; /* states get their first values before the training */
 }
 
 static void begin(void)
@@ -260,6 +268,7 @@ static void begin(void)
     wn_debug("move_delay", 0);
 }
 
+/* Fails unless no byte of any device is live. */
 static void settle(const char *what)
 {
     struct wn_memory m;
@@ -278,7 +287,8 @@ static void settle(const char *what)
     }
 }
 
-/* "check" looks at every byte around every instruction, which takes most of the time where it is on. */
+/* Draws the switches of a training; `on` 0 resets them. "check" reads every byte around every instruction and takes
+ * most of the time, so it is rare and kept to few rows. */
 static void draw_switches(struct bytes *b, int32_t on, int64_t rows)
 {
     wn_debug("poison", on && take(b) > 160);
@@ -287,19 +297,19 @@ static void draw_switches(struct bytes *b, int32_t on, int64_t rows)
     wn_debug("rewrite", on ? take(b) < 220 : 1);
 }
 
-/* The network, made and recorded anew from its bytes. */
+/* Makes a network from its bytes and records it. Returns its loss, or -1. */
 static int32_t make_net(struct net *w, struct bytes world, const struct training *t)
 {
     static struct snapshot s;
     net_world(w, &world);
-    w->retains = !t->touched; /* what is retained is a result of whatever program reaches it first */
+    w->retains = !t->touched; /* a retained value is a result of the first program that reaches it */
     if (t->touched) take_snapshot(w, &s);
     return net_record(w, world);
 }
 
 enum { DRAWS = 4096 };
 
-/* The n bytes of `data`, then numbers drawn from them. */
+/* Returns DRAWS bytes in `room`: the n bytes of `data`, then pseudo-random bytes that follow from them. */
 static struct bytes go_on(uint8_t *room, const uint8_t *data, size_t n)
 {
     uint64_t state = 0xcbf29ce484222325;

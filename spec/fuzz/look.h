@@ -1,4 +1,4 @@
-/* A plan and a run, looked at from all sides: what must hold of every one of them. */
+/* Checks the properties that hold for every plan and every run, and reads all that the API tells about them. */
 #ifndef WN_FUZZ_LOOK_H
 #define WN_FUZZ_LOOK_H
 #include "outcome.h"
@@ -49,7 +49,7 @@ static void look_at_graph(int32_t p)
     expect(wn_roofline(p) >= 0, "a roofline is not negative");
 }
 
-/* With WANE_FUZZ_SAY in the environment: what was planned, to read what a driver has found. */
+/* Prints the recipe, the nodes and the instructions of a planned program when WANE_FUZZ_SAY is in the environment. */
 static void say(int32_t p)
 {
     struct wn_step step;
@@ -70,6 +70,7 @@ static void say(int32_t p)
                 step.phase, step.inplace);
 }
 
+/* Fails unless the verifier passes and the numbers of the plan agree with each other. */
 static void check_plan(int32_t p)
 {
     say(p);
@@ -82,6 +83,7 @@ static void check_plan(int32_t p)
     look_at_graph(p);
 }
 
+/* Fails unless the run took the predicted bytes and executed the instructions of the schedule in order. */
 static void check_run(int32_t p)
 {
     struct wn_summary s;

@@ -1,7 +1,6 @@
-/* Random networks that make sense: the same bytes record the same network, on the same first values. Where a call
- * fails, for a fault was set off or a shape does not fit, its value is left out, and what is left is a network still.
- * Most values are (rows, width) and of one float dtype, so that every step can follow every other; those of other
- * shapes reach the loss by their mean. */
+/* Records random networks: the same bytes record the same network on the same first values. A value whose call fails,
+ * because a fault was set off or a shape does not fit, is left out of the network. Most values are (rows, width) of one
+ * float dtype, so that every step can follow every other. Values of other shapes reach the loss through their mean. */
 #ifndef WN_FUZZ_NET_H
 #define WN_FUZZ_NET_H
 #include <math.h>
@@ -14,11 +13,11 @@ enum { NET_CELLS = 8, NET_VALUES = 32, NET_LOOSE = 8, NET_OPEN = 512 };
 struct net {
     int32_t device, dtype, retains;
     int64_t rows, width;
-    int32_t cell[NET_CELLS], state[NET_CELLS][2], hyper, n_cells; /* (width, width) or (width); an optimizer's */
+    int32_t cell[NET_CELLS], state[NET_CELLS][2], hyper, n_cells; /* 0..2: (width, width), 3..5: (width) */
     int32_t value[NET_VALUES], n;                                 /* (rows, width) */
-    int32_t loose[NET_LOOSE], n_loose;                            /* floats of any shape */
+    int32_t loose[NET_LOOSE], n_loose;                            /* floats of other shapes */
     int32_t x, ids, loss;
-    int32_t opened[NET_OPEN], n_opened; /* every handle that is the network's to release */
+    int32_t opened[NET_OPEN], n_opened; /* handles that net_close releases */
 };
 
 static int32_t net_own(struct net *w, int32_t id)
@@ -45,7 +44,7 @@ static int64_t net_bytes(const struct wn_type *t)
     return n;
 }
 
-/* ---- recording ------------------------------------------------------------------------------------------------- */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 static int32_t net_op(struct net *w, const char *op, int32_t n, const int32_t *in, const struct wn_attrs *a)
 {
@@ -67,7 +66,7 @@ static int32_t net_two(struct net *w, const char *op, int32_t a, int32_t b)
     return net_op(w, op, 2, in, NULL);
 }
 
-/* Integers of the attributes, n of them. */
+/* Returns attributes with n integers. */
 static struct wn_attrs net_attrs(int32_t n, int64_t a, int64_t b, int64_t c)
 {
     return (struct wn_attrs){.n = n, .i = {a, b, c}};
@@ -95,7 +94,7 @@ static int32_t net_created(struct net *w, const char *op, int32_t dtype, int32_t
     return net_op(w, op, 0, NULL, &a);
 }
 
-/* A value from the pool, the last ones more often. */
+/* Draws one of the values: half of the time the last one. */
 static int32_t net_pick(struct net *w, struct bytes *b)
 {
     uint8_t v = take(b);
@@ -124,7 +123,7 @@ static int32_t net_loose(struct net *w, int32_t v)
     return -1;
 }
 
-/* ---- steps: each gives a value of (rows, width), or -1 --------------------------------------------------------- */
+/* ---- steps: each returns a value of (rows, width), or -1 --------------------------------------------------------- */
 
 static int32_t net_elementwise(struct net *w, struct bytes *b)
 {
@@ -251,7 +250,7 @@ static int32_t net_random(struct net *w, struct bytes *b)
     return net_two(w, "mul", net_pick(w, b), made);
 }
 
-/* y = tanh(x) whose gradient is said to be dy * x. */
+/* Records y = tanh(x) with the custom gradient dy * x. */
 static int32_t net_custom(struct net *w, struct bytes *b)
 {
     int32_t x = net_pick(w, b), y = net_one(w, "tanh", x);
@@ -259,7 +258,7 @@ static int32_t net_custom(struct net *w, struct bytes *b)
     return y < 0 || r < 0 ? -1 : net_own(w, wn_custom(y, 1, &x, dy, &r, 0));
 }
 
-/* The mean, over whatever shape, in the network's dtype. */
+/* Returns the mean of a value of any shape, in the dtype of the network. */
 static int32_t net_mean(struct net *w, int32_t v)
 {
     struct wn_type t;
@@ -268,7 +267,7 @@ static int32_t net_mean(struct net *w, int32_t v)
     return net_cast(w, net_one(w, "mean", v), w->dtype);
 }
 
-/* The square of a gradient of the mean joins the loss: a second gradient. */
+/* Adds the square of a gradient to the loss, so that the training takes a second gradient. */
 static int32_t net_second(struct net *w, struct bytes *b)
 {
     int32_t v = w->n_loose > 0 && take(b) < 100 ? w->loose[take(b) % w->n_loose] : net_pick(w, b);
@@ -302,7 +301,7 @@ static int32_t net_step(struct net *w, struct bytes *b)
     }
 }
 
-/* A stretch of steps, in a scope or a region of its own now and then. */
+/* Records n steps; some of them are several steps in a scope or a region of their own. */
 static void net_grow(struct net *w, struct bytes *b, int32_t n, int32_t depth)
 {
     for (int32_t k = 0; k < n && w->n < NET_VALUES; k++) {
@@ -330,7 +329,7 @@ static void net_grow(struct net *w, struct bytes *b, int32_t n, int32_t depth)
     }
 }
 
-/* Records the network anew, and its loss: one number that needs a gradient. */
+/* Records the network and its loss, which is one number. Returns the loss, or -1. */
 static int32_t net_record(struct net *w, struct bytes b)
 {
     w->n = w->n_loose = 0;
@@ -349,7 +348,7 @@ static int32_t net_record(struct net *w, struct bytes b)
     return w->loss;
 }
 
-/* ---- the world that a network is in ---------------------------------------------------------------------------- */
+/* ---- the world that a network is in ------------------------------------------------------------------------------ */
 
 static int32_t net_data(struct net *w, int32_t dtype, int64_t rows, int64_t columns)
 {
@@ -402,7 +401,7 @@ static void net_world(struct net *w, struct bytes *b)
     net_cells(w, b);
 }
 
-/* Lets go of every handle, in an order that the bytes say. */
+/* Releases every handle, in an order that the bytes choose. */
 static void net_close(struct net *w, struct bytes *b)
 {
     uint8_t turn = take(b);

@@ -1,4 +1,4 @@
-/* The outcome of a training as bytes to compare: results, states, gradients. */
+/* Copies the results, states and gradients of a training into bytes, and compares them. */
 #ifndef WN_FUZZ_OUTCOME_H
 #define WN_FUZZ_OUTCOME_H
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int32_t refused(int32_t code)
     return code < 0 ? -code : code;
 }
 
-/* NaNs are one number: which of its bit patterns comes depends on the order of operands alone. */
+/* Gives every NaN one bit pattern: the pattern of a NaN depends on the order of operands. */
 static void make_nans_one(uint8_t *at, int64_t n, int32_t dtype)
 {
     for (int64_t i = 0; dtype == 0 && i < n / 4; i++)

@@ -1,4 +1,4 @@
-/* The text of a recipe (runtime/plan/recipe/text.c) as numbers, to be given back, and changed on the way. */
+/* Reads the text of a recipe (runtime/plan/recipe/text.c) into numbers, and changes some of them. */
 #ifndef WN_FUZZ_RECIPE_H
 #define WN_FUZZ_RECIPE_H
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int32_t recipe_word(const char *at, int32_t length)
     return 0;
 }
 
-/* "h2 h3 offload:disk", until the line ends. */
+/* Reads the kept values of a line, such as "h2 h3 offload:disk". Returns 1 when every word was understood. */
 static int32_t recipe_keeps(struct recipe *r, const char *at)
 {
     while (*at == ' ') {
@@ -59,7 +59,7 @@ static int32_t recipe_step(struct recipe *r, const char *line)
     return 1;
 }
 
-/* -> 1 when every line was understood. */
+/* Reads a recipe. Returns 1 when every line was understood. */
 static int32_t recipe_read(struct recipe *r, const char *text)
 {
     r->given = (struct wn_recipe_given){r->step, r->keep, r->action, r->limit, 0, 0, 0, -1};
@@ -79,7 +79,7 @@ static int32_t recipe_read(struct recipe *r, const char *text)
     return 1;
 }
 
-/* Changes a few numbers. -> whether any was there to be changed. */
+/* Changes 1 to 4 numbers of a recipe. Returns 0 for a recipe without steps or blocks, which stays as it is. */
 static int32_t recipe_change(struct recipe *r, struct bytes *b)
 {
     struct wn_recipe_given *g = &r->given;

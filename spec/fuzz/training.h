@@ -1,22 +1,24 @@
-/* Draws from bytes what is asked of a network, and how it is to be planned. */
+/* Draws how a network is trained and how the training is planned. */
 #ifndef WN_FUZZ_TRAINING_H
 #define WN_FUZZ_TRAINING_H
 #include "look.h"
 #include "recipe.h"
 
+/* A training: the fields of struct wn_request that the driver draws, `update` (0 sgd, 1 momentum, 2 adam), `reruns`
+ * (runs after the first one) and `touched` (the states have values before). */
 struct training {
     int32_t mode, two_roots, joint, again, transient, update, reruns, touched;
     double scale, clip;
 };
-/* How one training may differ from the reference without a byte of the outcome changing; plan NULL: everything is
- * saved. */
+/* How a training differs from the reference, whose bytes it must give unless lossy is set. plan: bytes that the plan is
+ * drawn from; NULL: everything is saved. policy: the number that tells its plan from others in the cache. */
 struct variant {
     struct bytes *plan;
     int32_t lossy, planned_only;
     int64_t policy;
 };
 
-/* ---- requests -------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 static int32_t open_update(struct net *w, int32_t kind, struct wn_request *r, struct wn_update *u)
 {
@@ -62,7 +64,7 @@ static int32_t open_program(struct net *w, const struct training *t, int64_t pol
     return net_own(w, wn_open(&r));
 }
 
-/* Updates from the gradients that are there, if any. */
+/* Runs an update from the gradients that exist, and adds the states to o. */
 static void update_after(struct net *w, const struct training *t, struct outcome *o)
 {
     struct wn_update u[NET_CELLS];
@@ -77,7 +79,7 @@ static void update_after(struct net *w, const struct training *t, struct outcome
     put_state(o, w);
 }
 
-/* ---- decisions ------------------------------------------------------------------------------------------------- */
+/* ---- decisions --------------------------------------------------------------------------------------------------- */
 
 static int32_t draw_decision(struct variant *v)
 {
@@ -126,7 +128,7 @@ static void draw_candidate(int32_t p, struct variant *v)
     expect(wn_candidates(p) == 1, "a candidate is counted");
 }
 
-/* One point of the list of plans, which is what will be planned. */
+/* Draws a point of the frontier and chooses it. Returns 0, or the status of the call that failed. */
 static int32_t draw_point(int32_t p, struct variant *v, struct wn_point *out)
 {
     int32_t progress[2], n;
@@ -148,13 +150,14 @@ static int32_t draw_point(int32_t p, struct variant *v, struct wn_point *out)
     return 0;
 }
 
-/* The recipe of another plan of the same request, given back as it is, or changed. -> its text, or NULL if changed. */
+/* Gives program p the recipe of another plan of the same request, unchanged or with changed numbers. Returns the
+ * text of an unchanged recipe, else NULL. */
 static const char *draw_recipe(struct net *w, const struct training *t, int32_t p, struct variant *v)
 {
     static char text[1 << 18];
     static struct recipe r;
     struct variant other = {v->plan, v->lossy, 0, v->policy + 1};
-    if (t->mode == WN_RUN_ASSIGN || t->two_roots) return NULL; /* its roots would be others */
+    if (t->mode == WN_RUN_ASSIGN || t->two_roots) return NULL; /* opening it again records new roots */
     int32_t q = open_program(w, t, other.policy);
     if (q < 0) return NULL;
     if (take(v->plan) & 1) draw_words(q, &other);
@@ -182,7 +185,7 @@ static void plan_drawn(struct net *w, const struct training *t, int32_t p, struc
     case 0: break;
     case 1: draw_words(p, v); break;
     case 2: draw_units(p, v); break;
-    case 3: /* a list of every plan of a large graph takes seconds under the sanitizers */
+    case 3: /* the frontier of a large graph takes seconds under the sanitizers */
         chosen = wn_node_count(p) < 100 && draw_point(p, v, &point) == 0;
         break;
     case 4: text = draw_recipe(w, t, p, v); break;
