@@ -28,7 +28,7 @@ end
 -- @param device number of the device
 function gc.made(device)
     local now, limit = held(device), soft[device] or gc.floor
-    if now < limit / 4 then soft[device] = math.max(gc.floor, 2 * now) end -- a large value went
+    if now < limit / 4 then soft[device] = math.max(gc.floor, 2 * now) end -- a large value was freed
     if now <= limit then return end
     collectgarbage()
     soft[device] = math.max(gc.floor, 1.4 * held(device))

@@ -5,7 +5,7 @@
 --
 -- `wane.memory(device)` returns the report of a device, by default of the current one.
 --
--- A report prints. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
+-- A report prints as a table. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
 -- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
 -- nil) and `away` (host memory beside a device's own); `device` is its name.
 -- @module wane.plan.memory

@@ -445,7 +445,7 @@ local machine = {}
 -- @param options { sm = 80, warm = false, torch = '2' }
 -- @return machine: `live`, `peak` (bytes), `taken` (bytes allocated, by phase), `parts` (by module)
 function machine.new(options)
-    local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- R7
+    local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- rule R7: no workspaces
     local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680
     local m = setmetatable({ live = 0, peak = 0, seq = 0, leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
         phase = 'peak_forward', taken = { peak_forward = 0, peak_backward = 0 },

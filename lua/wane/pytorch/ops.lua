@@ -103,8 +103,8 @@ local INPUTS = { a = 1, b = 2, c = 3, d = 4 }
 
 -- Word of the column `saves` -> function(n): bytes of a tensor that is made only to be kept.
 local EXTRAS = {
-    mask = function(n) return n.numel end, -- dropout's, a byte an element
-    weight = function() return 4 end, -- total weight of nll
+    mask = function(n) return n.numel end, -- mask of dropout, one byte an element
+    weight = function() return 4 end, -- total weight of nll, one f32
     logsumexp = products.logsumexp,
 }
 
@@ -199,7 +199,7 @@ local function bytes_of_operand(n) return n.inputs[1].bytes end
 op('mse_loss', { saves = 'a+b', back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
 op('expand', { view = expanded, back = fresh })
 op('reshape', { view = reshaped, back = reshape_back })
-op('relayout', { view = reshaped, back = reshape_back }) -- of one shape: nothing in PyTorch
+op('relayout', { view = reshaped, back = reshape_back }) -- PyTorch has no such op: the shape is the same
 op('permute', { view = permuted, back = permute_back })
 op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, with dy copied in
 op('cat', { back = part })

@@ -79,8 +79,8 @@ end
 local function set_up(self, lib, env)
     local name, breaks = 'wane', complete.breaks
     local completer = binding.cast('wane_rl_complete', function(text)
-        lib.rl_attempted_completion_over = 1 -- no file names
-        lib.rl_completion_append_character = 0 -- none; reset to a space before each completion
+        lib.rl_attempted_completion_over = 1 -- completes no file names
+        lib.rl_completion_append_character = 0 -- none; the library resets it before each completion
         local ok, words = pcall(complete.words, env, binding.string(text))
         return ok and word_list(words) or nil
     end)

@@ -150,7 +150,7 @@ local function hex(text, at)
 end
 
 local ESCAPES = { [98] = 8, [102] = 12, [110] = 10, [114] = 13, [116] = 9, [QUOTE] = QUOTE, [ESCAPE] = ESCAPE,
-    [47] = 47 } -- b f n r t " \ /
+    [47] = 47 } -- keys in ASCII: b f n r t " \ /
 
 -- Returns the code point of the escape whose backslash is at `at`, and the place after it.
 local function escape(text, at)

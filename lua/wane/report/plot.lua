@@ -164,7 +164,7 @@ function plot.areas(chart)
         local x = box.left + mark.at * width
         out[#out + 1] = ('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#444444" stroke-dasharray="4 3"/>')
             :format(x, box.top, x, bottom)
-        local is_near = x < ((before or -math.huge) + 60) -- then its name goes above the areas
+        local is_near = x < ((before or -math.huge) + 60) -- then the name goes above the areas
         out[#out + 1] = words(x + 3, is_near and box.top - 4 or box.bottom + 16, mark.name)
         before = x
     end

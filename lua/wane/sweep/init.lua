@@ -88,7 +88,7 @@ local function take(self, rows)
     for _, row in ipairs(rows) do
         local key = json.encode(row.point)
         if by_key[key] and self.found[key] == nil then
-            row.n = by_key[key].number -- a grid that grew counts anew
+            row.n = by_key[key].number -- the grid may have grown since the row was written
             self.found[key] = row
         end
     end
