@@ -1,11 +1,13 @@
-/* See onednn.h. The one place that knows oneDNN: its names and numbers as its C interface has had them since 2.0.
- * Memory descriptions are a struct of the caller's in version 2 and the library's own in 3; version 2 describes a
- * product first and then finds an implementation, 3 does both at once.
+/* See onednn.h. This file alone has oneDNN's names and numbers, as its C interface has had them since 2.0.
  *
- * Implementations other than those called "brg..." take memory while they run, beside the plan (2.6.3 without AVX-512:
- * 7.6 MB in a step of six layers of 512, and says it takes none); they are declined.
- * Its threads are those of the OpenMP it is linked to, found through its own handle: their number is set around every
- * call to what kernels use, since scratch is as large as the threads are many. */
+ * In version 2 a memory description is a struct of the caller, and a product is described before an implementation is
+ * found; in version 3 the library allocates descriptions, and one call does both.
+ *
+ * Implementations whose name does not begin with "brg" are declined: they take memory beside the plan while they run.
+ * Measured: 7.6 MB in a step of six layers of 512 (2.6.3 without AVX-512, which says that it takes none).
+ *
+ * The threads are those of the OpenMP that the library is linked to, found through the library's own handle. Their
+ * number is set around every call to that of the kernels, since the scratch grows with it. */
 #include "onednn.h"
 #include <dlfcn.h>
 #include <stddef.h>
@@ -14,9 +16,9 @@
 #include "../../runtime/base/alloc.h"
 #include "parallel.h"
 
-#define OLDEST_MINOR 6   /* of version 2: the oldest it was tried with */
-#define MEMORY_DESC 1024 /* bytes in version 2: 696 in 2.6 */
-#define MATMUL_DESC 8192 /* 2800 */
+#define OLDEST_MINOR 6   /* minor number of the oldest version 2 that was tried */
+#define MEMORY_DESC 1024 /* bytes of a description in version 2, at least: 696 in 2.6 */
+#define MATMUL_DESC 8192 /* bytes of a description of a product in version 2, at least: 2800 in 2.6 */
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 1, DECLINED = -1 };
 enum { CPU = 1, IN_ORDER = 1, USER_SCRATCHPAD = 1, STRICT = 0 };
@@ -32,7 +34,7 @@ struct argument {
     void *memory;
 };
 
-/* Functions of the library; those of one version only are NULL with the other. */
+/* The functions of the library; a function that only the other version has is NULL. */
 static struct {
     const struct version *(*version)(void);
     int (*engine_create)(void **engine, int kind, size_t index);
@@ -121,7 +123,8 @@ static int32_t load_symbols(void *library, const char *name, int32_t major)
     return 1;
 }
 
-/* 1: usable. 0: api.text says why not, unless there is no such file. */
+/* Opens the library of a name. Returns whether it is usable; where it is not, api.text says why, unless there is no
+ * such file. */
 static int32_t try_library(const char *name)
 {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -172,20 +175,20 @@ int32_t wn__onednn_ready(void)
 /* ---- making -------------------------------------------------------------------------------------- */
 
 struct product {
-    struct wn_made made; /* first: the plan knows no more */
+    struct wn_made made; /* first, so that the two addresses are equal */
     void *primitive, *memory[OPERANDS];
     int32_t threads;
 };
 
-/* The layout of one operand, whichever way this version keeps it. */
+/* The memory description of one operand, in either version. */
 struct layout {
-    void *md; /* NULL: there is none */
+    void *md; /* the description; NULL: no such operand */
     _Alignas(64) char inside[MEMORY_DESC];
 };
 
 static int lay_out(struct layout *x, int32_t ndim, const int64_t dims[3], const int64_t strides[3], int dtype)
 {
-    /* The library's arrays are of 12; with one product two dims serve it better than three. */
+    /* The library's arrays have 12 elements. */
     int64_t d[12] = {0}, s[12] = {0};
     for (int32_t i = 0; i < ndim; i++) {
         d[i] = dims[3 - ndim + i];
@@ -204,11 +207,11 @@ static int32_t lay_out_all(struct layout *x, const struct wn__gemm *p, int32_t d
         {p->m * p->k, p->ai, p->ak}, {p->k * p->n, p->bk, p->bj}, {p->m * p->n, p->n, 1}, {p->n, p->n, 1}};
     int code = SUCCESS;
     for (int32_t i = A; i <= (has_bias ? BIAS : C) && code == SUCCESS; i++)
-        code = lay_out(&x[i], p->batch == 1 ? 2 : 3, dims[i], strides[i], type);
+        code = lay_out(&x[i], p->batch == 1 ? 2 : 3, dims[i], strides[i], type); /* 2 dims serve one product better */
     return code;
 }
 
-/* Finds an implementation: the one the library thinks best. */
+/* Finds the implementation that the library thinks best. */
 static int find(const struct layout *x, const void *attr, void **pd)
 {
     _Alignas(64) char desc[MATMUL_DESC];

@@ -1,21 +1,23 @@
-/* How many bytes of scratch each kernel of the CPU needs: one case an op, beside the reason.
+/* The bytes of scratch that each kernel of the CPU needs: one case an op, beside the reason.
  *
- * Pure: the number follows from the description and the target, and a plan reserves it before anything runs. A kernel
- * and its case here cut rows alike because both ask stretch.h and row_parts.h. Ops that are not named need nothing. */
+ * The number follows from the description and the target alone, and a plan reserves it before anything runs. A kernel
+ * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
+ * need none. */
 #include "cpu.h"
 #include "gemm/gemm.h"
 #include "library.h"
 #include "row_parts.h"
-#include "stretch.h"
+#include "row_block.h"
 
 /* Ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16 input, then of a copy of a
- * bf16 result. A copy holds one stretch of rows where the op has stretches, else the whole value. 0 where nothing is
+ * bf16 result. A copy holds one row block where the op has row blocks, else the whole value. 0 where nothing is
  * bf16. */
 static int64_t f32_copies(const struct wn_desc *d)
 {
-    struct wn__stretch s = wn__stretch_of(d);
-    int64_t bytes = wn__stretch_copy_bytes(&s, &d->out, 0);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += wn__stretch_copy_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
+    struct wn__row_block s = wn__row_block_of(d);
+    int64_t bytes = wn__row_block_copy_bytes(&s, &d->out, 0);
+    for (int32_t i = 0; i < d->n_in; i++)
+        bytes += wn__row_block_copy_bytes(&s, &d->in[i], wn__row_block_is_shared(&s, i));
     return bytes;
 }
 

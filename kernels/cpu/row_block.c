@@ -1,13 +1,13 @@
-/* Says which bf16 ops are computed by stretches, and how many rows or columns a stretch has (stretch.h). */
-#include "stretch.h"
+/* Says which bf16 ops are computed by row blocks, and how many rows or columns a row block has (row_block.h). */
+#include "row_block.h"
 
-/* Bytes that the f32 copies of a stretch take together: few enough to stay in the second-level caches of a few cores,
+/* Bytes that the f32 copies of a row block take together: few enough to stay in the second-level caches of a few cores,
  * enough work to start threads for. */
 #define COPIES ((int64_t)2 << 20)
-#define LEAST_ROWS 16    /* a stretch of long rows exceeds COPIES rather than leave a thread without a row */
+#define LEAST_ROWS 16    /* a row block of long rows exceeds COPIES rather than leave a thread without a row */
 #define LEAST_COLUMNS 64 /* four cache lines of f32 */
 
-static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
+static void set_lead(const struct wn_desc *d, struct wn__row_block *s)
 {
     switch (d->op) {
     case WN_OP_SOFTMAX:
@@ -36,9 +36,9 @@ static void set_lead(const struct wn_desc *d, struct wn__stretch *s)
     }
 }
 
-struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_type *t, int64_t rows, int32_t shared)
+struct wn_type wn__row_block_type(const struct wn__row_block *s, const struct wn_type *t, int64_t rows, int32_t shared)
 {
-    if (wn__stretch_is_whole(s) || shared) return *t;
+    if (wn__row_block_is_whole(s) || shared) return *t;
     if (s->columns) {
         struct wn_type part = *t;
         part.dim[t->ndim - 1] = rows;
@@ -49,26 +49,26 @@ struct wn_type wn__stretch_type(const struct wn__stretch *s, const struct wn_typ
     return out;
 }
 
-int64_t wn__stretch_copy_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
+int64_t wn__row_block_copy_bytes(const struct wn__row_block *s, const struct wn_type *t, int32_t shared)
 {
-    struct wn_type part = wn__stretch_type(s, t, s->at_once, shared);
+    struct wn_type part = wn__row_block_type(s, t, s->at_once, shared);
     return t->dtype == WN_BF16 ? wn__padded(wn__numel(&part) * (int64_t)sizeof(float)) : 0;
 }
 
-/* Returns the f32 bytes that one row (column) of an operand adds to the copies of a stretch. */
-static int64_t row_bytes(const struct wn__stretch *s, const struct wn_type *t, int32_t shared)
+/* Returns the f32 bytes that one row (column) of an operand adds to the copies of a row block. */
+static int64_t row_bytes(const struct wn__row_block *s, const struct wn_type *t, int32_t shared)
 {
-    struct wn_type row = wn__stretch_type(s, t, 1, shared);
+    struct wn_type row = wn__row_block_type(s, t, 1, shared);
     return t->dtype == WN_BF16 && !shared ? wn__numel(&row) * (int64_t)sizeof(float) : 0;
 }
 
-struct wn__stretch wn__stretch_of(const struct wn_desc *d)
+struct wn__row_block wn__row_block_of(const struct wn_desc *d)
 {
-    struct wn__stretch s = {.rows = 1, .at_once = 1};
+    struct wn__row_block s = {.rows = 1, .at_once = 1};
     set_lead(d, &s);
-    if (wn__stretch_is_whole(&s)) return s;
+    if (wn__row_block_is_whole(&s)) return s;
     int64_t bytes = row_bytes(&s, &d->out, 0);
-    for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], wn__stretch_is_shared(&s, i));
+    for (int32_t i = 0; i < d->n_in; i++) bytes += row_bytes(&s, &d->in[i], wn__row_block_is_shared(&s, i));
     for (int32_t k = 0; k < s.lead; k++) s.rows *= d->out.dim[k];
     if (s.columns) s.rows = d->out.dim[0];
     int64_t least = s.columns ? LEAST_COLUMNS : LEAST_ROWS;
