@@ -42,7 +42,7 @@ end
 -- @return true and its layout; false when the bytes must be copied
 function layout.view(shape, strides, new)
     local old, out = strides_of(shape, strides), {}
-    local d, size, seen = #new, 1, 1 -- index into `new`; elements of a contiguous chunk of dims; of them covered by `new`
+    local d, size, seen = #new, 1, 1 -- index into `new`; elements of a chunk of dims; of them covered by `new`
     local base = old[#shape] or 1
     for k = #shape, 1, -1 do
         size = size * shape[k]
