@@ -1,7 +1,7 @@
--- Loaded by busted before any spec file, once. Keeps the one copy of the binding for the whole run and offers
--- what many specs need: `local helper = require 'spec.helper'`.
--- It must require the binding here: busted forgets modules between files, and a second copy would meet the
--- metatables of the first. It must not need the library for specs that only read files.
+-- Offers what many specs need: `local helper = require 'spec.helper'`. Busted loads it once, before any spec file, and
+-- it keeps the one copy of the binding for the whole run. It must require the binding here, because busted forgets
+-- modules between files, and a second copy would meet the metatables of the first. It must not need the library for
+-- specs that only read files.
 local helper = package.loaded['spec.helper']
 if type(helper) == 'table' then return helper end -- while it loads, LuaJIT keeps a mark of its own there
 helper = {}

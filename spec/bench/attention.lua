@@ -1,9 +1,9 @@
--- Tiled attention, forward and backward, against the machine's own peak, probed in the same run (the two shares:
--- shares.lua), and against the same attention composed of products, softmax and dropout: medians of rounds taken in
--- turns. FLOPs are those of the products a user would count: 4 T T hd a head forward, 10 backward, half of both under a
--- causal mask. (Of keys beyond the first 1024 the backward computes 12: it makes their scores twice.) `forward` and
--- `backward` are the ops alone; `a step` is a program as one would write it, with a product and a sum over the result;
--- what is composed is measured as programs.
+-- Measures tiled attention, forward and backward, against the machine's own peak, probed in the same run (the two
+-- shares: shares.lua), and against the same attention composed of products, softmax and dropout: medians of rounds
+-- taken in turns. FLOPs are those of the products that a user would count: 4 T T hd a head forward, 10 backward, half
+-- of both under a causal mask. (Of keys beyond the first 1024 the backward computes 12: it computes their scores
+-- twice.) `forward` and `backward` are the ops alone; `a step` is a program as one would write it, with a product and a
+-- sum over the result; composed attention is measured as programs.
 --
 --   luajit spec/bench/attention.lua [rounds]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')

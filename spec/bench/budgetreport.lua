@@ -1,5 +1,5 @@
---- The tables of spec/bench/budget.lua from the data it wrote: text in, text out. "Within a budget" is decided here, by
--- the bytes of the arms, for Wane's policies by hand and for PyTorch's arms alike.
+--- Makes the tables of spec/bench/budget.lua of the data it wrote: text in, text out. It decides what is "within a
+-- budget", by the bytes of the arms, for Wane's policies by hand and for PyTorch's arms alike.
 local plot = require 'wane.report.plot'
 local report = require 'spec.bench.report'
 local budgetreport = {}

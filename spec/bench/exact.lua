@@ -1,4 +1,4 @@
--- Predicted against measured at full size: peak, reserved, slack, and what the process really grew by.
+-- Compares predicted with measured bytes at full size: peak, reserved, slack, and what the process really grew by.
 -- usage: luajit spec/bench/exact.lua [width]        (4096; sizes follow free memory)
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'

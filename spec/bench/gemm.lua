@@ -1,5 +1,5 @@
--- Matrix products against the machine's own peak, probed in the same run: f32, then bf16 against the peak of bf16.
--- `luajit spec/bench/gemm.lua bf16` (or f32) for one of them. What the two shares are: shares.lua.
+-- Measures matrix products against the machine's own peak, probed in the same run: f32, then bf16 against the peak of
+-- bf16. `luajit spec/bench/gemm.lua bf16` (or f32) measures one of them. shares.lua says what the two shares are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'

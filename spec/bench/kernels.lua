@@ -1,7 +1,7 @@
--- Every kernel that memory bounds against the machine's bandwidth for the same mix of reads and writes, measured in the
+-- Measures every kernel that memory bounds against the machine's bandwidth for the same mix of reads and writes, in the
 -- same run, a repetition of the one after a repetition of the other. Bytes are those of the definition: each input
--- once, the output once. The limit is the faster of ordinary and non-temporal stores; of a row that reads one line here
--- and one there, it is what memory gives of such lines, and its note has a stream's limit.
+-- once, the output once. The limit is the faster of ordinary and non-temporal stores; for a row that reads single lines
+-- all over memory, it is what memory gives of such lines, and its note has a stream's limit.
 --
 --   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row] [--shared]
 --

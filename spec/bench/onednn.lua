@@ -1,7 +1,6 @@
--- The own products against oneDNN's, where there is a oneDNN: the measurement behind not using it without AMX.
--- `luajit spec/bench/onednn.lua [library [threads [small]]]`, small: where it begins to be worth a call. Both take
--- turns in one process, short ones, and share libgomp. Rates are of the best turn, ratios the median of what turns
--- beside each other gave.
+-- Compares own products with oneDNN's, where there is a oneDNN: the measurement behind not using it without AMX.
+-- `luajit spec/bench/onednn.lua [library [threads [small]]]`; small finds where a call begins to pay. Both take short
+-- turns in one process and share libgomp. Rates are of the best turn, ratios the median of turns beside each other.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local ffi = require 'ffi'
 

@@ -1,8 +1,8 @@
--- Puts results into the pages. After `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua` it writes, from
--- build/bench/NAME.lua: the table of the bench in README.md (rival) or spec/README.md (budget, seconds), the table in
--- spec/bench/RESULTS.md, each between two marker comments, and the picture of the bench. It keeps the data as
--- spec/bench/results.lua, results_budget.lua and results_seconds.lua, and spec/bench_spec.lua compares the pages with
--- them. It refuses results that lack what the published ones have (PyTorch, rows, size), and says so.
+-- Publishes the results of benches in the pages. After `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua` it
+-- writes, from build/bench/NAME.lua: the table of the bench in README.md (rival) or spec/README.md (budget, seconds),
+-- the table in spec/bench/RESULTS.md, each between two marker comments, and the picture of the bench. It keeps the data
+-- as spec/bench/results.lua, results_budget.lua and results_seconds.lua, and spec/bench_spec.lua compares the pages
+-- with them. It refuses results that lack what the published ones have (PyTorch, rows, size), and says so.
 --
 --   luajit spec/bench/publish.lua [--root FOLDER] [--from FILE] [bench ...]
 --

@@ -1,4 +1,4 @@
---- A PyTorch process beside a bench: started with a script of this folder, asked line by line. Commands go in by a
+--- Runs a PyTorch process beside a bench: started with a script of this folder, asked line by line. Commands go in by a
 -- pipe, answers come back by a named one; what it complains of is shown only when it dies (its profiler speaks there
 -- whatever happens). The python is that of $PYTHON, python3 unless set.
 local C = require('wane.ffi').C

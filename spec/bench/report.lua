@@ -1,5 +1,5 @@
---- Tables and a picture from the data that spec/bench/rival.lua wrote, and where they go in a page. Text in, text out:
--- no file is read or written here, so that the specs can hold pages to their data.
+--- Makes tables and a picture of the data that spec/bench/rival.lua wrote, and puts them into the text of a page. Text
+-- in, text out: it reads and writes no file, so that the specs can hold pages to their data.
 local plot = require 'wane.report.plot'
 local report = {}
 

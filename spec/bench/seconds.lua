@@ -1,8 +1,8 @@
--- Predicted seconds against measured ones: each model is profiled once (wane.profile), then plans of its frontier and
--- by hand run in turns. A turn runs a plan twice and counts the second step, as a training loop would; a plan's seconds
--- are the lower quartile of its turns. "others" are plans that the profile did not run. Order: of pairs of plans whose
--- measured seconds are 3 % apart or more, those that the prediction puts in the right order. With --add, models that
--- are not named keep the rows they have in build/bench/seconds.lua, from which publish.lua makes the tables.
+-- Compares predicted with measured seconds: each model is profiled once (wane.profile), then plans of its frontier and
+-- by hand run in turns. A turn runs a plan twice and counts the second step, as a training loop would; the seconds of a
+-- plan are the lower quartile of its turns. "others" are plans that the profile did not run. Order: of pairs of plans
+-- whose measured seconds are 3 % apart or more, those that the prediction puts in the right order. With --add, models
+-- that are not named keep the rows they have in build/bench/seconds.lua, from which publish.lua makes the tables.
 -- luajit spec/bench/seconds.lua [seconds a model] [--add] [models]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'

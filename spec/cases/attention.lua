@@ -1,5 +1,6 @@
---- Attention over packed queries, keys and values, and its gradient, against plain loops over scores. Where dropout
--- draws, the reference takes its mask from the dropout op: same seed, same number, same row-major (B, H, T, T) index.
+--- Cases of attention over packed queries, keys and values, and of its gradient, against plain loops over scores. Where
+-- dropout draws, the reference takes its mask from the dropout op: same seed, same number, same row-major (B, H, T, T)
+-- index.
 local array = require 'spec.cases.array'
 local record = array.record
 

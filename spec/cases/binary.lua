@@ -1,4 +1,4 @@
---- Elementwise ops of two inputs, and where: each one over the same shapes.
+--- Cases of elementwise ops of two inputs, and of where, all over the same shapes.
 local array = require 'spec.cases.array'
 local record = array.record
 

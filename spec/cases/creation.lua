@@ -1,4 +1,5 @@
---- Creation ops: values from attributes alone. Random ones are checked by range, moments and repetition.
+--- Cases of creation ops, which compute values from attributes alone. Random values are checked by range, moments and
+-- repetition.
 local array = require 'spec.cases.array'
 local record = array.record
 

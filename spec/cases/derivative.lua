@@ -1,5 +1,5 @@
---- Derivatives of elementwise ops, (dy, x) or (dy, y), each against its formula; that the formula is the slope of
--- the op it belongs to is what the gradient checks of unary.lua show. Kinks are here: zeros and bounds exactly.
+--- Cases of derivatives of elementwise ops, (dy, x) or (dy, y), each against its formula. The gradient checks of
+-- unary.lua show that a formula is the slope of its op. Kinks are here: zeros and bounds exactly.
 local array = require 'spec.cases.array'
 local record = array.record
 

@@ -1,5 +1,5 @@
---- Dropout: each element is 0 or x / (1 - p), and its gradient is the same choice. Reseeding before every call
--- makes the choice a function of the element, so finite differences apply.
+--- Cases of dropout: each element is 0 or x / (1 - p), and its gradient makes the same choice. Every call seeds again,
+-- so the choice is a function of the element, and finite differences apply.
 local array = require 'spec.cases.array'
 local record = array.record
 

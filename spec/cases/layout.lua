@@ -1,4 +1,4 @@
---- The op that changes how bytes lie: whatever the layout, the value read on the host is the same.
+--- Cases of the op that changes layouts: whatever the layout, the value read on the host is the same.
 local array = require 'spec.cases.array'
 local record = array.record
 

@@ -1,4 +1,5 @@
---- Products: every flag case, leading dims that broadcast, sizes around the tiles' edges.
+--- Cases of products: every combination of transposes, leading dims that broadcast, sizes around the edges of
+-- micro-tiles.
 local array = require 'spec.cases.array'
 local record = array.record
 

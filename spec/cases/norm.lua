@@ -1,5 +1,5 @@
---- Layer norm and its pieces. The gradient of the whole flows through mean and rstd, though only one node of
--- the backward says so; the cases of layernorm therefore compute both from x.
+--- Cases of layer norm and its pieces. The gradient of layer norm flows through mean and rstd, though only one node of
+-- the backward says so; so the cases of layernorm compute both from x.
 local array = require 'spec.cases.array'
 local record = array.record
 

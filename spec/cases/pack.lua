@@ -1,5 +1,5 @@
---- Smaller forms of a value: int8 with a scale a group, and signs as bits. References work on plain numbers; scales are
--- bytes of an f32, so one is made with string-free arithmetic of the binding's arrays.
+--- Cases of packed forms of a value: int8 with a scale for each group, and signs as bits. References compute with plain
+-- numbers; a scale is bytes of an f32, which arrays of the binding give.
 local array = require 'spec.cases.array'
 local binding = require 'wane.ffi'
 local record = array.record

@@ -1,4 +1,4 @@
---- Reductions, the gradient of max and min, argmax, and expand. Dims in `record` are 0-based.
+--- Cases of reductions, of the gradient of max and min, of argmax and of expand. Dims in `record` are 0-based.
 local array = require 'spec.cases.array'
 local record = array.record
 

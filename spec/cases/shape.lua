@@ -1,4 +1,4 @@
---- Ops that move elements. Methods take 1-based dims; `record` takes the library's, from 0.
+--- Cases of ops that move elements. Methods count dims from 1; `record` takes the library's dims, from 0.
 local array = require 'spec.cases.array'
 local record = array.record
 

@@ -1,4 +1,4 @@
---- Softmax and its logarithm along a dim, their gradients, and the loss of labels.
+--- Cases of softmax and its logarithm along a dim, of their gradients, and of the loss of labels.
 local array = require 'spec.cases.array'
 local record = array.record
 

@@ -1,4 +1,5 @@
---- Reading by index and adding back: repeated indices, none, and indices outside.
+--- Cases of reading by index and of adding gradients at indices: repeated indices, no indices, indices outside the
+-- table.
 local array = require 'spec.cases.array'
 local record = array.record
 

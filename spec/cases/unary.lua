@@ -1,4 +1,4 @@
---- Elementwise ops of one input, and cast.
+--- Cases of elementwise ops of one input, and of cast.
 local array = require 'spec.cases.array'
 local record = array.record
 

@@ -1,4 +1,4 @@
---- Effects, seen through what records them: assign, a second backward, and three steps of each optimizer under a
+--- Cases of effects, through what records them: assign, a second backward, and three steps of each optimizer under a
 -- gradient that is an input. Every call makes its own parameter from the first input.
 local array = require 'spec.cases.array'
 local record = array.record

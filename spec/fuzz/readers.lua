@@ -1,6 +1,6 @@
--- Random changes to what the readers in Lua read: each text is taken, or refused by an error of Wane's that names the
--- file (or, where there is none, says what was expected). Anything else - an error of Lua's, a place outside the text,
--- a training afterwards that has other bits - ends the driver with the text in build/fuzz/found.
+-- Changes at random what the readers in Lua read. Each text must be taken, or refused by an error of Wane's that names
+-- the file (or, where there is none, says what was expected). Anything else - an error of Lua's, a place outside the
+-- text, a training afterwards with other bits - ends the driver and leaves the text in build/fuzz/found.
 -- usage: FUZZ_SEED=n luajit spec/fuzz/readers.lua SECONDS
 package.path = './?.lua;./lua/?.lua;./lua/?/init.lua;' .. package.path
 local ffi = require 'ffi'

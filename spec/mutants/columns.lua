@@ -1,4 +1,4 @@
--- Rows of `make mutants` that put a wrong word into a column of the table of ops; see mutants.lua.
+-- Breaks the table of ops: each row puts a wrong word into a column. mutants.lua says what a row is.
 return {
     {
         name = 'an elementwise op that is no step of a fused one',

@@ -1,4 +1,4 @@
--- The ways files, data, clipping and schedules are broken on purpose; the form of a row: mutants.lua.
+-- Breaks files, data, clipping and schedules. mutants.lua says what a row is.
 local SAVE, FILE, DATA, OPTIM = 'spec/save_spec.lua', 'spec/file_spec.lua', 'spec/data_spec.lua', 'spec/optim_spec.lua'
 
 return {

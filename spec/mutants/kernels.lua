@@ -1,4 +1,4 @@
--- Ways to break a kernel, one row each: see mutants.lua, where the form of a row is told.
+-- Breaks kernels. mutants.lua says what a row is.
 return {
     {
         name = 'a kernel takes memory of its own',

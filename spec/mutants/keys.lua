@@ -1,4 +1,5 @@
--- Ways to break what plans are found by, what is bound at run, and the scopes of coroutines (see mutants.lua).
+-- Breaks the keys by which plans are found, what is bound at a run, and the scopes of coroutines. mutants.lua says what
+-- a row is.
 return {
     {
         name = 'a policy is no part of a scope',

@@ -1,4 +1,4 @@
--- Ways to break layouts, one row each: see mutants.lua, where the form of a row is told.
+-- Breaks layouts. mutants.lua says what a row is.
 return {
     {
         name = 'a rewrite asks nobody whether a kernel reads the operands',

@@ -1,8 +1,9 @@
--- The ways Wane is broken on purpose, one row each; run.lua says how they are tried (`make mutants`).
--- To add one: a name; the file; the exact old text, which must be there once (take a whole line, or two, rather
--- than a word); the new text, which must build; the spec file, or a list of them, that must notice; and when the
--- spec is slow, a busted filter (a Lua pattern on the full test name).
--- A row that no spec catches shows a missing spec: add the spec, keep the row.
+-- Breaks Wane in ways that have no file of their own; run.lua says how rows are tried (`make mutants`).
+--
+-- A row has a name; the file; the exact old text, which must occur once in the file (a whole line, or two, rather than
+-- a word); the new text, which must build; the spec file, or a list of them, that must fail; and, where the spec is
+-- slow, a busted filter (a Lua pattern on the full name of a spec). A row that no spec catches shows a missing spec:
+-- add the spec, keep the row.
 return {
     {
         name = 'every device gets the target of the CPU',

@@ -1,5 +1,5 @@
--- Breaks offloading: values that wait on disk or in host memory between forward and backward. Rows are as in
--- mutants.lua.
+-- Breaks offloading: values that wait on disk or in host memory between forward and backward. mutants.lua says what a
+-- row is.
 local function row(name, file, old, new, filter, spec)
     return { name = 'offload: ' .. name, file = 'runtime/' .. file, old = old, new = new,
         spec = spec or 'spec/offload_spec.lua', filter = filter }

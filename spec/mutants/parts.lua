@@ -1,4 +1,5 @@
--- Breaks plans of steps of several run points: what a rehearsal notes, and what is held beside a program.
+-- Breaks plans of steps of several run points: what a rehearsal notes, and what is held beside a program. mutants.lua
+-- says what a row is.
 local PARTS = 'spec/parts_spec.lua'
 
 return {

@@ -1,4 +1,4 @@
--- The planner of chains, broken on purpose: rows as in mutants.lua.
+-- Breaks the planner. mutants.lua says what a row is.
 local function row(name, file, old, new, filter)
     return { name = 'chain: ' .. name, file = 'runtime/plan/chain/' .. file, old = old, new = new,
         spec = 'spec/chain_spec.lua', filter = filter }

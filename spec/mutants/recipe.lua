@@ -1,4 +1,4 @@
--- Recipes from a script, their rules broken on purpose: rows as in mutants.lua.
+-- Breaks recipes that scripts give, and their rules. mutants.lua says what a row is.
 local function row(name, old, new, filter)
     return { name = 'recipe: ' .. name, file = 'runtime/plan/recipe/text.c', old = old, new = new,
         spec = 'spec/recipe_spec.lua', filter = filter }

@@ -1,6 +1,5 @@
---- The models on which budgets are specified: small enough to run under fifty budgets each.
--- Each entry: { name, build = function() -> fn, model; is_slow = whether its plans take seconds }. fn records and
--- returns the loss.
+--- Defines the models on which budgets are specified, small enough to run under fifty budgets each. Each entry is {
+-- name, build = function() -> fn, model; is_slow = whether its plans take seconds }; fn records and returns the loss.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local nn = wane.nn

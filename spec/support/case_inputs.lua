@@ -1,4 +1,5 @@
---- Inputs of the case records (spec/cases.lua) as arrays and as tensors, for the specs that go through all records.
+--- Makes the inputs of case records (spec/cases.lua) as arrays and as tensors, for the specs that go through all
+-- records.
 local array = require 'spec.cases.array'
 local binding, create, tensor = require 'wane.ffi', require 'wane.tensor.create', require 'wane.tensor'
 

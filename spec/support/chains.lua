@@ -1,6 +1,6 @@
---- Chains for the specs of the planner: random ones, and two oracles that share nothing with the solver or with each
--- other but the memory model's table: an exhaustive search over everything that is legal, and the textbook recurrence
--- of persistent schedules at one budget.
+--- Makes chains for the specs of the planner: random ones, and two oracles that share nothing with the solver or with
+-- each other but the table of the memory model: an exhaustive search over everything that is legal, and the textbook
+-- recurrence of persistent schedules at one budget.
 local chains = {}
 
 --- A generator of whole numbers of its own: random(low, high). Lua's is everybody's.

@@ -1,4 +1,4 @@
---- Gradients against finite differences, and the comparisons that specs of numbers share.
+--- Compares gradients with finite differences, and holds the comparisons that specs of numbers share.
 --
 -- The differences are central with four points, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, h = 1e-3: in f64 both
 -- the formula's error and the rounding of the loss stay near 1e-12, so a wrong gradient cannot hide in them.

@@ -1,4 +1,4 @@
---- Small C libraries and programs that specs build for themselves, each built once for all spec processes.
+--- Builds small C libraries and programs for specs, each once for all spec processes.
 --
 -- A build lies in build/spec/NAME-DIGEST. The digest is over the command and every C file of the project, so a build is
 -- never older than what it was made of. Two processes that build the same thing at once each rename a whole file.

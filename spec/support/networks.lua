@@ -1,5 +1,5 @@
---- Random networks for specs that compare ways to train one: parameters are inputs, products of parameters are weights,
--- weights are computed, frozen and shared. Everything follows from the seed.
+--- Makes random networks for specs that compare ways to train one: parameters are inputs, products of parameters are
+-- weights, weights are computed, frozen and shared. Everything follows from the seed.
 local wane = require 'wane'
 local nn, optim = wane.nn, wane.optim
 

@@ -1,6 +1,6 @@
--- Run by onednn_spec in processes of their own, with WANE_ONEDNN set there: computes products, large and small, and a
--- training under several plans, and prints what came of them, a fact a line. `luajit spec/support/onednn.lua [what]`,
--- `what` being all (the default), product (one product, its error if it is refused) or plan (a peak).
+-- Computes products, large and small, and a training under several plans, and prints what came of them, a fact a line.
+-- onednn_spec runs it in processes of their own with WANE_ONEDNN set. `luajit spec/support/onednn.lua [what]`, `what`
+-- being all (the default), product (one product, its error if it is refused) or plan (a peak).
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'

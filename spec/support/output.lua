@@ -1,8 +1,8 @@
--- How busted's result is printed: a dot a spec (a letter for the rest), then every failure with its place, then
--- the counts. The very last line is always `N passed, N failed`, with `, N skipped` when some are pending;
--- scripts look for it, so nothing may be printed after it. An error counts as a failure.
--- Where the environment names a file in WANE_SPEC_RESULT, the same is written there as a Lua table:
--- { passed =, failed =, skipped =, seconds =, specs = { { seconds, name }, ... }, text = the failures in words }.
+-- Prints busted's result: a dot a spec (a letter for the rest), then every failure with its place, then the counts. The
+-- very last line is always `N passed, N failed`, with `, N skipped` when some are pending; scripts look for it, so
+-- nothing may be printed after it. An error counts as a failure. Where WANE_SPEC_RESULT names a file, it writes the
+-- same there as a Lua table: { passed =, failed =, skipped =, seconds =, specs = { { seconds, name }, ... }, text = the
+-- failures in words }.
 return function(options)
     local busted = require 'busted'
     local handler = require 'busted.outputHandlers.base'()

@@ -1,5 +1,6 @@
---- Small random graphs for the specs of the planner, of unlike kinds, and what can be asked of their plans.
--- graphs.make(kind, seed) -> fn (records and returns the loss), model. The same seed gives the same graph.
+--- Makes small random graphs of several kinds for the specs of the planner, and answers what can be asked of their
+-- plans. graphs.make(kind, seed) returns fn, which records and returns the loss, and the model. The same seed gives the
+-- same graph.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local chains = require 'spec.support.chains'

@@ -1,5 +1,5 @@
---- Programs for the specs of the core: opened, planned and run step by step, with what was predicted and what
--- was measured read straight from the library.
+--- Opens, plans and runs programs step by step for the specs of the core, and reads what was predicted and what was
+-- measured straight from the library.
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'

@@ -1,4 +1,4 @@
---- Graphs of any size for what is planned at size: shapes.NAME(n) returns a function() that records a loss.
+--- Makes graphs of any size for the specs of planning at size: shapes.NAME(n) returns a function that records a loss.
 local wane = require 'wane'
 local chains = require 'spec.support.chains'
 local nn = wane.nn

@@ -1,4 +1,4 @@
--- Run by threads_spec in a process of its own: prints the bits of a few long sums and of a training.
+-- Prints the bits of a few long sums and of a training; threads_spec runs it in a process of its own.
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'

@@ -1,5 +1,5 @@
---- The kernels of products built for a spec from their own files, so that every tile of this machine can be tried, also
--- those that a newer one hides: the files ask spec/support/products.c what the processor has.
+--- Builds the kernels of products for a spec from their own files, so that every micro-kernel of this machine can be
+-- tried, also those that a newer one hides: the files ask spec/support/products.c what the processor has.
 local native = require 'spec.support.native'
 local ffi = require 'ffi'
 
