@@ -1,11 +1,11 @@
-/* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. Each thing that is
- * taken has a rung in wn__acquire that gives it back. */
+/* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. Each thing
+ * that is taken has a rung in wn__acquire that gives it back. */
 #include "acquire.h"
 #include "../base/alloc.h"
 #include "check.h"
 #include "run.h"
 
-/* NULL has no bytes beside it: the address of no bytes, and of the meta device's, stays NULL. */
+/* Returns base + offset. NULL stays NULL: no bytes, or those of the meta device. */
 static char *at(void *base, int64_t offset)
 {
     return base == NULL ? NULL : (char *)base + offset;
@@ -41,14 +41,15 @@ static int64_t missing_bytes(const struct wn_program *p)
     return bytes;
 }
 
-/* An offload buffer in host memory counts where that is the device's own; like the arena, it stays between runs. */
+/* Returns the bytes by which the offload buffer in host memory grows, where that is the device's own memory. Like
+ * the arena, the buffer stays between runs. */
 static int64_t offload_buffer_growth(const struct wn_program *p)
 {
     int64_t need = p->schedule->offload_buffer[WN_PLACE_HOST] - wn__offload_buffer_bytes(p->device, WN_PLACE_HOST);
     return wn__offload_buffer_is_own(p->device) && need > 0 ? need : 0;
 }
 
-/* Refuses before anything ran when the limit would be passed; idle memory goes first. */
+/* Refuses with WN_OOM a run that would pass the limit. Idle memory is given back first. */
 static int32_t check_limit(struct wn_program *p)
 {
     struct wn__ledger *l = wn__ledger(p->device);
@@ -71,7 +72,7 @@ static int32_t check_limit(struct wn_program *p)
     return wn__oom(p->device, p->schedule->summary.reserved, after);
 }
 
-/* Returns whether a cell is assigned to and not read. Writing such a cell is what mends it. */
+/* Returns whether a cell is assigned to and not read: writing such a cell makes it valid again. */
 static int32_t is_only_written(const struct wn_program *p, int32_t cell)
 {
     return p->mode == WN_RUN_ASSIGN && cell >= p->n_read;
@@ -90,7 +91,7 @@ static int32_t check_readable(const struct wn_program *p)
     return WN_OK;
 }
 
-/* Gives states their first values. The limit is checked again: what computed them may have left a larger arena. */
+/* Gives states their first values. The limit is checked again, because computing them may have left a larger arena. */
 static int32_t take_states(struct wn_program *p)
 {
     WN_TRY(wn__program_materialise(p));

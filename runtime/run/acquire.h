@@ -1,4 +1,5 @@
-/* What a run takes before its first kernel, and where each space of the schedule begins in memory this time.
+/* Acquires everything that a run takes before its first kernel, and says where each space of the schedule begins in
+ * memory this time.
  *
  *   arena            slab k             cell k               bound value k        result k
  *   | value | work   | gradient |       | parameter |        | input |            | loss |

@@ -1,5 +1,6 @@
-/* See anomaly.h. Values go through the device's `get`, a block at a time, so a device whose memory the host cannot reach is
- * looked at like any other; the cost is one more read of everything that a program makes. */
+/* Searches values for elements that are not finite (anomaly.h). Values are read through the device's `get`, a block
+ * at a time, so that a device whose memory the host cannot reach is searched like any other. The cost is one more
+ * read of everything that a program makes. */
 #include "anomaly.h"
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@ int32_t wn__anomaly_on;
 struct wn_anomaly wn__anomaly_found;
 
 struct count {
-    int64_t bad, first; /* elements that are meant, and which is the first (as they lie) */
+    int64_t bad, first; /* how many elements are not finite; the index of the first in memory */
     double value;
 };
 
@@ -41,7 +42,7 @@ static int32_t count_in(struct wn_device *d, const struct wn__anomaly_value *v, 
     return WN_OK;
 }
 
-/* What the message says of the inputs: ", its inputs are finite", or which was not. */
+/* Appends to the message: ", its inputs are finite", or which of them is not. */
 static int32_t tell_inputs(struct wn_device *d, const struct wn__anomaly_value *in, int32_t n_in, char *text,
                            size_t room)
 {

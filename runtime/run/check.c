@@ -1,5 +1,5 @@
-/* The checked run and the replay check: see check.h. The first compares bytes, not intentions, and so costs the whole memory of the program at
- * every instruction; it must never be on outside specs. */
+/* The checked run and the replay check: see check.h. The first compares bytes, not intentions, and so costs the
+ * whole memory of the program at every instruction; it must never be on outside specs. */
 #include "check.h"
 #include <string.h>
 #include "../base/alloc.h"
@@ -9,7 +9,7 @@
 
 #define GUARD (1 << 20)
 #define CANARY 0xA5
-#define POISON 0xFF /* every float of it is a NaN */
+#define POISON 0xFF /* every float of this byte is a NaN */
 
 int32_t wn__check_on, wn__poison_on, wn__replay_on, wn__replay_fault;
 
@@ -71,8 +71,8 @@ static const char *allocation_start(const struct wn__check *c, const struct wn__
     }
 }
 
-/* What an instruction may write: [start, start + bytes) of its output, cells and workspace - the value's own
- * bytes, not the granule's rest. */
+/* Returns whether an instruction may write the byte at `at`: one of its output, cells and workspace, of the value's
+ * own bytes and not of the rest of its granule. */
 static int32_t may_write(const struct wn__check *c, const struct wn__instr *n, const char *at)
 {
     const struct wn__schedule *s = c->p->schedule;
@@ -114,7 +114,8 @@ int32_t wn__check_after(struct wn__check *c, const struct wn__instr *n)
 
 /* ---- what is computed again ---------------------------------------------------------------------------------- */
 
-/* Marks what a lossy action gives back, and all that is computed from it: other bits than before are what was asked for. */
+/* Marks values that a lossy action gives back, and all that are computed from them: their bits may differ from those
+ * before. */
 static void find_inexact(struct wn__check *c)
 {
     const struct wn__schedule *s = c->p->schedule;

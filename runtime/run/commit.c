@@ -8,12 +8,12 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
 {
     for (int32_t r = 0; r < p->ir->n_results; r++) {
         struct wn_node *n = p->result[r];
-        if (p->taken_results != NULL) { /* first values: the node stays as it is, its bytes are a cell's */
+        if (p->taken_results != NULL) { /* first values: the node stays without a value, its bytes become a cell's */
             p->taken_results[r] = b->result[r];
             b->result[r] = NULL;
             continue;
         }
-        wn__buffer_unref(n->held); /* of a program that was opened earlier and ran in between */
+        wn__buffer_unref(n->held); /* held since a program that was opened earlier and ran in between */
         n->held = b->result[r];
         b->result[r] = NULL;
         n->is_held = 1;
@@ -60,7 +60,7 @@ static void count_issues(struct wn_program *p)
     }
 }
 
-/* The walk is this run's; once it is over only leaves and results stay, for a rerun. */
+/* Releases the topological order of this run. Only leaves and results stay, for a rerun. */
 static void let_walk_go(struct wn_program *p)
 {
     for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);

@@ -1,21 +1,20 @@
-/* First values: a cell takes storage when a program first needs it. All missing ones are computed by one
- * program, whose results become the cells' own bytes without a copy, whoever else can name the beginning.
- *
- * Until the program that needed them has run, nothing is final: the beginnings stay as they are (their nodes are
- * never marked as held), so a failure gives every byte back and the next try computes the same bits. */
+/* First values: a cell takes storage when a program first needs it. All missing values are computed by one program,
+ * whose results become the cells' own bytes without a copy, unless somebody else can name the initial value. Until
+ * the program that needed them has run, nothing is final: the initial values stay as they are (their nodes are never
+ * marked as held), so a failure gives every byte back and the next try computes the same bits. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../program/rehearse.h"
 #include "run.h"
 
-struct first {                /* what the missing cells start as */
-    struct wn_cell **cell;    /* (n) counted by the program */
-    struct wn__buffer **own;  /* (n) of a cell that cannot have its beginning's bytes; or NULL */
-    int32_t *from;            /* (n) number of its beginning */
-    struct wn_node **init;    /* (n_init) counted */
-    struct wn__buffer **made; /* (n_init) what was computed */
-    char **bytes;             /* (n_init) where the computed value lies, once a cell has it */
-    int64_t own_bytes;        /* of the cells that cannot have their beginning's */
+struct first {                /* The cells without a value, and the initial values that they are given. */
+    struct wn_cell **cell;    /* (n) the cells, which the program counts */
+    struct wn__buffer **own;  /* (n) a buffer for a cell that cannot take over its initial value's bytes; else NULL */
+    int32_t *from;            /* (n) index in `init` of each cell's initial value */
+    struct wn_node **init;    /* (n_init) the initial values, counted */
+    struct wn__buffer **made; /* (n_init) the computed bytes, until a cell takes them over */
+    char **bytes;             /* (n_init) address of the computed bytes, once a cell has them */
+    int64_t own_bytes;        /* bytes of the buffers of `own` */
     int32_t n, n_init;
 };
 
@@ -29,8 +28,8 @@ static int32_t is_computed(const struct wn_node *n)
     return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
 }
 
-/* takes_bytes: buffers of their own for the cells that cannot have their beginning's; else only their bytes are
- * counted. */
+/* Lists the cells without a value. takes_bytes: takes buffers for cells that cannot take over their initial value's
+ * bytes; else their bytes are only counted. */
 static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing, int32_t takes_bytes)
 {
     int64_t stamp = wn__node_stamp();
@@ -64,9 +63,9 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
     return WN_OK;
 }
 
-/* ---- computing the beginnings --------------------------------------------------------------------------- */
+/* ---- computing initial values --------------------------------------------------------------------------- */
 
-/* Lists the beginnings that a program must compute, and their numbers in x->init. Returns how many there are. */
+/* Lists the initial values that a program must compute, and their numbers in x->init. Returns how many there are. */
 static int32_t list_roots(const struct first *x, struct wn_node **root, int32_t *number)
 {
     int32_t n = 0;
@@ -118,7 +117,7 @@ fail:
     return code;
 }
 
-/* With `planned`, what the program of all beginnings would take, and nothing runs. */
+/* Computes the initial values. planned: not NULL: fills what the program would take instead, and runs nothing. */
 static int32_t compute(struct first *x, struct wn_summary *planned)
 {
     struct wn_node **root = wn__alloc((x->n_init + 1) * (int64_t)(sizeof *root + sizeof(int32_t)));
@@ -170,7 +169,7 @@ static void give(struct wn_program *p, struct wn_cell *c, struct wn__buffer *b)
     p->fresh[p->n_fresh++] = c;
 }
 
-/* A cell that the beginning of another one reads has its value by now. */
+/* Gives every cell its bytes. A cell that the initial value of another one reads has its value by now. */
 static int32_t give_all(struct first *x, struct wn_program *p)
 {
     for (int32_t i = 0; i < x->n; i++) {
@@ -239,7 +238,8 @@ struct held {
     int64_t live, reserved;
 };
 
-/* What the program reads or adds to and is there already: it is held beside the making of what is not. */
+/* Returns the bytes of what the program reads or adds to and that is there already: it is held while the rest is
+ * made. */
 static struct held held_bytes(const struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();

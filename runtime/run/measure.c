@@ -1,5 +1,5 @@
 /* The executor's account: see measure.h. It must never look at what the simulator predicted (schedule->summary,
- * ->live), or the two numbers would no longer be independent. */
+ * schedule->live), or the two numbers would no longer be independent. */
 #include "measure.h"
 #include <string.h>
 #include "../base/alloc.h"
@@ -21,7 +21,7 @@ static void note(struct wn__meter *m)
     memcpy(m->out->peak_kinds, m->kinds, sizeof m->kinds);
 }
 
-/* What is there before the first instruction, read off the cells and values themselves. */
+/* Counts the bytes alive before the first instruction, read off the cells and values themselves. */
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
@@ -34,7 +34,7 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
         const struct wn_cell *c = p->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->allocated) continue;
         move(m, c->kind, wn__padded(wn__bytes(&c->type)));
-        int32_t in_slab = 0; /* whose bytes are added whole below */
+        int32_t in_slab = 0; /* 1: its slab's bytes are added whole below */
         for (int32_t k = 0; k < f->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
         m->fixed += in_slab ? 0 : wn__padded(wn__bytes(&c->type));
     }
@@ -44,7 +44,7 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
         m->fixed += p->bound[i]->held->bytes;
     }
     for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
-    memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has this much already */
+    memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has counted these already */
     if (s->scalars >= 0) {
         move(m, WN_KIND_WORKSPACE, s->allocation[s->scalars].bytes);
         if (s->allocation[s->scalars].space == WN_SPACE_ARENA)
@@ -74,8 +74,8 @@ static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
     m->out->at[1] = m->live;
 }
 
-/* Bytes are there from the start of a move on: those of the copy that comes, and in an offload buffer those of the
- * one that goes, which are the device's only if its memory is the host's. */
+/* Counts a transfer, whose bytes are there from its start on: those of the fetched value, or those of the offloaded
+ * one in its buffer, which are the device's only if its memory is the host's. */
 void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
@@ -128,9 +128,9 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
         m->fixed + m->arena_top + (wn__offload_buffer_is_own(p->device) ? m->offload_buffer_top[WN_PLACE_HOST] : 0);
     m->out->host = m->offload_buffer_top[WN_PLACE_HOST];
     m->out->disk = m->offload_buffer_top[WN_PLACE_DISK];
-    /* The device reached what the program reached, with everything else that is alive beside it. */
+    /* The device's peak is the program's, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
-    for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has had them since they were taken */
+    for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has counted results since they were taken */
         int32_t t = p->schedule->result_allocation[r];
         if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->allocation[t].bytes;
     }
@@ -139,7 +139,7 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
 }
 
 /* ---- traces and seconds, where they are asked for
- * ------------------------------------------------------------------- */
+ * ----------------------------------------------------------------- */
 
 int32_t wn__trace_on, wn__timing_on;
 

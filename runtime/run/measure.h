@@ -12,11 +12,11 @@ struct wn__meter {
     int64_t arena_top;                          /* the highest byte of the arena that was used */
     int64_t fixed;                              /* bytes of states, slabs, held values and results */
     int64_t offload_buffer_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
-    int64_t *allocation_bytes;                  /* (n_allocations) bytes that were added for what is in each now */
+    int64_t *allocation_bytes;                  /* (n_allocations) bytes that were counted for what each holds now */
     int32_t in_backward;
-    struct wn_measured *out; /* the program's */
+    struct wn_measured *out; /* the measurements of the program */
 };
-/* Counts what is there before the first instruction. */
+/* Counts the bytes that are alive before the first instruction. WN_OOM. */
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p);
 /* Count what an instruction makes, moves or frees. */
 void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);

@@ -1,5 +1,5 @@
-/* Running: the schedule, as written. Everything is taken before the first kernel, so a run cannot fail for
- * memory half way; nothing is reordered; no kernel allocates; nothing calls back. */
+/* Runs a schedule as it is written. Everything is acquired before the first kernel, so a run cannot fail for memory
+ * half way; nothing is reordered; no kernel allocates; nothing calls back. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../base/clock.h"
@@ -16,7 +16,7 @@
 #include "run.h"
 
 volatile int32_t wn__interrupted;
-int32_t wn__sync_on; /* wait for the device after every kernel, so that an error is at its own instruction */
+int32_t wn__sync_on; /* 1: waits for the device after every kernel, so that an error is at its own instruction */
 
 static void put_number(char *to, const struct wn_node *n)
 {
@@ -82,7 +82,8 @@ static int32_t issue(struct wn_program *p, const struct wn__bases *b, const stru
         wn__program_attrs(p, n->node, &room.desc.attrs);
         desc = &room.desc;
     }
-    if (desc->op == WN_OP_ASSIGN && in[0] == cell[0]) return WN_OK; /* a gradient made in its cell is there already */
+    if (desc->op == WN_OP_ASSIGN && in[0] == cell[0])
+        return WN_OK; /* a gradient that was made in its cell is there already */
     return d->launch(d, n->kernel, desc, &buffers);
 }
 
@@ -106,7 +107,8 @@ static int32_t do_move(struct wn_program *p, struct wn__bases *b, struct wn__met
     return WN_OK;
 }
 
-/* Whether an effect changes what a later program can read: one on a gradient that is not allocated yet does not. */
+/* Returns whether an instruction changes what a later program can read. An effect on a gradient that this program
+ * allocates does not. */
 static int32_t changes_state(const struct wn__ir *f, const struct wn__instr *n)
 {
     const struct wn__ir_node *q = &f->node[n->node];
@@ -117,7 +119,7 @@ static int32_t changes_state(const struct wn__ir *f, const struct wn__instr *n)
     return 0;
 }
 
-/* What an instruction made, while anomalies are looked for. Inputs that lie where the result does are gone by now. */
+/* Searches what an instruction made for anomalies. Inputs whose bytes the output took over are gone by now. */
 static int32_t look_for_anomaly(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
 {
     struct wn__anomaly_value made, in[8];
@@ -139,7 +141,7 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct wn__bases *b,
     return WN_OK;
 }
 
-/* What effects read that no instruction makes: gradients and held values, looked at before any state is changed. */
+/* Searches what effects read and no instruction makes, gradients and held values, before any state is changed. */
 static int32_t look_before(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
@@ -201,8 +203,8 @@ static int32_t check_rerun(const struct wn_program *p)
     return WN_OK;
 }
 
-/* A program may wait between its opening and its run, for a policy that yields or a script that opens two: what it
- * reads must be what was recorded. */
+/* Checks that the program reads what was recorded: it may have waited between its opening and its run, for a policy
+ * that yields or a script that opens two. */
 static int32_t check_versions(const struct wn_program *p)
 {
     for (int64_t i = 0; i < p->order.count; i++) {
@@ -236,7 +238,7 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
     return code;
 }
 
-/* In a rerun the nodes of the first time are the caller's: the results are new values. */
+/* Makes new nodes for the results: those of the run before are the caller's. */
 static int32_t fresh_results(struct wn_program *p)
 {
     for (int32_t r = 0; r < p->ir->n_results; r++) {

@@ -12,16 +12,17 @@
 #define WN_RUN_RUN_H
 #include "../program/program.h"
 
-extern volatile int32_t wn__interrupted;
-extern int32_t wn__trace_on, wn__sync_on, wn__timing_on;
+extern volatile int32_t wn__interrupted; /* 1: a run that has changed nothing yet stops with WN_INTERRUPT */
+extern int32_t wn__trace_on, wn__sync_on, wn__timing_on; /* keep the trace; wait after every kernel; keep seconds */
 /* Gives every cell that the program reads its first value. wn__program_end_first must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);
-/* What becomes of the first values when the run is over. */
+/* The three ways in which first values end when the run is over. */
 enum wn__first_end {
-    WN_FIRST_ROLL_BACK,     /* roll back: cells are without a value, as before */
-    WN_FIRST_COMMIT,        /* commit */
-    WN_FIRST_COMMIT_WRITTEN /* commit, but for cells that the run has left invalid */
+    WN_FIRST_ROLL_BACK,     /* cells are without a value, as before */
+    WN_FIRST_COMMIT,        /* cells keep their values */
+    WN_FIRST_COMMIT_WRITTEN /* cells keep their values, but for those that the run has left invalid */
 };
+/* Ends first values. how: enum wn__first_end. Does nothing when none are pending. */
 void wn__program_end_first(struct wn_program *p, int32_t how);
 /* Returns the bytes that cells without a value will take. */
 int64_t wn__program_missing(const struct wn_program *p);

@@ -1,11 +1,11 @@
-/* Moves of a run: see transfer.h. */
+/* Transfers of a run: see transfer.h. */
 #include "transfer.h"
 #include "../base/alloc.h"
 #include "../base/clock.h"
 #include "../base/warning.h"
 #include "../plan/recipe/action.h"
 
-/* Where an instruction moves to or from. */
+/* Returns the enum wn_place that an instruction transfers to or from. */
 static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
 {
     int32_t kept = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];

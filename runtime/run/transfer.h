@@ -10,9 +10,9 @@ struct wn__transfer {
     struct wn_program *p;
     struct wn_offload_buffer *offload_buffer[WN_PLACE_COUNT];
     int64_t started[WN_PLACE_COUNT][WN_WAY_COUNT]; /* transfers started, by place and direction */
-    int64_t *number;                               /* (n_moves) of a transfer among those of its place and direction */
-    uint8_t *lane;                                 /* (n_moves) place * 2 + direction */
-    double stall;                                  /* seconds waited */
+    int64_t *number; /* (n_moves) the number of each transfer among those of its place and direction */
+    uint8_t *lane;   /* (n_moves) place * 2 + direction of each transfer */
+    double stall;    /* seconds spent waiting */
 };
 
 /* Acquires the offload buffers of a schedule. Warns once where one is slower than it should be. */

@@ -1,5 +1,5 @@
-/* The table of actions: see action.h. A row names the ops that pack and unpack, whose rules then give bytes, seconds and
- * workspace, or the place that bytes are moved to; and what cannot be treated so. */
+/* The table of actions (action.h). A row names the ops that pack and unpack, whose rules then give bytes, seconds
+ * and workspace, or the place that bytes are moved to; and the values that it cannot be applied to. */
 #include "action.h"
 #include <stddef.h>
 #include "../ir/costs.h"
@@ -7,11 +7,11 @@
 struct row {
     const char *name;
     int32_t lossy;
-    int32_t pack, unpack; /* ops; 0 (a leaf): none */
-    int32_t dtype;        /* the attribute the packing op takes */
-    int32_t is_shaped;    /* the unpacking op is told the value's shape */
-    int32_t partial;      /* what comes back says whether an element is above 0, and no more */
-    int32_t place;        /* where it moves to, + 1 */
+    int32_t pack, unpack; /* the ops; 0: none, for op 0 is a leaf */
+    int32_t dtype;        /* the dtype that the packing op is told */
+    int32_t is_shaped;    /* 1: the unpacking op is told the value's shape */
+    int32_t partial;      /* 1: what it gives back says whether an element is above 0, and no more */
+    int32_t place;        /* enum wn_place that it moves to, + 1; 0: none */
     const char *(*refuses)(const struct wn__ir *f, int32_t node);
 };
 
@@ -26,7 +26,8 @@ static const char *whole_pages(const struct wn__ir *f, int32_t node)
     return f->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
 }
 
-/* What is saved anyway needs no signs beside it. */
+/* Refuses signs of a value that the backward reads for more than its sign: that reader has or makes the value
+ * anyway. */
 static const char *only_signs(const struct wn__ir *f, int32_t node)
 {
     return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
@@ -34,7 +35,7 @@ static const char *only_signs(const struct wn__ir *f, int32_t node)
 }
 
 static const struct row table[WN_DECISION_COUNT] = {
-    [WN_DECISION_OFFLOAD] = {.name = "offload", .place = -1}, /* of the device: becomes one of the next two */
+    [WN_DECISION_OFFLOAD] = {.name = "offload", .place = -1}, /* resolved to one of the next two, by the device */
     [WN_DECISION_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
     [WN_DECISION_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
     [WN_DECISION_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
@@ -62,7 +63,7 @@ int32_t wn__action_place(int32_t action)
     return row_of(action) == NULL ? -1 : table[action].place - 1;
 }
 
-/* Offloading from a device that is the host goes to disk. */
+/* Offloading from a device whose memory is the host's goes to disk. */
 int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision)
 {
     if (decision != WN_DECISION_OFFLOAD) return decision;
@@ -74,7 +75,7 @@ int32_t wn__action_is_partial(int32_t action)
     return row_of(action) != NULL && table[action].partial;
 }
 
-/* The packed form of a value of this type; an op that refuses it leaves no bytes. */
+/* Fills *d with the op that packs a value of this type; its result has no bytes where the op refuses the type. */
 static void packed_type(const struct row *r, const struct wn_type *value, struct wn_desc *d)
 {
     *d = (struct wn_desc){.op = r->pack, .n_in = 1, .in = value, .attrs = {.dtype = r->dtype}};
@@ -100,12 +101,12 @@ const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t dec
 int64_t wn__action_bytes(const struct wn__ir *f, int32_t node, int32_t action)
 {
     struct wn_type t;
-    if (wn__action_place(action) >= 0) return 0; /* none of the device's */
+    if (wn__action_place(action) >= 0) return 0; /* an offload buffer takes none of the device's memory */
     wn__action_type(f, node, action, &t);
     return wn__padded(wn__bytes(&t));
 }
 
-/* Signs as bits lose nothing and leave what else is asked of the value to be computed again. */
+/* Signs as bits keep every bit of what they answer; whatever else is asked of the value is computed again. */
 int32_t wn__action_may_choose(const struct wn__ir *f, int32_t node, int32_t action)
 {
     const struct wn__ir_node *p = &f->node[node];

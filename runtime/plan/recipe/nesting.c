@@ -1,8 +1,7 @@
-/* The tree of regions and units: an ancestor of any depth in logarithmic time, and what is inside of what in constant.
- *
- * Each place knows its parent and one ancestor further up, its jump. The lengths of jumps follow the digits of a skew
- * binary number (Myers: "Applicative random-access stacks", 1983): the jump of a child spans both jumps above it where
- * these are equally long, and one level where they are not. */
+/* The tree of regions and units: finds an ancestor of any depth in O(log depth) steps, and says in one step what is
+ * inside of what. Each place knows its parent and one ancestor further up, its jump. The lengths of jumps follow the
+ * digits of a skew binary number (Myers: "Applicative random-access stacks", 1983): the jump of a child spans both
+ * jumps above it where these are equally long, and one level where they are not. */
 #include "nesting.h"
 
 static int32_t parent_in(const struct wn__ir *f, int32_t place)
@@ -22,7 +21,8 @@ static void put_place(struct wn__nesting *t, int32_t place, int32_t parent)
     t->jump[place] = is_equal ? next : parent;
 }
 
-/* Numbers the places in preorder, children in the order of their numbers. `next`: the rank of a place's next child. */
+/* Numbers the places in preorder, children in the order of their numbers. next: (last + 1) scratch, the rank of a
+ * place's next child. */
 static void put_ranks(struct wn__nesting *t, int32_t last, int32_t *next)
 {
     for (int32_t place = 0; place <= last; place++) t->limit[place] = 1;

@@ -1,8 +1,8 @@
-/* Makes a recipe keep the words 'recompute'. Proposals of the planner keep what crosses the edges of their blocks until
- * the backward; a value whose decision is 'recompute' must not be there then. Right before the first backward step of a root
- * every block lets go of such values, so each lives until its last forward reader and is computed again when the
- * backward asks for it. Every recipe on its way into the list of plans passes here, so no plan of the list breaks
- * a decision: 'save' and the actions are part of every keep set already (wn__recipe_always_keeps). */
+/* Makes a recipe obey decisions of 'recompute'. Proposals of the planner keep what crosses the edges of their blocks
+ * until the backward; a value whose decision is 'recompute' must not be there then. Right before the first backward
+ * step of a root every block lets go of such values, so each lives until its last forward reader and is computed
+ * again when the backward asks for it. Every recipe on its way into the list of plans passes here, so no plan of the
+ * list breaks a decision: 'save' and the actions are part of every keep set already (wn__recipe_always_keeps). */
 #include <string.h>
 #include "recipe.h"
 
@@ -18,7 +18,8 @@ static int32_t has_word(const struct wn__ir *f)
     return 0;
 }
 
-/* Adds a Free of a block to `out` when its latest step, number `at`, keeps what must go; -> number of the latest step. */
+/* Adds a Free of a block to `out` if the block's latest step, number `at`, keeps values that must go. Returns the
+ * number of the block's latest step then. */
 static int32_t put_free(const struct wn__ir *f, struct wn__recipe *out, int32_t at, int32_t *code)
 {
     struct wn__recipe_step s = out->step[at];
@@ -39,7 +40,8 @@ static int32_t put_step(const struct wn__recipe *r, const struct wn__recipe_step
     return wn__recipe_put(out, s->kind, s->block, s->root, s->n_keep);
 }
 
-/* latest: (n_blocks) the latest step of `out` that ran a block or let go of a part of it; -1: none. */
+/* Copies the steps of r to `out`, with the frees. latest: (n_blocks) the latest step of `out` that ran a block or
+ * let go of a part of it; -1: none. */
 static int32_t copy_obeying(const struct wn__ir *f, const struct wn__recipe *r, int32_t *latest, struct wn__recipe *out)
 {
     int32_t in_backward = 0, code = WN_OK;

@@ -1,9 +1,13 @@
-/* Compiling words and marks to a recipe.
+/* Compiles decisions and marks to a recipe.
  *
- * Outside every region a value is kept unless its decision is recompute. A region is closed in the forward - only
- * what is read outside it stays, and what a decision saves - and opened in the backward: its stretches but the last
- * run again, nested regions closed, then each is taken backward in reverse. One level of regions thus gives
- * checkpointing, a tree of them recursive checkpointing, and the last stretch is never run for its own sake. */
+ * Outside every region a value is kept unless its decision is recompute. The forward closes a region: only values that
+ * are read outside it stay, and those that a decision saves. The backward opens it: all its runs of blocks but the last
+ * run again, with nested regions closed, and then each is taken backward in reverse.
+ *
+ *   blocks 1 to 3 in one region:   F 1, F 2, F 3, then the rest;  Fe 1, Fe 2 again;  B 3, B 2, B 1
+ *   (the last run is never run for its own sake)
+ *
+ * One level of regions gives checkpointing, a tree of them recursive checkpointing. */
 #include <string.h>
 #include "action.h"
 #include "nesting.h"
@@ -12,8 +16,8 @@
 struct compiler {
     const struct wn__ir *f;
     struct wn__recipe *r;
-    int32_t *place; /* (f->n) of a forward node */
-    int32_t *reach; /* (n_blocks) last node that reads a value of a block */
+    int32_t *place; /* (f->n) the place (nesting.h) of each forward node */
+    int32_t *reach; /* (n_blocks) the last node that reads a value of the block */
     struct wn__nesting nesting;
     int32_t code;
 };
@@ -50,12 +54,14 @@ static int32_t number_blocks(struct compiler *c)
 
 /* ---- keep sets ----------------------------------------------------------------------------------------------- */
 
-/* What a step keeps of its block, besides what is always kept. A value inside a block that no backward node reads is
- * never kept: what is dropped beside it would otherwise be recomputed from it, at the price of its bytes. */
+/* The values of its block that a step keeps, besides those that are always kept. A value inside a block that no
+ * backward node reads is never kept: values dropped beside it would otherwise be recomputed from it, at the price of
+ * its bytes. */
 struct keep_rule {
-    int32_t beyond;   /* what a forward node at or after this reads; */
-    int32_t defaults; /* 1: residuals and block edges that no decision drops, */
-    int32_t home;     /* unless it lies in a region and nothing at or after this reads it (0: wherever it lies) */
+    int32_t beyond;   /* keeps values that a forward node at or after this one reads */
+    int32_t defaults; /* 1: keeps residuals and block edges too, if no decision drops them */
+    int32_t
+        home; /* limits `defaults` to values outside regions and those that a node at or after this one reads; 0: no limit */
 };
 
 static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
@@ -67,7 +73,7 @@ static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rul
     return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 
-/* Writes the set behind those there are. Returns its size, and in n_dropped how many values that F or Fe had kept it
+/* Writes a keep set behind the others and returns its size. n_dropped: how many values that F or Fe had kept it
  * drops. */
 static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule, int32_t *n_dropped)
 {
@@ -82,7 +88,7 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     return n;
 }
 
-/* A bigger array in the pool, the old part copied. */
+/* Returns a larger array of the pool with the old one's content; NULL: WN_OOM. */
 static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *capacity, int32_t need, int64_t size)
 {
     void *bigger = wn__pool_get(pool, (2 * (int64_t)need + 64) * size);
@@ -123,7 +129,7 @@ static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t ro
     if (c->code == WN_OK) c->code = wn__recipe_put(c->r, kind, block, root, n_keep);
 }
 
-/* One F, Fe or Free of a block; a Free that frees nothing is left out. */
+/* Adds an F, Fe or Free of a block. A Free that frees nothing is left out. */
 static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct keep_rule rule)
 {
     int32_t dropped;
@@ -133,7 +139,7 @@ static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct kee
     if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
 }
 
-/* The forward of a block whose interior is let go, and of one whose interior stays. */
+/* Add the forward of a block: put_f lets go of its interior, put_fe keeps it. */
 static void put_f(struct compiler *c, int32_t block)
 {
     put_keep(c, WN_RECIPE_F, block, (struct keep_rule){.beyond = c->r->limit[block]});
@@ -146,7 +152,8 @@ static void put_fe(struct compiler *c, int32_t block)
 
 /* ---- from the tree of regions to steps -------------------------------------------------------------------------- */
 
-/* Blocks [lo, hi) all lie in or under `region`; the run of them that starts at lo and shares a child ends here. */
+/* Returns the end of the run of blocks that starts at lo: those that are in the same child of `region`. Requires
+ * that blocks [lo, hi) are in or under `region`. */
 static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int32_t hi)
 {
     int32_t child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[lo]]);
@@ -156,13 +163,15 @@ static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int
     return at;
 }
 
-/* Frees what blocks [lo, hi) of one run gave to others before `end`. What they gave to each other is gone already. */
+/* Frees what blocks [lo, hi) of one run gave to others before `end`. Values that they gave to each other are gone
+ * already. */
 static void free_run(struct compiler *c, int32_t lo, int32_t hi, int32_t end)
 {
     for (int32_t at = lo; at < hi; at++)
         if (c->reach[at] >= c->r->limit[hi - 1]) put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
 }
 
+/* Runs blocks [lo, hi) of a region forward, closed: what only they read of each other is freed. */
 static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
 {
     for (int32_t at = lo, next; at < hi; at = next) {
@@ -180,7 +189,7 @@ static void closed(struct compiler *c, int32_t region, int32_t lo, int32_t hi)
 
 static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root);
 
-/* A region met by the backward: all its stretches but the last run again, then it is taken backward. */
+/* Opens a region: runs all its runs but the last again, then takes it backward. */
 static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
 {
     for (int32_t at = lo, next; at < hi; at = next) {
@@ -193,10 +202,12 @@ static void opened(struct compiler *c, int32_t region, int32_t lo, int32_t hi, i
     backward(c, region, lo, hi, root);
 }
 
+/* Takes blocks [lo, hi) of a region backward, run by run from the last. */
 static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi, int32_t root)
 {
     if (lo >= hi) return;
-    /* The last run first. It is found from its end: walking all runs up to it took the square of their number. */
+    /* Takes the last run first, which is found from its end. Measured: walking all runs up to it took time in the
+     * square of their number. */
     int32_t start = hi - 1, child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[start]]);
     while (child != 0 && start > lo && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[start - 1]])) start--;
     if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
@@ -204,8 +215,8 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
     backward(c, region, lo, start, root);
 }
 
-/* One root: forward of its blocks [lo, hi), what words drop at the end of it, then the backward - also through
- * earlier roots' blocks, which a shared trunk reaches. */
+/* Adds the steps of one root: the forward of its blocks [lo, hi), the frees that decisions ask for at its end, then
+ * the backward, also through blocks of earlier roots, which a shared trunk reaches. */
 static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi, int32_t has_backward)
 {
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {

@@ -1,20 +1,21 @@
-/* Recipes for the outside: written as lines of text, and taken from a script.
+/* Writes recipes as lines of text, and takes them from a script.
  *
- * Node numbers are no names: they change when a state was read earlier, or a gradient is there already. Places do not:
- * h1, h2, ... are the values the forward computes, in the order they were recorded, root by root. So a recipe fits every
- * recording of the same forward, whatever its shapes, tags and addresses, and whether gradients stay or are used up.
+ * Numbers of nodes are no names: they change when a state was read earlier, or a gradient is there already. Places do
+ * not change: h1, h2, ... hN are the values that the forward computes, in the order in which they were recorded, root
+ * by root. So a recipe fits every recording of the same forward, whatever its shapes, tags and addresses, and whether
+ * gradients stay or are used up.
  *
  *   block 1: h1-h4     a block's values; blocks follow one another and end where a root ends
- *   Fe 1: h2 h3        what stays besides what every step keeps, and after F and Fe besides what later blocks read
- *   Fe 1: h2 offload   it is in the form that an action makes (action.h) until it is read again
- *   Shrink 1           Free with just that: what later blocks read
- *   B 1/2              the backward of a block for another root than its own
- *   ahead 4            eighths of what offloading gives that moves may take to be under way in time (recipe.h)
+ *   Fe 1: h2 h3        keeps these values besides those that every step keeps, and those that later blocks read
+ *   Fe 1: h2 offload   keeps the value in the form that an action makes (action.h) until it is read again
+ *   Shrink 1           a Free that keeps no more than later blocks read
+ *   B 1/2              the backward of block 1 for root 2, which is another than its own
+ *   ahead 4            the prefetch budget in eighths (recipe.h)
  *
- * What every step keeps is not written unless an action keeps it: results, what was there before, integers. A view is its
- * source's bytes, so it is never named. What is written reads back to the same steps; a recipe from a script must obey the
- * rules below, and an error names the step and the rule. Whatever obeys them can be lowered: what is missing is computed
- * again. */
+ * A value that every step keeps is not written unless an action keeps it: results, bound inputs, integers. A view is
+ * its source's bytes, so it is never named. Text reads back to the same steps. A recipe from a script must obey the
+ * rules below, and an error names the step and the rule. Whatever obeys them can be lowered: values that are missing
+ * are computed again. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static int32_t action_at(const struct wn__recipe *r, const struct wn__recipe_ste
     return r->action == NULL ? 0 : r->action[s->keep_at + k];
 }
 
-/* A Free that keeps all a block gives to later ones, and nothing else. */
+/* Returns whether a step is a Free that keeps all values that a block gives to later ones, and nothing else. */
 static int32_t is_shrink(const struct wn__ir *f, const struct wn__recipe *r, const struct wn__recipe_step *s)
 {
     int32_t k = 0, n = 0;
@@ -88,7 +89,8 @@ static void say_step(struct text *t, const struct wn__ir *f, const struct wn__re
     say(t, "\n");
 }
 
-/* place: (f->n) from 1; 0: no value of the forward. -> how many there are. */
+/* Fills the place of each node, from 1; 0: it is no value of the forward. Returns how many places there are. place:
+ * (f->n). */
 static int32_t find_places(const struct wn__ir *f, int32_t *place)
 {
     int32_t n = 0;
@@ -117,12 +119,12 @@ struct reading {
     const struct wn__ir *f;
     const struct wn_recipe_given *g;
     struct wn__recipe *r;
-    int32_t *place; /* (f->n) */
-    int32_t *node;  /* (n_values) of place - 1 */
-    uint8_t *held;  /* (f->n) values the steps so far have kept */
-    uint8_t *ran;   /* (n_blocks) */
+    int32_t *place; /* (f->n) the place of each node, from 1; 0: none */
+    int32_t *node;  /* (n_values) the node of place k + 1 */
+    uint8_t *held;  /* (f->n) 1: a value that the steps so far have kept */
+    uint8_t *ran;   /* (n_blocks) 1: the block's forward has run */
     int32_t n_values, has_backward;
-    int32_t at, root, next; /* the step; whose root; the block that goes backward next */
+    int32_t at, root, next; /* number of the step; its root; the block that goes backward next */
 };
 
 static int32_t refuse(const struct reading *c, const char *rule, const char *format, ...)
@@ -149,7 +151,7 @@ static int32_t last_block(const struct reading *c, int32_t root)
     return b;
 }
 
-/* Rule 'block': blocks cover the forward, in order, none empty, none in two roots. */
+/* Checks rule 'block' and reads the blocks: they cover the forward in order, none is empty, none is in two roots. */
 static int32_t read_blocks(struct reading *c)
 {
     struct wn__recipe *r = c->r;
@@ -175,8 +177,8 @@ static int32_t read_blocks(struct reading *c)
                     c->n_values);
 }
 
-/* Rule 'action': it can be done with the value, and comes to something. What moves may be read again by what is computed
- * again alone; what is packed is there for a backward. */
+/* Checks rule 'action': the action can be applied to the value. An offloaded value
+ * may be read by what is computed again alone; a packed one must be read by a backward. */
 static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32_t action)
 {
     if (action == 0) return WN_OK;
@@ -186,7 +188,8 @@ static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32
     return refuse(c, "action", "h%d %s: no backward reads it", h, name != NULL ? name : "");
 }
 
-/* Rule 'keep': what is named is a value of the block that has bytes of its own. Rule 'held': a Free keeps what is there. */
+/* Checks rule 'keep': a named value is of the block and has bytes of its own; and rule 'held': a Free keeps values
+ * that are there. */
 static int32_t check_named(const struct reading *c, const struct wn_recipe_step *s)
 {
     for (int32_t k = 0; k < s->n_keep; k++) {
@@ -229,7 +232,7 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
     return wn__recipe_put(r, kind, b, c->root, n);
 }
 
-/* Rule 'end': a root's backward is whole before the next root begins. */
+/* Checks rule 'end': a root's backward is whole before the next root begins. */
 static int32_t check_end(const struct reading *c)
 {
     if (!c->has_backward || c->next < 0) return WN_OK;
@@ -237,7 +240,7 @@ static int32_t check_end(const struct reading *c)
                     c->next + 1, c->ran[c->next] ? "" : ", which was not run forward either");
 }
 
-/* Rule 'order': forwards before the backward, blocks backward from the last to the first. */
+/* Checks rule 'order': forwards come before the backward, and blocks go backward from the last to the first. */
 static int32_t check_backward(const struct reading *c, int32_t block)
 {
     if (block != c->next)
