@@ -356,7 +356,8 @@ local function new_field(m, key, value)
     end
 end
 
---- Makes a class of modules. Calling the class makes an instance; the script defines Class:forward(...).
+--- Makes a class of modules: `local Block = nn.module('Block', init)`. Calling the class makes an instance; the script
+-- defines Block:forward(...).
 -- @param name type name, which policy.by_type matches
 -- @param init function(self, ...) that fills a new instance with the arguments of the class's call; may be nil
 -- @return the class

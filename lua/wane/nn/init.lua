@@ -1,4 +1,4 @@
---- The table wane.nn: layers, losses, and `nn.module`, which makes new layers.
+--- The table wane.nn: layers, losses, and the maker of new layers.
 --
 -- Files are loaded when one of their names is first asked for. A name of the design that this version does not have
 -- says so; any other unknown name raises with near names.

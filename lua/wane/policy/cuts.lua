@@ -37,7 +37,7 @@ function cuts.keep_last(count, n)
     return runs(count, 1, math.max(0, count - n))
 end
 
---- Returns regions inside regions, with which at most `slots` outputs of units are kept at a time (policy.binomial).
+--- Returns regions inside regions, with which at most `slots` outputs of units are kept at a time.
 function cuts.binomial(count, slots)
     local list = {}
     local function add(first, last, left, parent)

@@ -199,7 +199,7 @@ end
 local function shown(block)
     local lines = {}
     for _, line in ipairs(block.text) do
-        local name, rest = line:match '^@param ([%w_]+) ?(.*)'
+        local name, rest = line:match '^@param ([%w_.]+) ?(.*)'
         if name then
             line = '  ' .. name .. ': ' .. rest
         elseif line:match '^@return' then
