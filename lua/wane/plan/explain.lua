@@ -249,8 +249,9 @@ local fits = {
     paths = function(r, key) return r.path:find(key) ~= nil end,
 }
 
--- Lists the policies of words that have no effect, as { policy =, key = or nil }: a policy that answers for no residual
--- of its module, and a key with the word 'recompute' that matches no residual. Policies with `optional` are skipped.
+-- Lists the policies that decide value by value and have no effect, as { policy =, key = or nil }: a policy without a
+-- decision for any residual of its module, and a key with the decision 'recompute' that matches no residual. Policies
+-- with `optional` are skipped.
 local function silent_policies(p, graph, layers)
     local list, residuals = {}, policy_query.residuals(p.program, graph)
     local function is_met(layer, test)
@@ -279,7 +280,7 @@ local function silent_policies(p, graph, layers)
     return list
 end
 
--- Adds findings about policies of words that decide about no residual.
+-- Adds findings about policies that decide value by value and match no residual.
 local function find_policies(report, p, graph, layers)
     for _, silent in ipairs(silent_policies(p, graph, layers)) do
         local name = tostring(silent.policy)

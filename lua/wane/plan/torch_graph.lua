@@ -1,7 +1,7 @@
 --- The graph of a plan as PyTorch's accounting reads it: plan:pytorch.
 --
--- PyTorch knows regions (torch.utils.checkpoint) and no decision about one value, so plans that a policy of words, a
--- budget or a recipe made are refused.
+-- PyTorch knows regions (torch.utils.checkpoint) and no decision about one value. Therefore plans of policies that
+-- decide value by value, of budgets and of recipes are refused.
 -- @internal wane.plan.torch_graph
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
