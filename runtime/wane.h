@@ -67,9 +67,9 @@ WN_API const char *wn_onednn(void);
 WN_API int32_t wn_threads(void);
 /* Asks the running program to stop before its first effect (on = 1), or takes that back (0). */
 WN_API void wn_interrupt(int32_t on);
-/* Returns what wn_interrupt, or a signal, set last. */
+/* Returns 1 while a running program is asked to stop, by wn_interrupt or a signal. */
 WN_API int32_t wn_interrupted(void);
-/* on = 1: SIGINT asks as wn_interrupt(1) does; 0: SIGINT does what it did before. Status: WN_IO when it cannot. */
+/* Makes SIGINT ask as wn_interrupt(1) does (on = 1), or do what it did before (0). Status: WN_IO when that fails. */
 WN_API int32_t wn_signal_on(int32_t on);
 /* Returns seconds of a clock that never goes back. */
 WN_API double wn_now(void);
@@ -138,8 +138,9 @@ WN_API int32_t wn_memory_trim(int32_t device);
  * into *in, outside the caches. Status: WN_IO or WN_OOM when there is no room. */
 WN_API int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in);
 
-/* 1: programs stop at the first application that makes an infinity or a NaN, with WN_ANOMALY; 2: a NaN; 0: they do
- * not look; below 0: changes nothing. A step may have changed some states when it stops. Returns what was before. */
+/* Makes programs stop, with WN_ANOMALY, at the first application that makes an infinity or a NaN (1), or a NaN (2), or
+ * not (0); any other number changes nothing. A step may have changed some states when it stops. Returns what was set
+ * before. */
 WN_API int32_t wn_anomaly(int32_t what);
 /* The application behind a WN_ANOMALY. */
 struct wn_anomaly {
@@ -161,7 +162,7 @@ WN_API void wn_anomaly_last(struct wn_anomaly *out);
 WN_API int32_t wn_release(int32_t handle);
 /* Records one application of an op to n values or cells and returns a handle of its value. attrs: NULL for none;
  * line: id of wn_line, or 0. Nothing is computed. Id: WN_SHAPE, WN_DTYPE, WN_DEVICE or WN_VALUE when the inputs do
- * not fit the op, WN_STALE or WN_SPENT when an input cannot be used any more.
+ * not fit the op.
  *   local id = C.wn_record(C.wn_op_id 'add', 2, binding.handles(2, { a.id, b.id }), nil, 0) */
 WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line);
 /* Returns a handle of y with a gradient of the caller's own: r[i] (-1: none) is the gradient of x[i], both (n),
@@ -186,7 +187,7 @@ WN_API int32_t wn_cell_grad(int32_t cell);
 WN_API double wn_cell_version(int32_t cell);
 /* Returns 1 when a cell needs a gradient, 2 when it has one, 3 for both, 0 for neither; -1 for what is no cell. */
 WN_API int32_t wn_cell_state(int32_t cell);
-/* on = 1: what is recorded from now on differentiates with respect to the cell. Status: WN_DTYPE unless it holds
+/* Makes a cell need a gradient (on = 1) in what is recorded from now on, or not (0). Status: WN_DTYPE unless it holds
  * floats. */
 WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 /* Ends the value of a cell's gradient, if it has one. Its bytes may be used by activations at once. */
@@ -197,7 +198,7 @@ WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
 WN_API int32_t wn_retain(int32_t value);
 /* Names a value, for policies; or a cell. */
 WN_API int32_t wn_rename(int32_t value, const char *name);
-/* Gives a held value's bytes back and the handle up, both at once. */
+/* Gives the bytes of a held value back and its handle up, both at once; of a cell the handle alone. */
 WN_API int32_t wn_free(int32_t handle);
 /* Copies the value of a held value or a cell out, as n plain row-major bytes, which must be all of them. Status:
  * WN_VALUE when it was not computed yet, was freed, or has other than n bytes. */
@@ -237,7 +238,8 @@ WN_API int32_t wn_region_new(int32_t parent, const char *name);
 /* Sets the region of nodes recorded from now on (0: none) and returns the one before; an id that is none changes
  * nothing. */
 WN_API int32_t wn_region_set(int32_t region);
-/* on = 0: nodes recorded from now on need no gradient. Returns what was before. */
+/* Makes nodes that are recorded from now on need no gradient (on = 0), or follow their inputs (1). Returns what was set
+ * before. */
 WN_API int32_t wn_grad_set(int32_t on);
 /* Sets the device of created values from now on and returns the one before; an id that is none changes nothing. */
 WN_API int32_t wn_device_set(int32_t device);

@@ -120,7 +120,7 @@ WN_API double wn_roofline(int32_t program);
 
 /* ---- what a run measured ----------------------------------------------------------------------------------------- */
 
-/* on = 1: runs note the seconds of every instruction. Returns what was before. */
+/* Makes runs note the seconds of every instruction (on = 1), or not (0). Returns what was set before. */
 WN_API int32_t wn_timing(int32_t on);
 /* Returns the seconds of instruction i in the last run; -1: not noted. */
 WN_API double wn_step_seconds(int32_t program, int32_t i);

@@ -79,8 +79,7 @@ WN_API int32_t wn_spawn(const char *path, const char *const *argv, const char *c
 WN_API int32_t wn_wait(int32_t pid, double seconds, struct wn_ended *out);
 /* Kills a process that this one started, and what that started. Status: WN_IO when it is none, or has ended. */
 WN_API int32_t wn_kill(int32_t pid);
-/* From now on this process is killed when its parent ends. parent: the parent's number. Status: WN_IO when it has
- * ended. */
+/* Makes the system kill this process when its parent, process `parent`, ends. Status: WN_IO when that has ended. */
 WN_API int32_t wn_exit_with_parent(int32_t parent);
 /* Returns the number of this process. */
 WN_API int32_t wn_process(void);
