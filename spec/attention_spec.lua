@@ -263,7 +263,7 @@ describe('tiled attention', function()
     end)
 end)
 
-describe('what tiles are worked with', function()
+describe('the kernels of tiles', function()
     local library
     setup(function()
         ffi.cdef 'int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p);'
@@ -277,7 +277,7 @@ describe('what tiles are worked with', function()
             .. 'build/release/runtime/base/status.o -lm'):format(table.concat(objects, ' ')))
     end)
 
-    it('gives the same bits with AVX-512 and in portable C', function()
+    it('give the same bits with AVX-512 and in portable C', function()
         for _, keys in ipairs { 1, 3, 8, 23, 64, 120 } do
             for _, width in ipairs { 16, 48, 64, 96 } do
                 for _, diagonal in ipairs { -1000, -40, -8, 0, 24 } do

@@ -98,7 +98,7 @@ describe('the same program again', function()
         end))
     end)
 
-    it('with other values of inputs is found', function()
+    it('is found with other values of inputs', function()
         local w = nn.Parameter(wane.ones(3))
         local function go(v)
             local x = wane.tensor { v, v, v }
@@ -177,7 +177,7 @@ describe('another program', function()
         assert.is_false(is_hit { mode = 'eval', roots = { plain() } })
     end)
 
-    it('is one where the same leaf stands twice or two leaves stand', function()
+    it('is one that reads one leaf twice where the first reads two', function()
         local a, b = nn.Parameter(wane.ones(4)), nn.Parameter(wane.ones(4))
         wane.eval(a + b)
         local request = function(x, y) return { mode = 'eval', roots = { (x * y):sum() } } end
@@ -268,7 +268,7 @@ describe('policies and plans', function()
         return table.concat(lines, '\n'), bits
     end
 
-    it('the same policy object is asked once, a fresh equal closure again', function()
+    it('ask the same policy object once, and a fresh equal closure again', function()
         local p = fresh 'recompute'
         run(p)
         local first = asked
@@ -280,7 +280,7 @@ describe('policies and plans', function()
         assert.equal(2 * first, asked)
     end)
 
-    it('a fresh equal closure shares the schedule of the first', function()
+    it('share one schedule between equal closures', function()
         local bits_of, text_of = {}, {}
         local before
         for k = 1, 6 do
@@ -308,14 +308,14 @@ describe('policies and plans', function()
         assert.is_true(shared < whole, shared .. ' against ' .. whole)
     end)
 
-    it('words that differ give another schedule and the same bits', function()
+    it('have schedules of their own where words differ, and the same bits', function()
         local saved, bits = run(fresh 'save')
         local recomputed, bits_again = run(fresh 'recompute')
         assert.are_not.equal(saved, recomputed)
         assert.equal(bits, bits_again)
     end)
 
-    it('a policy put on a module, taken off, and train and eval make new recordings', function()
+    it('are recorded anew when a policy is put on a module or taken off, and by train and eval', function()
         local saved, bits = run()
         assert.equal(0, plans(run))
         model:checkpoint 'every(2)'
@@ -334,7 +334,7 @@ describe('policies and plans', function()
         assert.equal(saved, (run()))
     end)
 
-    it('train and eval record different programs', function()
+    it('are different programs in train and in eval', function()
         local dropping = nn.Sequential { nn.Linear(8, 8), nn.Dropout(0.5) }
         local function step() return dropping(x):sum():item() end
         step()

@@ -147,7 +147,7 @@ describe('a plan of a chain', function()
         assert.is_true(changed > 30, tostring(changed))
     end)
 
-    it('prints', function()
+    it('is printed as text', function()
         local c = small[#small]
         assert.is_truthy(tostring(wane.plan_chain(c, 10000)):find('Fe 1/0, Fe 2/0', 1, true))
         assert.is_truthy(tostring(wane.chain_frontier(c)):find('bytes', 1, true))
@@ -412,7 +412,7 @@ describe('a chain that makes no sense', function()
         refused(function(c) for i = 3, 1025 do c.stages[i] = c.stages[1] end end, '1025', '1 to 1024')
     end)
 
-    it('and so are budgets, schedules and slots', function()
+    it('is refused as budgets, schedules and slots that make no sense are', function()
         local function fails(fn, ...)
             local ok, e = pcall(fn)
             assert.is_false(ok)

@@ -189,7 +189,7 @@ describe('a compiled step', function()
         assert.same(run(plain), run(wane.compile))
     end)
 
-    it('did not happen when it is stopped, and happens when it is called again', function()
+    it('changes nothing when it is stopped, and runs when it is called again', function()
         local C = require('wane.ffi').C
         local function run(stopped_at, opts)
             local model = make()

@@ -85,7 +85,7 @@ describe('compress:int8', function()
         end
     end)
 
-    it('lets what is no number be seen', function()
+    it('shows a value that is no number', function()
         local numbers = {}
         for k = 1, 512 do numbers[k] = k == 300 and 1 / 0 or k end
         local x, w = wane.tensor(numbers), nn.Parameter(wane.ones(512))
@@ -146,7 +146,7 @@ describe('compress:bits', function()
         assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
     end)
 
-    it('serves only who asks for signs: others compute the value again', function()
+    it('serves readers of signs alone: other readers compute the value again', function()
         local loss = make(5, 0.2)
         -- dropout is computed again from ReLU's output, which signs cannot stand for
         local p = policy.by_op { relu = 'compress:bits', dropout = 'recompute' }
@@ -201,7 +201,7 @@ describe('compress:bits', function()
 end)
 
 describe('words of packing', function()
-    it('go everywhere a word goes', function()
+    it('are accepted wherever a word is', function()
         local _, model, x = make(4, 0.2)
         local function loss() return (model(x):named 'hidden':gelu() * 2):sum() end
         for _, p in ipairs {

@@ -105,7 +105,7 @@ end
 describe('a header with dims of every count and kind', function()
     after_each(intact)
 
-    it('of a safetensors file', function()
+    it('is read or refused in a safetensors file', function()
         local refused = 0
         for _, n in ipairs(COUNTS) do
             for _, entry in ipairs(ENTRIES) do
@@ -120,7 +120,7 @@ describe('a header with dims of every count and kind', function()
         assert.is_true(refused > 100, refused)
     end)
 
-    it('of a .npy file', function()
+    it('is read or refused in a .npy file', function()
         for _, n in ipairs(COUNTS) do
             for _, entry in ipairs(ENTRIES) do
                 local head = ("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n"):format(
@@ -131,7 +131,7 @@ describe('a header with dims of every count and kind', function()
         end
     end)
 
-    it('of an IDX file', function()
+    it('is read or refused in an IDX file', function()
         for n = 0, 255, LONG and 1 or 15 do
             for _, d in ipairs { 0, 1, 2 ^ 31, 2 ^ 32 - 1 } do
                 write('\0\0\8' .. string.char(n) .. u32(d):rep(n) .. 'x')
@@ -140,7 +140,7 @@ describe('a header with dims of every count and kind', function()
         end
     end)
 
-    it('changed at random byte by byte', function()
+    it('is read or refused with bytes changed at random', function()
         local seed = 7
         local function roll(n)
             seed = (seed * 1103515245 + 12345) % 2147483648
@@ -172,7 +172,7 @@ end)
 describe('dims of every count and kind', function()
     after_each(intact)
 
-    it('given to what makes tensors', function()
+    it('are taken or refused by what makes tensors', function()
         local bytes = binding.array('f32', 4)
         for _, n in ipairs(COUNTS) do
             for _, d in ipairs(NUMBERS) do
@@ -189,7 +189,7 @@ describe('dims of every count and kind', function()
         end
     end)
 
-    it('given to what changes shapes', function()
+    it('are taken or refused by what changes shapes', function()
         local x = wane.ones(1)
         for _, n in ipairs(COUNTS) do
             for _, d in ipairs(NUMBERS) do
@@ -203,7 +203,7 @@ describe('dims of every count and kind', function()
         end
     end)
 
-    it('that grow one by one', function()
+    it('are taken or refused as they grow one by one', function()
         local function grown(step)
             local x = wane.ones(1)
             for _ = 1, 100 do x = step(x) end

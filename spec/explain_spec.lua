@@ -117,18 +117,18 @@ describe('a checkpoint that saves 0 bytes', function()
         assert.is_truthy(report[1].message:find(words, 1, true), report[1].message)
     end
 
-    it('around a single Linear', function()
+    it('is found around a single Linear', function()
         local a, b = nn.Linear(16, 16), nn.Linear(16, 16)
         only(explain(function() return b(wane.checkpoint(a, x):relu()):sum() end), 'what the backward of linear reads')
         only(explain(function() return nn.Sequential { blocks(2), a }(x):sum() end, { policy = 'every(1)' }), 'saves 0')
     end)
 
-    it('around what is kept anyway: its output', function()
+    it('is found around what is kept anyway: its output', function()
         local a, b = nn.Linear(16, 16), nn.Linear(16, 16)
         only(explain(function() return b(wane.checkpoint(function(v) return v:relu() end, a(x))):sum() end), 'saves 0')
     end)
 
-    it('around the last segment', function()
+    it('is found around the last segment', function()
         local function forward(last)
             local y = model[3](model[2](wane.checkpoint(model[1], x)))
             return (last and wane.checkpoint(model[4], y) or model[4](y)):sum()
@@ -139,7 +139,7 @@ describe('a checkpoint that saves 0 bytes', function()
         assert.is_truthy(report[1].places[1]:find('region 2', 1, true))
     end)
 
-    it('with one segment, by policy and by call', function()
+    it('is found with one segment, by policy and by call', function()
         only(explain(function() return model(x):sum() end, { policy = 'segments(1)' }), 'segments(1)')
         only(explain(function() return wane.checkpoint_sequential(model, 1, x):sum() end), 'with 1 segment')
         assert.equal(0, #explain(function() return wane.checkpoint_sequential(model, 2, x):sum() end))
@@ -287,7 +287,7 @@ describe('a policy that matches nothing', function()
 end)
 
 -- Mistakes of public texts on checkpointing, written as their readers would write them.
-describe('the mistakes of the texts', function()
+describe('the mistakes of the texts are found:', function()
     it('every fourth single Linear as a region', function()
         local layers = {}
         for i = 1, 20 do layers[i] = nn.Linear(16, 16) end

@@ -140,7 +140,7 @@ describe('a write that fails', function()
         end
     end)
 
-    it('in the script itself too', function()
+    it('in the script itself leaves the old file too', function()
         local File = require 'wane.io.file'
         wane.save(PATH, model())
         local before = read(PATH)
@@ -175,7 +175,7 @@ describe('a file that is replaced', function()
     end)
 end)
 
-describe('every allocation made to fail once', function()
+describe('an allocation that fails', function()
     after_each(function() C.wn_debug('fail_alloc', 0) end)
 
     -- call() until it gets through untouched; check(n) after each failure.
@@ -193,7 +193,7 @@ describe('every allocation made to fail once', function()
         end
     end
 
-    it('while a model is saved', function()
+    it('while a model is saved leaves the old file and nothing beside it', function()
         wane.save(PATH, model())
         local before, new = read(PATH), model()
         local failures = sweep(function()
@@ -211,7 +211,7 @@ describe('every allocation made to fail once', function()
         return bits(m)
     end
 
-    it('while one is loaded into a model: it has its old values, or all of the new ones', function()
+    it('while a file is loaded into a model leaves all of its old values, or gives all new ones', function()
         local given, old = model(), model()
         wane.save(PATH, given)
         local before = computed(old)
@@ -223,7 +223,7 @@ describe('every allocation made to fail once', function()
         assert.equal(bits(given), bits(old))
     end)
 
-    it('while storage is taken for a model that had none: it is given back, and the model begins as ever', function()
+    it('while a model gets its first storage gives it back, and the model begins as ever', function()
         local File = require 'wane.io.file'
         local given = model()
         wane.save(PATH, given)

@@ -67,11 +67,11 @@ local function compare(seed, dtype, more, cast)
 end
 
 describe('opt:step(loss) trains to the bits of the three lines', function()
-    it('random networks of f32', function()
+    it('on random networks of f32', function()
         for seed = 1, LONG and 600 or 10 do compare(seed) end
     end)
 
-    it('random networks of f64, and under autocast', function()
+    it('on random networks of f64, and under autocast', function()
         for seed = 1001, LONG and 1100 or 1002 do compare(seed, 'f64') end
         for seed = 2001, LONG and 2100 or 2002 do compare(seed, nil, nil, true) end
     end)
@@ -83,7 +83,7 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
         for seed = 3401, LONG and 3430 or 3401 do compare(seed, nil, { clip_norm = 0.3 }, true) end
     end)
 
-    it('a prompt before a frozen network', function()
+    it('with a prompt before a frozen network', function()
         local function prompt(is_fused)
             wane.manual_seed(1)
             local model = nn.Sequential { nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 4) }

@@ -181,7 +181,7 @@ describe('garbage', function()
         assert.equal(again.allocated, again.reserved)
     end)
 
-    it('after t:free() and after the finalizer is let go of once', function()
+    it('is released once, after t:free() and after the finalizer', function()
         local before = wane.memory().allocated
         local x = wane.full({ 64, 64 }, 1)
         wane.eval(x)

@@ -63,7 +63,7 @@ describe('a request', function()
         end
     end
 
-    it('answers something else than most others do', function()
+    it('is answered differently from most others', function()
         local kinds, n = {}, 0
         for k = 1, count do
             if not kinds[alone[k]] then n = n + 1 end

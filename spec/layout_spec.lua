@@ -64,7 +64,7 @@ local function batch(dtype, rows)
 end
 
 describe('a weight in panels', function()
-    it('lies so where its outputs are a multiple of 16, and says so to nobody', function()
+    it('is there where its outputs are a multiple of 16, and no script can see it', function()
         local layer = nn.Linear(5, 48)
         assert.equal(PANELS, create.layout(layer.weight))
         assert.equal(0, create.layout(layer.bias))
@@ -271,7 +271,7 @@ describe('a weight in panels', function()
         end)
     end
 
-    it('sums as it lies, which rounds otherwise, the same every time', function()
+    it('sums in the order of memory, which rounds otherwise, the same every time', function()
         local m = nn.Linear(300, 96)
         local first, again = gradcheck.bytes(m.weight:sum()), gradcheck.bytes(m.weight:sum())
         same(first, again)

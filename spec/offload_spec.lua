@@ -154,7 +154,7 @@ describe('offloading', function()
         assert.is_true(gpu.reserved < wane.plan(loss, { policy = 'save_all', target = 'h200' }).reserved)
     end)
 
-    it('lets nothing behind', function()
+    it('leaves nothing behind', function()
         collectgarbage()
         collectgarbage()
         wane.memory.trim()

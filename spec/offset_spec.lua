@@ -118,7 +118,7 @@ describe('a slice', function()
             assert.equal(0, select(2, train(function(t, i) return t[i + 1]:reshape(1, -1) end)))
         end)
 
-    it('and another of the same value stay two, however their offsets agree in a step', function()
+    it('stays apart from another of the same value, however their offsets agree in a step', function()
         local x, w = wane.eval(wane.arange(0, 8)), nn.Parameter(wane.ones(8))
         for _, at in ipairs { { 1, 1 }, { 1, 5 }, { 5, 1 }, { 3, 4 } } do
             binding.check(C.wn_cell_drop_grad(w.id))

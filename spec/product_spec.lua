@@ -18,7 +18,7 @@ int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64
 
 local LEVEL = tiles.LEVEL
 
-describe('the tiles of products', function()
+describe('the micro-kernels of products', function()
     local C
     setup(function() C = tiles.build() end)
 

@@ -83,7 +83,7 @@ describe('planning in slices', function()
         assert(wane.min_budget(function() return m(x):sum() end) > 0)
     end)
 
-    it('plans 10,000 nodes in seconds', function()
+    it('makes the plans of 10,000 nodes in seconds', function()
         if not LONG then return end
         local from = C.wn_now()
         wane.min_budget(stack(1000, 20))

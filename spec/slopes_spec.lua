@@ -73,7 +73,7 @@ describe('the gradient at kinks, bounds, infinities and NaN is PyTorch\'s:', fun
         end)
     end
 
-    it('maximum and minimum of two values', function()
+    it('of maximum and minimum of two values', function()
         for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
             for _, name in ipairs { 'maximum', 'minimum' } do
                 assert_slopes(name, function(a, b) return record(name, { a, b }) end, dtype, FIRST, SECOND)
@@ -81,7 +81,7 @@ describe('the gradient at kinks, bounds, infinities and NaN is PyTorch\'s:', fun
         end
     end)
 
-    it('max and min of everything, of rows and of columns', function()
+    it('of max and min of everything, of rows and of columns', function()
         for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
             for _, name in ipairs { 'max', 'min' } do
                 assert_slopes(name .. '_all', function(x) return x[name](x) end, dtype, ROWS)
@@ -92,7 +92,7 @@ describe('the gradient at kinks, bounds, infinities and NaN is PyTorch\'s:', fun
         end
     end)
 
-    it('relu kept as its signs, or recomputed, with NaN in it', function()
+    it('of relu, kept as its signs or recomputed, with NaN in it', function()
         local want
         for _, policy in ipairs { 'save_all', 'recompute_all', 'compress:bits' } do
             local x = state(many(SCALARS), 'f32')

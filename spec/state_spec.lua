@@ -327,7 +327,7 @@ describe('a gradient', function()
         for k = 1, 80 do assert.same({ k, k }, list[k].grad:totable()) end
     end)
 
-    it('of a leaf that is no parameter is there too', function()
+    it('of a leaf that is no parameter exists too', function()
         local x = wane.tensor({ 1, 2, 3 }, { requires_grad = true })
         ;(x * x):sum():backward()
         assert.same({ 2, 4, 6 }, x.grad:totable())

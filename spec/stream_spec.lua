@@ -8,7 +8,7 @@ local record = require('wane.tensor.op').record
 
 local ROWS, WIDTH, FIRST = 8400, 1031, 4000
 
-describe('outputs past the caches', function()
+describe('outputs past the caches have the bits of ordinary ones:', function()
     local x, y, mask, row, column, ids, mean, rstd, table_, places
 
     setup(function()

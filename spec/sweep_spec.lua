@@ -120,7 +120,7 @@ describe('wane.sweep', function()
                 labels { grid = { budget = { '2 GiB', 4096 }, policy = { 'sqrt' } } })
         end)
 
-        it('and names what has no text of its own', function()
+        it('and gives names to those without a text of their own', function()
             local mine = function() return 'save' end
             assert.same({ 'act=relu policy=by_op{gelu=recompute}', 'act=relu policy=mine' }, labels { grid = {
                 act = { { name = 'relu', value = nn.ReLU } },
@@ -201,7 +201,7 @@ describe('wane.sweep', function()
             assert.is_true(rows[2].recomputed > 0 and rows[2].peak < rows[1].peak)
         end)
 
-        it('and finds who is not beaten', function()
+        it('and says which points no other beats', function()
             local policies = { 'save_all', 'sqrt', 'recompute_all', 'every(2)', 'every(3)' }
             local s = sweep { grid = { policy = policies } }:run()
             local numbers = { { 10, 1 }, { 5, 2 }, { 6, 2 }, { 5, 2 }, { 1, 9 } }

@@ -34,7 +34,7 @@ describe('plan:kinds_over_time', function()
 end)
 
 describe('plan:timeline and plan:plot', function()
-    it('draw an area a kind, the phases, and the lives at the peak', function()
+    it('draw an area for each kind, the phases, and the values alive at the peak', function()
         local plan, path = wane.plan(fn, { policy = 'every(2)' }), os.tmpname()
         local svg = plan:timeline()
         assert.is_truthy(svg:find('^<svg') and svg:find('</svg>\n$'))

@@ -60,7 +60,7 @@ describe('the verifier', function()
         end
     end)
 
-    it('read: a value used before it is made', function()
+    it('refuses by read a value that is used before it is computed', function()
         local p, s = open 'backward'
         local i = find(s, function(step, k)
             return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run'
@@ -69,14 +69,14 @@ describe('the verifier', function()
         refused(p, 'read')
     end)
 
-    it('read: a value used after it is freed', function()
+    it('refuses by read a value that is used after it is freed', function()
         local p, s = open 'backward'
         local free = find(s, function(step, k) return step.what == 'free' and s[k - 1].what == 'run' end)
         tamper(p, free, 'swap', free - 1)
         refused(p, 'read')
     end)
 
-    it('read: another value than the graph names', function()
+    it('refuses by read another value than the graph names', function()
         local p, s = open 'backward'
         local i = find(s, function(step) return step.what == 'run' and step.op:find('relu_grad', 1, true) end)
         local _, first = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
@@ -84,7 +84,7 @@ describe('the verifier', function()
         refused(p, 'read')
     end)
 
-    it('overlap: two live stores on the same bytes', function()
+    it('refuses by overlap two live allocations on the same bytes', function()
         local p, s = open 'eval'
         local i = find(s, function(step)
             return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0
@@ -96,7 +96,7 @@ describe('the verifier', function()
         assert.equal('illegal', binding.text(C.wn_status_word(code)))
     end)
 
-    it('bounds: a store outside its space, or off the granule', function()
+    it('refuses by bounds an allocation outside its space, or off the granule', function()
         for _, shift in ipairs { 2 ^ 40, 128, -2 ^ 20 } do
             local p, s = open 'eval'
             local top = 0
@@ -113,14 +113,14 @@ describe('the verifier', function()
         end
     end)
 
-    it('inplace: an op that may not overwrite', function()
+    it('refuses by inplace an op that may not overwrite its input', function()
         local p, s = open 'backward'
         local i = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
         tamper(p, i, 'inplace', 0)
         refused(p, 'inplace')
     end)
 
-    it('effect: issued twice', function()
+    it('refuses by effect an effect that is issued twice', function()
         local p, s = open 'step'
         local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
         tamper(p, first + 1, 'repeat', first) -- before its gradient is freed
@@ -128,14 +128,14 @@ describe('the verifier', function()
         assert.is_truthy(binding.text(C.wn_message()):find('issued twice', 1, true))
     end)
 
-    it('effect: into another cell', function()
+    it('refuses by effect an effect that writes another cell', function()
         local p, s = open 'step'
         local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
         tamper(p, first, 'cell', 0)
         refused(p, 'effect')
     end)
 
-    it('stale: a parameter updated before its last reader', function()
+    it('refuses by stale a parameter that is updated before its last reader', function()
         local p, s = open 'step'
         -- The first layer reads the input, which lives for ever, and its weight: issued once more at the very end,
         -- after the weight was updated, only the weight is wrong.
@@ -149,7 +149,7 @@ describe('the verifier', function()
         refused(p, 'stale')
     end)
 
-    it('free: what is freed twice', function()
+    it('refuses by free what is freed twice', function()
         local p, s = open 'backward'
         local first = find(s, function(step) return step.what == 'free' end)
         local second = find(s, function(step, k) return step.what == 'free' and k - 1 > first end)
@@ -158,7 +158,7 @@ describe('the verifier', function()
         assert.equal('illegal', binding.text(C.wn_status_word(code)))
     end)
 
-    it('leak: what is never freed', function()
+    it('refuses by leak what is never freed', function()
         local p, s = open 'backward'
         local last
         for i, step in ipairs(s) do
@@ -170,7 +170,7 @@ describe('the verifier', function()
         assert.is_true(C.wn_verify(p.handle) ~= 0)
     end)
 
-    it('index: an integer result is issued once', function()
+    it('passes a recomputation that issues an integer result once', function()
         wane.manual_seed(5)
         local x = wane.randn(4, 8, { requires_grad = true })
         local y = wane.checkpoint(function(v)
@@ -188,7 +188,7 @@ describe('the verifier', function()
         assert.equal(0, C.wn_verify(p.handle))
     end)
 
-    it('bounds: a number that points outside its table, at every instruction', function()
+    it('refuses by bounds a number that points outside its table, at every instruction', function()
         local p, s = open('step', 'recompute_all')
         local outside = { 1000000, 2147483647, -2147483648, 0x7fffffffffffff00LL, -0x7fffffffffffff00LL }
         for step = 0, #s - 1 do

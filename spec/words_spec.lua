@@ -134,7 +134,7 @@ end
 
 describe('words beside a budget bind every plan', function()
     for _, kind in ipairs(graphs.kinds) do
-        it('of random graphs, ' .. kind, function()
+        it('on random graphs, ' .. kind, function()
             local n = 0
             for seed = 1, LONG and 40 or 2 do
                 local random = chains.random(seed * 31)
@@ -150,7 +150,7 @@ describe('words beside a budget bind every plan', function()
         end)
     end
 
-    it('of small models', function()
+    it('on small models', function()
         for i, model in ipairs(models) do
             wane.manual_seed(i)
             local record = model.build()
@@ -163,7 +163,7 @@ describe('words beside a budget bind every plan', function()
         end
     end)
 
-    it('of modules inside a model that has a budget, and of several losses', function()
+    it('on modules inside a model that has a budget, and on several losses', function()
         local list = {}
         for i = 1, 6 do list[i] = nn.Sequential { nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 24), nn.Tanh() } end
         local m, x = nn.Sequential(list), wane.eval(wane.randn(64, 24))

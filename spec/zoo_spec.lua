@@ -113,7 +113,7 @@ describe('plans of the zoo on meta', function()
         on_meta(function() check_plans(llama, '7B', 1, 2048) end)
     end)
 
-    it('say a region a block like recompute_all', function()
+    it('have the peak of recomputed blocks where each block is a region', function()
         on_meta(function()
             local peaks = {}
             for i, region in ipairs { false, true } do
@@ -187,7 +187,7 @@ describe('a small model of the zoo', function()
         end)
     end
 
-    it('drops out', function()
+    it('draws dropout in training', function()
         local plain, dropped = train(gpt2), train(gpt2, { dropout = 0.3 })
         assert.is_true(plain ~= dropped)
     end)
