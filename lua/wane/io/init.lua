@@ -10,7 +10,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local header = require 'wane.io.header'
-local match = require 'wane.module.state_match'
+local state_match = require 'wane.module.state_match'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
@@ -298,9 +298,10 @@ local function fit(f, head, wanted, opts, has_optimizer)
         local is_state = name:find(STATE, 1, true) == 1
         if not given[name] and (has_optimizer or not is_state) then others[#others + 1] = name end
     end
-    local missing, unexpected = match.check { what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted,
-        given = given, unexpected = others, here = 'the model', there = 'the file', is_partial = opts.strict == false,
-        advice = advice }
+    local missing, unexpected = state_match.check {
+        what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted, given = given, unexpected = others,
+        here = 'the model', there = 'the file', is_partial = opts.strict == false, advice = advice,
+    }
     local cells, places = {}, {}
     for _, entry in ipairs(wanted) do
         if found[entry.name] then

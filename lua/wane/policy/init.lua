@@ -12,7 +12,7 @@
 -- the call's policy and of policy.default, so a policy object must always answer the same for the same residual. While
 -- a policy is asked, nothing can be recorded or read. policy/decide.lua hands the decisions to the library.
 -- @module wane.policy
-local answers = require 'wane.policy.words'
+local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local cuts = require 'wane.policy.cuts'
@@ -59,16 +59,16 @@ function policy.is(x)
     return getmetatable(x) == Policy
 end
 
-policy.words = answers.words
+policy.words = decisions.words
 
 --- Returns the decision of a number of the library, or nil for 0.
 -- @within Internal
-policy.word = answers.word
+policy.word = decisions.word
 
 --- Returns the number of a decision; raises 'value' for anything else.
 -- @within Internal
-policy.check_word = answers.check_word
-local built = answers.built
+policy.check_word = decisions.check_word
+local built = decisions.built
 
 -- ---- the plain ones ----------------------------------------------------------------------------------------------
 local save_all = new('save_all', { cut = function() return {} end })

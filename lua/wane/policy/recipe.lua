@@ -21,7 +21,7 @@
 -- library checks that (plan/recipe/text.c) and names the step and the rule; this file reads, writes, and compares with
 -- the graph. The block operations are those of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, 2019).
 -- @module wane.policy.recipe
-local answers = require 'wane.policy.words'
+local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
@@ -166,7 +166,7 @@ local function read_values(step, list, line)
         elseif not step.keep[1] or step.action and step.action[step.keep[#step.keep]] then
             fail(line, "'%s' is no value; values are h1, h2, ...", word)
         else
-            answers.check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
+            decisions.check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
             step.action = step.action or {}
             step.action[step.keep[#step.keep]] = word
         end
@@ -393,7 +393,7 @@ function recipe.give(p, self, graph)
         s.what, s.block, s.root, s.keep_at, s.n_keep = kinds[step.what], step.block, step.root or 0, at, #step.keep
         for _, place in ipairs(step.keep) do
             keep[at] = place
-            action[at] = step.action and answers.words[step.action[place]] or 0
+            action[at] = step.action and decisions.words[step.action[place]] or 0
             at = at + 1
         end
     end

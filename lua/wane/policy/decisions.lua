@@ -1,14 +1,14 @@
 --- Decisions: the words that a policy may answer, and the library's numbers of them.
--- @internal wane.policy.words
+-- @internal wane.policy.decisions
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
 local C, raise = binding.C, errors.raise
 
-local words = {}
+local decisions = {}
 
 --- Numbers of decisions by word.
-words.words = {
+decisions.words = {
     save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE,
     offload = C.WN_DECISION_OFFLOAD,
     ['offload:disk'] = C.WN_DECISION_OFFLOAD_DISK, ['offload:host'] = C.WN_DECISION_OFFLOAD_HOST,
@@ -17,23 +17,23 @@ words.words = {
 }
 
 local word_of, built = {}, {}
-for word, number in pairs(words.words) do
+for word, number in pairs(decisions.words) do
     word_of[number] = word
     built[#built + 1] = word
 end
 table.sort(built)
 
 --- All words, in alphabetical order.
-words.built = built
+decisions.built = built
 
 --- Returns the word of a number, or nil for 0.
-function words.word(number)
+function decisions.word(number)
     return word_of[number]
 end
 
 --- Returns the number of a word; raises 'value' for anything else. `where` opens the message.
-function words.check_word(word, where)
-    local number = words.words[word]
+function decisions.check_word(word, where)
+    local number = decisions.words[word]
     if number == nil then
         raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
             errors.near(word, built))
@@ -41,4 +41,4 @@ function words.check_word(word, where)
     return number
 end
 
-return words
+return decisions
