@@ -293,23 +293,32 @@ local rule_names = setmetatable({}, { __index = function(all, name)
     return all[name]
 end })
 
--- Creations that may follow the shape of the piece, and the ops after which they still may.
-local FRESH = { full = 'same', uniform = 'random', normal = 'random', randint = 'random' }
+-- The rules of creations that may follow the shape of the piece, and the ops after which those of one number still may.
+local FRESH = { same = true, random = true }
 local STILL_SAME = { expand = true, reshape = true, permute = true, narrow = true }
-local DRAWS = { dropout = true, attention = true }
+
+local RANDOM = 2 -- WN_RANDOM in runtime/base/opcode.h
+
+-- Returns whether a node draws random numbers of its own: a random op that has inputs draws with a probability, its
+-- first number. A derivative, which has no rule, draws the numbers of its op again.
+local function draws(node)
+    if rule_names[node.op] == 'none' then return false end
+    check(C.wn_op_get(op.id[node.op], op_info))
+    return op_info.flags % (2 * RANDOM) >= RANDOM and node.f[1] > 0
+end
 
 -- Returns the field `fresh` of a value that does not depend on x: 'same', 'random' or false.
 local function freshness(node)
-    if FRESH[node.op] then return FRESH[node.op] end
+    local rule = rule_names[node.op]
+    if FRESH[rule] then return rule end
     local fresh, plain = false, false
     for _, input in ipairs(node.inputs) do
         if input.fresh then fresh = fresh ~= 'random' and input.fresh or fresh
         elseif tensor.count(input.dims) ~= 1 then plain = true end
     end
-    local draws = DRAWS[node.op] and node.f[1] > 0
-    if fresh and not plain and rule_names[node.op] == 'elementwise' then return fresh end
+    if fresh and not plain and rule == 'elementwise' then return fresh end
     if fresh == 'same' and STILL_SAME[node.op] then return fresh end
-    if fresh == 'random' or draws then
+    if fresh == 'random' or draws(node) then
         refuse(node, 'uses random numbers that are not those of positions, and every piece would draw its own; draw '
             .. 'them outside the function')
     end

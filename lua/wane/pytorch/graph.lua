@@ -11,8 +11,6 @@ local errors = require 'wane.errors'
 
 local torchgraph = {}
 
-local creation = { full = true, arange = true, eye = true, uniform = true, normal = true, randint = true }
-
 -- Ops whose result is at least f32: layer norm keeps its statistics in f32 for every dtype of x.
 local is_statistic = { row_mean = true, row_rstd = true }
 
@@ -59,7 +57,7 @@ end
 -- Tells whether a node exists before the step; nodes recorded after the place `since` belong to the step.
 local function is_leaf(node, since)
     if node.leaf ~= 0 then return true end
-    return creation[node.op] ~= nil and node.serial <= (since or math.huge)
+    return node.n_in == 0 and node.serial <= (since or math.huge) -- a creation
 end
 
 --- Fills the fields that the machine reads: is_leaf, ndim, numel, bytes (PyTorch's i32 is int64), position.
