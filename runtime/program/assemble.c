@@ -1,5 +1,5 @@
-/* Building an IR: differentiate the walked graph, then copy what a plan may depend on - and nothing else -
- * into one flat table. Emitted nodes live only while this room is at work. */
+/* Builds an IR: differentiates the ordered graph, then copies everything that a plan may depend on, and nothing
+ * else, into one flat table. Nodes that differentiation emits live only while this file is at work. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/ir/costs.h"
@@ -11,7 +11,7 @@ struct assembly {
     struct wn__ir *f;
     struct wn__grads grads;
     struct wn__regions regions;
-    int32_t at, in_at; /* next free node and input of the IR */
+    int32_t at, in_at; /* the next free node of the IR; the next free input */
     int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
 };
 
@@ -97,7 +97,7 @@ static void put_input(struct assembly *a, struct wn__ir_node *q, int32_t node)
 
 static int32_t is_scalar_leaf(const struct wn_node *n)
 {
-    return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a freed value is no number */
+    return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a value that was freed is no number */
 }
 
 static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
@@ -121,8 +121,8 @@ static int32_t is_root(const struct wn_program *p, const struct wn_node *n)
     return 0;
 }
 
-/* The slot of a backward node's random numbers: that of the forward node it was emitted for. Equal numbers alone would
- * not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
+/* Returns the slot of a backward node's random numbers: that of the forward node it was emitted for. Equal numbers
+ * alone would not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
 static int32_t random_of(struct assembly *a, const struct wn_node *n)
 {
     if (n->phase == WN_PHASE_FORWARD) return a->f->n_random++;
@@ -160,7 +160,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
         q->leaf = WN_LEAF_NONE;
         q->bound = is_scalar_leaf(n) ? WN_BOUND_NUMBER : WN_BOUND_HELD;
     }
-    int32_t n_in = n->custom != NULL ? 1 : n->n_in; /* the others are for its gradient */
+    int32_t n_in =
+        n->custom != NULL ? 1 : n->n_in; /* the other inputs of a custom gradient are read by its backward alone */
     for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
@@ -172,7 +173,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     return WN_OK;
 }
 
-/* Root by root: what its forward adds, then its backward, in the order of emission. */
+/* Puts the graph root by root: the nodes that its forward adds, then its backward, in the order of emission. */
 static int32_t put_graph(struct assembly *a)
 {
     struct wn_program *p = a->p;
@@ -210,7 +211,8 @@ static void put_cells(struct assembly *a)
         }
 }
 
-/* The slab an unborn gradient lies in already, numbered as the key does; or the new one. */
+/* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
+ * or that of the new slab. */
 static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
     struct wn__ir *f = a->f;
@@ -230,8 +232,8 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
     return -1;
 }
 
-/* Gradient cells in the order of their parameters: the first layers' gradients are allocated last, so the low end
- * of the slab is what activations borrow longest. */
+/* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
+ * activations borrow the low end of the slab longest. */
 static void put_gradients(struct assembly *a)
 {
     struct wn__ir *f = a->f;
@@ -257,7 +259,8 @@ static void put_gradients(struct assembly *a)
     }
 }
 
-/* Gradients that exist already may lie in a slab in which others are allocated now: its bytes count once. */
+/* Notes gradients that are added to and whose slab holds others that are allocated now: the bytes of such a slab
+ * count once. */
 static void find_shared_slabs(struct assembly *a)
 {
     struct wn__ir *f = a->f;
@@ -271,14 +274,14 @@ static void find_shared_slabs(struct assembly *a)
 
 /* ---- effects -------------------------------------------------------------------------------------------- */
 
-/* The gradient that update i of a step uses, -1: none reaches its cell, which is left as it is. */
+/* Returns the gradient that update i of a step uses; -1: none reaches its cell, which is left as it is. */
 static int32_t gradient_for(const struct assembly *a, int32_t i)
 {
     const struct wn_program *p = a->p;
     return p->mode == WN_RUN_STEP ? gradient_of(a, p->update_cell[3 * i]->local) : i;
 }
 
-/* One leaf for each set of numbers that an update reads. */
+/* Puts one leaf for each set of numbers that an update reads. */
 static int32_t put_hypers(struct assembly *a)
 {
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
@@ -330,8 +333,8 @@ static int32_t is_written(const struct wn__ir *f, int32_t first, int32_t end, in
     return 0;
 }
 
-/* Whether an effect uses up the state of a cell, as it is, that another effect writes: parameters that change places, a
- * gradient of the caller's own that is another parameter. No order of two such effects is right. */
+/* Returns whether an effect reads the state of a cell, as it is, that another effect writes: parameters that change
+ * places, or a gradient of the caller's own that is another parameter. No order of two such effects is right. */
 static int32_t needs_copy(const struct wn__ir *f, int32_t effect, int32_t first, int32_t end)
 {
     int32_t v = wn__ir_storage(f, wn__ir_in(f, effect, 0));
@@ -340,7 +343,8 @@ static int32_t needs_copy(const struct wn__ir *f, int32_t effect, int32_t first,
     return is_written(f, first, end, f->node[v].slot);
 }
 
-/* Puts a copy of such a state before all effects. The effects are the last nodes so far; nothing reads them. */
+/* Puts a copy of every state that needs one before all effects. The effects are the last nodes so far; nothing reads
+ * them. */
 static void copy_states(struct assembly *a, int32_t first)
 {
     struct wn__ir *f = a->f;
@@ -367,7 +371,7 @@ static int32_t size_form(struct assembly *a)
 {
     struct wn_program *p = a->p;
     struct wn__ir *f = a->f;
-    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each may want a copy of a state */
+    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each effect may need a copy of a state */
     int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
@@ -403,7 +407,8 @@ static int32_t keep_regions(struct assembly *a)
     return WN_OK;
 }
 
-/* What a plan may depend on, without scopes, names, lines and marks: those reach it through the recipe. */
+/* Writes the second key: everything that a plan may depend on, but scopes, names, lines and marks, which reach a
+ * plan through the recipe. */
 static int32_t write_key2(struct assembly *a)
 {
     struct wn__ir *f = a->f;

@@ -1,5 +1,5 @@
-/* Binding: which of this run's values, cells and numbers stand in the IR's slots. The order and the IR
- * number things in the same order, so nothing is searched. */
+/* Binds this run's values, cells and numbers to the IR's slots. The order and the IR number things alike, so nothing
+ * is searched. */
 #include "../base/alloc.h"
 #include "program.h"
 
@@ -27,7 +27,8 @@ static int32_t bind_cells(struct wn_program *p)
     return WN_OK;
 }
 
-/* q as recorded: the numbers a node drew are its own, whatever node is to use them. */
+/* Binds a recorded node to the slots of q, the IR's node as it was recorded: the random numbers that a node drew are
+ * its own, whatever node a rewrite made use them. */
 static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__ir_node *q)
 {
     int32_t scalar = q->leaf == WN_LEAF_SCALAR || q->bound == WN_BOUND_NUMBER,
@@ -73,7 +74,7 @@ void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs
     if (slot >= 0) attrs->i[WN_OFFSET_AT] = p->offset[slot];
 }
 
-/* Optimizer numbers get nodes of their own, so that they are bound like any other. */
+/* Makes a node for each set of an optimizer's numbers, so that these are bound like any other leaf. */
 static int32_t bind_hypers(struct wn_program *p)
 {
     for (int32_t i = 0; i < p->n_updates; i++) {
@@ -118,7 +119,8 @@ int32_t wn__program_bind(struct wn_program *p)
     return WN_OK;
 }
 
-/* A transient gradient slab is kept for the next such program: measuring in a loop must not fault pages. */
+/* Slabs of transient gradients, one for each device, kept for the next such program: measuring in a loop must not
+ * fault pages anew. */
 static struct wn__slab *spare[8];
 
 static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__slab **out)

@@ -1,5 +1,5 @@
-/* The plan cache: see cache.h. A table of 64 is scanned, for a compare of hashes costs less than any structure would;
- * what is found is counted, so that a plan in use outlives its entry. */
+/* The plan cache: see cache.h. A table of 64 is scanned, for a compare of hashes costs less than any structure
+ * would. IR and schedule are counted, so that a plan in use outlives its entry. */
 #include "cache.h"
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 struct entry {
     uint64_t hash;
-    int64_t used; /* clock of its last hit */
+    int64_t used; /* tick of the cache's clock at its last hit */
     uint8_t *key;
     int64_t key_bytes;
     struct wn__ir *ir;

@@ -1,8 +1,8 @@
 /* The plan cache: the 64 plans that were used last.
  *
- * A plan is found by two keys, compared as bytes. The first is of the request: graph, tags, policy, budget; it finds IR and
- * schedule at once. The second is of the IR without tags, and the recipe: it finds the schedule of another request that
- * decides the same. */
+ * A plan is found by two keys, compared as bytes. The first is of the request: graph, tags, policy, budget; it finds IR
+ * and schedule at once. The second is of the IR without tags, and the recipe: it finds the schedule of another request
+ * that decides the same. */
 #ifndef WN_PROGRAM_CACHE_H
 #define WN_PROGRAM_CACHE_H
 #include "../graph/encode.h"

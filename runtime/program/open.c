@@ -1,5 +1,5 @@
-/* Opening a program: takes what was asked for, puts what it reaches in order, writes the key, looks the plan up.
- * On a hit nothing is differentiated; on a miss the program stays open to a policy's words. */
+/* Opens a program: takes the request, orders the graph that it reaches, writes the key, looks the plan up. On a hit
+ * nothing is differentiated; on a miss the program stays open to a policy's decisions. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "cache.h"
@@ -81,7 +81,7 @@ static int32_t take_update(struct wn_program *p, const struct wn__program_update
     return WN_OK;
 }
 
-/* The limit of the gradients' norm becomes a number among the leaves, in the dtype that the norm has. */
+/* Makes the limit of the gradients' norm a number among the leaves, in the dtype that the norm has. */
 static int32_t take_clip(struct wn_program *p, double limit)
 {
     if (limit == 0) return WN_OK;
@@ -91,7 +91,8 @@ static int32_t take_clip(struct wn_program *p, double limit)
     return wn__record_const(&limit, 0, p->update_cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32, &p->clip);
 }
 
-/* Updates; in UPDATE mode each gradient that exists becomes a root and the others are left out. */
+/* Takes the updates. In UPDATE mode each gradient that exists becomes a root, and updates of other cells are left
+ * out. */
 static int32_t take_updates(struct wn_program *p, const struct wn__program_request *r)
 {
     p->update_op = get_array(r->n_updates, sizeof *p->update_op);
@@ -137,7 +138,7 @@ static int32_t find_device(struct wn_program *p)
     return WN_OK;
 }
 
-/* The limit of the norm is the order's last leaf, so it is encoded and bound as any number is. */
+/* Appends the limit of the norm as the last leaf of the order, so that it is encoded and bound as any number is. */
 static int32_t walk_clip(struct wn_program *p, int32_t passes)
 {
     WN_TRY(wn__grow(&p->order.nodes, &p->order.capacity, p->order.count + 1, sizeof *p->order.nodes));
@@ -146,7 +147,7 @@ static int32_t walk_clip(struct wn_program *p, int32_t passes)
     return WN_OK;
 }
 
-/* The order, root by root, with local numbers, and the cells it reads under theirs. */
+/* Makes the order, root by root, with local numbers, and lists the cells that it reads under theirs. */
 static int32_t walk_roots(struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
@@ -189,8 +190,8 @@ static int32_t walk_roots(struct wn_program *p)
     return WN_OK;
 }
 
-/* Numbers the sets of optimizers' numbers. What a step does not read it does not update either, and how often that was
- * updated before must not change the program of the others. */
+/* Numbers the sets of optimizers' numbers. A cell that a step does not read is not updated either, and how often it
+ * was updated before must not change the program of the others. */
 static int32_t number_sets(struct wn_program *p)
 {
     struct wn__hyper **met = get_array(p->n_updates, sizeof *met);
@@ -211,9 +212,9 @@ static int32_t number_sets(struct wn_program *p)
     return WN_OK;
 }
 
-/* The one slab of all gradients the order's cells have, laid out in their order and whole, nothing in it allocated:
- * what a program leaves that made it and cleared it since. NULL when things are otherwise; has_any: some have a
- * place. */
+/* Returns the slab in which all gradients of the order's cells have their places, in their order and filling it,
+ * with none allocated: what the program that made it leaves once its gradients are cleared. NULL: there is no such
+ * slab. has_any: some gradient has a place. */
 static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *has_any)
 {
     const struct wn__slab *s = NULL;
@@ -230,7 +231,7 @@ static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *
     return s != NULL && s->allocated == 0 && at == s->bytes ? s : NULL;
 }
 
-/* What stands of a cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
+/* Writes the state of each cell's gradient: 0 none, 1 a place in a slab, 2 a value to add to. */
 static void key_gradients(struct wn_program *p, struct wn__bytes *b)
 {
     int64_t stamp = wn__node_stamp();
@@ -253,8 +254,8 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
     }
 }
 
-/* The end of a backward's key. A slab that this very program made looks like none, so that the plan of the first
- * step is the plan of every step. */
+/* Writes the end of a backward's key. A slab that this very program made is written like none, so that the plan of
+ * the first step is the plan of every step. */
 static void key_slabs(struct wn_program *p, struct wn__bytes *b)
 {
     int64_t before = b->count;
@@ -279,7 +280,8 @@ static int32_t write_key(struct wn_program *p)
     struct wn_device *d = wn__device(p->device);
     const int64_t head[] = {p->mode,           p->joint,   p->transient, p->policy,      p->device, d->target.threads,
                             d->target.library, p->n_roots, p->n_updates, wn__rewrite_on, p->target, wn__costs_id()};
-    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16), 1); /* most need no more */
+    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
+                       1); /* bytes; most keys need no more */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
@@ -288,7 +290,7 @@ static int32_t write_key(struct wn_program *p)
     }
     for (int32_t i = 0; i < p->n_updates; i++) {
         wn__bytes_int(b, p->update_op[i]);
-        /* How blocks of numbers are shared, not what is in them. */
+        /* The key says how updates share sets of numbers, and not the numbers. */
         wn__bytes_int(b, p->hyper_set[i] + 1);
         for (int32_t k = 0; k < 3; k++)
             wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
@@ -314,7 +316,8 @@ static int32_t program_prepare(struct wn_program *p, const struct wn__program_re
     return wn__program_bind(p);
 }
 
-/* A value that depends on a changed state can only raise: what it was made of need not live on with it. */
+/* Drops the inputs of a root that depends on a changed state: from now on it can only raise an error, and what it
+ * was made of need not live on with it. */
 static void give_up_root(struct wn_program *p)
 {
     struct wn_node *n = p->n_roots == 1 ? p->root[0] : NULL;

@@ -1,5 +1,5 @@
-/* From an open program to a planned one: the one road from decisions - a recipe given, a point of the frontier, words -
- * to a schedule. */
+/* Plans an open program: makes a schedule of its decisions - a recipe from a script, a point of the frontier, or a
+ * policy's decisions - on one road. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../device/device.h"
@@ -46,7 +46,7 @@ static int32_t make_schedule(const struct wn__ir *f, const struct wn__recipe *r,
     return code;
 }
 
-/* The schedule of a recipe: one that stands for the same IR and decisions, or a new one. */
+/* Fills the schedule of a recipe: one of the cache that was made of the same IR and decisions, or a new one. */
 static int32_t plan_recipe(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out)
 {
     struct wn__pool scratch = {0};
@@ -97,7 +97,7 @@ int32_t wn__program_plan(struct wn_program *p)
     return WN_OK;
 }
 
-enum { LARGE = 10000 }; /* nodes; plans of more leave many pages free */
+enum { LARGE = 10000 }; /* nodes from which on a plan leaves many pages free when it is forgotten */
 
 void wn__program_plan_forget(struct wn_program *p)
 {

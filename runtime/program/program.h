@@ -15,20 +15,20 @@
 /* The random numbers of a node: those that Philox makes of a seed from a counter on. */
 struct wn__numbers {
     uint64_t seed, counter;
-    int64_t seq;     /* place in record order of the node that drew them */
-    int32_t is_held; /* its value was held before the run, so these are the numbers that it was made of */
-    int32_t is_kept; /* a rerun uses them again rather than fresh ones */
+    int64_t seq;     /* place in record order of the node that drew the numbers */
+    int32_t is_held; /* 1: the node's value was held before the run, so these numbers made it */
+    int32_t is_kept; /* 1: a rerun uses these numbers again, not fresh ones */
 };
 
 struct wn_program {
-    int32_t target; /* machine that it is planned for; 0: this one, and only then it can run */
+    int32_t target; /* number of the target that it is planned for; 0: this machine, and only then it can run */
     int32_t mode;   /* enum of wane.h: run, backward, step or assign */
     int32_t device;
     int32_t joint;     /* 1: all roots are differentiated together; 0: one after the other */
     int32_t again;     /* 1: the backward may be asked for once more, so nothing is spent */
-    int32_t transient; /* 1: its gradients end with the run */
+    int32_t transient; /* 1: the gradients that it makes end with the run */
     int32_t ran;
-    double scale;   /* that the backward begins with */
+    double scale;   /* d(root)/d(root), the number that the backward begins with */
     int64_t policy; /* number of the policy, part of the key */
     struct wn__ir *ir;
     struct wn__schedule *schedule; /* NULL until planned */
@@ -46,22 +46,22 @@ struct wn_program {
     int32_t n_updates;
     struct wn_node *clip;      /* limit of the gradients' norm, a number that is bound at run; NULL: none */
     struct wn_cell **assigned; /* of an assignment: (n_roots) the cells that get the values; counted */
-    /* Bindings, in the order in which the IR numbers their slots. */
-    struct wn__order order;     /* its nodes are counted while the program lives */
+    /* The bindings, in the order in which the IR numbers its slots. */
+    struct wn__order order;     /* the nodes that the roots reach, counted while the program lives */
     int32_t *root_end;          /* (passes) nodes in the order after each root */
     struct wn_cell **read_cell; /* (n_read) cells that the order reads */
-    int32_t n_read, n_named;    /* n_named: cells that updates and assignments name besides */
-    struct wn_node **bound, **scalar, **result;
-    struct wn_cell **cell;  /* (ir->n_cells) counted */
-    struct wn__slab **slab; /* (ir->n_slabs) counted; bound when it runs */
-    struct wn__numbers *random;
-    int64_t *offset;              /* (ir->n_offsets) elements along the dim that an op names */
-    int32_t *line;                /* (ir->n) lines of this recording; NULL: those of the IR */
+    int32_t n_read, n_named;    /* cells that the order reads; these and those that updates and assignments name */
+    struct wn_node **bound, **scalar, **result; /* (ir->n_bound), (ir->n_scalars), (ir->n_results) counted */
+    struct wn_cell **cell;                      /* (ir->n_cells) counted */
+    struct wn__slab **slab;                     /* (ir->n_slabs) counted; bound when it runs */
+    struct wn__numbers *random;                 /* (ir->n_random) */
+    int64_t *offset;                            /* (ir->n_offsets) elements along the dim that an op names */
+    int32_t *line;                              /* (ir->n) lines of this recording; NULL: those of the IR */
     uint64_t first_number, taken; /* random numbers of the recording: the first, and how many a rerun takes */
     struct wn__bytes key;
     uint64_t as_new; /* hash of the key, where no gradient has a place yet; else 0 */
-    struct wn__buffer *
-        *taken_results;     /* (n_results) takes the results, and their nodes stay without a value; NULL: nodes do */
+    /* (n_results) takes the results' buffers, and their nodes stay without a value; NULL: the nodes get them. */
+    struct wn__buffer **taken_results;
     struct wn_cell **fresh; /* (n_fresh) cells that got storage in the run under way; not counted */
     int32_t n_fresh;
     struct wn_measured measured;
@@ -76,9 +76,9 @@ struct wn__program_update {
     struct wn_cell *cell[3]; /* the parameter, then the states of the optimizer; NULL: none */
     struct wn__hyper *hyper;
 };
-/* What a program is asked to do: a wn_request whose handles are resolved. Counts nothing. */
+/* A request for a program: a wn_request whose handles are resolved. It counts nothing. */
 struct wn__program_request {
-    int32_t mode; /* WN_RUN */
+    int32_t mode; /* WN_RUN_ of wane.h */
     int32_t joint, again, transient, target;
     double scale;   /* d(root)/d(root) */
     double clip;    /* the most that the joint 2-norm of all gradients may be; 0: any */
@@ -89,23 +89,24 @@ struct wn__program_request {
     const struct wn__program_update *update; /* (n_updates) */
 };
 
-/* Opens a program for a request, and counts what it keeps of it. WN_VALUE, WN_STALE, WN_SPENT, WN_OOM; on failure nothing is
- * left. */
+/* Opens a program for a request, and counts what it keeps of it. WN_VALUE, WN_STALE, WN_SPENT, WN_OOM; on failure
+ * nothing is left. */
 int32_t wn__program_open(const struct wn__program_request *r, struct wn_program **out);
 void wn__program_free(void *program);
 /* Differentiates the ordered graph and builds its IR. */
 int32_t wn__program_assemble(struct wn_program *p);
 /* Lets reruns keep the random numbers of values held before, and of nodes recorded up to place `seq`. */
 void wn__program_keep_numbers(struct wn_program *p, int64_t seq);
-/* Fills the bindings from the order; the second finds or makes the slabs, right before a run. */
+/* Fill the bindings from the order (bind), and find or make the slabs right before a run (bind_slabs). */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);
-/* Returns the source line of a node in this recording; fills its attributes with this run's offset. */
+/* Return the source line of a node in this recording (line), and fill its attributes with this run's offset (attrs). */
 int32_t wn__program_line(const struct wn_program *p, int32_t node);
 void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs);
-/* Makes the schedule, or finds it in the cache. */
+/* Makes the schedule, or finds it in the cache. Does nothing when there is one. */
 int32_t wn__program_plan(struct wn_program *p);
-/* Drops the plan, and makes the program's key its own: its next plan depends on more than the program. WN_VALUE once it ran. */
+/* Drops the plan, and makes the program's key its own: its next plan depends on more than the program. WN_VALUE once
+ * it ran. */
 int32_t wn__program_keep_apart(struct wn_program *p);
 /* Takes the plan out of the cache, if this program put it there. */
 void wn__program_plan_forget(struct wn_program *p);

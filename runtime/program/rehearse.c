@@ -1,16 +1,16 @@
-/* Rehearsals: see rehearse.h. What a rehearsal changed is a list of cells, each with the state that is not in force:
- * while the rehearsal is under way that is the cell's own, else the rehearsal's. */
+/* Rehearsals: see rehearse.h. A rehearsal holds a list of cells that it changed, each with the state that is not in
+ * force: while the rehearsal is under way that is the cell's own, else the rehearsal's. */
 #include "rehearse.h"
 #include "../base/alloc.h"
 
-struct wn__rehearsed {     /* one cell */
+struct wn__rehearsed {     /* A cell of a rehearsal, with the state that is not in force. */
     struct wn_cell *cell;  /* counted */
-    struct wn__slab *slab; /* counted; what the cell does not have now: of the rehearsal while it is not under way, */
-    int64_t slab_offset;   /* else what the cell really has */
+    struct wn__slab *slab; /* counted; the slab that the cell has not got now, of the cell itself or of the rehearsal */
+    int64_t slab_offset;   /* bytes from the start of that slab */
     int32_t allocated;
-    int32_t hides; /* in force: its slab must keep its memory, a real gradient lies there */
+    int32_t hides; /* 1: its slab must keep its memory, for a real gradient has its bytes there */
     int32_t made;  /* number of the program, from 1, that gives a state its first value; 0: none */
-    int32_t at;    /* passes: whether the gradient exists at the time that is looked at */
+    int32_t at;    /* 1: the gradient exists at the time that look_at has set */
 };
 
 /* A gradient that begins or ends to be allocated. */
@@ -41,7 +41,7 @@ struct wn__rehearsal *wn__rehearsal_new(void)
 
 /* ---- entering and leaving ------------------------------------------------------------------------------------- */
 
-/* Exchanges what a cell has with what it has not. */
+/* Exchanges a cell's state with the one that is not in force. */
 static void swap_cell(struct wn__rehearsed *e)
 {
     struct wn_cell *c = e->cell;
@@ -102,8 +102,7 @@ void wn__rehearsal_free(void *rehearsal)
     wn__free(r);
 }
 
-/* ---- changes
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
 
 /* Notes a cell, as it is, before it is changed for the first time. */
 static int32_t note(struct wn_cell *c, struct wn__rehearsed **out)
@@ -148,8 +147,7 @@ int32_t wn__rehearsed_value(const struct wn_cell *c)
     return c->rehearsed > 0 && now->cell[c->rehearsed - 1].made > 0;
 }
 
-/* ---- runs
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static int32_t reads(const struct wn_program *p, const struct wn_node *n)
 {
@@ -182,7 +180,7 @@ static int32_t keep_results(const struct wn_program *p)
     return WN_OK;
 }
 
-/* Notes all cells a run changes first, so that the places of gradients can be bound as a run binds them. */
+/* Notes all cells that a run changes first, so that the places of gradients can be bound as a run binds them. */
 static int32_t change_cells(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
@@ -206,12 +204,11 @@ int32_t wn__rehearse_run(struct wn_program *p)
     return change_cells(p);
 }
 
-/* ---- what is held beside
- * --------------------------------------------------------------------------------------------- */
+/* ---- what is held beside ----------------------------------------------------------------------------------------- */
 
 struct beside {
     struct wn_program *const *p;
-    int32_t n, i; /* programs; the one that is looked at */
+    int32_t n, i; /* how many programs; the one that is looked at */
     int64_t stamp;
     struct wn_beside *out;
 };
@@ -226,7 +223,7 @@ static void add(struct beside *b, int32_t kind, int64_t bytes, int32_t at_first)
     b->out->first_reserved += bytes;
 }
 
-/* Whether a state has a value when program i runs for the first time. */
+/* Returns whether a state has a value when program i runs for the first time. */
 static int32_t is_there(const struct wn_cell *c, int32_t i)
 {
     if (wn__cell_has_value(c) || c->rehearsed == 0) return 1;
@@ -242,7 +239,7 @@ static void look_at(int32_t i)
         now->cell[now->change[k].cell].at = now->change[k].allocated;
 }
 
-/* Marks what program i has itself, so that only the rest is added. */
+/* Marks the cells and values that program i has itself, so that only others are added. */
 static void mark_own(struct beside *b)
 {
     const struct wn_program *p = b->p[b->i];
@@ -297,7 +294,7 @@ int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s)
     return bytes;
 }
 
-/* Whether a slab has memory when program i starts for the first time. */
+/* Returns whether a slab has memory when program i starts for the first time. */
 static int32_t has_memory(const struct wn__slab *s, int32_t i)
 {
     int32_t is_noted = 0;
