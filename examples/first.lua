@@ -1,5 +1,5 @@
--- The first script: a small network whose activations outweigh its parameters, asked what four policies would
--- take, then trained for five steps under one of them. It prints the same text at every run.
+-- The first script: a small network whose activations outweigh its parameters is planned under four policies, then
+-- trained for five steps under one of them. It prints the same text at every run.
 --
 --   luajit examples/first.lua
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'

@@ -28,6 +28,7 @@ local Sequential = module.new('Sequential', function(self, ...)
 end)
 
 --- Appends a module or a function. Returns the Sequential.
+-- @param m module or function
 -- @usage print(#nn.Sequential():add(nn.Linear(8, 4)):add(nn.ReLU())) --> 2
 function Sequential:add(m)
     self[#self + 1] = check(m, #self + 1)

@@ -74,6 +74,7 @@ local built = decisions.built
 local save_all = new('save_all', { cut = function() return {} end })
 
 --- Saves all residuals, those of marked regions too.
+-- @return policy
 -- @usage loss:backward { policy = policy.save_all() }
 function policy.save_all()
     return save_all
@@ -88,6 +89,7 @@ end
 
 --- Makes a region of every k units; the last region may be shorter.
 -- @param k units in a region, 1 or more
+-- @return policy
 -- @usage loss:backward { policy = policy.every(2) }
 function policy.every(k)
     whole('every', 'units', k)
@@ -97,6 +99,7 @@ end
 --- Makes n segments of floor(N / n) of the N units, each a region, as PyTorch's checkpoint_sequential does.
 -- The last segment takes the rest and is kept.
 -- @param n segments, 1 or more; 1 is the direct run
+-- @return policy
 -- @raise 'value', when a plan is made, for more segments than units
 -- @usage loss:backward { policy = policy.segments(2) }
 function policy.segments(n)
@@ -110,12 +113,14 @@ function policy.segments(n)
 end
 
 --- Makes round(sqrt(N)) segments of the N units.
+-- @return policy
 -- @usage loss:backward { policy = policy.sqrt() }
 function policy.sqrt()
     return new('sqrt', { cut = function(_, count) return cuts.sqrt(count) end })
 end
 
 --- Makes a region of every unit: only the inputs of units are kept.
+-- @return policy
 -- @usage loss:backward { policy = policy.recompute_all() }
 function policy.recompute_all()
     return new('recompute_all', { cut = function(_, count) return cuts.every(count, 1) end })
@@ -124,6 +129,7 @@ end
 --- Makes regions inside regions, so that at most `slots` outputs of units are kept at a time and the fewest units are
 -- recomputed (Griewank and Walther, "Algorithm 799: revolve", 2000).
 -- @param slots 0 or more; with 0 every unit is recomputed from the input
+-- @return policy
 -- @usage loss:backward { policy = policy.binomial(1) }
 function policy.binomial(slots)
     if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
@@ -134,6 +140,7 @@ end
 
 --- Makes a region of every unit but the last n.
 -- @param n units, 1 or more
+-- @return policy
 -- @usage loss:backward { policy = policy.keep_last(1) }
 function policy.keep_last(n)
     whole('keep_last', 'units', n)
@@ -169,6 +176,7 @@ end
 -- A module's returned value belongs to its caller.
 -- @param rules { TYPE = decision, default = decision for the others, optional = true: types that are not in the graph
 -- are no error }
+-- @return policy
 -- @raise 'value' for a word that is no decision; when a plan is made, for a type that is not in the graph
 -- @usage
 -- local blocks = nn.Sequential(nn.Residual(nn.MLP(8)), nn.Residual(nn.MLP(8)))
@@ -188,6 +196,7 @@ end
 
 --- Decides by the op of a residual.
 -- @param rules { OP = decision, default =, optional = } as in policy.by_type
+-- @return policy
 -- @usage loss:backward { policy = policy.by_op { gelu = 'recompute', default = 'save' } }
 function policy.by_op(rules)
     local copy, keys = copy_rules(rules, 'by_op')
@@ -199,6 +208,7 @@ end
 
 --- Decides by the name that t:named gave a residual.
 -- @param rules { NAME = decision, default =, optional = } as in policy.by_type
+-- @return policy
 -- @usage
 -- local hidden = model[1](x):named 'hidden'
 -- hidden:gelu():sum():backward { policy = policy.by_name { hidden = 'recompute', default = 'save' } }
@@ -212,6 +222,7 @@ end
 
 --- Decides by the path of a residual's module: the first pattern that matches decides.
 -- @param rules { { Lua pattern, decision }, ..., default =, optional = } as in policy.by_type
+-- @return policy
 -- @usage loss:backward { policy = policy.by_path { { '^1$', 'recompute' }, default = 'save', optional = true } }
 function policy.by_path(rules)
     local list, keys, given = {}, {}, {}
@@ -242,6 +253,7 @@ end
 
 --- Combines policies: the first one with an opinion decides.
 -- @param ... policies, or values that policy.of takes
+-- @return policy
 -- @raise 'value' for none, and for a recipe with others: it decides everything
 -- @usage loss:backward { policy = policy.compose(policy.by_op { gelu = 'save', optional = true }, 'budget(1 MiB)') }
 function policy.compose(...)
@@ -285,6 +297,7 @@ end
 -- @param size bytes, or text such as '2 GiB'
 -- @param opts {allow = {'offload', 'compress:bf16'}}: actions besides save and recompute that it may choose, where they
 -- pay
+-- @return policy
 -- @raise 'budget', when a plan is made and none fits, with min_budget (bytes) and holders
 -- @usage loss:backward { policy = policy.budget '1 MiB' }
 function policy.budget(size, opts)
@@ -300,6 +313,7 @@ end
 local least
 
 --- Chooses the plan that reserves fewest bytes, whatever its time.
+-- @return policy
 -- @usage loss:backward { policy = policy.least() }
 function policy.least()
     least = least or new('least', { budget = 'least', allow = {} })
@@ -324,6 +338,7 @@ local recipes = setmetatable({}, { __mode = 'v' })
 --- Takes all decisions of a step from a recipe: as plan:recipe() returns it, as it prints, or edited.
 -- A recipe holds for every recording of the same forward (see policy/recipe.lua). The same text gives the same object.
 -- @param x recipe, its text, a table of its fields, or a plan
+-- @return policy
 -- @raise 'value' where the text is no recipe; 'illegal', when a plan is made, for another graph or a step that breaks a
 -- rule
 -- @usage
@@ -398,6 +413,7 @@ end
 -- @param x text such as 'segments(3)'; function(r) that returns a decision or nil, where r describes a residual: op,
 -- module, path, name, index, block, bytes, shape, dtype, flops, seconds, random, boundary, readers, types, sign_only;
 -- policy; plan; or recipe
+-- @return policy
 -- @raise 'value' for anything else
 -- @usage
 -- local large = policy.of(function(r) return r.bytes > 2 ^ 20 and 'recompute' or 'save' end)

@@ -245,6 +245,7 @@ end
 -- @param t tensor
 -- @param from first dim, 1 unless given
 -- @param to last dim, -1 unless given
+-- @return tensor with one dim for them; nothing is copied
 -- @usage print(wane.zeros(2, 3, 4):flatten(2).shape) --> (2, 12)
 function methods.flatten(t, from, to)
     tensor.need_self(t, 'flatten')
