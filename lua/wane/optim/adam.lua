@@ -1,8 +1,10 @@
 --- Adam and AdamW.
 --
 -- With gradient g, step t and the states m and v, both at first 0:
+--
 --     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 --     p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+--
 -- Adam adds weight_decay * p to g; AdamW scales p by 1 - lr * weight_decay instead. The bias corrections are computed
 -- here in double precision, and the kernel reads them with the other numbers. (Kingma and Ba, "Adam", 2015; Loshchilov
 -- and Hutter, "Decoupled Weight Decay Regularization", 2019.)

@@ -2,8 +2,10 @@
 -- stochastic gradient descent by PyTorch's rule.
 --
 -- With gradient g and the state buf:
+--
 --     g = g + weight_decay p;  buf = g at the first step, else momentum buf + (1 - dampening) g
 --     p = p - lr (nesterov ? g + momentum buf : buf)
+--
 -- Without momentum there is no state, and p = p - lr g. Whether there is momentum is settled at construction.
 -- @module wane.optim.sgd
 -- @usage
