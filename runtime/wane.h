@@ -92,6 +92,7 @@ struct wn_op_info {
     int32_t least, most;    /* number of inputs */
     int32_t flags;          /* enum wn_op_flag of base/opcode.h */
     int32_t differentiable; /* 1: it has a gradient rule */
+    int32_t operands;       /* 1 or 2: of a step of a fused elementwise op; 0: it cannot be one */
     const char *autocast;   /* "low", "high", "promote" or "same" */
     const char *positions;  /* the rule by which wane.chunked follows the positions of one dim */
     const char *saves;      /* what PyTorch's autograd keeps of it for the backward: op.def's column */

@@ -225,6 +225,18 @@ describe('the records', function()
         end
     end)
 
+    it('are of ops with as many inputs as a fused op gives them for a step', function()
+        local info, steps = binding.new('struct wn_op_info'), 0
+        for _, name in ipairs(names) do
+            binding.check(C.wn_op_get(C.wn_op_id(name), info))
+            if info.operands ~= 0 then
+                steps = steps + 1
+                assert(info.least == info.operands and info.most == info.operands, name)
+            end
+        end
+        assert(steps > 20, 'only ' .. steps .. ' ops may be steps of a fused op')
+    end)
+
     it('check the gradient of every op that has one', function()
         local info, missing, differentiable_ops = binding.new('struct wn_op_info'), {}, 0
         for _, name in ipairs(names) do
