@@ -154,6 +154,40 @@ describe('runtime/README.md', function()
         assert.same({}, uncalled)
     end)
 
+    it('tells the life of a step that calls each function of Lua it names', function()
+        local life, defined, missing = text:match '\n## The life of a step\n(.-)\n## ', {}, {}
+        for _, place in ipairs(named_places(life)) do
+            local n = 0
+            for line in (place.path:match '%.lua$' and helper.read(place.path) or ''):gmatch '([^\n]*)\n' do
+                n = n + 1
+                local name = place.name
+                if line:match('function%s+[%w_.:]*' .. name .. '%s*%(') or line:match(name .. '%s*=%s*function') then
+                    defined[('%s:%d'):format(place.path, n)] = name
+                    missing[name] = true
+                end
+            end
+        end
+        assert.truthy(next(missing))
+        local wane = helper.wane or require 'wane'
+        local nn = wane.nn
+        local model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+        local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+        local x, y = wane.eval(wane.randn(2, 4)), wane.tensor({ 0, 2 }, { dtype = 'i32' })
+        local was_on = jit.status()
+        jit.off()
+        jit.flush() -- traces call no hook
+        debug.sethook(function()
+            local info = debug.getinfo(2, 'S')
+            local path = info.source:match 'lua/wane/.*$'
+            missing[defined[('%s:%d'):format(path or '', info.linedefined)] or ''] = nil
+        end, 'c')
+        local ok, why = pcall(function() opt:step(nn.cross_entropy(model(x), y), { policy = 'sqrt' }) end)
+        debug.sethook()
+        if was_on then jit.on() end
+        assert(ok, why)
+        assert.same({}, missing)
+    end)
+
     it('says of every function of the library in which file it stands', function()
         local known, unknown = {}, {}
         for _, place in ipairs(places) do known[place.name:match '[%w_]+$'] = true end

@@ -41,7 +41,7 @@ return {
         name = 'a program runs though what it reads has changed',
         file = 'runtime/run/run.c',
         old = 'return rerun ? check_rerun(p) : check_versions(p);',
-        new = 'return rerun ? check_rerun(p) : check_versions == NULL;',
+        new = 'return rerun ? check_rerun(p) : ((void)check_versions, WN_OK);',
         spec = 'spec/coroutine_spec.lua',
     },
 }
