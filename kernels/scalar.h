@@ -258,7 +258,7 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
         T s = wn_sigmoid_##S(x);                                                                                       \
         return dy * (s * ((T)1 + x * ((T)1 - s)));                                                                     \
     }                                                                                                                  \
-    /* the row formulas: what stands after the sums were taken */                                                      \
+    /* the formulas of rows, given their sums */                                                                       \
     WN_FN T wn_softmax_grad_##S(T dy, T y, T dot) { return y * (dy - dot); }                                           \
     WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum) { return dy - wn_exp_##S(y) * sum; }                             \
     WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b) { return fma##F((x - mean) * rstd, w, b); }                \

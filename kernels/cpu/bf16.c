@@ -26,6 +26,7 @@ WN_CLONES void wn__round(uint16_t *restrict to, const float *restrict from, int6
     for (int64_t i = 0; i < n; i++) to[i] = wn_to_bf16(from[i]);
 }
 
+/* One conversion: from to wide, or wide to `to`. */
 struct conversion {
     float *wide;
     uint16_t *to;

@@ -88,13 +88,14 @@ wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype)
     return loops[op][dtype];
 }
 
+/* One op of two operands. */
 struct binary {
-    struct wn__broadcast broadcast;
+    struct wn__broadcast broadcast; /* over a and b */
     wn__row_loop loop;
     const char *a, *b;
     char *out;
     int64_t in_size, out_size; /* bytes of an element */
-    int32_t streams;
+    int32_t streams;           /* out is stored non-temporally */
 };
 
 static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
@@ -169,12 +170,13 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
 
 /* ---- where --------------------------------------------------------------------------------------- */
 
+/* out = condition ? a : b. */
 struct where {
-    struct wn__broadcast broadcast;
+    struct wn__broadcast broadcast; /* over condition, a and b */
     const uint8_t *condition;
     const void *a, *b;
     void *out;
-    int32_t streams;
+    int32_t streams; /* out is stored non-temporally */
 };
 
 /* Defines the row loop of WHERE. Steps that are constants at each call let the compiler vectorise. */

@@ -11,13 +11,14 @@
 #include "cpu.h"
 #include "philox_bulk.h"
 
+/* One creation: elements from `origin` on. */
 struct creation {
     void *out; /* address of element `origin` */
     int64_t origin;
-    double f0, f1;
-    int64_t columns; /* of EYE */
-    uint64_t seed, counter;
-    int32_t streams;
+    double f0, f1;          /* attrs.f: runtime/ops/creation.c */
+    int64_t columns;        /* of EYE */
+    uint64_t seed, counter; /* of random values */
+    int32_t streams;        /* out is stored non-temporally */
 };
 
 /* Writes the four numbers of a quad, uniform in [0, 1), to z. */

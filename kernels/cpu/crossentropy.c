@@ -8,11 +8,12 @@
 #include "../scalar.h"
 #include "softmax.h"
 
+/* One CROSS_ENTROPY or CROSS_ENTROPY_GRAD. */
 struct rows {
-    const void *x; /* (rows, classes) */
-    const int32_t *label;
-    void *out;    /* the gradient */
-    double *term; /* (rows) workspace of the loss: log-probabilities of the labels */
+    const void *x;        /* (rows, classes) */
+    const int32_t *label; /* (rows) */
+    void *out;            /* (rows, classes): the gradient */
+    double *term;         /* (rows) workspace of the loss: log-probabilities of the labels */
     int64_t classes, ignored;
     double value; /* -dy / count, the gradient of the log-probability of a label that counts */
 };

@@ -51,8 +51,9 @@ void wn__cpu_dropout_range(const struct wn__dropout *k, int32_t dtype, void *out
     }
 }
 
+/* One dropout of n elements. */
 struct dropout {
-    struct wn__dropout draw;
+    struct wn__dropout draw; /* seed, counter, p */
     const char *x;
     char *out;
     int32_t dtype;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cpu.h"
 
+/* One ISNAN or ISFINITE. */
 struct finite {
     const void *x;
     uint8_t *out;

@@ -19,14 +19,15 @@
  * cores). */
 #define STREAMED_TILE 128
 
+/* One fused elementwise op. */
 struct chain {
-    struct wn__broadcast broadcast;
-    struct wn__fused steps;
-    struct wn__elementwise step[WN_CHAIN_STEPS];
+    struct wn__broadcast broadcast;              /* over the inputs */
+    struct wn__fused steps;                      /* the ops and operands */
+    struct wn__elementwise step[WN_CHAIN_STEPS]; /* the loops */
     const char *in[WN_CHAIN_INPUTS];
     char *out;
     int64_t size;    /* bytes of an element */
-    int32_t streams; /* the result is stored non-temporally (nontemporal.h) */
+    int32_t streams; /* out is stored non-temporally (nontemporal.h) */
 };
 
 /* Returns the address of an operand of a step: the tile of an earlier step, or an input. */

@@ -149,9 +149,10 @@ static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *st
     return WN_OK;
 }
 
+/* One NLL_GRAD. */
 struct nll_grad {
-    const int32_t *label;
-    void *out;
+    const int32_t *label; /* (rows) */
+    void *out;            /* (rows, classes) */
     int64_t classes, ignored;
     double value; /* -dy / count */
     int32_t dtype;

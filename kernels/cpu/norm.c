@@ -13,12 +13,13 @@
 
 #define DW_ROWS 4 /* rows added to a column's sum in registers. Measured: 8: 1.1x time, since two arrays are read */
 
+/* One op of the family, over x: (rows, n). */
 struct norm {
     const void *const *in;
     void *out;
-    int64_t rows, n; /* x is (rows, n) */
-    double eps;
-    int32_t streams;
+    int64_t rows, n;
+    double eps;       /* of ROW_RSTD */
+    int32_t streams;  /* out is stored non-temporally */
     int64_t together; /* LAYERNORM_DW: columns of a block */
     int64_t parts;    /* LAYERNORM_DW: parts of the rows (row_parts.h) */
     double *partial;  /* (parts, n) sums of the parts, where there are several */

@@ -12,9 +12,10 @@
 #define GROUP WN_INT8_GROUP
 #define BYTES_AT_ONCE (WN_STREAM_BLOCK / 8)
 
+/* One packing or unpacking of n elements. */
 struct packing {
-    int64_t n; /* elements of the value */
-    int32_t dtype, streams;
+    int64_t n;
+    int32_t dtype, streams; /* of the value; whether out is stored non-temporally */
     const void *in;
     void *out;
 };

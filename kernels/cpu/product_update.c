@@ -32,13 +32,14 @@
 #define LINE 16 /* words of a cache line */
 #define SIZE ((int64_t)sizeof(float))
 
+/* One PRODUCT_UPDATE, for all tasks: op(a): (m, k), op(b): (k, n) as strides (gemm.h). */
 struct job {
     const struct wn__gemm_kernel *kernel;
     const float *a, *b;
     float *packed; /* packed b: plain (micro-panels, k, nr); panels (groups, k, mr), the last group narrower */
     int64_t m, n, k, ai, ak, bj, bk;
     struct wn__update_numbers update;
-    wn__parallel_body loop;
+    wn__parallel_body loop; /* of the update */
 };
 
 /* to[k * ld + i] = x[i * xi + k * xk], i < n; one of xi, xk is 1. */

@@ -24,11 +24,11 @@
 /* One reduction. The kept and the reduced dims of x are an iterator each. */
 struct plan {
     struct wn__broadcast kept, reduced; /* over one operand, x; steps in elements */
-    int64_t outputs, length;
-    int32_t last_kept;
-    int32_t chunks;
-    int64_t together; /* columns of a block, where the last run is kept */
-    int64_t parts;    /* of the rows, where the last run is kept */
+    int64_t outputs, length;            /* number of outputs, and of reduced elements of each */
+    int32_t last_kept;                  /* the last run of x is kept: columns; else rows */
+    int32_t chunks;                     /* of a long reduction to few outputs, else 1 */
+    int64_t together;                   /* columns of a block, where the last run is kept */
+    int64_t parts;                      /* of the rows, where the last run is kept */
     const void *x;
     void *out;
     double scale;    /* 1 / count of MEAN, else 1 */
@@ -138,7 +138,7 @@ JOIN(f64, double)
     {                                                                                                                  \
         return (double)row_##KIND##_##S##_lanes(x, n);                                                                 \
     }                                                                                                                  \
-    /* Outputs [begin, end), each over one contiguous row */                                                           \
+    /* Reduces outputs [begin, end), each of one contiguous row */                                                     \
     WN_CLONES static void rows_##KIND##_##S(const struct plan *p, int64_t begin, int64_t end)                          \
     {                                                                                                                  \
         double start = START;                                                                                          \
@@ -191,7 +191,7 @@ JOIN(f64, double)
             out[o] = TO(value * p->scale);                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
-    /* 16 columns, DOWN_ROWS rows; as many lines of what comes next are asked for */                                   \
+    /* Adds DOWN_ROWS rows to 16 columns; prefetches as many lines of the next rows */                                 \
     static inline __attribute__((always_inline)) void columns_tile_##KIND##_##S(                                       \
         const T *x, int64_t step, acc_##A *value, struct wn__prefetch *next)                                           \
     {                                                                                                                  \
@@ -205,7 +205,7 @@ JOIN(f64, double)
         }                                                                                                              \
         for (int j = 0; j < 16; j++) value[j] = sum[j];                                                                \
     }                                                                                                                  \
-    /* n kept columns from column o: reduced elements [begin, end) added row by row */                                 \
+    /* Adds reduced elements [begin, end), row by row, to n kept columns from column o on */                           \
     WN_CLONES static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end, \
                                                acc_##A *value)                                                         \
     {                                                                                                                  \
@@ -228,7 +228,7 @@ JOIN(f64, double)
                 join_##KIND##_##A(value[j], (acc_##A)TAKE(row[j]));                                                    \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Units are slabs of outputs, then parts of the rows, then blocks of columns */                                   \
+    /* Unit u is a block of columns of a part of the rows of an outer index, blocks fastest */                         \
     static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
@@ -244,7 +244,7 @@ JOIN(f64, double)
                 for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO((double)value[j] * p->scale);                \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Slabs [begin, end): the later parts are added to the first */                                                   \
+    /* Adds the parts of outer indices [begin, end) to their first part, in order */                                   \
     WN_CLONES static void join_parts_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                               \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
@@ -272,7 +272,7 @@ JOIN(f64, double)
         p->chunks = chunks > CHUNKS ? CHUNKS : chunks < 1 ? 1 : (int32_t)chunks;                                       \
         if (p->chunks > p->length) p->chunks = (int32_t)p->length;                                                     \
         int64_t work = p->length > 0 ? WN_CPU_GRAIN / p->length + 1 : WN_CPU_GRAIN;                                    \
-        /* Chunks are of stretches, or of rows with all outputs side by side; columns of several slabs are neither. */ \
+        /* Few outputs: chunks of rows, or of all columns of one outer index. */                                       \
         if (p->outputs <= FEW && p->chunks > 1 && (!p->last_kept || p->kept.ndim == 1)) {                              \
             p->partial = partial;                                                                                      \
             if (p->last_kept) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
@@ -353,15 +353,16 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
 
 /* ---- the gradient of max and min ----------------------------------------------------------------- */
 
+/* One EXTREME_GRAD; plan: the reduction, whose x and out are those of the gradient. */
 struct extreme_grad {
     struct plan plan;
     const void *dy, *y;
-    int32_t streams;
-    int32_t is_all; /* everything was reduced by naming no dim */
+    int32_t streams; /* out is stored non-temporally */
+    int32_t is_all;  /* all dims were reduced by naming none */
 };
 
 #define EXTREME_GRAD(S, T)                                                                                             \
-    /* A contiguous row; block: a place of WN_STREAM_BLOCK elements when out streams, else NULL */                     \
+    /* Computes a contiguous row; block: a buffer of WN_STREAM_BLOCK elements where out streams, else NULL */          \
     WN_CLONES static void extreme_grad_row_##S(const T *x, T *out, int64_t n, T y, T dy, T *block)                     \
     {                                                                                                                  \
         int64_t ties = 0;                                                                                              \
@@ -375,7 +376,7 @@ struct extreme_grad {
             if (block) wn__stream_fetching(out + at, block, (stop - at) * (int64_t)sizeof(T), next);                   \
         }                                                                                                              \
     }                                                                                                                  \
-    /* Shares dy between the NaNs where max() or min() named no dim; else every element is NaN, as amax's are. */      \
+    /* Shares dy among the NaNs where max() or min() named no dim; else writes NaN, as PyTorch's amax does. */         \
     static void extreme_grad_nan_##S(const struct extreme_grad *g, int64_t base, T dy)                                 \
     {                                                                                                                  \
         const struct plan *p = &g->plan;                                                                               \

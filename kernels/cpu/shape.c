@@ -35,14 +35,15 @@ static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void
 
 /* ---- expand and permute: a broadcast iterator over out with one strided operand ------------------ */
 
+/* One EXPAND or PERMUTE. */
 struct copy {
-    struct wn__broadcast broadcast;
+    struct wn__broadcast broadcast; /* over out; its operand is the input */
     const void *in;
     void *out;
-    int32_t fast;    /* PERMUTE: the dim of out that is contiguous in the input */
-    int64_t side[2]; /* of a tile, along that dim and along the last */
-    int32_t streams;
-    int64_t out_step[WN_MAX_DIMS];
+    int32_t fast;                  /* PERMUTE: the dim of out that is contiguous in the input */
+    int64_t side[2];               /* elements of a tile along that dim and along the last */
+    int32_t streams;               /* out is stored non-temporally */
+    int64_t out_step[WN_MAX_DIMS]; /* elements from one index to the next along each dim of out */
 };
 
 /* Returns the elements from a row of n elements to one that is copied soon: short rows are prefetched 32 rows ahead. */
@@ -324,8 +325,9 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
 struct slabs {
     const char *in;
     char *out;
-    int64_t in_step, out_step, n, before, after;
-    int32_t streams;
+    int64_t in_step, out_step, n; /* bytes */
+    int64_t before, after;        /* bytes of zeros around each slab of out */
+    int32_t streams;              /* out is stored non-temporally */
 };
 
 static void zeros(int32_t streams, char *out, int64_t bytes)

@@ -11,11 +11,12 @@
 
 #define BLOCK 64 /* columns that are computed at once where the dim is not the last */
 
+/* One softmax or gradient. */
 struct rows {
     const void *a, *b; /* x, NULL; or dy, y */
     void *out;
-    struct wn__axis axis;
-    int32_t streams;
+    struct wn__axis axis; /* the shape seen from the dim of the softmax */
+    int32_t streams;      /* out is stored non-temporally */
 };
 
 #define ROW_MOST 4096 /* most elements of a row that softmax computes in a buffer and then streams */

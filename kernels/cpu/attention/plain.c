@@ -71,7 +71,7 @@ static struct query query_of(const struct wn__attention *k, int64_t b, int64_t h
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    /* One query's part of every gradient. */                                                                          \
+    /* Adds the part of one query to every gradient. */                                                                \
     static void query_grad_##S(const struct wn__attention *k, struct query *q)                                         \
     {                                                                                                                  \
         int64_t values = k->kv_heads * k->size;                                                                        \
