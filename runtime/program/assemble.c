@@ -22,6 +22,7 @@ static void *pool(struct assembly *a, int64_t n, int64_t size)
 
 /* ---- differentiation ------------------------------------------------------------------------------- */
 
+/* Differentiates root i, or all roots at once when they are joint. only: the cells that need a gradient; NULL: all. */
 static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
 {
     struct wn_program *p = a->p;
@@ -44,6 +45,8 @@ static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn
     return code;
 }
 
+/* Emits the backward of every root, and what limits the norm of the gradients. Does nothing for a mode without a
+ * backward. */
 static int32_t differentiate(struct assembly *a)
 {
     struct wn_program *p = a->p;
@@ -70,6 +73,7 @@ static int32_t differentiate(struct assembly *a)
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
+/* Appends a node to the IR, without inputs. */
 static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
 {
     struct wn__ir_node *q = &a->f->node[a->at++];
@@ -100,6 +104,7 @@ static int32_t is_scalar_leaf(const struct wn_node *n)
     return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a value that was freed is no number */
 }
 
+/* Makes a node a leaf: a cell, a number of the host, or a held value, each with its slot. */
 static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
 {
     if (n->op == WN_OP_CELL) {
@@ -140,6 +145,7 @@ static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct w
     if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
 }
 
+/* Copies a node of the graph to the IR, and makes it a leaf, bound or a result where it is one. */
 static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 {
     struct wn__ir *f = a->f;
@@ -194,6 +200,7 @@ static int32_t put_graph(struct assembly *a)
 
 /* ---- cells and slabs ---------------------------------------------------------------------------------- */
 
+/* Puts the cells that the program reads, updates and assigns. */
 static void put_cells(struct assembly *a)
 {
     struct wn_program *p = a->p;
@@ -367,7 +374,8 @@ static void copy_states(struct assembly *a, int32_t first)
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
-static int32_t size_form(struct assembly *a)
+/* Takes room for the largest IR that the graph can become, and copies what the program is made for. */
+static int32_t size_ir(struct assembly *a)
 {
     struct wn_program *p = a->p;
     struct wn__ir *f = a->f;
@@ -396,6 +404,7 @@ static int32_t size_form(struct assembly *a)
                : WN_OOM;
 }
 
+/* Copies the tree of the regions that were met. */
 static int32_t keep_regions(struct assembly *a)
 {
     struct wn__ir *f = a->f;
@@ -446,10 +455,11 @@ static int32_t write_key2(struct assembly *a)
     return b.code;
 }
 
+/* Builds the IR: backward, nodes, cells, effects, rewrites, blocks and costs. */
 static int32_t build(struct assembly *a)
 {
     WN_TRY(differentiate(a));
-    WN_TRY(size_form(a));
+    WN_TRY(size_ir(a));
     WN_TRY(put_graph(a));
     put_cells(a);
     WN_TRY(put_hypers(a));

@@ -123,6 +123,7 @@ int32_t wn__program_bind(struct wn_program *p)
  * fault pages anew. */
 static struct wn__slab *spare[8];
 
+/* Makes a slab, or takes the spare one for transient gradients when it fits. */
 static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__slab **out)
 {
     struct wn__slab *s = spare[p->device];
@@ -140,6 +141,7 @@ static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__sla
     return WN_OK;
 }
 
+/* Binds slab k: the one that a gradient has its place in already, or a new one. */
 static int32_t bind_slab(struct wn_program *p, int32_t k)
 {
     const struct wn__ir *f = p->ir;

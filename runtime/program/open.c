@@ -17,6 +17,7 @@ static void *get_array(int64_t n, int64_t size)
     return wn__alloc((n > 0 ? n : 1) * size);
 }
 
+/* Refuses a root that no backward can start from. */
 static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
 {
     if (!is_backward(p->mode)) return WN_OK;
@@ -40,6 +41,7 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
     return WN_OK;
 }
 
+/* Takes the roots; of an assignment with the cells that get them, in the layout of the cell. */
 static int32_t take_roots(struct wn_program *p, const struct wn__program_request *r)
 {
     p->root = get_array(r->n_roots + r->n_updates, sizeof *p->root);
@@ -64,6 +66,7 @@ static int32_t take_roots(struct wn_program *p, const struct wn__program_request
     return WN_OK;
 }
 
+/* Takes one update, whose states must have the type of its parameter. */
 static int32_t take_update(struct wn_program *p, const struct wn__program_update *u, int32_t at)
 {
     p->update_op[at] = u->op;
@@ -112,6 +115,7 @@ static int32_t take_updates(struct wn_program *p, const struct wn__program_reque
     return WN_OK;
 }
 
+/* Finds the one device of all roots and cells. WN_DEVICE: there are two. */
 static int32_t find_device(struct wn_program *p)
 {
     p->device = WN_NO_DEVICE;

@@ -7,6 +7,7 @@
 #include "cache.h"
 #include "program.h"
 
+/* Asks the device for the kernel of every instruction, and for what a library prepares, which may change workspaces. */
 static int32_t bind_kernels(const struct wn__ir *f, struct wn__schedule *s)
 {
     struct wn_device *d = wn__device(f->device);
@@ -34,6 +35,7 @@ static int32_t copy_text(struct wn__schedule *s, const char *text)
     return WN_OK;
 }
 
+/* Makes and verifies the schedule of a recipe, whose text it keeps. */
 static int32_t make_schedule(const struct wn__ir *f, const struct wn__recipe *r, const char *text,
                              struct wn__schedule **out)
 {

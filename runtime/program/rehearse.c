@@ -154,6 +154,7 @@ static int32_t reads(const struct wn_program *p, const struct wn_node *n)
     return n->local >= 0 && n->local < p->order.count && p->order.nodes[n->local] == n;
 }
 
+/* Refuses with WN_UNSUPPORTED a program that reads a result of one before it. */
 static int32_t refuse_results(const struct wn_program *p)
 {
     for (int64_t i = 0; i < now->n_results; i++) {
@@ -168,6 +169,7 @@ static int32_t refuse_results(const struct wn_program *p)
     return WN_OK;
 }
 
+/* Keeps the results that the program would leave, so that later programs can be compared with them. */
 static int32_t keep_results(const struct wn_program *p)
 {
     int64_t n = p->ir->n_results;

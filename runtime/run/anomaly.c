@@ -11,7 +11,7 @@ int32_t wn__anomaly_on;
 struct wn_anomaly wn__anomaly_found;
 
 struct count {
-    int64_t bad, first; /* how many elements are not finite; the index of the first in memory */
+    int64_t bad, first; /* how many elements the mode looks for; the index of the first in memory, -1: none */
     double value;
 };
 
@@ -20,6 +20,7 @@ static int32_t is_meant(double v)
     return wn__anomaly_on == WN_ANOMALY_NAN ? isnan(v) : !isfinite(v);
 }
 
+/* Counts the elements of a value that the mode looks for, block by block. */
 static int32_t count_in(struct wn_device *d, const struct wn__anomaly_value *v, struct count *c)
 {
     char block[65536];

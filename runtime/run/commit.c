@@ -4,6 +4,7 @@
 #include "../base/warning.h"
 #include "run.h"
 
+/* Gives the results their bytes; without a gradient they let go of what they were made of. */
 static void keep_results(struct wn_program *p, struct wn__bases *b)
 {
     for (int32_t r = 0; r < p->ir->n_results; r++) {
@@ -22,6 +23,7 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
     }
 }
 
+/* Gives every cell that an effect wrote a new version, and notes gradients that are allocated now. */
 static void keep_effects(struct wn_program *p)
 {
     const struct wn__ir *f = p->ir;
@@ -44,6 +46,7 @@ static void spend_roots(struct wn_program *p)
     }
 }
 
+/* Counts how often each node was computed, and warns at the third program that does so. */
 static void count_issues(struct wn_program *p)
 {
     for (int64_t i = 0; i < p->order.count; i++) {

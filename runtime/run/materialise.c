@@ -95,6 +95,8 @@ static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_s
     return WN_OK;
 }
 
+/* Computes the initial values of `root` by a program, and fills x->made with their buffers. number: (n) index of
+ * each. */
 static int32_t run_inits(struct first *x, struct wn_node *const *root, const int32_t *number, int32_t n)
 {
     struct wn_program *p;
@@ -131,6 +133,7 @@ static int32_t compute(struct first *x, struct wn_summary *planned)
 
 /* ---- giving the cells their bytes --------------------------------------------------------------------------- */
 
+/* Copies the bytes of a cell on its device, block by block through the host. */
 static int32_t copy_bytes(const struct wn_cell *c, char *to, char *from)
 {
     struct wn_device *d = wn__device(c->device);
@@ -152,6 +155,7 @@ static int32_t put_number(const struct wn_cell *c, void *to, const struct wn_nod
     return d->put(d, to, &element, wn__dtype_size(c->type.dtype));
 }
 
+/* Fills the buffer of cell i with its initial value. */
 static int32_t fill_own(const struct first *x, int32_t i)
 {
     const struct wn_node *init = x->init[x->from[i]];

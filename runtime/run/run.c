@@ -28,6 +28,7 @@ static void put_number(char *to, const struct wn_node *n)
     for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
 }
 
+/* Uploads the numbers of the host, 64 bytes apart. */
 static int32_t put_scalars(struct wn_program *p, const struct wn__bases *b)
 {
     const struct wn__schedule *s = p->schedule;
@@ -46,6 +47,7 @@ static int32_t put_scalars(struct wn_program *p, const struct wn__bases *b)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------ */
 
+/* Reads a 0-d result to the host. */
 static int32_t take_number(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
 {
     const struct wn__ir_node *q = &p->ir->node[n->node];
@@ -57,6 +59,7 @@ static int32_t take_number(struct wn_program *p, const struct wn__bases *b, cons
     return WN_OK;
 }
 
+/* Launches the kernel of an instruction. shift: added to random counters, so that a rerun draws fresh numbers. */
 static int32_t issue(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n, uint64_t shift)
 {
     const struct wn__ir *f = p->ir;
@@ -155,6 +158,7 @@ static int32_t look_before(struct wn_program *p)
     return WN_OK;
 }
 
+/* Runs the instructions in their order. effects: counts those that changed a state, also when it fails. */
 static int32_t loop(struct wn_program *p, struct wn__bases *b, struct wn__meter *m, struct wn__check *check,
                     uint64_t shift, int32_t *effects)
 {
@@ -218,6 +222,7 @@ static int32_t check_versions(const struct wn_program *p)
     return WN_OK;
 }
 
+/* Runs the schedule with its account and its checks. A failure after the first effect rolls effects back. */
 static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift)
 {
     struct wn__meter meter = {0};

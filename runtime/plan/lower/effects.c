@@ -17,6 +17,7 @@ struct times {
     int32_t *read; /* (n_cells) one past the last item that reads a cell */
 };
 
+/* Fills when each value is made and when each cell is read last. */
 static void find_times(const struct wn__ir *f, const struct wn__list *l, struct times *t)
 {
     for (int64_t i = 0; i < l->n_items; i++) {

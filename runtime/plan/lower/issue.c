@@ -166,6 +166,8 @@ static void forget_reissued(struct wn__issuing *x)
     while (x->n_reissued > 0) x->at.now[x->reissued[--x->n_reissued]] = -1;
 }
 
+/* Issues the backward nodes of a block that an effect or a result needs, and notes effects that compute a gradient
+ * of the block themselves. */
 static void run_backward(struct wn__issuing *x, const struct wn__recipe_step *s)
 {
     const struct wn__ir *f = x->f;
@@ -194,6 +196,7 @@ static void issue_rest(struct wn__issuing *x)
     }
 }
 
+/* Issues the steps of the recipe one after the other, then what no step asked for. */
 static void follow_recipe(struct wn__issuing *x)
 {
     for (int32_t i = 0; i < x->r->n && x->code == WN_OK; i++) {
@@ -213,6 +216,7 @@ static void follow_recipe(struct wn__issuing *x)
 
 /* ---- what there is to do -------------------------------------------------------------------------------------- */
 
+/* Finds the goals from the last node to the first, so that a node is looked at after all its readers. */
 static void find_goals(const struct wn__ir *f, struct wn__goals *g)
 {
     for (int32_t i = f->n - 1; i >= 0; i--) {
@@ -229,6 +233,7 @@ static void find_goals(const struct wn__ir *f, struct wn__goals *g)
     }
 }
 
+/* Fills the lists of backward nodes. */
 static void thread_backward(const struct wn__ir *f, const struct wn__recipe *r, struct wn__backward_lists *l)
 {
     for (int32_t b = 0; b <= r->n_blocks; b++) l->first[b] = -1;
@@ -250,6 +255,7 @@ static void put_leaves(struct wn__issuing *x)
     }
 }
 
+/* Takes the arrays of x, zeroed. WN_OOM. */
 static int32_t take_arrays(struct wn__issuing *x, struct wn__pool *scratch)
 {
     const struct {

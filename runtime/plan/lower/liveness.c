@@ -65,6 +65,8 @@ static int32_t cell_allocation(struct finish *x, int32_t slot)
 #define SCALAR_STRIDE                                                                                                  \
     64 /* bytes from one number of the host to the next: a block of an optimizer's numbers fits, aligned for any op */
 
+/* Gives leaves and bound inputs their allocations: cells, held values, and one allocation for all numbers of the
+ * host. */
 static void place_leaves(struct finish *x)
 {
     const struct wn__ir *f = x->f;
@@ -88,6 +90,7 @@ static void place_leaves(struct finish *x)
     }
 }
 
+/* Fills the last use of each value, and the cell that a value is made in: one that an assignment puts into a slab. */
 static void find_uses(struct finish *x)
 {
     const struct wn__list *l = x->l;
@@ -157,6 +160,7 @@ static void put_allocations(struct finish *x)
 
 /* ---- the finished list ---------------------------------------------------------------------------------------- */
 
+/* Appends an instruction that does what an item says. */
 static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct wn__item *it, int32_t out)
 {
     struct wn__instr *n = &x->s->instr[x->s->n++];
@@ -188,6 +192,7 @@ static void touch(struct wn__allocation *t, int32_t at)
     t->last = at;
 }
 
+/* Appends the instruction of an item with a kernel, and a READ behind the first issue of a 0-d result. */
 static void put_run(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
@@ -214,6 +219,7 @@ static void put_run(struct finish *x, int32_t i)
         put_instr(x, WN_DO_READ, it, it->out);
 }
 
+/* Appends the instruction of an item that starts or awaits a transfer. */
 static void put_move(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
@@ -226,6 +232,7 @@ static void put_move(struct finish *x, int32_t i)
     if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
 }
 
+/* Appends the instructions of all items, each with the frees that follow it. */
 static void put_list(struct finish *x)
 {
     thread_frees(x);

@@ -103,6 +103,7 @@ static void put_placed(struct placing *p, const struct box *b)
     if (p->code == WN_OK) p->code = wn__occupied_add(&p->placed, &s);
 }
 
+/* Places all boxes in the present order, each at its lowest fit, and returns the height. */
 static int64_t place_all(struct placing *p)
 {
     int64_t height = p->arena_base;
@@ -210,6 +211,7 @@ static int64_t search_order(struct placing *p, int32_t *rank, int64_t best, int6
     return best;
 }
 
+/* Tries the orders, the best first, until one is good enough or the work is used up. Returns the lowest height. */
 static int64_t search(struct placing *p, int32_t *rank)
 {
     int (*const compares[])(const void *, const void *) = {by_crowd, by_span, by_start, by_size};
@@ -224,6 +226,7 @@ static int64_t search(struct placing *p, int32_t *rank)
 
 /* ---- input and output --------------------------------------------------------------------------------------- */
 
+/* Makes a box of every allocation of the space, and in the arena of every workspace. */
 static void put_boxes(struct placing *p)
 {
     for (int32_t t = 0; t < p->s->n_allocations; t++) {
@@ -393,6 +396,7 @@ static int32_t find_crowds(struct placing *p)
     return WN_OK;
 }
 
+/* Writes the best layout to the schedule, and counts the bytes that are lent. */
 static void write_back(struct placing *p)
 {
     for (int32_t i = 0; i < p->n; i++) {
@@ -413,6 +417,7 @@ static void write_back(struct placing *p)
     }
 }
 
+/* Places the boxes and sets *height. WN_OOM. */
 static int32_t place_boxes(struct placing *p, int64_t *height)
 {
     int32_t *rank = get(p, p->n, sizeof *rank);

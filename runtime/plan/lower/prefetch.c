@@ -57,6 +57,7 @@ static int32_t is_fixed(const struct prefetch *x, const struct wn__item *it)
     return it->what != WN_DO_FETCH && (it->what != WN_DO_WAIT || x->transfer[it->move].way == WN_WAY_IN);
 }
 
+/* Returns the seconds of a fixed item; 0 for one without a kernel. */
 static double item_seconds(const struct prefetch *x, const struct wn__item *it)
 {
     if (it->what == WN_DO_RUN) return x->f->seconds[it->node];
@@ -68,6 +69,7 @@ static double item_seconds(const struct prefetch *x, const struct wn__item *it)
     return wn__desc_seconds(x->f, wn__instr_desc(x->f, &s, &n, &room), &is_measured);
 }
 
+/* Fills the transfers: their bytes, seconds, and the offload that each fetch needs. */
 static void find_transfers(struct prefetch *x)
 {
     const struct wn__list *l = x->l;
@@ -88,6 +90,7 @@ static void find_transfers(struct prefetch *x)
     }
 }
 
+/* Fills the fixed items, and where transfers start and are waited for before any is moved. */
 static void find_fixed(struct prefetch *x)
 {
     struct fixed_items *fixed = &x->fixed;
@@ -276,6 +279,7 @@ static void thread_movable(const struct prefetch *x, int64_t *head, int64_t *nex
         }
 }
 
+/* Writes the list with every movable item at its new place. */
 static int32_t rebuild(struct prefetch *x)
 {
     struct wn__list *l = x->l;

@@ -105,6 +105,7 @@ static int64_t add_within(int64_t sum, double more)
     return (double)sum + more < 9e18 ? sum + (int64_t)more : INT64_MAX;
 }
 
+/* Adds up an instruction with a kernel: its seconds, its bytes, and the peak while it runs. */
 static void run_instr(struct sim *m, int32_t i)
 {
     const struct wn__instr *n = &m->s->instr[i];
@@ -171,6 +172,7 @@ static void free_allocation(struct sim *m, int32_t allocation)
     if (wn__allocation_counts(m->f, t)) move(m, t->kind, -t->bytes);
 }
 
+/* Counts the bytes that are alive before the first instruction. */
 static void start(struct sim *m)
 {
     struct wn_summary *sum = m->sum;

@@ -47,6 +47,7 @@ static int32_t illegal(const struct machine *m, const char *rule, const char *wh
                     m->s->n > 0 ? wn__op_name(m->f->node[n->node].op) : "none", what, which);
 }
 
+/* Returns the bytes of the space that an allocation is in. */
 static int64_t space_size(const struct machine *m, const struct wn__allocation *t)
 {
     switch (t->space) {
@@ -112,6 +113,7 @@ static void give_back(struct machine *m, int32_t allocation)
     m->n_taken--;
 }
 
+/* Checks that an allocation is inside its space and overlaps none that is alive, and makes it alive. */
 static int32_t make_alive(struct machine *m, int32_t allocation)
 {
     const struct wn__allocation *t = &m->s->allocation[allocation];
@@ -125,6 +127,7 @@ static int32_t make_alive(struct machine *m, int32_t allocation)
     return WN_OK;
 }
 
+/* Checks rules 1, 4, 8 and 9 of what an instruction that runs a node reads. */
 static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->f->node[n->node];
@@ -151,6 +154,7 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks rules 2, 3, 8 and 9 of what an instruction makes, and makes its allocation alive. */
 static int32_t check_output(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->f->node[n->node];
@@ -175,6 +179,7 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks rule 4: an effect writes its own cells, and a product reads no state that it writes. */
 static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->f->node[n->node];
@@ -257,6 +262,7 @@ static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
     return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 
+/* Checks an instruction with a kernel: inputs, workspace, output, effects, and how often it is issued. */
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
 {
     if (n->what == WN_DO_RUN) WN_TRY(check_layouts(m, n));
@@ -285,6 +291,7 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks a free, and ends the life of its allocation. */
 static int32_t step_free(struct machine *m, const struct wn__instr *n)
 {
     if (n->out < 0 || n->out >= m->s->n_allocations || !m->alive[n->out] || m->s->allocation[n->out].pinned)
@@ -297,6 +304,7 @@ static int32_t step_free(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks that a result that is read to the host is there, whole. */
 static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__value *c = &m->s->value[n->out];
@@ -309,6 +317,7 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks what must hold after the last instruction: transfers, leaks, effects, results. */
 static int32_t check_end(struct machine *m)
 {
     const struct wn__ir *f = m->f;
@@ -354,6 +363,7 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Makes alive what is there before the program, then checks instruction by instruction. */
 static int32_t check_all(struct machine *m)
 {
     for (int32_t t = 0; t < m->s->n_allocations; t++) {

@@ -33,6 +33,7 @@ void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r)
     }
 }
 
+/* Numbers the blocks: stretches of one place and root and, outside regions, of one block of the IR. */
 static int32_t number_blocks(struct compiler *c)
 {
     const struct wn__ir *f = c->f;
@@ -233,6 +234,7 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
     for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
 }
 
+/* Adds the steps of all roots. */
 static void compile_roots(struct compiler *c)
 {
     const struct wn__ir *f = c->f;
@@ -254,6 +256,7 @@ static void find_reach(struct compiler *c)
     }
 }
 
+/* Finds places, blocks and readers, then adds the steps. */
 static int32_t compile(struct compiler *c, struct wn__pool *scratch)
 {
     const struct wn__ir *f = c->f;

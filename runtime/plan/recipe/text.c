@@ -73,6 +73,7 @@ static int32_t is_shrink(const struct wn__ir *f, const struct wn__recipe *r, con
     return n > 0;
 }
 
+/* Writes the line of a step. */
 static void say_step(struct text *t, const struct wn__ir *f, const struct wn__recipe *r,
                      const struct wn__recipe_step *s, const int32_t *place)
 {
@@ -127,6 +128,7 @@ struct reading {
     int32_t at, root, next; /* number of the step; its root; the block that goes backward next */
 };
 
+/* Fails with WN_ILLEGAL, naming rule and step. */
 static int32_t refuse(const struct reading *c, const char *rule, const char *format, ...)
 {
     char why[200];
@@ -213,6 +215,7 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
     return WN_OK;
 }
 
+/* Reads the keep set of a step: the values that it names and those that it must keep anyway. */
 static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
 {
     struct wn__recipe *r = c->r;
@@ -252,6 +255,7 @@ static int32_t check_backward(const struct reading *c, int32_t block)
     return WN_OK;
 }
 
+/* Checks a step by every rule and adds it to the recipe. */
 static int32_t read_step(struct reading *c)
 {
     const struct wn_recipe_step *s = &c->g->step[c->at];
@@ -278,6 +282,7 @@ static int32_t read_step(struct reading *c)
     return read_keep(c, s);
 }
 
+/* Reads blocks and steps, and checks that the last root has ended. */
 static int32_t read_all(struct reading *c)
 {
     if (c->g->prefetch < -1 || c->g->prefetch > 8)
