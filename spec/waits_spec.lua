@@ -99,7 +99,7 @@ describe('waits', function()
             if list[i].what == 'fetch' then
                 local p = open(all)
                 binding.check(C.wn_test_mutate(p.handle, i - 1, 'swap', wait))
-                if refused(p, nil, 'a fetch too early'):find('a copy is read before it has arrived', 1, true) then
+                if refused(p, nil, 'a fetch too early'):find('a value is moved before it has arrived', 1, true) then
                     early = early + 1
                 end
                 C.wn_debug('forget_plans', 1)

@@ -133,7 +133,7 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
     const struct wn__ir_node *p = &m->f->node[n->node];
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t c = m->s->in[n->in_at + k];
-        if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no copy is named for input", k + 1);
+        if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no value is named for input", k + 1);
         const struct wn__value *value = &m->s->value[c];
         const struct wn__ir_node *v = &m->f->node[value->node];
         if (value->action != 0) return illegal(m, "action", "a packed form is read as a value, input", k + 1);
@@ -162,7 +162,7 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     const struct wn__allocation *t = &m->s->allocation[value->allocation];
     if (value->node != n->node) return illegal(m, "read", "the output belongs to node", value->node);
     if ((value->action != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
-        return illegal(m, "action", "the output is of another form than this makes, copy", n->out);
+        return illegal(m, "action", "the output is of another form than this makes, value", n->out);
     if (t->bytes < wn__value_bytes(m->f, value) || value->at != 0)
         return illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
@@ -209,18 +209,18 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 {
     int32_t c = m->s->in[n->in_at];
-    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "action", "no copy is named", c);
+    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "action", "no value is named", c);
     const struct wn__value *from = &m->s->value[c];
-    if (from->node != n->node) return illegal(m, "action", "the copy belongs to another node", from->node);
+    if (from->node != n->node) return illegal(m, "action", "the value belongs to another node", from->node);
     if ((from->action != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
-        return illegal(m, "action", "the copy is of another form than this reads, copy", c);
+        return illegal(m, "action", "the value is of another form than this reads, value", c);
     int32_t back = n->what == WN_DO_UNPACK ? m->s->value[n->out].back : from->back;
     if (n->what == WN_DO_UNPACK ? back != from->action : wn__action_is_partial(back))
-        return illegal(m, "action", "what comes back is not what left, copy", n->out);
+        return illegal(m, "action", "what comes back is not what left, value", n->out);
     const struct wn__ir_node *v = &m->f->node[from->node];
-    if (m->arriving[from->allocation]) return illegal(m, "wait", "a copy is read before it has arrived", c);
+    if (m->arriving[from->allocation]) return illegal(m, "wait", "a value is moved before it has arrived", c);
     if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->bound && m->content[from->allocation] != c))
-        return illegal(m, "action", "a copy is read that is not there", c);
+        return illegal(m, "action", "a value is read that is not there", c);
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
