@@ -198,11 +198,11 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "node"));
-    const struct wn__ir *f = p->ir;
-    if (i < 0 || i >= f->n) return wn__fail(WN_VALUE, "node %d of %d", i, f->n);
-    const struct wn__ir_node *q = &f->node[i], *said = &f->recorded[i];
+    const struct wn__ir *ir = p->ir;
+    if (i < 0 || i >= ir->n) return wn__fail(WN_VALUE, "node %d of %d", i, ir->n);
+    const struct wn__ir_node *q = &ir->node[i], *said = &ir->recorded[i];
     const struct wn__scope *scope = wn__scope_get(q->scope);
-    struct wn_desc d = wn__ir_desc_of(f, said);
+    struct wn_desc d = wn__ir_desc_of(ir, said);
     struct wn_cost cost = {0};
     if (q->leaf == WN_LEAF_NONE && wn__op_rules(said->op)->cost != NULL) wn__op_rules(said->op)->cost(&d, &cost);
     *out = (struct wn_node_info){.op = wn__op_name(said->op),
@@ -221,7 +221,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .cell_kind = -1,
                                  .is_residual = q->is_residual,
                                  .needs_grad = q->needs_grad,
-                                 .alias_of = wn__ir_is_alias(f, i) ? f->in[said->in_at] : -1,
+                                 .alias_of = wn__ir_is_alias(ir, i) ? ir->in[said->in_at] : -1,
                                  .root = q->root,
                                  .issues = p->schedule ? p->schedule->node_issues[i] : 0,
                                  .action = p->schedule ? p->schedule->node_action[i] : 0,
@@ -234,8 +234,8 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .is_result = q->result >= 0,
                                  .serial = (double)serial_of(p, i)};
     wn__program_attrs(p, i, &out->attrs);
-    if (q->leaf == WN_LEAF_CELL) out->cell_kind = f->cell[q->slot].kind;
-    if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = f->cell[q->cell[0]].kind;
+    if (q->leaf == WN_LEAF_CELL) out->cell_kind = ir->cell[q->slot].kind;
+    if (wn__op_flags(q->op) & WN_EFFECT) out->cell_kind = ir->cell[q->cell[0]].kind;
     return WN_OK;
 }
 

@@ -229,11 +229,11 @@ int32_t wn_candidates(int32_t program)
     return p == NULL ? -WN_VALUE : p->ir->n_candidates;
 }
 
-static int32_t check_candidate(const struct wn__ir *f, const int32_t *unit, const int32_t *parent,
+static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, const int32_t *parent,
                                const int32_t *decision)
 {
-    for (int32_t i = 0; i < f->n; i++) {
-        if (unit[i] < -1 || unit[i] > f->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
+    for (int32_t i = 0; i < ir->n; i++) {
+        if (unit[i] < -1 || unit[i] > ir->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
         if (parent != NULL && (parent[i] < 0 || parent[i] > i))
             return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
         if (decision != NULL && (decision[i] < WN_DECISION_NONE || decision[i] > WN_DECISION_RECOMPUTE))
@@ -247,12 +247,12 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
-    struct wn__ir *f = p->ir;
-    if (name == NULL || unit == NULL || n != f->n)
-        return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", f->n, n);
+    struct wn__ir *ir = p->ir;
+    if (name == NULL || unit == NULL || n != ir->n)
+        return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", ir->n, n);
     if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
-    WN_TRY(check_candidate(f, unit, parent, decision));
-    return wn__candidate_put(f, name, unit, parent, decision);
+    WN_TRY(check_candidate(ir, unit, parent, decision));
+    return wn__candidate_put(ir, name, unit, parent, decision);
 }
 
 int32_t wn_frontier(int32_t program, double seconds, int32_t *progress)
@@ -385,14 +385,14 @@ static int32_t fits_slot(const struct wn_program *p, const struct wn_node *n, co
  * program then, for it was computed from something else. */
 static int32_t has_gradient(const struct wn_program *p, const struct wn_node *n, int32_t leaf)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     int32_t at = 0;
     if (n->n_in == 0 || !n->needs_grad) return 0;
-    int32_t kind = leaf < f->n_bound ? WN_BOUND_HELD : WN_BOUND_NUMBER,
-            slot = leaf < f->n_bound ? leaf : leaf - f->n_bound;
-    while (at < f->n && (f->node[at].bound != kind || f->node[at].slot != slot)) at++;
-    for (int32_t i = 0; at < f->n && i < f->n; i++)
-        if (f->node[i].phase == WN_PHASE_BACKWARD && f->node[i].forward_of == at) return 1;
+    int32_t kind = leaf < ir->n_bound ? WN_BOUND_HELD : WN_BOUND_NUMBER,
+            slot = leaf < ir->n_bound ? leaf : leaf - ir->n_bound;
+    while (at < ir->n && (ir->node[at].bound != kind || ir->node[at].slot != slot)) at++;
+    for (int32_t i = 0; at < ir->n && i < ir->n; i++)
+        if (ir->node[i].phase == WN_PHASE_BACKWARD && ir->node[i].forward_of == at) return 1;
     return 0;
 }
 

@@ -8,7 +8,7 @@
 
 struct assembly {
     struct wn_program *p;
-    struct wn__ir *f;
+    struct wn__ir *ir;
     struct wn__grads grads;
     struct wn__regions regions;
     int32_t at, in_at; /* the next free node of the IR; the next free input */
@@ -17,7 +17,7 @@ struct assembly {
 
 static void *pool(struct assembly *a, int64_t n, int64_t size)
 {
-    return wn__pool_get(&a->f->pool, (n + 1) * size);
+    return wn__pool_get(&a->ir->pool, (n + 1) * size);
 }
 
 /* ---- differentiation ------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static int32_t differentiate(struct assembly *a)
 /* Appends a node to the IR, without inputs. */
 static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
 {
-    struct wn__ir_node *q = &a->f->node[a->at++];
+    struct wn__ir_node *q = &a->ir->node[a->at++];
     *q = (struct wn__ir_node){.op = op,
                               .phase = phase,
                               .forward_of = -1,
@@ -94,8 +94,8 @@ static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phas
 
 static void put_input(struct assembly *a, struct wn__ir_node *q, int32_t node)
 {
-    a->f->in[a->in_at] = node;
-    a->f->in_type[a->in_at++] = a->f->node[node].type;
+    a->ir->in[a->in_at] = node;
+    a->ir->in_type[a->in_at++] = a->ir->node[node].type;
     q->n_in++;
 }
 
@@ -112,10 +112,10 @@ static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_
         q->slot = n->cell->local;
     } else if (is_scalar_leaf(n)) {
         q->leaf = WN_LEAF_SCALAR;
-        q->slot = a->f->n_scalars++;
+        q->slot = a->ir->n_scalars++;
     } else {
         q->leaf = WN_LEAF_HELD;
-        q->slot = a->f->n_bound++;
+        q->slot = a->ir->n_bound++;
     }
 }
 
@@ -130,8 +130,8 @@ static int32_t is_root(const struct wn_program *p, const struct wn_node *n)
  * alone would not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
 static int32_t random_of(struct assembly *a, const struct wn_node *n)
 {
-    if (n->phase == WN_PHASE_FORWARD) return a->f->n_random++;
-    return n->forward_of == NULL ? -1 : a->f->node[n->forward_of->local].random;
+    if (n->phase == WN_PHASE_FORWARD) return a->ir->n_random++;
+    return n->forward_of == NULL ? -1 : a->ir->node[n->forward_of->local].random;
 }
 
 /* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The IR keeps no
@@ -141,14 +141,14 @@ static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct w
     if (!wn__op_has_offset(n->op)) return;
     const struct wn_node *like = n->phase == WN_PHASE_FORWARD ? n : n->forward_of;
     if (like == NULL || !wn__op_has_offset(like->op) || like->attrs.i[WN_OFFSET_AT] != n->attrs.i[WN_OFFSET_AT]) return;
-    q->offset = like == n ? a->f->n_offsets++ : a->f->node[like->local].offset;
+    q->offset = like == n ? a->ir->n_offsets++ : a->ir->node[like->local].offset;
     if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
 }
 
 /* Copies a node of the graph to the IR, and makes it a leaf, bound or a result where it is one. */
 static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 {
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     struct wn__ir_node *q = put_node(a, n->op, n->phase, &n->type);
     n->local = a->at - 1;
     q->attrs = n->attrs;
@@ -173,8 +173,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     put_offset(a, q, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) {
-        q->result = f->n_results;
-        f->result_node[f->n_results++] = a->at - 1;
+        q->result = ir->n_results;
+        ir->result_node[ir->n_results++] = a->at - 1;
     }
     return WN_OK;
 }
@@ -187,14 +187,14 @@ static int32_t put_graph(struct assembly *a)
     int64_t k = 0;
     for (int64_t i = 0, r = 0; r < passes; r++) {
         for (; i < p->root_end[r]; i++) {
-            a->f->order_node[i] = a->at;
+            a->ir->order_node[i] = a->at;
             WN_TRY(put_graph_node(a, p->order.nodes[i]));
-            a->f->node[a->at - 1].root = (int32_t)r;
+            a->ir->node[a->at - 1].root = (int32_t)r;
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
     }
     if (k != a->grads.count) return wn__fail(WN_INTERNAL, "backward: a gradient belongs to no pass");
-    for (int32_t i = 0; i < p->n_roots; i++) a->f->root_node[i] = p->root[i]->local;
+    for (int32_t i = 0; i < p->n_roots; i++) a->ir->root_node[i] = p->root[i]->local;
     return WN_OK;
 }
 
@@ -204,17 +204,17 @@ static int32_t put_graph(struct assembly *a)
 static void put_cells(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    struct wn__ir *f = a->f;
-    f->n_cells = p->n_named;
-    for (int32_t i = 0; i < p->n_named; i++) f->cell[i] = (struct wn__ir_cell){.gradient_of = -1, .slab = -1};
+    struct wn__ir *ir = a->ir;
+    ir->n_cells = p->n_named;
+    for (int32_t i = 0; i < p->n_named; i++) ir->cell[i] = (struct wn__ir_cell){.gradient_of = -1, .slab = -1};
     struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
         for (int32_t i = 0; i < counts[l]; i++) {
             const struct wn_cell *c = lists[l][i];
             if (c == NULL) continue;
-            f->cell[c->local].kind = c->kind;
-            f->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
+            ir->cell[c->local].kind = c->kind;
+            ir->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
         }
 }
 
@@ -222,14 +222,14 @@ static void put_cells(struct assembly *a)
  * or that of the new slab. */
 static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     int32_t existing = g != NULL && g->slab != NULL && a->p->as_new == 0 ? g->slab->local : -1;
     if (existing < 0 && *new_slab >= 0) return *new_slab;
-    for (int32_t i = 0; i < f->n_slabs && existing >= 0; i++)
-        if (f->slab[i].existing == existing) return i;
-    f->slab[f->n_slabs] = (struct wn__ir_slab){existing >= 0 ? g->slab->bytes : 0, existing};
-    if (existing < 0) *new_slab = f->n_slabs;
-    return f->n_slabs++;
+    for (int32_t i = 0; i < ir->n_slabs && existing >= 0; i++)
+        if (ir->slab[i].existing == existing) return i;
+    ir->slab[ir->n_slabs] = (struct wn__ir_slab){existing >= 0 ? g->slab->bytes : 0, existing};
+    if (existing < 0) *new_slab = ir->n_slabs;
+    return ir->n_slabs++;
 }
 
 static int32_t gradient_of(const struct assembly *a, int32_t slot)
@@ -243,26 +243,26 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
  * activations borrow the low end of the slab longest. */
 static void put_gradients(struct assembly *a)
 {
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     int32_t new_slab = -1;
     for (int32_t slot = 0; slot < a->p->n_read; slot++) {
         int32_t i = gradient_of(a, slot);
         if (i < 0) continue;
         const struct wn_cell *c = a->grads.cells[i], *g = a->p->transient ? NULL : c->grad;
-        struct wn__ir_cell *q = &f->cell[f->n_cells];
+        struct wn__ir_cell *q = &ir->cell[ir->n_cells];
         *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
         q->bytes = wn__padded(wn__bytes(&c->type));
         q->allocated_here = g == NULL || !g->allocated;
         if (q->allocated_here) {
             q->slab = put_slab(a, g, &new_slab);
-            struct wn__ir_slab *s = &f->slab[q->slab];
+            struct wn__ir_slab *s = &ir->slab[q->slab];
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
         struct wn__ir_node *e =
             put_node(a, q->allocated_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
         put_input(a, e, a->grads.values[i]->local);
-        e->cell[0] = f->n_cells++;
+        e->cell[0] = ir->n_cells++;
     }
 }
 
@@ -270,12 +270,12 @@ static void put_gradients(struct assembly *a)
  * count once. */
 static void find_shared_slabs(struct assembly *a)
 {
-    struct wn__ir *f = a->f;
-    for (int32_t i = a->p->n_named; i < f->n_cells; i++) {
-        if (f->cell[i].allocated_here) continue;
-        int32_t met = a->p->read_cell[f->cell[i].gradient_of]->grad->slab->local;
-        for (int32_t k = 0; k < f->n_slabs; k++)
-            if (f->slab[k].existing == met) f->cell[i].shares = k + 1;
+    struct wn__ir *ir = a->ir;
+    for (int32_t i = a->p->n_named; i < ir->n_cells; i++) {
+        if (ir->cell[i].allocated_here) continue;
+        int32_t met = a->p->read_cell[ir->cell[i].gradient_of]->grad->slab->local;
+        for (int32_t k = 0; k < ir->n_slabs; k++)
+            if (ir->slab[k].existing == met) ir->cell[i].shares = k + 1;
     }
 }
 
@@ -292,18 +292,18 @@ static int32_t gradient_for(const struct assembly *a, int32_t i)
 static int32_t put_hypers(struct assembly *a)
 {
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
-    struct wn__ir *f = a->f;
-    f->n_sets = a->p->n_sets;
-    f->set_slot = pool(a, f->n_sets, sizeof *f->set_slot);
-    a->hyper = pool(a, f->n_sets, sizeof *a->hyper);
-    if (f->set_slot == NULL || a->hyper == NULL) return WN_OOM;
-    for (int32_t k = 0; k < f->n_sets; k++) f->set_slot[k] = -1;
+    struct wn__ir *ir = a->ir;
+    ir->n_sets = a->p->n_sets;
+    ir->set_slot = pool(a, ir->n_sets, sizeof *ir->set_slot);
+    a->hyper = pool(a, ir->n_sets, sizeof *a->hyper);
+    if (ir->set_slot == NULL || a->hyper == NULL) return WN_OOM;
+    for (int32_t k = 0; k < ir->n_sets; k++) ir->set_slot[k] = -1;
     for (int32_t i = 0; i < a->p->n_updates; i++) {
         int32_t k = a->p->hyper_set[i];
-        if (k < 0 || f->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
+        if (k < 0 || ir->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
         struct wn__ir_node *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
         q->leaf = WN_LEAF_SCALAR;
-        q->slot = f->set_slot[k] = f->n_scalars++;
+        q->slot = ir->set_slot[k] = ir->n_scalars++;
         a->hyper[k] = a->at - 1;
     }
     return WN_OK;
@@ -332,42 +332,42 @@ static void put_targets(struct assembly *a)
     }
 }
 
-static int32_t is_written(const struct wn__ir *f, int32_t first, int32_t end, int32_t slot)
+static int32_t is_written(const struct wn__ir *ir, int32_t first, int32_t end, int32_t slot)
 {
     for (int32_t i = first; i < end; i++)
         for (int32_t k = 0; k < 3; k++)
-            if (f->node[i].cell[k] == slot) return 1;
+            if (ir->node[i].cell[k] == slot) return 1;
     return 0;
 }
 
 /* Returns whether an effect reads the state of a cell, as it is, that another effect writes: parameters that change
  * places, or a gradient of the caller's own that is another parameter. No order of two such effects is right. */
-static int32_t needs_copy(const struct wn__ir *f, int32_t effect, int32_t first, int32_t end)
+static int32_t needs_copy(const struct wn__ir *ir, int32_t effect, int32_t first, int32_t end)
 {
-    int32_t v = wn__ir_storage(f, wn__ir_in(f, effect, 0));
-    if (f->node[v].leaf != WN_LEAF_CELL) return 0;
-    if (f->node[effect].op == WN_OP_ASSIGN && f->node[effect].cell[0] == f->node[v].slot) return 0;
-    return is_written(f, first, end, f->node[v].slot);
+    int32_t v = wn__ir_storage(ir, wn__ir_in(ir, effect, 0));
+    if (ir->node[v].leaf != WN_LEAF_CELL) return 0;
+    if (ir->node[effect].op == WN_OP_ASSIGN && ir->node[effect].cell[0] == ir->node[v].slot) return 0;
+    return is_written(ir, first, end, ir->node[v].slot);
 }
 
 /* Puts a copy of every state that needs one before all effects. The effects are the last nodes so far; nothing reads
  * them. */
 static void copy_states(struct assembly *a, int32_t first)
 {
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     int32_t end = a->at, n = 0;
-    for (int32_t i = first; i < end; i++) n += needs_copy(f, i, first, end);
+    for (int32_t i = first; i < end; i++) n += needs_copy(ir, i, first, end);
     if (n == 0) return;
-    memmove(&f->node[first + n], &f->node[first], (size_t)(end - first) * sizeof *f->node);
+    memmove(&ir->node[first + n], &ir->node[first], (size_t)(end - first) * sizeof *ir->node);
     a->at = first;
     for (int32_t i = first + n; i < end + n; i++) {
-        if (!needs_copy(f, i, first + n, end + n)) continue;
-        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__ir_in(f, i, 0);
-        struct wn__ir_node *q = put_node(a, WN_OP_RELAYOUT, phase, &f->node[v].type);
+        if (!needs_copy(ir, i, first + n, end + n)) continue;
+        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__ir_in(ir, i, 0);
+        struct wn__ir_node *q = put_node(a, WN_OP_RELAYOUT, phase, &ir->node[v].type);
         q->attrs.layout = q->type.layout;
-        q->root = f->node[v].root;
+        q->root = ir->node[v].root;
         put_input(a, q, v);
-        f->in[f->node[i].in_at] = a->at - 1;
+        ir->in[ir->node[i].in_at] = a->at - 1;
     }
     a->at = end + n;
 }
@@ -378,28 +378,29 @@ static void copy_states(struct assembly *a, int32_t first)
 static int32_t size_ir(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each effect may need a copy of a state */
     int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
-    f->node = pool(a, nodes, sizeof *f->node);
-    f->in = pool(a, inputs, sizeof *f->in);
-    f->in_type = pool(a, inputs, sizeof *f->in_type);
-    f->cell = pool(a, p->n_named + a->grads.n_cells, sizeof *f->cell);
-    f->slab = pool(a, a->grads.n_cells, sizeof *f->slab);
-    f->result_node = pool(a, p->order.count, sizeof *f->result_node);
-    f->order_node = pool(a, p->order.count, sizeof *f->order_node);
-    f->root_node = pool(a, p->n_roots, sizeof *f->root_node);
-    f->n_ordered = (int32_t)p->order.count;
-    f->n_roots = p->n_roots;
-    f->n_updates = p->n_updates;
-    f->device = p->device;
-    f->threads = wn__device(p->device)->target.threads;
-    f->mode = p->mode;
-    f->machine = p->target;
-    f->target = f->machine == 0 ? &wn__device(p->device)->target : wn__machine(f->machine);
-    return f->node && f->in && f->in_type && f->cell && f->slab && f->result_node && f->order_node && f->root_node
+    ir->node = pool(a, nodes, sizeof *ir->node);
+    ir->in = pool(a, inputs, sizeof *ir->in);
+    ir->in_type = pool(a, inputs, sizeof *ir->in_type);
+    ir->cell = pool(a, p->n_named + a->grads.n_cells, sizeof *ir->cell);
+    ir->slab = pool(a, a->grads.n_cells, sizeof *ir->slab);
+    ir->result_node = pool(a, p->order.count, sizeof *ir->result_node);
+    ir->order_node = pool(a, p->order.count, sizeof *ir->order_node);
+    ir->root_node = pool(a, p->n_roots, sizeof *ir->root_node);
+    ir->n_ordered = (int32_t)p->order.count;
+    ir->n_roots = p->n_roots;
+    ir->n_updates = p->n_updates;
+    ir->device = p->device;
+    ir->threads = wn__device(p->device)->target.threads;
+    ir->mode = p->mode;
+    ir->machine = p->target;
+    ir->target = ir->machine == 0 ? &wn__device(p->device)->target : wn__machine(ir->machine);
+    return ir->node && ir->in && ir->in_type && ir->cell && ir->slab && ir->result_node && ir->order_node &&
+                   ir->root_node
                ? WN_OK
                : WN_OOM;
 }
@@ -407,12 +408,12 @@ static int32_t size_ir(struct assembly *a)
 /* Copies the tree of the regions that were met. */
 static int32_t keep_regions(struct assembly *a)
 {
-    struct wn__ir *f = a->f;
-    f->n_regions = (int32_t)a->regions.count;
-    f->region_parent = pool(a, f->n_regions, sizeof *f->region_parent);
-    if (f->region_parent == NULL) return WN_OOM;
-    for (int32_t i = 0; i < f->n_regions; i++)
-        WN_TRY(wn__regions_local(&a->regions, wn__region_parent(a->regions.seen[i]), &f->region_parent[i]));
+    struct wn__ir *ir = a->ir;
+    ir->n_regions = (int32_t)a->regions.count;
+    ir->region_parent = pool(a, ir->n_regions, sizeof *ir->region_parent);
+    if (ir->region_parent == NULL) return WN_OOM;
+    for (int32_t i = 0; i < ir->n_regions; i++)
+        WN_TRY(wn__regions_local(&a->regions, wn__region_parent(a->regions.seen[i]), &ir->region_parent[i]));
     return WN_OK;
 }
 
@@ -420,36 +421,36 @@ static int32_t keep_regions(struct assembly *a)
  * plan through the recipe. */
 static int32_t write_key2(struct assembly *a)
 {
-    struct wn__ir *f = a->f;
+    struct wn__ir *ir = a->ir;
     struct wn__bytes b = {0};
-    wn__bytes_int(&b, f->device);
-    wn__bytes_int(&b, f->threads);
-    wn__bytes_int(&b, wn__device(f->device)->target.library);
-    wn__bytes_int(&b, f->machine);
+    wn__bytes_int(&b, ir->device);
+    wn__bytes_int(&b, ir->threads);
+    wn__bytes_int(&b, wn__device(ir->device)->target.library);
+    wn__bytes_int(&b, ir->machine);
     wn__bytes_int(&b, wn__costs_id());
-    wn__bytes_int(&b, f->n);
-    for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__ir_node *q = &f->node[i];
+    wn__bytes_int(&b, ir->n);
+    for (int32_t i = 0; i < ir->n; i++) {
+        const struct wn__ir_node *q = &ir->node[i];
         const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
                              q->random + 1,  q->result + 1, q->bound,     q->cell[0] + 1, q->cell[1] + 1,
                              q->cell[2] + 1, q->n_in,       q->offset + 1};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__ir_in(f, i, k));
+        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__ir_in(ir, i, k));
         wn__bytes_type(&b, &q->type);
         wn__bytes_attrs(&b, &q->attrs);
     }
-    for (int32_t i = 0; i < f->n_cells; i++) {
-        const struct wn__ir_cell *c = &f->cell[i];
+    for (int32_t i = 0; i < ir->n_cells; i++) {
+        const struct wn__ir_cell *c = &ir->cell[i];
         const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->allocated_here,
                              c->shares, c->slab_offset,     c->bytes};
         for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
     }
-    for (int32_t i = 0; i < f->n_slabs; i++) wn__bytes_int(&b, f->slab[i].bytes);
+    for (int32_t i = 0; i < ir->n_slabs; i++) wn__bytes_int(&b, ir->slab[i].bytes);
     if (b.code == WN_OK) {
-        f->key2 = pool(a, b.count, 1);
-        f->key2_bytes = b.count;
-        if (f->key2 == NULL) b.code = WN_OOM;
-        else memcpy(f->key2, b.data, (size_t)b.count);
+        ir->key2 = pool(a, b.count, 1);
+        ir->key2_bytes = b.count;
+        if (ir->key2 == NULL) b.code = WN_OOM;
+        else memcpy(ir->key2, b.data, (size_t)b.count);
     }
     wn__free(b.data);
     return b.code;
@@ -470,16 +471,16 @@ static int32_t build(struct assembly *a)
     }
     put_updates(a);
     put_targets(a);
-    a->f->n_effects = a->at - before_effects;
+    a->ir->n_effects = a->at - before_effects;
     copy_states(a, before_effects);
-    a->f->n = a->at;
-    a->f->n_in = a->in_at;
+    a->ir->n = a->at;
+    a->ir->n_in = a->in_at;
     WN_TRY(keep_regions(a));
-    WN_TRY(wn__ir_rewrite(a->f));
-    for (int32_t i = 0; i < a->f->n; i++)
-        if (a->f->node[i].n_in > a->f->most_in) a->f->most_in = a->f->node[i].n_in;
-    WN_TRY(wn__ir_blocks(a->f));
-    WN_TRY(wn__ir_costs(a->f));
+    WN_TRY(wn__ir_rewrite(a->ir));
+    for (int32_t i = 0; i < a->ir->n; i++)
+        if (a->ir->node[i].n_in > a->ir->most_in) a->ir->most_in = a->ir->node[i].n_in;
+    WN_TRY(wn__ir_blocks(a->ir));
+    WN_TRY(wn__ir_costs(a->ir));
     return write_key2(a);
 }
 
@@ -487,11 +488,11 @@ int32_t wn__program_assemble(struct wn_program *p)
 {
     struct assembly a = {.p = p};
     struct wn__pool first = {0};
-    a.f = wn__pool_get(&first, sizeof *a.f);
-    if (a.f == NULL) return WN_OOM;
-    a.f->pool = first;
-    a.f->refs = 1;
-    p->ir = a.f;
+    a.ir = wn__pool_get(&first, sizeof *a.ir);
+    if (a.ir == NULL) return WN_OOM;
+    a.ir->pool = first;
+    a.ir->refs = 1;
+    p->ir = a.ir;
     int32_t code = build(&a);
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);

@@ -5,7 +5,7 @@
 
 static int32_t bind_cells(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
     int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
     for (int32_t l = 0; l < 3; l++)
@@ -15,8 +15,8 @@ static int32_t bind_cells(struct wn_program *p)
             p->cell[c->local] = c;
             wn__cell_ref(c);
         }
-    for (int32_t i = p->n_named; i < f->n_cells; i++) {
-        struct wn_cell *owner = p->cell[f->cell[i].gradient_of];
+    for (int32_t i = p->n_named; i < ir->n_cells; i++) {
+        struct wn_cell *owner = p->cell[ir->cell[i].gradient_of];
         if (p->transient) {
             WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &owner->type, p->device, &p->cell[i]));
         } else {
@@ -50,16 +50,16 @@ static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__
 /* Takes the lines of this recording where they are not those of the one that the IR was made of. */
 static int32_t bind_lines(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     int64_t i = 0;
-    while (i < p->order.count && p->order.nodes[i]->line == f->recorded[f->order_node[i]].line) i++;
+    while (i < p->order.count && p->order.nodes[i]->line == ir->recorded[ir->order_node[i]].line) i++;
     if (i == p->order.count) return WN_OK;
-    p->line = wn__alloc((f->n + 1) * (int64_t)sizeof *p->line);
+    p->line = wn__alloc((ir->n + 1) * (int64_t)sizeof *p->line);
     if (p->line == NULL) return WN_OOM;
-    for (i = 0; i < p->order.count; i++) p->line[f->order_node[i]] = p->order.nodes[i]->line;
-    for (int32_t k = 0; k < f->n; k++)
-        if (f->node[k].phase == WN_PHASE_BACKWARD && f->node[k].forward_of >= 0)
-            p->line[k] = p->line[f->node[k].forward_of];
+    for (i = 0; i < p->order.count; i++) p->line[ir->order_node[i]] = p->order.nodes[i]->line;
+    for (int32_t k = 0; k < ir->n; k++)
+        if (ir->node[k].phase == WN_PHASE_BACKWARD && ir->node[k].forward_of >= 0)
+            p->line[k] = p->line[ir->node[k].forward_of];
     return WN_OK;
 }
 
@@ -102,16 +102,16 @@ void wn__program_keep_numbers(struct wn_program *p, int64_t seq)
 
 int32_t wn__program_bind(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
-    p->bound = wn__alloc((f->n_bound + 1) * (int64_t)sizeof *p->bound);
-    p->scalar = wn__alloc((f->n_scalars + 1) * (int64_t)sizeof *p->scalar);
-    p->result = wn__alloc((f->n_results + 1) * (int64_t)sizeof *p->result);
-    p->cell = wn__alloc((f->n_cells + 1) * (int64_t)sizeof *p->cell);
-    p->slab = wn__alloc((f->n_slabs + 1) * (int64_t)sizeof *p->slab);
-    p->random = wn__alloc((f->n_random + 1) * (int64_t)sizeof *p->random);
-    p->offset = wn__alloc((f->n_offsets + 1) * (int64_t)sizeof *p->offset);
+    const struct wn__ir *ir = p->ir;
+    p->bound = wn__alloc((ir->n_bound + 1) * (int64_t)sizeof *p->bound);
+    p->scalar = wn__alloc((ir->n_scalars + 1) * (int64_t)sizeof *p->scalar);
+    p->result = wn__alloc((ir->n_results + 1) * (int64_t)sizeof *p->result);
+    p->cell = wn__alloc((ir->n_cells + 1) * (int64_t)sizeof *p->cell);
+    p->slab = wn__alloc((ir->n_slabs + 1) * (int64_t)sizeof *p->slab);
+    p->random = wn__alloc((ir->n_random + 1) * (int64_t)sizeof *p->random);
+    p->offset = wn__alloc((ir->n_offsets + 1) * (int64_t)sizeof *p->offset);
     if (!p->bound || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
-    for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &f->recorded[f->order_node[i]]);
+    for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &ir->recorded[ir->order_node[i]]);
     WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));
@@ -144,31 +144,31 @@ static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__sla
 /* Binds slab k: the one that a gradient has its place in already, or a new one. */
 static int32_t bind_slab(struct wn_program *p, int32_t k)
 {
-    const struct wn__ir *f = p->ir;
-    for (int32_t i = p->n_named; i < f->n_cells; i++) {
-        if (f->cell[i].slab != k || p->cell[i]->slab == NULL) continue;
+    const struct wn__ir *ir = p->ir;
+    for (int32_t i = p->n_named; i < ir->n_cells; i++) {
+        if (ir->cell[i].slab != k || p->cell[i]->slab == NULL) continue;
         p->slab[k] = p->cell[i]->slab;
         p->slab[k]->refs++;
         return WN_OK;
     }
-    WN_TRY(bind_new_slab(p, f->slab[k].bytes, &p->slab[k]));
+    WN_TRY(bind_new_slab(p, ir->slab[k].bytes, &p->slab[k]));
     return WN_OK;
 }
 
 int32_t wn__program_bind_slabs(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
-    for (int32_t k = 0; k < f->n_slabs; k++)
+    const struct wn__ir *ir = p->ir;
+    for (int32_t k = 0; k < ir->n_slabs; k++)
         if (p->slab[k] == NULL) WN_TRY(bind_slab(p, k));
-    for (int32_t i = p->n_named; i < f->n_cells; i++) {
+    for (int32_t i = p->n_named; i < ir->n_cells; i++) {
         struct wn_cell *g = p->cell[i];
-        if (f->cell[i].slab < 0) continue;
+        if (ir->cell[i].slab < 0) continue;
         if (g->slab == NULL) {
-            g->slab = p->slab[f->cell[i].slab];
+            g->slab = p->slab[ir->cell[i].slab];
             g->slab->refs++;
-            g->slab_offset = f->cell[i].slab_offset;
+            g->slab_offset = ir->cell[i].slab_offset;
         }
-        if (g->slab != p->slab[f->cell[i].slab] || g->slab_offset != f->cell[i].slab_offset)
+        if (g->slab != p->slab[ir->cell[i].slab] || g->slab_offset != ir->cell[i].slab_offset)
             return wn__fail(WN_STALE,
                             "run: a gradient got another place since this program was opened; record it again");
     }

@@ -36,12 +36,12 @@ struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule *
     return e->ir;
 }
 
-struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *f, const char *recipe)
+struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char *recipe)
 {
     for (int32_t i = 0; i < MOST_PLANS; i++) {
         const struct entry *e = &table[i];
-        if (e->ir == NULL || e->ir->key2_bytes != f->key2_bytes) continue;
-        if (memcmp(e->ir->key2, f->key2, (size_t)f->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
+        if (e->ir == NULL || e->ir->key2_bytes != ir->key2_bytes) continue;
+        if (memcmp(e->ir->key2, ir->key2, (size_t)ir->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
             continue;
         e->schedule->refs++;
         return e->schedule;
@@ -57,7 +57,7 @@ static void drop(struct entry *e)
     memset(e, 0, sizeof *e);
 }
 
-int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *f, struct wn__schedule *s)
+int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *ir, struct wn__schedule *s)
 {
     uint64_t hash = wn__bytes_hash(key->data, key->count);
     if (find(key->data, key->count, hash) != NULL) return WN_OK;
@@ -68,9 +68,9 @@ int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *f, struct wn__
     for (int32_t i = 1; i < MOST_PLANS && e->ir != NULL; i++)
         if (table[i].ir == NULL || table[i].used < e->used) e = &table[i];
     if (e->ir != NULL) drop(e);
-    *e = (struct entry){hash, ++now, copy, key->count, f, s};
+    *e = (struct entry){hash, ++now, copy, key->count, ir, s};
     made++;
-    f->refs++;
+    ir->refs++;
     s->refs++;
     return WN_OK;
 }

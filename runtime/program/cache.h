@@ -11,9 +11,9 @@
 /* Returns the IR of a request's key and fills its schedule, both with a reference more; NULL: there is none. */
 struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule);
 /* Returns the schedule of an equal IR and recipe, with a reference more; NULL: there is none. */
-struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *f, const char *recipe);
+struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char *recipe);
 /* Adds a plan under a key, in place of the one that was used least recently when the cache is full. */
-int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *f, struct wn__schedule *s);
+int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *ir, struct wn__schedule *s);
 /* Drops the plan of a key, if there is one. */
 void wn__cache_forget(const struct wn__bytes *key);
 void wn__cache_clear(void);

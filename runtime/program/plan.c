@@ -8,14 +8,14 @@
 #include "program.h"
 
 /* Asks the device for the kernel of every instruction, and for what a library prepares, which may change workspaces. */
-static int32_t bind_kernels(const struct wn__ir *f, struct wn__schedule *s)
+static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
 {
-    struct wn_device *d = wn__device(f->device);
+    struct wn_device *d = wn__device(ir->device);
     for (int32_t i = 0; i < s->n; i++) {
         struct wn__instr *n = &s->instr[i];
         if (!wn__instr_has_kernel(n)) continue;
         struct wn__applied room;
-        const struct wn_desc *desc = wn__instr_desc(f, s, n, &room);
+        const struct wn_desc *desc = wn__instr_desc(ir, s, n, &room);
         n->kernel = d->kernel(d, desc);
         if (n->kernel == NULL)
             return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
@@ -36,12 +36,12 @@ static int32_t copy_text(struct wn__schedule *s, const char *text)
 }
 
 /* Makes and verifies the schedule of a recipe, whose text it keeps. */
-static int32_t make_schedule(const struct wn__ir *f, const struct wn__recipe *r, const char *text,
+static int32_t make_schedule(const struct wn__ir *ir, const struct wn__recipe *r, const char *text,
                              struct wn__schedule **out)
 {
-    WN_TRY(wn__compile(f, r, bind_kernels, WN__PLACE_FULLY, out));
+    WN_TRY(wn__compile(ir, r, bind_kernels, WN__PLACE_FULLY, out));
     int32_t code = copy_text(*out, text);
-    if (code == WN_OK) code = wn__verify(f, *out);
+    if (code == WN_OK) code = wn__verify(ir, *out);
     if (code == WN_OK) return WN_OK;
     wn__schedule_unref(*out);
     *out = NULL;
@@ -49,24 +49,24 @@ static int32_t make_schedule(const struct wn__ir *f, const struct wn__recipe *r,
 }
 
 /* Fills the schedule of a recipe: one of the cache that was made of the same IR and decisions, or a new one. */
-static int32_t plan_recipe(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out)
+static int32_t plan_recipe(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__schedule **out)
 {
     struct wn__pool scratch = {0};
     char *text = NULL;
-    int32_t code = wn__recipe_text(f, r, &scratch, &text);
+    int32_t code = wn__recipe_text(ir, r, &scratch, &text);
     if (code == WN_OK) {
-        *out = wn__cache_find_schedule(f, text);
-        if (*out == NULL) code = make_schedule(f, r, text, out);
+        *out = wn__cache_find_schedule(ir, text);
+        if (*out == NULL) code = make_schedule(ir, r, text, out);
     }
     wn__pool_release(&scratch);
     return code;
 }
 
-static int32_t plan_words(const struct wn__ir *f, struct wn__schedule **out)
+static int32_t plan_words(const struct wn__ir *ir, struct wn__schedule **out)
 {
     struct wn__recipe recipe = {0};
-    int32_t code = wn__recipe_compile(f, &recipe);
-    if (code == WN_OK) code = plan_recipe(f, &recipe, out);
+    int32_t code = wn__recipe_compile(ir, &recipe);
+    if (code == WN_OK) code = plan_recipe(ir, &recipe, out);
     wn__recipe_release(&recipe);
     return code;
 }

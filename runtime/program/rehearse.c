@@ -185,9 +185,9 @@ static int32_t keep_results(const struct wn_program *p)
 /* Notes all cells that a run changes first, so that the places of gradients can be bound as a run binds them. */
 static int32_t change_cells(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     struct wn__rehearsed *e;
-    for (int32_t i = 0; i < f->n_cells; i++) {
+    for (int32_t i = 0; i < ir->n_cells; i++) {
         struct wn_cell *c = p->cell[i];
         if (c->kind != WN_KIND_GRADIENT && wn__cell_has_value(c)) continue;
         WN_TRY(note(c, &e));
@@ -195,7 +195,7 @@ static int32_t change_cells(struct wn_program *p)
     }
     WN_TRY(wn__program_bind_slabs(p));
     now->n_programs++;
-    for (int32_t i = p->n_named; i < f->n_cells; i++) WN_TRY(set_allocated(p->cell[i], 1));
+    for (int32_t i = p->n_named; i < ir->n_cells; i++) WN_TRY(set_allocated(p->cell[i], 1));
     return WN_OK;
 }
 

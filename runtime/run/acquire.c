@@ -31,12 +31,12 @@ char *wn__value_address(const struct wn__bases *b, int32_t value)
 /* Returns the bytes that this run adds to what is reserved, beside the arena. */
 static int64_t missing_bytes(const struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     int64_t bytes = wn__program_missing(p);
-    for (int32_t r = 0; r < f->n_results; r++)
+    for (int32_t r = 0; r < ir->n_results; r++)
         if (p->schedule->result_allocation[r] >= 0)
             bytes += p->schedule->allocation[p->schedule->result_allocation[r]].bytes;
-    for (int32_t k = 0; k < f->n_slabs; k++)
+    for (int32_t k = 0; k < ir->n_slabs; k++)
         if (p->slab[k]->data == NULL) bytes += p->slab[k]->bytes;
     return bytes;
 }

@@ -66,11 +66,11 @@ static int32_t stop(struct wn_program *p, int32_t node, int32_t phase, const str
                     const struct count *c, const char *inputs)
 {
     static const char *const phases[] = {"forward", "recompute", "backward", "update"};
-    const struct wn__ir *f = p->ir;
-    const struct wn__ir_node *q = &f->node[node], *said = q->forward_of >= 0 ? &f->node[q->forward_of] : q;
+    const struct wn__ir *ir = p->ir;
+    const struct wn__ir_node *q = &ir->node[node], *said = q->forward_of >= 0 ? &ir->node[q->forward_of] : q;
     const struct wn__scope *scope = wn__scope_get(said->scope > 0 ? said->scope : q->scope);
     int32_t line = said->line > 0 ? said->line : q->line;
-    const char *at = wn__line_text(line), *op = wn__ir_op_text(f, node);
+    const char *at = wn__line_text(line), *op = wn__ir_op_text(ir, node);
     wn__anomaly_found = (struct wn_anomaly){.op = wn__op_name(q->op),
                                             .path = scope->path,
                                             .module = scope->type,

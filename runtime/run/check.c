@@ -30,7 +30,7 @@ static int32_t add_span(struct wn__check *c, void *start, int64_t bytes)
 int32_t wn__check_start(struct wn__check *c, struct wn_program *p, char *arena, struct wn__buffer **result)
 {
     struct wn_device *d = wn__device(p->device);
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     c->p = p;
     c->arena = arena;
     c->result = result;
@@ -39,14 +39,14 @@ int32_t wn__check_start(struct wn__check *c, struct wn_program *p, char *arena, 
     WN_TRY(wn__replay_start(c));
     if (c->poison && p->schedule->arena > 0) WN_TRY(d->fill(d, arena, POISON, p->schedule->arena));
     if (!c->on) return WN_OK;
-    c->span = wn__alloc((1 + f->n_slabs + f->n_results + f->n_cells) * (int64_t)sizeof *c->span);
+    c->span = wn__alloc((1 + ir->n_slabs + ir->n_results + ir->n_cells) * (int64_t)sizeof *c->span);
     if (c->span == NULL) return WN_OOM;
     WN_TRY(d->fill(d, arena, CANARY, p->schedule->arena + GUARD));
     WN_TRY(add_span(c, arena, p->schedule->arena + GUARD));
-    for (int32_t k = 0; k < f->n_slabs; k++) WN_TRY(add_span(c, p->slab[k]->data, p->slab[k]->bytes));
-    for (int32_t r = 0; r < f->n_results; r++)
+    for (int32_t k = 0; k < ir->n_slabs; k++) WN_TRY(add_span(c, p->slab[k]->data, p->slab[k]->bytes));
+    for (int32_t r = 0; r < ir->n_results; r++)
         if (result[r] != NULL) WN_TRY(add_span(c, result[r]->data, result[r]->bytes));
-    for (int32_t i = 0; i < f->n_cells; i++)
+    for (int32_t i = 0; i < ir->n_cells; i++)
         if (p->cell[i]->buffer != NULL) WN_TRY(add_span(c, p->cell[i]->buffer->data, p->cell[i]->buffer->bytes));
     return WN_OK;
 }
@@ -130,15 +130,15 @@ static void find_inexact(struct wn__check *c)
 
 int32_t wn__replay_start(struct wn__check *c)
 {
-    const struct wn__ir *f = c->p->ir;
+    const struct wn__ir *ir = c->p->ir;
     const struct wn__schedule *s = c->p->schedule;
     int64_t most = 0;
     c->replay = wn__replay_on && wn__device(c->p->device)->real;
     if (!c->replay) return WN_OK;
-    for (int32_t i = 0; i < f->n; i++)
-        if (s->node_issues[i] > 1 && wn__bytes(&f->node[i].type) > most) most = wn__bytes(&f->node[i].type);
-    c->first = wn__alloc((f->n + 1) * (int64_t)sizeof *c->first);
-    c->issued = wn__alloc(f->n + 1);
+    for (int32_t i = 0; i < ir->n; i++)
+        if (s->node_issues[i] > 1 && wn__bytes(&ir->node[i].type) > most) most = wn__bytes(&ir->node[i].type);
+    c->first = wn__alloc((ir->n + 1) * (int64_t)sizeof *c->first);
+    c->issued = wn__alloc(ir->n + 1);
     c->room = wn__alloc(most + 1);
     c->inexact = wn__alloc(s->n_values + 1);
     if (c->first == NULL || c->issued == NULL || c->room == NULL || c->inexact == NULL) return WN_OOM;

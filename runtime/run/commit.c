@@ -26,11 +26,11 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
 /* Gives every cell that an effect wrote a new version, and notes gradients that are allocated now. */
 static void keep_effects(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
-    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+    const struct wn__ir *ir = p->ir;
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         for (int32_t k = 0; k < 3; k++) {
-            if (f->node[i].cell[k] < 0) continue;
-            struct wn_cell *c = p->cell[f->node[i].cell[k]];
+            if (ir->node[i].cell[k] < 0) continue;
+            struct wn_cell *c = p->cell[ir->node[i].cell[k]];
             if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
             c->invalid = 0;
             wn__cell_changed(c);
@@ -77,11 +77,11 @@ static void let_walk_go(struct wn_program *p)
 
 void wn__effects_roll_back(struct wn_program *p, int32_t code)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     int32_t dropped = 0;
-    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         for (int32_t k = 0; k < 3; k++) {
-            struct wn_cell *c = f->node[i].cell[k] < 0 ? NULL : p->cell[f->node[i].cell[k]];
+            struct wn_cell *c = ir->node[i].cell[k] < 0 ? NULL : p->cell[ir->node[i].cell[k]];
             if (c == NULL) continue;
             if (c->kind != WN_KIND_GRADIENT) {
                 c->invalid = 1;

@@ -24,26 +24,26 @@ static void note(struct wn__meter *m)
 /* Counts the bytes alive before the first instruction, read off the cells and values themselves. */
 int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
+    const struct wn__ir *ir = p->ir;
     const struct wn__schedule *s = p->schedule;
     m->out = &p->measured;
     memset(m->out, 0, sizeof *m->out);
     m->allocation_bytes = wn__alloc((s->n_allocations + 1) * (int64_t)sizeof *m->allocation_bytes);
     if (m->allocation_bytes == NULL) return WN_OOM;
-    for (int32_t i = 0; i < f->n_cells; i++) {
+    for (int32_t i = 0; i < ir->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->allocated) continue;
         move(m, c->kind, wn__padded(wn__bytes(&c->type)));
         int32_t in_slab = 0; /* 1: its slab's bytes are added whole below */
-        for (int32_t k = 0; k < f->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
+        for (int32_t k = 0; k < ir->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
         m->fixed += in_slab ? 0 : wn__padded(wn__bytes(&c->type));
     }
-    for (int32_t i = 0; i < f->n_bound; i++) {
+    for (int32_t i = 0; i < ir->n_bound; i++) {
         if (p->bound[i] == NULL) continue;
         move(m, WN_KIND_INPUT, p->bound[i]->held->bytes);
         m->fixed += p->bound[i]->held->bytes;
     }
-    for (int32_t i = 0; i < f->n_slabs; i++) m->fixed += p->slab[i]->bytes;
+    for (int32_t i = 0; i < ir->n_slabs; i++) m->fixed += p->slab[i]->bytes;
     memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has counted these already */
     if (s->scalars >= 0) {
         move(m, WN_KIND_WORKSPACE, s->allocation[s->scalars].bytes);

@@ -62,14 +62,14 @@ static int32_t take_number(struct wn_program *p, const struct wn__bases *b, cons
 /* Launches the kernel of an instruction. shift: added to random counters, so that a rerun draws fresh numbers. */
 static int32_t issue(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n, uint64_t shift)
 {
-    const struct wn__ir *f = p->ir;
-    const struct wn__ir_node *q = &f->node[n->node];
+    const struct wn__ir *ir = p->ir;
+    const struct wn__ir_node *q = &ir->node[n->node];
     struct wn_device *d = wn__device(p->device);
     const void **in = b->in;
     void *cell[3] = {NULL, NULL, NULL};
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     struct wn__applied room;
-    const struct wn_desc *desc = wn__instr_desc(f, p->schedule, n, &room);
+    const struct wn_desc *desc = wn__instr_desc(ir, p->schedule, n, &room);
     for (int32_t k = 0; k < desc->n_in; k++) in[k] = wn__value_address(b, p->schedule->in[n->in_at + k]);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = wn__allocation_address(b, &p->schedule->allocation[n->cell[k]]);
@@ -112,12 +112,12 @@ static int32_t do_move(struct wn_program *p, struct wn__bases *b, struct wn__met
 
 /* Returns whether an instruction changes what a later program can read. An effect on a gradient that this program
  * allocates does not. */
-static int32_t changes_state(const struct wn__ir *f, const struct wn__instr *n)
+static int32_t changes_state(const struct wn__ir *ir, const struct wn__instr *n)
 {
-    const struct wn__ir_node *q = &f->node[n->node];
+    const struct wn__ir_node *q = &ir->node[n->node];
     if (n->out >= 0) return 0;
     for (int32_t k = 0; k < 3; k++)
-        if (q->cell[k] >= 0 && !(f->cell[q->cell[k]].kind == WN_KIND_GRADIENT && f->cell[q->cell[k]].allocated_here))
+        if (q->cell[k] >= 0 && !(ir->cell[q->cell[k]].kind == WN_KIND_GRADIENT && ir->cell[q->cell[k]].allocated_here))
             return 1;
     return 0;
 }
@@ -147,9 +147,9 @@ static int32_t look_for_anomaly(struct wn_program *p, const struct wn__bases *b,
 /* Searches what effects read and no instruction makes, gradients and held values, before any state is changed. */
 static int32_t look_before(struct wn_program *p)
 {
-    const struct wn__ir *f = p->ir;
-    for (int32_t i = f->n - f->n_effects; i < f->n; i++) {
-        const struct wn__ir_node *q = &f->node[f->in[f->node[i].in_at]];
+    const struct wn__ir *ir = p->ir;
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
+        const struct wn__ir_node *q = &ir->node[ir->in[ir->node[i].in_at]];
         struct wn__anomaly_value v = {&q->type, NULL};
         if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
         if (q->leaf == WN_LEAF_HELD) v.data = p->bound[q->slot]->held->data;

@@ -188,9 +188,9 @@ static double rate(const struct wn__rates *p, const struct wn_desc *d)
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
 }
 
-double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
+double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 {
-    const struct wn__rates *p = &wn__machine(f->machine)->rates;
+    const struct wn__rates *p = &wn__machine(ir->machine)->rates;
     struct wn_cost cost = {0};
     if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
@@ -199,15 +199,15 @@ double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d)
 
 #define MOVE_STARTS 50e-6 /* seconds to wake the thread and start the first request; assumed, not measured */
 
-double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes)
+double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes)
 {
-    const struct wn__rates *p = &wn__machine(f->machine)->rates;
+    const struct wn__rates *p = &wn__machine(ir->machine)->rates;
     return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
 }
 
-double wn__move_share(const struct wn__ir *f, int64_t bytes)
+double wn__move_share(const struct wn__ir *ir, int64_t bytes)
 {
-    return (double)bytes / wn__machine(f->machine)->rates.bytes;
+    return (double)bytes / wn__machine(ir->machine)->rates.bytes;
 }
 
 /* Returns the row of measured seconds of a key; NULL: none were measured. */
@@ -217,28 +217,28 @@ static const struct row *find_key(const char *key)
     return r != NULL && r->key != NULL ? r : NULL;
 }
 
-double wn__desc_seconds(const struct wn__ir *f, const struct wn_desc *d, int32_t *is_measured)
+double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured)
 {
-    const struct row *r = f->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
-    if (r == NULL && f->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
+    const struct row *r = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
+    if (r == NULL && ir->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
     *is_measured = r != NULL;
-    return r != NULL ? r->seconds : wn__desc_roofline(f, d);
+    return r != NULL ? r->seconds : wn__desc_roofline(ir, d);
 }
 
-int32_t wn__ir_costs(struct wn__ir *f)
+int32_t wn__ir_costs(struct wn__ir *ir)
 {
-    f->seconds = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds);
-    f->is_measured = wn__pool_get(&f->pool, f->n + 1);
-    f->seconds_again = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *f->seconds_again);
-    if (f->seconds == NULL || f->is_measured == NULL || f->seconds_again == NULL) return WN_OOM;
-    for (int32_t i = 0; i < f->n; i++) {
-        if (f->node[i].leaf != WN_LEAF_NONE) continue;
-        struct wn_desc d = wn__ir_desc(f, i);
+    ir->seconds = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *ir->seconds);
+    ir->is_measured = wn__pool_get(&ir->pool, ir->n + 1);
+    ir->seconds_again = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *ir->seconds_again);
+    if (ir->seconds == NULL || ir->is_measured == NULL || ir->seconds_again == NULL) return WN_OOM;
+    for (int32_t i = 0; i < ir->n; i++) {
+        if (ir->node[i].leaf != WN_LEAF_NONE) continue;
+        struct wn_desc d = wn__ir_desc(ir, i);
         int32_t is_measured;
-        f->seconds[i] = wn__desc_seconds(f, &d, &is_measured);
-        f->is_measured[i] = (uint8_t)is_measured;
-        const struct row *again = f->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
-        f->seconds_again[i] = again != NULL ? again->seconds : f->seconds[i];
+        ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);
+        ir->is_measured[i] = (uint8_t)is_measured;
+        const struct row *again = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
+        ir->seconds_again[i] = again != NULL ? again->seconds : ir->seconds[i];
     }
     return WN_OK;
 }

@@ -39,13 +39,13 @@ const char *wn__cost_key(const struct wn_desc *d);
  * followed by " again". The text is valid until the next call. */
 const char *wn__cost_key_again(const struct wn_desc *d);
 /* Returns the seconds of moving `bytes` out to a place or in (WN_WAY_), while nothing else moves there. */
-double wn__move_seconds(const struct wn__ir *f, int32_t place, int32_t way, int64_t bytes);
+double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes);
 /* Returns the seconds that a move adds to the kernels that run beside it, as both use the same memory. */
-double wn__move_share(const struct wn__ir *f, int64_t bytes);
+double wn__move_share(const struct wn__ir *ir, int64_t bytes);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */
-double wn__desc_roofline(const struct wn__ir *f, const struct wn_desc *d);
+double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */
-double wn__desc_seconds(const struct wn__ir *f, const struct wn_desc *d, int32_t *is_measured);
+double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured);
 /* Fills seconds, seconds_again and is_measured of the IR. WN_OOM. */
-int32_t wn__ir_costs(struct wn__ir *f);
+int32_t wn__ir_costs(struct wn__ir *ir);
 #endif

@@ -131,54 +131,54 @@ struct wn__ir {
 };
 
 /* Returns input i of a node: the number of a node. */
-static inline int32_t wn__ir_in(const struct wn__ir *f, int32_t node, int32_t i)
+static inline int32_t wn__ir_in(const struct wn__ir *ir, int32_t node, int32_t i)
 {
-    return f->in[f->node[node].in_at + i];
+    return ir->in[ir->node[node].in_at + i];
 }
 /* Returns the flags of the node's op (op.def). */
-static inline int32_t wn__ir_flags(const struct wn__ir *f, int32_t node)
+static inline int32_t wn__ir_flags(const struct wn__ir *ir, int32_t node)
 {
-    return wn__op_flags(f->node[node].op);
+    return wn__op_flags(ir->node[node].op);
 }
 /* Returns what kernels and rules are told about a node of this IR. The types of inputs are those of the IR. */
-static inline struct wn_desc wn__ir_desc_of(const struct wn__ir *f, const struct wn__ir_node *p)
+static inline struct wn_desc wn__ir_desc_of(const struct wn__ir *ir, const struct wn__ir_node *p)
 {
     return (struct wn_desc){
-        .op = p->op, .n_in = p->n_in, .out = p->type, .in = f->in_type + p->in_at, .attrs = p->attrs};
+        .op = p->op, .n_in = p->n_in, .out = p->type, .in = ir->in_type + p->in_at, .attrs = p->attrs};
 }
-static inline struct wn_desc wn__ir_desc(const struct wn__ir *f, int32_t node)
+static inline struct wn_desc wn__ir_desc(const struct wn__ir *ir, int32_t node)
 {
-    return wn__ir_desc_of(f, &f->node[node]);
+    return wn__ir_desc_of(ir, &ir->node[node]);
 }
 /* Returns whether the forward computes the node; a leaf is not computed, a bound node counts as if it were. */
 static inline int32_t wn__ir_node_is_forward(const struct wn__ir_node *p)
 {
     return p->phase == WN_PHASE_FORWARD && p->leaf == WN_LEAF_NONE;
 }
-static inline int32_t wn__ir_is_forward(const struct wn__ir *f, int32_t node)
+static inline int32_t wn__ir_is_forward(const struct wn__ir *ir, int32_t node)
 {
-    return wn__ir_node_is_forward(&f->node[node]);
+    return wn__ir_node_is_forward(&ir->node[node]);
 }
 /* Returns whether what the node reads of the forward is a residual: backward nodes, and an update whose kernel computes
  * the gradient's product too. */
-static inline int32_t wn__ir_is_backward(const struct wn__ir *f, int32_t node)
+static inline int32_t wn__ir_is_backward(const struct wn__ir *ir, int32_t node)
 {
-    return f->node[node].phase == WN_PHASE_BACKWARD || f->node[node].op == WN_OP_PRODUCT_UPDATE;
+    return ir->node[node].phase == WN_PHASE_BACKWARD || ir->node[node].op == WN_OP_PRODUCT_UPDATE;
 }
 /* Returns the node whose bytes the node's value is: the node itself, or the first of its chain of aliases. */
-int32_t wn__ir_storage(const struct wn__ir *f, int32_t node);
+int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);
 /* Returns whether the node's value is the bytes of its input 0 (a reshape). A result and a bound node have bytes of
  * their own. */
-int32_t wn__ir_is_alias(const struct wn__ir *f, int32_t node);
+int32_t wn__ir_is_alias(const struct wn__ir *ir, int32_t node);
 /* Drops a reference, and frees the IR with the last one. Does nothing for NULL. */
-void wn__ir_unref(struct wn__ir *f);
+void wn__ir_unref(struct wn__ir *ir);
 
 /* Returns whether a node asks of its input k only which elements are above 0: ReLU's gradient, alone or inside a fused
  * op. */
-int32_t wn__ir_reads_sign(const struct wn__ir *f, int32_t node, int32_t k);
+int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k);
 
 /* Numbers the blocks, lists the residuals, and marks boundaries and reissued states (blocks.c). WN_OOM. */
-int32_t wn__ir_blocks(struct wn__ir *f);
+int32_t wn__ir_blocks(struct wn__ir *ir);
 /* Fills `last`, (n): the last forward node that reads a value or an alias of it; the node itself if none does. */
-void wn__ir_last_readers(const struct wn__ir *f, int32_t *last);
+void wn__ir_last_readers(const struct wn__ir *ir, int32_t *last);
 #endif

@@ -38,7 +38,7 @@ struct fusion {
 /* A rewrite under way. Invariant: readers and last hold for the nodes as rewritten so far; those of an absorbed node
  * are not read any more. */
 struct rewriting {
-    struct wn__ir *f;
+    struct wn__ir *ir;
     struct wn__pool scratch;
     int32_t *readers;   /* (n) inputs of all nodes that are this value */
     int32_t *last;      /* (n) the last node that reads the value's bytes, through aliases too; itself if none does */
@@ -53,17 +53,17 @@ struct rewriting {
 
 static int32_t n_inputs(const struct rewriting *w, int32_t i)
 {
-    return w->at[i] >= 0 ? w->window[w->at[i]].n : w->f->node[i].n_in;
+    return w->at[i] >= 0 ? w->window[w->at[i]].n : w->ir->node[i].n_in;
 }
 
 static int32_t input(const struct rewriting *w, int32_t i, int32_t k)
 {
-    return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__ir_in(w->f, i, k);
+    return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__ir_in(w->ir, i, k);
 }
 
-static int32_t is_computed(const struct wn__ir *f, int32_t i)
+static int32_t is_computed(const struct wn__ir *ir, int32_t i)
 {
-    const struct wn__ir_node *p = &f->node[i];
+    const struct wn__ir_node *p = &ir->node[i];
     return p->leaf == WN_LEAF_NONE && !p->bound;
 }
 
@@ -71,12 +71,12 @@ static int32_t is_computed(const struct wn__ir *f, int32_t i)
  * same phase, root and region as i; else -1. With `through`, aliases may lie between the two if each has one reader. */
 static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t through)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     int32_t v = input(w, i, k);
-    for (; wn__ir_is_alias(f, v); v = input(w, v, 0))
+    for (; wn__ir_is_alias(ir, v); v = input(w, v, 0))
         if (!through || w->readers[v] != 1) return -1;
-    const struct wn__ir_node *p = &f->node[v], *by = &f->node[i];
-    if (!is_computed(f, v) || w->readers[v] != 1 || p->result >= 0 || p->region != by->region) return -1;
+    const struct wn__ir_node *p = &ir->node[v], *by = &ir->node[i];
+    if (!is_computed(ir, v) || w->readers[v] != 1 || p->result >= 0 || p->region != by->region) return -1;
     return p->phase == by->phase && p->root == by->root ? v : -1;
 }
 
@@ -84,32 +84,32 @@ static int32_t sole(const struct rewriting *w, int32_t i, int32_t k, int32_t thr
  * the inputs that only p needs until then take no more bytes than p's own value. */
 static int32_t may_wait(const struct rewriting *w, int32_t p, int32_t c)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     int64_t made = 0, kept = 0;
     for (int32_t i = p + 1; i < c; i++)
-        if (is_computed(f, i) && f->node[i].absorbed_by < 0 && !wn__ir_is_alias(f, i)) made += f->node[i].bytes;
+        if (is_computed(ir, i) && ir->node[i].absorbed_by < 0 && !wn__ir_is_alias(ir, i)) made += ir->node[i].bytes;
     for (int32_t k = 0; k < n_inputs(w, p); k++) {
-        int32_t v = wn__ir_storage(f, input(w, p, k));
-        if (is_computed(f, v) && w->last[v] < c) kept += f->node[v].bytes;
+        int32_t v = wn__ir_storage(ir, input(w, p, k));
+        if (is_computed(ir, v) && w->last[v] < c) kept += ir->node[v].bytes;
     }
-    return made <= f->node[p].bytes / NEGLIGIBLE_PART || kept <= f->node[p].bytes;
+    return made <= ir->node[p].bytes / NEGLIGIBLE_PART || kept <= ir->node[p].bytes;
 }
 
 /* Marks p, and the aliases between p and input k of node i, as absorbed by i. */
 static void absorb(struct rewriting *w, int32_t i, int32_t k, int32_t p)
 {
-    struct wn__ir *f = w->f;
+    struct wn__ir *ir = w->ir;
     int32_t v = input(w, i, k);
-    for (; v != p; v = input(w, v, 0)) f->node[v].absorbed_by = i;
-    f->node[p].absorbed_by = i;
-    if (f->node[p].random >= 0) f->node[i].random = f->node[p].random;
+    for (; v != p; v = input(w, v, 0)) ir->node[v].absorbed_by = i;
+    ir->node[p].absorbed_by = i;
+    if (ir->node[p].random >= 0) ir->node[i].random = ir->node[p].random;
     for (int32_t j = 0; j < n_inputs(w, p); j++) w->readers[input(w, p, j)]--;
 }
 
 /* Makes node i what `to` says. Requires that what it does not read any more was absorbed before. */
 static void become(struct rewriting *w, int32_t i, const struct fusion *to)
 {
-    struct wn__ir *f = w->f;
+    struct wn__ir *ir = w->ir;
     const struct window *in = to->in;
     for (int32_t k = 0; k < n_inputs(w, i); k++) w->readers[input(w, i, k)]--;
     if (w->at[i] < 0) {
@@ -123,19 +123,19 @@ static void become(struct rewriting *w, int32_t i, const struct fusion *to)
         w->readers[v]++;
         for (;; v = input(w, v, 0)) {
             if (w->last[v] < i) w->last[v] = i;
-            if (!wn__ir_is_alias(f, v)) break;
+            if (!wn__ir_is_alias(ir, v)) break;
         }
     }
-    f->node[i].op = to->op;
-    f->node[i].attrs = *to->attrs;
+    ir->node[i].op = to->op;
+    ir->node[i].attrs = *to->attrs;
 }
 
 /* Returns whether a kernel of the op reads the inputs of `to` in the layouts and dtypes that they have. */
 static int32_t fits(const struct rewriting *w, int32_t i, const struct fusion *to)
 {
     struct wn_type type[MAX_INPUTS];
-    for (int32_t k = 0; k < to->in->n; k++) type[k] = w->f->node[to->in->node[k]].type;
-    struct wn_desc d = {.op = to->op, .n_in = to->in->n, .out = w->f->node[i].type, .in = type, .attrs = *to->attrs};
+    for (int32_t k = 0; k < to->in->n; k++) type[k] = w->ir->node[to->in->node[k]].type;
+    struct wn_desc d = {.op = to->op, .n_in = to->in->n, .out = w->ir->node[i].type, .in = type, .attrs = *to->attrs};
     return wn__op_reads(&d);
 }
 
@@ -155,14 +155,14 @@ static int32_t replace(struct rewriting *w, int32_t i, int32_t k, int32_t p, con
  * one. */
 static int32_t map_product(struct rewriting *w, int32_t i)
 {
-    const struct wn__ir_node *c = &w->f->node[i];
+    const struct wn__ir_node *c = &w->ir->node[i];
     int32_t n = wn__elementwise_operands(c->op), p = n > 0 && c->op != WN_OP_DROPOUT ? sole(w, i, 0, 1) : -1;
     if (p < 0) return 0;
-    const struct wn__ir_node *q = &w->f->node[p];
+    const struct wn__ir_node *q = &w->ir->node[p];
     if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype == WN_F64 || !may_wait(w, p, i)) return 0;
     int32_t is_flat = q->op == WN_OP_LINEAR || q->type.ndim == 2;
     if (wn__numel(&q->type) != wn__numel(&c->type) || (!is_flat && !wn__shape_equal(&q->type, &c->type))) return 0;
-    if (n == 2 && !wn__type_equal(&w->f->node[input(w, i, 1)].type, &c->type)) return 0;
+    if (n == 2 && !wn__type_equal(&w->ir->node[input(w, i, 1)].type, &c->type)) return 0;
     struct wn_attrs attrs = q->attrs;
     attrs.n = 3;
     attrs.i[2] = c->op;
@@ -177,17 +177,17 @@ static int32_t map_product(struct rewriting *w, int32_t i)
 /* Fuses a layer norm's gradient with the gradient of the residual connection that is added to it. */
 static int32_t add_to_norm(struct rewriting *w, int32_t i)
 {
-    const struct wn__ir *f = w->f;
-    if (f->node[i].op != WN_OP_ADD || f->node[i].type.dtype == WN_BF16) return 0;
+    const struct wn__ir *ir = w->ir;
+    if (ir->node[i].op != WN_OP_ADD || ir->node[i].type.dtype == WN_BF16) return 0;
     for (int32_t k = 0; k < 2; k++) {
         int32_t p = sole(w, i, k, 0), other = input(w, i, 1 - k);
-        if (p < 0 || f->node[p].op != WN_OP_LAYERNORM_DX || !may_wait(w, p, i)) continue;
-        if (!wn__type_equal(&f->node[p].type, &f->node[i].type)) continue;
-        if (!wn__type_equal(&f->node[other].type, &f->node[i].type)) continue;
+        if (p < 0 || ir->node[p].op != WN_OP_LAYERNORM_DX || !may_wait(w, p, i)) continue;
+        if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type)) continue;
+        if (!wn__type_equal(&ir->node[other].type, &ir->node[i].type)) continue;
         struct window in = {.n = 6};
         for (int32_t j = 0; j < 5; j++) in.node[j] = input(w, p, j);
         in.node[5] = other;
-        if (replace(w, i, k, p, &(struct fusion){WN_OP_LAYERNORM_DX_ADD, &f->node[p].attrs, &in})) return 1;
+        if (replace(w, i, k, p, &(struct fusion){WN_OP_LAYERNORM_DX_ADD, &ir->node[p].attrs, &in})) return 1;
     }
     return 0;
 }
@@ -195,25 +195,25 @@ static int32_t add_to_norm(struct rewriting *w, int32_t i)
 /* Returns the nll node that reads v, if v is a log_softmax along the last dim that only it and node i read; else -1. */
 static int32_t loss_over(const struct rewriting *w, int32_t v, int32_t i)
 {
-    const struct wn__ir *f = w->f;
-    const struct wn__ir_node *p = &f->node[v];
+    const struct wn__ir *ir = w->ir;
+    const struct wn__ir_node *p = &ir->node[v];
     int32_t loss = v + 1;
-    while (loss < i && !(f->node[loss].op == WN_OP_NLL && input(w, loss, 0) == v)) loss++;
-    if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !is_computed(f, v) || p->result >= 0 || w->readers[v] != 2)
+    while (loss < i && !(ir->node[loss].op == WN_OP_NLL && input(w, loss, 0) == v)) loss++;
+    if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !is_computed(ir, v) || p->result >= 0 || w->readers[v] != 2)
         return -1;
     if ((p->type.dtype != WN_F32 && p->type.dtype != WN_F64) || p->attrs.i[0] != p->type.ndim - 1) return -1;
-    return p->region == f->node[loss].region && p->root == f->node[loss].root ? loss : -1;
+    return p->region == ir->node[loss].region && p->root == ir->node[loss].root ? loss : -1;
 }
 
 /* Fuses nll with log_softmax, and log_softmax_grad (node i) with nll_grad. Both fused ops compute the probabilities of
  * a row from its logits, so the log_softmax is no residual any more. */
 static int32_t cross_entropy(struct rewriting *w, int32_t i)
 {
-    const struct wn__ir *f = w->f;
-    if (f->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
+    const struct wn__ir *ir = w->ir;
+    if (ir->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
     int32_t g = sole(w, i, 0, 0), v = input(w, i, 1), loss = loss_over(w, v, i);
-    if (g < 0 || f->node[g].op != WN_OP_NLL_GRAD || loss < 0 || input(w, loss, 1) != input(w, g, 1)) return 0;
-    struct wn_attrs attrs = {.n = 1, .i = {f->node[g].attrs.i[0]}};
+    if (g < 0 || ir->node[g].op != WN_OP_NLL_GRAD || loss < 0 || input(w, loss, 1) != input(w, g, 1)) return 0;
+    struct wn_attrs attrs = {.n = 1, .i = {ir->node[g].attrs.i[0]}};
     struct window in = {.n = 2, .node = {input(w, v, 0), input(w, g, 1)}};
     struct window back = {.n = 3, .node = {input(w, g, 0), input(w, g, 1), input(w, v, 0)}};
     const struct fusion forward = {WN_OP_CROSS_ENTROPY, &attrs, &in},
@@ -231,31 +231,31 @@ static int32_t is_update(int32_t op)
 /* Returns the gradient that effect i reads, of any region and root, if it has no other reader; else -1. */
 static int32_t sole_gradient(const struct rewriting *w, int32_t i)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     int32_t v = input(w, i, 0);
-    for (; wn__ir_is_alias(f, v); v = input(w, v, 0))
+    for (; wn__ir_is_alias(ir, v); v = input(w, v, 0))
         if (w->readers[v] != 1) return -1;
-    return is_computed(f, v) && w->readers[v] == 1 && f->node[v].phase == WN_PHASE_BACKWARD ? v : -1;
+    return is_computed(ir, v) && w->readers[v] == 1 && ir->node[v].phase == WN_PHASE_BACKWARD ? v : -1;
 }
 
 /* Fills cell_last, cell_forward and cell_written, once. */
 static int32_t find_cell_readers(struct rewriting *w)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     if (w->cell_last != NULL) return WN_OK;
-    w->cell_last = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_last);
-    w->cell_forward = wn__pool_get(&w->scratch, (f->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
-    w->cell_written = wn__pool_get(&w->scratch, f->n_cells + 1);
+    w->cell_last = wn__pool_get(&w->scratch, (ir->n_cells + 1) * (int64_t)sizeof *w->cell_last);
+    w->cell_forward = wn__pool_get(&w->scratch, (ir->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
+    w->cell_written = wn__pool_get(&w->scratch, ir->n_cells + 1);
     if (w->cell_last == NULL || w->cell_forward == NULL || w->cell_written == NULL) return WN_OOM;
-    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         for (int32_t k = 0; k < 3; k++)
-            if (f->node[i].cell[k] >= 0) w->cell_written[f->node[i].cell[k]] = 1;
-    for (int32_t i = 0; i < f->n - f->n_effects; i++) {
-        if (f->node[i].absorbed_by >= 0 || wn__ir_is_alias(f, i)) continue;
+            if (ir->node[i].cell[k] >= 0) w->cell_written[ir->node[i].cell[k]] = 1;
+    for (int32_t i = 0; i < ir->n - ir->n_effects; i++) {
+        if (ir->node[i].absorbed_by >= 0 || wn__ir_is_alias(ir, i)) continue;
         for (int32_t k = 0; k < n_inputs(w, i); k++) {
-            const struct wn__ir_node *v = &f->node[wn__ir_storage(f, input(w, i, k))];
+            const struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, input(w, i, k))];
             if (v->leaf != WN_LEAF_CELL) continue;
-            if (f->node[i].phase == WN_PHASE_FORWARD) w->cell_forward[v->slot]++;
+            if (ir->node[i].phase == WN_PHASE_FORWARD) w->cell_forward[v->slot]++;
             else w->cell_last[v->slot] = i;
         }
     }
@@ -267,10 +267,10 @@ static int32_t find_cell_readers(struct rewriting *w)
  * order. */
 static int32_t reads_written(struct rewriting *w, int32_t p)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     w->code = find_cell_readers(w);
     for (int32_t k = 0; w->code == WN_OK && k < n_inputs(w, p); k++) {
-        const struct wn__ir_node *v = &f->node[wn__ir_storage(f, input(w, p, k))];
+        const struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, input(w, p, k))];
         if (v->leaf == WN_LEAF_CELL && w->cell_written[v->slot]) return 1;
     }
     return w->code != WN_OK;
@@ -281,27 +281,27 @@ static int32_t reads_written(struct rewriting *w, int32_t p)
  * nodes read (tied weights). */
 static int32_t may_update(struct rewriting *w, int32_t slot, int32_t p)
 {
-    const struct wn__ir *f = w->f;
+    const struct wn__ir *ir = w->ir;
     int64_t kept = 0;
     if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;
     if (w->cell_last[slot] <= p) return 1;
     for (int32_t k = 0; k < n_inputs(w, p); k++) {
-        int32_t v = wn__ir_storage(f, input(w, p, k));
-        if (is_computed(f, v) && w->last[v] < w->cell_last[slot]) kept += f->node[v].bytes;
+        int32_t v = wn__ir_storage(ir, input(w, p, k));
+        if (is_computed(ir, v) && w->last[v] < w->cell_last[slot]) kept += ir->node[v].bytes;
     }
-    return kept <= f->node[p].bytes;
+    return kept <= ir->node[p].bytes;
 }
 
 /* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
 static int32_t update_by_product(struct rewriting *w, int32_t i)
 {
-    const struct wn__ir *f = w->f;
-    const struct wn__ir_node *c = &f->node[i];
-    int32_t p = i >= f->n - f->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
+    const struct wn__ir *ir = w->ir;
+    const struct wn__ir_node *c = &ir->node[i];
+    int32_t p = i >= ir->n - ir->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
     if (p < 0) return 0;
-    const struct wn__ir_node *q = &f->node[p];
+    const struct wn__ir_node *q = &ir->node[p];
     if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
-    const struct wn_type *a = &f->node[input(w, p, 0)].type, *b = &f->node[input(w, p, 1)].type;
+    const struct wn_type *a = &ir->node[input(w, p, 0)].type, *b = &ir->node[input(w, p, 1)].type;
     if (a->ndim != 2 || b->ndim != 2 || a->dim[q->attrs.i[0] ? 0 : 1] > WN_PRODUCT_UPDATE_ROWS) return 0;
     if (!wn__type_equal(&q->type, &c->type) || !may_update(w, c->cell[0], p)) return 0;
     struct wn_attrs attrs = q->attrs;
@@ -314,9 +314,9 @@ static int32_t update_by_product(struct rewriting *w, int32_t i)
 
 /* Fills `out` with the steps of node i: those of a fused op, or the one step of an elementwise op. Returns 0 if node i
  * is neither. */
-static int32_t chain_of(const struct wn__ir *f, int32_t i, struct wn__fused *out)
+static int32_t chain_of(const struct wn__ir *ir, int32_t i, struct wn__fused *out)
 {
-    const struct wn__ir_node *p = &f->node[i];
+    const struct wn__ir_node *p = &ir->node[i];
     int32_t n = wn__elementwise_operands(p->op);
     if (!wn__dtype_is_float(p->type.dtype)) return 0;
     if (p->op == WN_OP_CHAIN) *out = wn__fused_get(&p->attrs);
@@ -364,18 +364,18 @@ static void append(const struct rewriting *w, int32_t i, const struct wn__fused 
  * allowed. */
 static int32_t absorb_step(struct rewriting *w, int32_t i, int32_t k)
 {
-    struct wn__ir *f = w->f;
+    struct wn__ir *ir = w->ir;
     struct wn__fused first, second, all = {.n = 0};
     struct window in = {.n = 0};
     int32_t p = sole(w, i, k, 0);
-    if (p < 0 || !chain_of(f, p, &first) || !chain_of(f, i, &second)) return 0;
+    if (p < 0 || !chain_of(ir, p, &first) || !chain_of(ir, i, &second)) return 0;
     if (first.n + second.n > WN_CHAIN_STEPS || numbers_of(&first) + numbers_of(&second) > 1) return 0;
-    if (!wn__type_equal(&f->node[p].type, &f->node[i].type) || !may_wait(w, p, i)) return 0;
+    if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type) || !may_wait(w, p, i)) return 0;
     append(w, p, &first, -1, &in, &all);
     append(w, i, &second, p, &in, &all);
     if (in.n > WN_CHAIN_INPUTS) return 0;
     struct wn_attrs attrs = {.n = 0};
-    memcpy(attrs.f, numbers_of(&first) ? f->node[p].attrs.f : f->node[i].attrs.f, sizeof attrs.f);
+    memcpy(attrs.f, numbers_of(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
     wn__fused_put(&all, &attrs);
     return replace(w, i, k, p, &(struct fusion){WN_OP_CHAIN, &attrs, &in});
 }
@@ -405,14 +405,14 @@ int32_t wn__rewrite_on = 1;
 /* Fills readers, last and at for the recorded nodes. */
 static void find_readers(struct rewriting *w)
 {
-    const struct wn__ir *f = w->f;
-    for (int32_t i = 0; i < f->n; i++) w->at[i] = -1;
-    for (int32_t i = 0; i < f->n; i++) {
+    const struct wn__ir *ir = w->ir;
+    for (int32_t i = 0; i < ir->n; i++) w->at[i] = -1;
+    for (int32_t i = 0; i < ir->n; i++) {
         w->last[i] = i;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__ir_in(f, i, k);
+        for (int32_t k = 0; k < ir->node[i].n_in; k++) {
+            int32_t v = wn__ir_in(ir, i, k);
             w->readers[v]++;
-            w->last[v] = w->last[wn__ir_storage(f, v)] = i;
+            w->last[v] = w->last[wn__ir_storage(ir, v)] = i;
         }
     }
 }
@@ -421,27 +421,27 @@ static void find_readers(struct rewriting *w)
  * inputs, which the recorded nodes go on naming. */
 static int32_t write_back(struct rewriting *w, const struct wn__ir_node *recorded)
 {
-    struct wn__ir *f = w->f;
-    int64_t n = f->n_in;
+    struct wn__ir *ir = w->ir;
+    int64_t n = ir->n_in;
     for (int64_t i = 0; i < w->n_windows; i++) n += w->window[i].n;
-    int32_t *in = wn__pool_get(&f->pool, (n + 1) * (int64_t)sizeof *in);
-    struct wn_type *type = wn__pool_get(&f->pool, (n + 1) * (int64_t)sizeof *type);
+    int32_t *in = wn__pool_get(&ir->pool, (n + 1) * (int64_t)sizeof *in);
+    struct wn_type *type = wn__pool_get(&ir->pool, (n + 1) * (int64_t)sizeof *type);
     if (in == NULL || type == NULL) return WN_OOM;
-    memcpy(in, f->in, (size_t)f->n_in * sizeof *in);
-    memcpy(type, f->in_type, (size_t)f->n_in * sizeof *type);
-    f->in = in;
-    f->in_type = type;
-    f->recorded = recorded;
-    for (int32_t i = 0; i < f->n; i++) {
-        struct wn__ir_node *p = &f->node[i];
+    memcpy(in, ir->in, (size_t)ir->n_in * sizeof *in);
+    memcpy(type, ir->in_type, (size_t)ir->n_in * sizeof *type);
+    ir->in = in;
+    ir->in_type = type;
+    ir->recorded = recorded;
+    for (int32_t i = 0; i < ir->n; i++) {
+        struct wn__ir_node *p = &ir->node[i];
         if (p->absorbed_by >= 0) p->n_in = 0;
         if (w->at[i] < 0 || p->absorbed_by >= 0) continue;
         const struct window *x = &w->window[w->at[i]];
-        p->in_at = f->n_in;
+        p->in_at = ir->n_in;
         p->n_in = x->n;
         for (int32_t k = 0; k < x->n; k++) {
-            f->in[f->n_in] = x->node[k];
-            f->in_type[f->n_in++] = f->node[x->node[k]].type;
+            ir->in[ir->n_in] = x->node[k];
+            ir->in_type[ir->n_in++] = ir->node[x->node[k]].type;
         }
     }
     return WN_OK;
@@ -450,13 +450,13 @@ static int32_t write_back(struct rewriting *w, const struct wn__ir_node *recorde
 /* Applies every pattern to every computed node, until none fits, in the order of nodes. */
 static int32_t rewrite(struct rewriting *w)
 {
-    struct wn__ir *f = w->f;
-    struct wn__ir_node *recorded = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *recorded);
+    struct wn__ir *ir = w->ir;
+    struct wn__ir_node *recorded = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *recorded);
     if (recorded == NULL) return WN_OOM;
-    memcpy(recorded, f->node, (size_t)f->n * sizeof *recorded);
+    memcpy(recorded, ir->node, (size_t)ir->n * sizeof *recorded);
     find_readers(w);
-    for (int32_t i = 0; i < f->n && w->code == WN_OK; i++) {
-        if (!is_computed(f, i)) continue;
+    for (int32_t i = 0; i < ir->n && w->code == WN_OK; i++) {
+        if (!is_computed(ir, i)) continue;
         for (size_t p = 0; p < sizeof patterns / sizeof patterns[0] && w->code == WN_OK; p++)
             while (w->code == WN_OK && patterns[p](w, i)) continue;
     }
@@ -464,23 +464,23 @@ static int32_t rewrite(struct rewriting *w)
     return w->code;
 }
 
-int32_t wn__ir_rewrite(struct wn__ir *f)
+int32_t wn__ir_rewrite(struct wn__ir *ir)
 {
-    struct rewriting w = {.f = f};
-    f->recorded = f->node;
+    struct rewriting w = {.ir = ir};
+    ir->recorded = ir->node;
     if (!wn__rewrite_on) return WN_OK;
-    w.readers = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.readers);
-    w.last = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.last);
-    w.at = wn__pool_get(&w.scratch, (f->n + 1) * (int64_t)sizeof *w.at);
+    w.readers = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.readers);
+    w.last = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.last);
+    w.at = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.at);
     int32_t code = w.readers && w.last && w.at ? rewrite(&w) : WN_OOM;
     wn__free(w.window);
     wn__pool_release(&w.scratch);
     return code;
 }
 
-const char *wn__ir_op_text(const struct wn__ir *f, int32_t node)
+const char *wn__ir_op_text(const struct wn__ir *ir, int32_t node)
 {
-    const struct wn__ir_node *p = &f->node[node];
+    const struct wn__ir_node *p = &ir->node[node];
     struct wn__fused c = {.n = 0};
     char text[256];
     if (p->op == WN_OP_CHAIN) c = wn__fused_get(&p->attrs);

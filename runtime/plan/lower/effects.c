@@ -4,9 +4,9 @@
 #include "lower.h"
 
 /* Returns the cell whose state a value is; -1: it is no leaf of a cell. */
-static int32_t cell_of(const struct wn__ir *f, const struct wn__list *l, int32_t value)
+static int32_t cell_of(const struct wn__ir *ir, const struct wn__list *l, int32_t value)
 {
-    const struct wn__ir_node *p = &f->node[l->value[value].node];
+    const struct wn__ir_node *p = &ir->node[l->value[value].node];
     return p->leaf == WN_LEAF_CELL ? p->slot : -1;
 }
 
@@ -18,14 +18,14 @@ struct times {
 };
 
 /* Fills when each value is made and when each cell is read last. */
-static void find_times(const struct wn__ir *f, const struct wn__list *l, struct times *t)
+static void find_times(const struct wn__ir *ir, const struct wn__list *l, struct times *t)
 {
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         if (it->out >= 0) t->made[it->out] = (int32_t)i + 1;
         if (it->what == WN_DO_WAIT) t->made[l->in[it->in_at + 1]] = (int32_t)i + 1;
         for (int32_t k = 0; k < it->n_in; k++) {
-            int32_t slot = cell_of(f, l, l->in[it->in_at + k]);
+            int32_t slot = cell_of(ir, l, l->in[it->in_at + k]);
             if (slot >= 0) t->read[slot] = (int32_t)i + 1;
         }
     }
@@ -44,10 +44,10 @@ static int32_t effect_time(const struct wn__ir_node *p, const int32_t *in, const
 
 /* Writes the list with the effects to `merged` and returns how many items it has. head: (n_items + 1) the first effect
  * before each item; next: (n_effects) the effect after each, -1 ends a list. */
-static int64_t merge(const struct wn__ir *f, const int32_t *effect_in, const struct wn__list *l, const int32_t *head,
+static int64_t merge(const struct wn__ir *ir, const int32_t *effect_in, const struct wn__list *l, const int32_t *head,
                      const int32_t *next, struct wn__item *merged)
 {
-    int32_t first = f->n - f->n_effects;
+    int32_t first = ir->n - ir->n_effects;
     int64_t n = 0;
     for (int64_t i = 0; i <= l->n_items; i++) {
         if (i > 0) merged[n++] = l->item[i - 1];
@@ -57,30 +57,30 @@ static int64_t merge(const struct wn__ir *f, const int32_t *effect_in, const str
                                             .block = -1,
                                             .out = -1,
                                             .in_at = effect_in[e],
-                                            .n_in = f->node[first + e].n_in};
+                                            .n_in = ir->node[first + e].n_in};
     }
     return n;
 }
 
-int32_t wn__lower_effects(const struct wn__ir *f, const int32_t *effect_in, struct wn__list *l)
+int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
-    int64_t before = l->n_items, most = before + f->n_effects + 1;
+    int64_t before = l->n_items, most = before + ir->n_effects + 1;
     struct times t = {.made = wn__pool_get(&scratch, (l->n_values + 1) * (int64_t)sizeof *t.made),
-                      .read = wn__pool_get(&scratch, (f->n_cells + 1) * (int64_t)sizeof *t.read)};
+                      .read = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *t.read)};
     int32_t *head = wn__pool_get(&scratch, (before + 2) * (int64_t)sizeof *head);
-    int32_t *next = wn__pool_get(&scratch, (f->n_effects + 1) * (int64_t)sizeof *next);
+    int32_t *next = wn__pool_get(&scratch, (ir->n_effects + 1) * (int64_t)sizeof *next);
     struct wn__item *merged = wn__alloc(most * (int64_t)sizeof *merged);
     int32_t code = t.made && t.read && head && next && merged ? WN_OK : WN_OOM;
     if (code == WN_OK) {
-        find_times(f, l, &t);
+        find_times(ir, l, &t);
         for (int64_t i = 0; i <= before; i++) head[i] = -1;
-        for (int32_t e = f->n_effects - 1; e >= 0; e--) {
-            int32_t time = effect_time(&f->node[f->n - f->n_effects + e], l->in + effect_in[e], &t);
+        for (int32_t e = ir->n_effects - 1; e >= 0; e--) {
+            int32_t time = effect_time(&ir->node[ir->n - ir->n_effects + e], l->in + effect_in[e], &t);
             next[e] = head[time];
             head[time] = e;
         }
-        wn__list_take_items(l, merged, merge(f, effect_in, l, head, next, merged), most);
+        wn__list_take_items(l, merged, merge(ir, effect_in, l, head, next, merged), most);
     } else {
         wn__free(merged);
     }

@@ -2,31 +2,31 @@
 #include "instruction.h"
 #include "../recipe/action.h"
 
-void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out)
+void wn__value_form(const struct wn__ir *ir, const struct wn__value *c, struct wn_type *out)
 {
-    wn__action_type(f, c->node, c->action, out);
+    wn__action_type(ir, c->node, c->action, out);
 }
 
-int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c)
+int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c)
 {
     struct wn_type type;
-    wn__value_form(f, c, &type);
+    wn__value_form(ir, c, &type);
     return wn__action_place(c->action) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
 }
 
-const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n,
+const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n,
                                      struct wn__applied *room)
 {
     struct wn_desc *d = &room->desc;
-    if (n->what == WN_DO_RUN) *d = wn__ir_desc(f, n->node);
-    else if (n->what == WN_DO_PACK) wn__action_pack(f, n->node, s->value[n->out].action, d);
-    else wn__action_unpack(f, n->node, s->value[s->in[n->in_at]].action, &room->in, d);
+    if (n->what == WN_DO_RUN) *d = wn__ir_desc(ir, n->node);
+    else if (n->what == WN_DO_PACK) wn__action_pack(ir, n->node, s->value[n->out].action, d);
+    else wn__action_unpack(ir, n->node, s->value[s->in[n->in_at]].action, &room->in, d);
     return d;
 }
 
-int64_t wn__instr_bytes(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n)
+int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n)
 {
     struct wn__applied room;
-    if (n->what == WN_DO_RUN) return wn__bytes(&f->node[n->node].type);
-    return wn__bytes(&wn__instr_desc(f, s, n, &room)->out);
+    if (n->what == WN_DO_RUN) return wn__bytes(&ir->node[n->node].type);
+    return wn__bytes(&wn__instr_desc(ir, s, n, &room)->out);
 }

@@ -4,17 +4,17 @@
 #include "schedule.h"
 
 /* Returns the bytes that a value takes of its space: whole pages of an offload buffer, else whole granules. */
-int64_t wn__value_bytes(const struct wn__ir *f, const struct wn__value *c);
+int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c);
 /* Fills the type of the form that a value has: its node's, or that which an action packed it to. */
-void wn__value_form(const struct wn__ir *f, const struct wn__value *c, struct wn_type *out);
+void wn__value_form(const struct wn__ir *ir, const struct wn__value *c, struct wn_type *out);
 /* Room for the description of an application that is not a node's own. */
 struct wn__applied {
     struct wn_desc desc;
     struct wn_type in;
 };
 /* Returns a description of what an instruction with a kernel applies. It points into `room`, which the caller keeps. */
-const struct wn_desc *wn__instr_desc(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n,
+const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n,
                                      struct wn__applied *room);
 /* Returns the bytes that an instruction with a kernel makes, not rounded. */
-int64_t wn__instr_bytes(const struct wn__ir *f, const struct wn__schedule *s, const struct wn__instr *n);
+int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n);
 #endif

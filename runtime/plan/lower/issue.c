@@ -38,11 +38,11 @@ struct wn__item *wn__issue_item(struct wn__issuing *x, int32_t what, int32_t nod
 /* Appends the item that runs a node. Requires that its inputs are there, or come back in part. */
 static void issue(struct wn__issuing *x, int32_t node)
 {
-    const struct wn__ir_node *p = &x->f->node[node];
+    const struct wn__ir_node *p = &x->ir->node[node];
     int32_t phase = p->phase, again = x->is_issued[node] && !p->is_reissued;
     if (phase == WN_PHASE_FORWARD && (x->in_backward || again)) phase = WN_PHASE_RECOMPUTE;
     for (int32_t k = 0; k < p->n_in; k++) {
-        int32_t v = wn__ir_storage(x->f, wn__ir_in(x->f, node, k));
+        int32_t v = wn__ir_storage(x->ir, wn__ir_in(x->ir, node, k));
         if (x->at.now[v] < 0 && x->at.part[v] < 0 && wn__residency_has_part(x, node, k)) wn__residency_return(x, v);
     }
     int32_t value = wn__issue_value(x, node, 0);
@@ -50,7 +50,7 @@ static void issue(struct wn__issuing *x, int32_t node)
     if (it == NULL) return;
     it->phase = phase;
     for (int32_t k = 0; k < p->n_in; k++) {
-        int32_t v = wn__ir_storage(x->f, wn__ir_in(x->f, node, k)),
+        int32_t v = wn__ir_storage(x->ir, wn__ir_in(x->ir, node, k)),
                 in = x->at.now[v] >= 0 ? x->at.now[v] : x->at.part[v];
         x->out->list.in[it->in_at + k] = in;
         x->last.item[in] = x->out->list.n_items - 1;
@@ -63,7 +63,7 @@ static void issue(struct wn__issuing *x, int32_t node)
 /* Returns the node that input k of a node needs; -1: its value is there, or a part of it will do. */
 static int32_t need_of(const struct wn__issuing *x, int32_t node, int32_t k)
 {
-    int32_t v = wn__ir_storage(x->f, wn__ir_in(x->f, node, k));
+    int32_t v = wn__ir_storage(x->ir, wn__ir_in(x->ir, node, k));
     return x->at.now[v] >= 0 || wn__residency_has_part(x, node, k) ? -1 : v;
 }
 
@@ -101,7 +101,7 @@ static void demand(struct wn__issuing *x, int32_t node)
     needs->node[n++] = node;
     needs->is_needed[node] = 1;
     for (int32_t at = 0; at < n; at++) {
-        int32_t by = needs->node[at], n_in = wn__residency_comes_back(x, by) ? 0 : x->f->node[by].n_in;
+        int32_t by = needs->node[at], n_in = wn__residency_comes_back(x, by) ? 0 : x->ir->node[by].n_in;
         for (int32_t k = 0; k < n_in; k++) {
             int32_t v = need_of(x, by, k);
             if (v < 0 || needs->is_needed[v]) continue;
@@ -125,8 +125,8 @@ static void run_block(struct wn__issuing *x, const struct wn__recipe_step *s)
 {
     const struct wn__recipe *r = x->r;
     for (int32_t i = r->first[s->block]; i < r->limit[s->block] && x->code == WN_OK; i++) {
-        if (r->block_of[i] != s->block || wn__ir_is_alias(x->f, i) || x->f->node[i].is_reissued) continue;
-        int32_t wanted = x->f->node[i].result >= 0 || (x->goals.is_reached[i] && r->last[i] >= r->limit[s->block]);
+        if (r->block_of[i] != s->block || wn__ir_is_alias(x->ir, i) || x->ir->node[i].is_reissued) continue;
+        int32_t wanted = x->ir->node[i].result >= 0 || (x->goals.is_reached[i] && r->last[i] >= r->limit[s->block]);
         if (wanted) demand(x, i);
     }
 }
@@ -142,7 +142,7 @@ static void forget(struct wn__issuing *x, const struct wn__recipe_step *s)
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == i;
         if (kept && r->action != NULL && r->action[s->keep_at + k] != 0)
             wn__residency_keep(x, i, r->action[s->keep_at + k]);
-        if (!kept && !x->f->node[i].bound) wn__residency_forget(x, i);
+        if (!kept && !x->ir->node[i].bound) wn__residency_forget(x, i);
     }
     wn__residency_leave(x, r->limit[s->block]);
 }
@@ -151,14 +151,14 @@ static void forget(struct wn__issuing *x, const struct wn__recipe_step *s)
  * gradient is due, every other one what is there at the end. */
 static void note_effect(struct wn__issuing *x, int32_t effect)
 {
-    const struct wn__ir_node *p = &x->f->node[effect];
-    for (int32_t k = 0; k < p->n_in; k++) demand(x, wn__ir_storage(x->f, wn__ir_in(x->f, effect, k)));
+    const struct wn__ir_node *p = &x->ir->node[effect];
+    for (int32_t k = 0; k < p->n_in; k++) demand(x, wn__ir_storage(x->ir, wn__ir_in(x->ir, effect, k)));
     int32_t in_at = x->code == WN_OK ? wn__list_inputs(&x->out->list, p->n_in) : 0;
     if (in_at < 0) x->code = WN_OOM;
     if (x->code != WN_OK) return;
-    x->out->effect_in[effect - (x->f->n - x->f->n_effects)] = in_at;
+    x->out->effect_in[effect - (x->ir->n - x->ir->n_effects)] = in_at;
     for (int32_t k = 0; k < p->n_in; k++)
-        x->out->list.in[in_at + k] = x->at.now[wn__ir_storage(x->f, wn__ir_in(x->f, effect, k))];
+        x->out->list.in[in_at + k] = x->at.now[wn__ir_storage(x->ir, wn__ir_in(x->ir, effect, k))];
 }
 
 static void forget_reissued(struct wn__issuing *x)
@@ -170,13 +170,14 @@ static void forget_reissued(struct wn__issuing *x)
  * of the block themselves. */
 static void run_backward(struct wn__issuing *x, const struct wn__recipe_step *s)
 {
-    const struct wn__ir *f = x->f;
+    const struct wn__ir *ir = x->ir;
     int32_t at = x->backward.first[s->block];
     for (; at >= 0 && x->code == WN_OK; at = x->backward.next[at]) {
-        int32_t into = f->node[at].absorbed_by;
-        if (f->node[at].root == s->root && into >= f->n - f->n_effects && !wn__ir_is_alias(f, at)) note_effect(x, into);
-        if (f->node[at].root != s->root || !x->goals.is_useful[at] || wn__ir_is_alias(f, at)) continue;
-        for (int32_t k = 0; k < f->node[at].n_in; k++) {
+        int32_t into = ir->node[at].absorbed_by;
+        if (ir->node[at].root == s->root && into >= ir->n - ir->n_effects && !wn__ir_is_alias(ir, at))
+            note_effect(x, into);
+        if (ir->node[at].root != s->root || !x->goals.is_useful[at] || wn__ir_is_alias(ir, at)) continue;
+        for (int32_t k = 0; k < ir->node[at].n_in; k++) {
             int32_t v = need_of(x, at, k);
             if (v >= 0) demand(x, v);
         }
@@ -188,10 +189,10 @@ static void run_backward(struct wn__issuing *x, const struct wn__recipe_step *s)
  * inputs. */
 static void issue_rest(struct wn__issuing *x)
 {
-    const struct wn__ir *f = x->f;
-    for (int32_t i = 0; i < f->n && x->code == WN_OK; i++) {
-        if (f->node[i].result >= 0 && !x->is_issued[i]) demand(x, i);
-        int32_t effect = i - (f->n - f->n_effects);
+    const struct wn__ir *ir = x->ir;
+    for (int32_t i = 0; i < ir->n && x->code == WN_OK; i++) {
+        if (ir->node[i].result >= 0 && !x->is_issued[i]) demand(x, i);
+        int32_t effect = i - (ir->n - ir->n_effects);
         if (effect >= 0 && x->out->effect_in[effect] < 0) note_effect(x, i);
     }
 }
@@ -217,28 +218,28 @@ static void follow_recipe(struct wn__issuing *x)
 /* ---- what there is to do -------------------------------------------------------------------------------------- */
 
 /* Finds the goals from the last node to the first, so that a node is looked at after all its readers. */
-static void find_goals(const struct wn__ir *f, struct wn__goals *g)
+static void find_goals(const struct wn__ir *ir, struct wn__goals *g)
 {
-    for (int32_t i = f->n - 1; i >= 0; i--) {
-        const struct wn__ir_node *p = &f->node[i];
-        int32_t effect = i >= f->n - f->n_effects;
+    for (int32_t i = ir->n - 1; i >= 0; i--) {
+        const struct wn__ir_node *p = &ir->node[i];
+        int32_t effect = i >= ir->n - ir->n_effects;
         if (effect || p->result >= 0) g->is_useful[i] = 1;
         if (p->result >= 0) g->is_reached[i] = 1;
         for (int32_t k = 0; k < p->n_in; k++) {
-            int32_t v = wn__ir_in(f, i, k);
+            int32_t v = wn__ir_in(ir, i, k);
             if (g->is_useful[i] && !p->bound) g->is_useful[v] = 1;
             if (g->is_reached[i] && !p->bound) g->is_reached[v] = 1;
-            if (effect && f->node[v].phase == WN_PHASE_FORWARD) g->is_reached[v] = 1;
+            if (effect && ir->node[v].phase == WN_PHASE_FORWARD) g->is_reached[v] = 1;
         }
     }
 }
 
 /* Fills the lists of backward nodes. */
-static void thread_backward(const struct wn__ir *f, const struct wn__recipe *r, struct wn__backward_lists *l)
+static void thread_backward(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__backward_lists *l)
 {
     for (int32_t b = 0; b <= r->n_blocks; b++) l->first[b] = -1;
-    for (int32_t i = f->n - 1; i >= 0; i--) {
-        if (f->node[i].phase != WN_PHASE_BACKWARD) continue;
+    for (int32_t i = ir->n - 1; i >= 0; i--) {
+        if (ir->node[i].phase != WN_PHASE_BACKWARD) continue;
         int32_t b = r->block_of[i];
         l->next[i] = l->first[b];
         l->first[b] = i;
@@ -248,8 +249,8 @@ static void thread_backward(const struct wn__ir *f, const struct wn__recipe *r, 
 /* Adds a value of every leaf and of every bound input; every other node has none yet. */
 static void put_leaves(struct wn__issuing *x)
 {
-    for (int32_t i = 0; i < x->f->n; i++) {
-        const struct wn__ir_node *p = &x->f->node[i];
+    for (int32_t i = 0; i < x->ir->n; i++) {
+        const struct wn__ir_node *p = &x->ir->node[i];
         x->at.now[i] = p->leaf != WN_LEAF_NONE || p->bound ? wn__issue_value(x, i, 0) : -1;
         x->at.kept[i] = x->at.part[i] = -1;
     }
@@ -261,38 +262,38 @@ static int32_t take_arrays(struct wn__issuing *x, struct wn__pool *scratch)
     const struct {
         void *to; /* address of a pointer */
         int64_t n, size;
-    } part[] = {{&x->at.now, x->f->n, sizeof *x->at.now},
-                {&x->at.kept, x->f->n, sizeof *x->at.kept},
-                {&x->at.part, x->f->n, sizeof *x->at.part},
-                {&x->leaving.node, x->f->n, sizeof *x->leaving.node},
-                {&x->leaving.action, x->f->n, sizeof *x->leaving.action},
-                {&x->needs.node, x->f->n, sizeof *x->needs.node},
-                {&x->needs.is_needed, x->f->n, sizeof *x->needs.is_needed},
-                {&x->goals.is_useful, x->f->n, sizeof *x->goals.is_useful},
-                {&x->goals.is_reached, x->f->n, sizeof *x->goals.is_reached},
+    } part[] = {{&x->at.now, x->ir->n, sizeof *x->at.now},
+                {&x->at.kept, x->ir->n, sizeof *x->at.kept},
+                {&x->at.part, x->ir->n, sizeof *x->at.part},
+                {&x->leaving.node, x->ir->n, sizeof *x->leaving.node},
+                {&x->leaving.action, x->ir->n, sizeof *x->leaving.action},
+                {&x->needs.node, x->ir->n, sizeof *x->needs.node},
+                {&x->needs.is_needed, x->ir->n, sizeof *x->needs.is_needed},
+                {&x->goals.is_useful, x->ir->n, sizeof *x->goals.is_useful},
+                {&x->goals.is_reached, x->ir->n, sizeof *x->goals.is_reached},
                 {&x->backward.first, x->r->n_blocks, sizeof *x->backward.first},
-                {&x->backward.next, x->f->n, sizeof *x->backward.next},
-                {&x->is_issued, x->f->n, sizeof *x->is_issued},
-                {&x->reissued, x->f->n, sizeof *x->reissued}};
+                {&x->backward.next, x->ir->n, sizeof *x->backward.next},
+                {&x->is_issued, x->ir->n, sizeof *x->is_issued},
+                {&x->reissued, x->ir->n, sizeof *x->reissued}};
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
         void *array = wn__pool_get(scratch, (part[i].n + 1) * part[i].size);
         if (array == NULL) return WN_OOM;
         memcpy(part[i].to, &array, sizeof array);
     }
-    x->out->effect_in = wn__alloc((x->f->n_effects + 1) * (int64_t)sizeof *x->out->effect_in);
+    x->out->effect_in = wn__alloc((x->ir->n_effects + 1) * (int64_t)sizeof *x->out->effect_in);
     return x->out->effect_in == NULL ? WN_OOM : WN_OK;
 }
 
-int32_t wn__lower_issue(const struct wn__ir *f, const struct wn__recipe *r, struct wn__issued *out)
+int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__issued *out)
 {
-    struct wn__issuing x = {.f = f, .r = r, .out = out};
+    struct wn__issuing x = {.ir = ir, .r = r, .out = out};
     struct wn__pool scratch = {0};
     x.code = take_arrays(&x, &scratch);
     if (x.code == WN_OK) {
-        for (int32_t e = 0; e < f->n_effects; e++) out->effect_in[e] = -1;
+        for (int32_t e = 0; e < ir->n_effects; e++) out->effect_in[e] = -1;
         put_leaves(&x);
-        find_goals(f, &x.goals);
-        thread_backward(f, r, &x.backward);
+        find_goals(ir, &x.goals);
+        thread_backward(ir, r, &x.backward);
         follow_recipe(&x);
     }
     wn__free(x.last.item);

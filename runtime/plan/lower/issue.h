@@ -38,7 +38,7 @@ struct wn__backward_lists {
 };
 
 struct wn__issuing {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__recipe *r;
     struct wn__issued *out;
     struct wn__residency at;

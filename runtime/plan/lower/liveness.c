@@ -30,7 +30,7 @@ struct allocations {
     int32_t *next;     /* (allocations) the next that is freed there; -1: none */
 };
 struct finish {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__list *l;
     struct wn__schedule *s;
     struct uses uses;
@@ -54,7 +54,7 @@ static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int
 
 static int32_t cell_allocation(struct finish *x, int32_t slot)
 {
-    const struct wn__ir_cell *c = &x->f->cell[slot];
+    const struct wn__ir_cell *c = &x->ir->cell[slot];
     if (x->allocations.of_cell[slot] >= 0) return x->allocations.of_cell[slot];
     int32_t t = put_allocation(x, c->slab >= 0 ? WN_SPACE_SLAB : WN_SPACE_CELL, c->slab >= 0 ? c->slab : slot, c->kind,
                                c->bytes, 1);
@@ -69,13 +69,13 @@ static int32_t cell_allocation(struct finish *x, int32_t slot)
  * host. */
 static void place_leaves(struct finish *x)
 {
-    const struct wn__ir *f = x->f;
-    if (f->n_scalars > 0)
+    const struct wn__ir *ir = x->ir;
+    if (ir->n_scalars > 0)
         x->s->scalars = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE,
-                                       wn__padded((int64_t)f->n_scalars * SCALAR_STRIDE), 1);
+                                       wn__padded((int64_t)ir->n_scalars * SCALAR_STRIDE), 1);
     for (int64_t c = 0; c < x->l->n_values; c++) {
         struct wn__value *value = &x->s->value[c];
-        const struct wn__ir_node *p = &f->node[value->node];
+        const struct wn__ir_node *p = &ir->node[value->node];
         if (p->leaf == WN_LEAF_CELL) {
             value->allocation = cell_allocation(x, p->slot);
         } else if (p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER) {
@@ -97,12 +97,12 @@ static void find_uses(struct finish *x)
     for (int64_t c = 0; c < l->n_values; c++) x->uses.last[c] = x->uses.pin[c] = -1;
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
-        const struct wn__ir_node *p = &x->f->node[it->node];
+        const struct wn__ir_node *p = &x->ir->node[it->node];
         if (it->out >= 0) x->uses.last[it->out] = (int32_t)i;
         for (int32_t k = 0; k < it->n_in; k++) x->uses.last[l->in[it->in_at + k]] = (int32_t)i;
-        if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->f->cell[p->cell[0]].slab < 0) continue;
+        if (it->what != WN_DO_RUN || p->op != WN_OP_ASSIGN || x->ir->cell[p->cell[0]].slab < 0) continue;
         int32_t c = l->in[it->in_at];
-        const struct wn__ir_node *v = &x->f->node[l->value[c].node];
+        const struct wn__ir_node *v = &x->ir->node[l->value[c].node];
         if (v->leaf == WN_LEAF_NONE && !v->bound && v->result < 0 && x->uses.pin[c] < 0) x->uses.pin[c] = p->cell[0];
     }
 }
@@ -112,14 +112,14 @@ static void find_uses(struct finish *x)
 static int32_t find_inplace(const struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
-    const struct wn__ir_node *p = &x->f->node[it->node];
+    const struct wn__ir_node *p = &x->ir->node[it->node];
     if (it->what != WN_DO_RUN || !(wn__op_flags(p->op) & WN_INPLACE) || x->uses.pin[it->out] >= 0 || p->result >= 0)
         return -1;
     for (int32_t k = 0; k < p->n_in && k < 4; k++) {
         int32_t c = x->l->in[it->in_at + k], t = x->s->value[c].allocation;
         const struct wn__allocation *allocation = &x->s->allocation[t];
         if (allocation->pinned || x->allocations.last[t] != i || allocation->bytes != p->bytes) continue;
-        if (wn__type_equal(&x->f->in_type[p->in_at + k], &p->type)) return k;
+        if (wn__type_equal(&x->ir->in_type[p->in_at + k], &p->type)) return k;
     }
     return -1;
 }
@@ -130,7 +130,7 @@ static void put_allocations(struct finish *x)
 {
     for (int32_t i = 0; i < x->l->n_items; i++) {
         const struct wn__item *it = &x->l->item[i];
-        const struct wn__ir_node *p = &x->f->node[it->node];
+        const struct wn__ir_node *p = &x->ir->node[it->node];
         x->inplace[i] = -1;
         for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_allocation(x, p->cell[k]);
@@ -147,11 +147,11 @@ static void put_allocations(struct finish *x)
             x->s->result_allocation[p->result] = value->allocation;
         } else if (it->what == WN_DO_OFFLOAD) {
             int32_t space = wn__action_place(value->action) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
-            value->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__value_bytes(x->f, value), 0);
+            value->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__value_bytes(x->ir, value), 0);
             x->s->allocation[x->s->value[x->l->in[it->in_at]].allocation].is_paged = 1;
         } else {
             value->allocation =
-                put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__value_bytes(x->f, value), 0);
+                put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_ACTIVATION, wn__value_bytes(x->ir, value), 0);
         }
         x->s->allocation[value->allocation].is_paged |= it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH;
         x->allocations.last[value->allocation] = x->uses.last[it->out];
@@ -196,13 +196,13 @@ static void touch(struct wn__allocation *t, int32_t at)
 static void put_run(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
-    const struct wn__ir_node *p = &x->f->node[it->node];
+    const struct wn__ir_node *p = &x->ir->node[it->node];
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     struct wn__applied room;
-    const struct wn_desc *d = wn__instr_desc(x->f, x->s, n, &room);
+    const struct wn_desc *d = wn__instr_desc(x->ir, x->s, n, &room);
     n->inplace = x->inplace[i];
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
-    n->work_bytes = wn__padded(x->f->target->workspace(x->f->target, d));
+    n->work_bytes = wn__padded(x->ir->target->workspace(x->ir->target, d));
     int32_t at = x->s->n - 1;
     for (int32_t k = 0; k < it->n_in; k++)
         touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], at);
@@ -255,15 +255,15 @@ static void put_list(struct finish *x)
 static int32_t take_schedule(struct finish *x, int64_t allocations)
 {
     const struct wn__list *l = x->l;
-    const struct wn__ir *f = x->f;
+    const struct wn__ir *ir = x->ir;
     struct wn__schedule *s = x->s;
     s->value = pool(x, l->n_values, sizeof *s->value);
     s->in = pool(x, l->n_in, sizeof *s->in);
     s->allocation = pool(x, allocations, sizeof *s->allocation);
-    s->instr = pool(x, 2 * l->n_items + allocations + f->n_results, sizeof *s->instr);
-    s->result_allocation = pool(x, f->n_results, sizeof *s->result_allocation);
-    s->node_issues = pool(x, f->n, sizeof *s->node_issues);
-    s->node_action = pool(x, f->n, sizeof *s->node_action);
+    s->instr = pool(x, 2 * l->n_items + allocations + ir->n_results, sizeof *s->instr);
+    s->result_allocation = pool(x, ir->n_results, sizeof *s->result_allocation);
+    s->node_issues = pool(x, ir->n, sizeof *s->node_issues);
+    s->node_action = pool(x, ir->n, sizeof *s->node_action);
     if (!s->value || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_issues ||
         !s->node_action)
         return WN_OOM;
@@ -273,36 +273,36 @@ static int32_t take_schedule(struct finish *x, int64_t allocations)
     s->n_in = (int32_t)l->n_in;
     s->n_moves = l->n_moves;
     s->scalars = -1;
-    for (int32_t i = 0; i < f->n_results; i++) s->result_allocation[i] = -1;
+    for (int32_t i = 0; i < ir->n_results; i++) s->result_allocation[i] = -1;
     return WN_OK;
 }
 
 static int32_t take_scratch(struct finish *x, int64_t allocations, struct wn__pool *scratch)
 {
     const struct wn__list *l = x->l;
-    const struct wn__ir *f = x->f;
+    const struct wn__ir *ir = x->ir;
     struct allocations *a = &x->allocations;
     x->uses.last = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.last);
     x->uses.pin = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.pin);
     a->last = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->last);
     a->next = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->next);
-    a->of_cell = wn__pool_get(scratch, (f->n_cells + 1) * (int64_t)sizeof *a->of_cell);
-    a->of_bound = wn__pool_get(scratch, (f->n_bound + 1) * (int64_t)sizeof *a->of_bound);
+    a->of_cell = wn__pool_get(scratch, (ir->n_cells + 1) * (int64_t)sizeof *a->of_cell);
+    a->of_bound = wn__pool_get(scratch, (ir->n_bound + 1) * (int64_t)sizeof *a->of_bound);
     a->freed = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *a->freed);
     x->inplace = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
     if (!x->uses.last || !x->uses.pin || !a->last || !a->next || !a->of_cell || !a->of_bound || !a->freed ||
         !x->inplace)
         return WN_OOM;
-    for (int32_t i = 0; i < f->n_cells; i++) a->of_cell[i] = -1;
-    for (int32_t i = 0; i < f->n_bound; i++) a->of_bound[i] = -1;
+    for (int32_t i = 0; i < ir->n_cells; i++) a->of_cell[i] = -1;
+    for (int32_t i = 0; i < ir->n_bound; i++) a->of_bound[i] = -1;
     return WN_OK;
 }
 
-int32_t wn__lower_finish(const struct wn__ir *f, int32_t n_blocks, const struct wn__list *l, struct wn__schedule **out)
+int32_t wn__lower_finish(const struct wn__ir *ir, int32_t n_blocks, const struct wn__list *l, struct wn__schedule **out)
 {
     struct wn__pool first = {0}, scratch = {0};
-    struct finish x = {.f = f, .l = l, .s = wn__pool_get(&first, sizeof *x.s)};
-    int64_t allocations = l->n_values + f->n_cells + f->n_bound + 1;
+    struct finish x = {.ir = ir, .l = l, .s = wn__pool_get(&first, sizeof *x.s)};
+    int64_t allocations = l->n_values + ir->n_cells + ir->n_bound + 1;
     if (x.s == NULL) return WN_OOM;
     x.s->pool = first;
     x.s->refs = 1;

@@ -41,15 +41,15 @@ void wn__issued_release(struct wn__issued *i)
     wn__free(i->effect_in);
 }
 
-int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out)
+int32_t wn__lower(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__schedule **out)
 {
     struct wn__issued issued = {.effect_in = NULL};
     struct wn__list *list = &issued.list;
-    int32_t code = wn__lower_issue(f, r, &issued);
+    int32_t code = wn__lower_issue(ir, r, &issued);
     if (code == WN_OK) code = wn__lower_departures(r->block_of, &issued.departures, list);
-    if (code == WN_OK) code = wn__lower_effects(f, issued.effect_in, list);
-    if (code == WN_OK) code = wn__lower_prefetch(f, r->prefetch, list);
-    if (code == WN_OK) code = wn__lower_finish(f, r->n_blocks, list, out);
+    if (code == WN_OK) code = wn__lower_effects(ir, issued.effect_in, list);
+    if (code == WN_OK) code = wn__lower_prefetch(ir, r->prefetch, list);
+    if (code == WN_OK) code = wn__lower_finish(ir, r->n_blocks, list, out);
     wn__issued_release(&issued);
     return code;
 }

@@ -60,14 +60,15 @@ struct wn__issued {
 };
 
 /* Issues what the recipe asks for. Release it on failure too. */
-int32_t wn__lower_issue(const struct wn__ir *f, const struct wn__recipe *r, struct wn__issued *out);
+int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__issued *out);
 void wn__issued_release(struct wn__issued *i);
 /* Puts the instructions of all departures that are used into the list. block_of: (n of the IR) the recipe's. */
 int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departures *d, struct wn__list *l);
 /* Puts every effect into the list, each as early as it may be. effect_in: as in struct wn__issued. */
-int32_t wn__lower_effects(const struct wn__ir *f, const int32_t *effect_in, struct wn__list *l);
+int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l);
 /* Moves starts and waits of transfers in the list. budget: eighths of the bytes that offloading saves. */
-int32_t wn__lower_prefetch(const struct wn__ir *f, int32_t budget, struct wn__list *l);
+int32_t wn__lower_prefetch(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
 /* Makes the schedule of a finished list: lifetimes, in-place outputs and frees. n_blocks: the recipe's. */
-int32_t wn__lower_finish(const struct wn__ir *f, int32_t n_blocks, const struct wn__list *l, struct wn__schedule **out);
+int32_t wn__lower_finish(const struct wn__ir *ir, int32_t n_blocks, const struct wn__list *l,
+                         struct wn__schedule **out);
 #endif

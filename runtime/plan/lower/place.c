@@ -45,7 +45,7 @@ struct region {
     int32_t slab; /* number of the slab; -1: the arena, whose end is INT64_MAX */
 };
 struct placing {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     struct wn__schedule *s;
     struct wn__pool scratch;
     struct box *box;   /* (n) what is placed */
@@ -257,7 +257,7 @@ static int by_offset(const void *a, const void *b)
 static void put_fixed(struct placing *p)
 {
     int64_t base = 0;
-    for (int32_t k = 0; k < p->f->n_slabs && p->space == WN_SPACE_ARENA; k++) {
+    for (int32_t k = 0; k < p->ir->n_slabs && p->space == WN_SPACE_ARENA; k++) {
         int32_t from = p->n_fixed;
         for (int32_t t = 0; t < p->s->n_allocations; t++) {
             const struct wn__allocation *st = &p->s->allocation[t];
@@ -266,7 +266,7 @@ static void put_fixed(struct placing *p)
                 .bytes = st->bytes, .at = base + st->offset, .first = st->first, .last = p->s->n, .allocation = t};
         }
         qsort(p->fixed + from, (size_t)(p->n_fixed - from), sizeof *p->fixed, by_offset);
-        int64_t at = base, end = base + p->f->slab[k].bytes;
+        int64_t at = base, end = base + p->ir->slab[k].bytes;
         for (int32_t i = from, n = p->n_fixed; i <= n; i++) {
             int64_t next = i < n ? p->fixed[i].at : end;
             if (next > at)
@@ -434,15 +434,15 @@ static int32_t place_boxes(struct placing *p, int64_t *height)
 }
 
 /* Sets up the boxes of one space, finds their lower bound, and places them unless the effort is BOUND. */
-static int32_t place_space(const struct wn__ir *f, struct wn__schedule *s, int32_t space, enum wn__place_effort effort,
+static int32_t place_space(const struct wn__ir *ir, struct wn__schedule *s, int32_t space, enum wn__place_effort effort,
                            int64_t *height)
 {
-    struct placing p = {.f = f, .s = s, .space = space, .effort = effort};
+    struct placing p = {.ir = ir, .s = s, .space = space, .effort = effort};
     int64_t n = (int64_t)s->n_allocations + s->n;
     p.box = get(&p, n, sizeof *p.box);
     p.best = get(&p, n, sizeof *p.best);
-    p.fixed = get(&p, 2 * (int64_t)s->n_allocations + f->n_slabs, sizeof *p.fixed);
-    p.region = get(&p, f->n_slabs + 1, sizeof *p.region);
+    p.fixed = get(&p, 2 * (int64_t)s->n_allocations + ir->n_slabs, sizeof *p.fixed);
+    p.region = get(&p, ir->n_slabs + 1, sizeof *p.region);
     p.live = get(&p, s->n + 1, sizeof *p.live);
     p.code = p.box && p.best && p.fixed && p.region && p.live ? WN_OK : WN_OOM;
     if (p.code == WN_OK) {
@@ -458,10 +458,10 @@ static int32_t place_space(const struct wn__ir *f, struct wn__schedule *s, int32
 
 int64_t wn__placed_boxes;
 
-int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort)
+int32_t wn__place(const struct wn__ir *ir, struct wn__schedule *s, enum wn__place_effort effort)
 {
-    WN_TRY(place_space(f, s, WN_SPACE_ARENA, effort, &s->arena));
+    WN_TRY(place_space(ir, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;
-    WN_TRY(place_space(f, s, WN_SPACE_HOST, effort, &s->offload_buffer[WN_PLACE_HOST]));
-    return place_space(f, s, WN_SPACE_DISK, effort, &s->offload_buffer[WN_PLACE_DISK]);
+    WN_TRY(place_space(ir, s, WN_SPACE_HOST, effort, &s->offload_buffer[WN_PLACE_HOST]));
+    return place_space(ir, s, WN_SPACE_DISK, effort, &s->offload_buffer[WN_PLACE_DISK]);
 }

@@ -42,7 +42,7 @@ struct fixed_items {
     int32_t *waits;  /* (n) the fetch that an item waits for, + 1; 0: none */
 };
 struct prefetch {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     struct wn__list *l;
     struct wn__pool scratch;
     struct transfer *transfer; /* (n_moves of the list) */
@@ -60,13 +60,13 @@ static int32_t is_fixed(const struct prefetch *x, const struct wn__item *it)
 /* Returns the seconds of a fixed item; 0 for one without a kernel. */
 static double item_seconds(const struct prefetch *x, const struct wn__item *it)
 {
-    if (it->what == WN_DO_RUN) return x->f->seconds[it->node];
+    if (it->what == WN_DO_RUN) return x->ir->seconds[it->node];
     if (it->what != WN_DO_PACK && it->what != WN_DO_UNPACK) return 0;
     const struct wn__schedule s = {.value = x->l->value, .in = x->l->in};
     const struct wn__instr n = {.what = it->what, .node = it->node, .out = it->out, .in_at = it->in_at};
     struct wn__applied room;
     int32_t is_measured;
-    return wn__desc_seconds(x->f, wn__instr_desc(x->f, &s, &n, &room), &is_measured);
+    return wn__desc_seconds(x->ir, wn__instr_desc(x->ir, &s, &n, &room), &is_measured);
 }
 
 /* Fills the transfers: their bytes, seconds, and the offload that each fetch needs. */
@@ -80,8 +80,8 @@ static void find_transfers(struct prefetch *x)
         m->way = it->what == WN_DO_FETCH ? WN_WAY_IN : WN_WAY_OUT;
         m->kept = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
         m->place = wn__action_place(l->value[m->kept].action);
-        m->bytes = wn__value_bytes(x->f, &l->value[m->kept]);
-        m->takes = wn__move_seconds(x->f, m->place, m->way, m->bytes);
+        m->bytes = wn__value_bytes(x->ir, &l->value[m->kept]);
+        m->takes = wn__move_seconds(x->ir, m->place, m->way, m->bytes);
         m->needs = -1;
         for (int32_t k = 0; m->way == WN_WAY_IN && k < l->n_moves; k++) {
             const struct transfer *out = &x->transfer[k];
@@ -135,7 +135,7 @@ static int64_t sum_up(int64_t *v, int32_t n)
 static int32_t is_counted(const struct prefetch *x, int32_t value)
 {
     const struct wn__value *v = &x->l->value[value];
-    const struct wn__ir_node *p = &x->f->node[v->node];
+    const struct wn__ir_node *p = &x->ir->node[v->node];
     return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(v->action) < 0;
 }
 
@@ -146,8 +146,8 @@ static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         int32_t at = x->fixed.before[i] - !is_fixed(x, it);
-        struct wn_desc d = wn__ir_desc(x->f, it->node);
-        if (it->what == WN_DO_RUN) add(x->fixed.live, at, at, wn__padded(x->f->target->workspace(x->f->target, &d)));
+        struct wn_desc d = wn__ir_desc(x->ir, it->node);
+        if (it->what == WN_DO_RUN) add(x->fixed.live, at, at, wn__padded(x->ir->target->workspace(x->ir->target, &d)));
         if (it->out >= 0) first[it->out] = x->fixed.before[i];
         if (it->out >= 0 && at > last[it->out]) last[it->out] = at;
         int32_t stays = it->what == WN_DO_RUN && d.op == WN_OP_ASSIGN;
@@ -168,7 +168,7 @@ static int32_t find_bytes(struct prefetch *x, int32_t budget)
     if (first == NULL || last == NULL || kept == NULL) return WN_OOM;
     find_lives(x, first, last);
     for (int32_t v = 0; v < l->n_values; v++)
-        if (is_counted(x, v)) add(live, first[v], last[v], wn__value_bytes(x->f, &l->value[v]));
+        if (is_counted(x, v)) add(live, first[v], last[v], wn__value_bytes(x->ir, &l->value[v]));
     int64_t at_once = sum_up(live, x->fixed.n);
     for (int32_t i = 0; i < x->fixed.n; i++) kept[i] = live[i] - (i > 0 ? live[i - 1] : 0);
     for (int32_t k = 0; k < l->n_moves; k++) {
@@ -325,10 +325,10 @@ static int32_t take_arrays(struct prefetch *x)
                : WN_OOM;
 }
 
-int32_t wn__lower_prefetch(const struct wn__ir *f, int32_t budget, struct wn__list *l)
+int32_t wn__lower_prefetch(const struct wn__ir *ir, int32_t budget, struct wn__list *l)
 {
-    struct prefetch x = {.f = f, .l = l};
-    if (l->n_moves == 0 || f->seconds == NULL) return WN_OK;
+    struct prefetch x = {.ir = ir, .l = l};
+    if (l->n_moves == 0 || ir->seconds == NULL) return WN_OK;
     int32_t code = take_arrays(&x);
     if (code == WN_OK) {
         find_transfers(&x);

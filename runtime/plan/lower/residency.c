@@ -22,8 +22,8 @@ int32_t wn__residency_comes_back(const struct wn__issuing *x, int32_t node)
 
 int32_t wn__residency_has_part(const struct wn__issuing *x, int32_t node, int32_t k)
 {
-    int32_t v = wn__ir_storage(x->f, wn__ir_in(x->f, node, k));
-    return wn__action_is_partial(action_by(x, v)) && wn__ir_reads_sign(x->f, node, k);
+    int32_t v = wn__ir_storage(x->ir, wn__ir_in(x->ir, node, k));
+    return wn__action_is_partial(action_by(x, v)) && wn__ir_reads_sign(x->ir, node, k);
 }
 
 void wn__residency_keep(struct wn__issuing *x, int32_t node, int32_t action)

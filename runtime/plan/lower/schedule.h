@@ -107,36 +107,36 @@ static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 }
 /* Returns whether an allocation takes memory of the device: one of an offload buffer does only where that is host
  * memory and the device's memory is the host's. */
-int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t);
+int32_t wn__allocation_counts(const struct wn__ir *ir, const struct wn__allocation *t);
 
 /* Makes the schedule of a recipe: its instructions in order, without places and costs. Release it with
  * wn__schedule_unref. */
-int32_t wn__lower(const struct wn__ir *f, const struct wn__recipe *r, struct wn__schedule **out);
+int32_t wn__lower(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__schedule **out);
 /* Gives an offset to every allocation of arena and offload buffers, which may be bytes of a slab until a gradient is
  * allocated there, and fills the heights. WN__PLACE_BOUND places nothing and fills the heights with the most bytes
  * alive at once; HASTILY tries the fewest orders of placing, FULLY the most. */
 enum wn__place_effort { WN__PLACE_BOUND, WN__PLACE_HASTILY, WN__PLACE_ROUGHLY, WN__PLACE_FULLY };
 extern int64_t wn__placed_boxes; /* boxes placed since the process began: specs measure work by it */
-int32_t wn__place(const struct wn__ir *f, struct wn__schedule *s, enum wn__place_effort effort);
+int32_t wn__place(const struct wn__ir *ir, struct wn__schedule *s, enum wn__place_effort effort);
 /* Checks every rule of legality, and trusts nothing that made the schedule. WN_ILLEGAL names rule and instruction. */
-int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s);
+int32_t wn__verify(const struct wn__ir *ir, const struct wn__schedule *s);
 /* Fills summary, live, seconds and again. Calls no device. */
-int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s);
+int32_t wn__simulate(const struct wn__ir *ir, struct wn__schedule *s);
 /* Binds the kernels of a schedule that will run, which may take more workspace than ops ask for. */
-typedef int32_t (*wn__bind_kernels)(const struct wn__ir *f, struct wn__schedule *s);
+typedef int32_t (*wn__bind_kernels)(const struct wn__ir *ir, struct wn__schedule *s);
 /* Lowers a recipe, binds kernels (NULL: it will not run), places and simulates the schedule. On failure *out is
  * NULL. Release it with wn__schedule_unref. */
-int32_t wn__compile(const struct wn__ir *f, const struct wn__recipe *r, wn__bind_kernels bind,
+int32_t wn__compile(const struct wn__ir *ir, const struct wn__recipe *r, wn__bind_kernels bind,
                     enum wn__place_effort effort, struct wn__schedule **out);
 /* Returns the bytes that a schedule with these heights reserves: states, slabs, arena, and inputs and results held. */
-int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s);
+int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s);
 /* Fills bytes by kind. Row 0: before the first instruction; row i + 1: while instruction i runs, with its workspace,
  * or after it if it is a FREE. */
-int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s,
+int32_t wn__simulate_kinds(const struct wn__ir *ir, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
 
 /* Returns the bytes of the cells that hold a value before the program starts, without gradients in slabs, and adds
  * them to `kinds`. */
-int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
+int64_t wn__state_bytes(const struct wn__ir *ir, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

@@ -7,7 +7,7 @@
 #include "instruction.h"
 
 struct sim {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__schedule *s;
     struct wn_summary *sum;
     int64_t *after;      /* (n) bytes alive after each instruction; NULL: not asked for */
@@ -23,13 +23,13 @@ struct sim {
 };
 
 /* Counts cells that hold their value before the program starts: all but gradients that it allocates. */
-int64_t wn__state_bytes(const struct wn__ir *f, int64_t *kinds)
+int64_t wn__state_bytes(const struct wn__ir *ir, int64_t *kinds)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < f->n_cells; i++) {
-        if (f->cell[i].kind == WN_KIND_GRADIENT && f->cell[i].slab >= 0) continue;
-        bytes += f->cell[i].bytes;
-        if (kinds != NULL) kinds[f->cell[i].kind] += f->cell[i].bytes;
+    for (int32_t i = 0; i < ir->n_cells; i++) {
+        if (ir->cell[i].kind == WN_KIND_GRADIENT && ir->cell[i].slab >= 0) continue;
+        bytes += ir->cell[i].bytes;
+        if (kinds != NULL) kinds[ir->cell[i].kind] += ir->cell[i].bytes;
     }
     return bytes;
 }
@@ -53,7 +53,7 @@ static void note_peak(struct sim *m)
 static double bytes_moved(const struct sim *m, const struct wn__instr *n)
 {
     struct wn__applied room;
-    const struct wn_desc *d = wn__instr_desc(m->f, m->s, n, &room);
+    const struct wn_desc *d = wn__instr_desc(m->ir, m->s, n, &room);
     struct wn_cost cost = {0};
     if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
     return cost.bytes;
@@ -62,7 +62,7 @@ static double bytes_moved(const struct sim *m, const struct wn__instr *n)
 static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
 {
     if (m->made_again == NULL || n->what != WN_DO_RUN) return 0;
-    for (int32_t k = 0; k < m->f->node[n->node].n_in; k++) {
+    for (int32_t k = 0; k < m->ir->node[n->node].n_in; k++) {
         int32_t value = m->s->in[n->in_at + k];
         if (value >= 0 && m->made_again[value]) return 1;
     }
@@ -73,16 +73,16 @@ static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
 static double kernel_seconds(const struct sim *m, const struct wn__instr *n, int32_t *is_measured)
 {
     struct wn__applied room;
-    *is_measured = m->f->is_measured != NULL && m->f->is_measured[n->node];
-    const double *of = reads_again(m, n) ? m->f->seconds_again : m->f->seconds;
+    *is_measured = m->ir->is_measured != NULL && m->ir->is_measured[n->node];
+    const double *of = reads_again(m, n) ? m->ir->seconds_again : m->ir->seconds;
     return n->what == WN_DO_RUN ? of[n->node]
-                                : wn__desc_seconds(m->f, wn__instr_desc(m->f, m->s, n, &room), is_measured);
+                                : wn__desc_seconds(m->ir, wn__instr_desc(m->ir, m->s, n, &room), is_measured);
 }
 
 /* Returns whether an instruction assigns a gradient that was made in its cell: such an assignment moves nothing. */
 static int32_t is_there(const struct sim *m, const struct wn__instr *n)
 {
-    return n->what == WN_DO_RUN && m->f->node[n->node].op == WN_OP_ASSIGN &&
+    return n->what == WN_DO_RUN && m->ir->node[n->node].op == WN_OP_ASSIGN &&
            m->s->value[m->s->in[n->in_at]].allocation == n->cell[0];
 }
 
@@ -91,7 +91,7 @@ static void make_alive(struct sim *m, int32_t allocation)
     const struct wn__allocation *t = &m->s->allocation[allocation];
     if (m->alive[allocation]) return;
     m->alive[allocation] = 1;
-    if (wn__allocation_counts(m->f, t)) move(m, t->kind, t->bytes);
+    if (wn__allocation_counts(m->ir, t)) move(m, t->kind, t->bytes);
 }
 
 static void note_row(const struct sim *m, int32_t row)
@@ -113,7 +113,7 @@ static void run_instr(struct sim *m, int32_t i)
     double seconds = there ? 0 : kernel_seconds(m, n, &is_measured);
     m->seconds += seconds;
     m->measured += !there && is_measured ? seconds : 0;
-    m->base_seconds += n->recompute || n->what != WN_DO_RUN || there ? 0 : m->f->seconds[n->node];
+    m->base_seconds += n->recompute || n->what != WN_DO_RUN || there ? 0 : m->ir->seconds[n->node];
     if (m->made_again != NULL) {
         m->s->again[i] = (uint8_t)reads_again(m, n);
         if (n->recompute && n->out >= 0) m->made_again[n->out] = 1;
@@ -132,9 +132,9 @@ static void run_instr(struct sim *m, int32_t i)
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
-int32_t wn__allocation_counts(const struct wn__ir *f, const struct wn__allocation *t)
+int32_t wn__allocation_counts(const struct wn__ir *ir, const struct wn__allocation *t)
 {
-    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || f->target->is_unified_memory);
+    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || ir->target->is_unified_memory);
 }
 
 /* Starts a transfer. A link is a resource beside the kernels: each direction of each place does one transfer after
@@ -146,11 +146,11 @@ static void start_move(struct sim *m, int32_t i)
     const struct wn__value *kept = &m->s->value[way == WN_WAY_OUT ? n->out : from];
     int32_t place = wn__action_place(kept->action);
     int64_t bytes = m->s->allocation[kept->allocation].bytes;
-    double takes = wn__move_seconds(m->f, place, way, bytes), *lane = &m->lane[place][way];
+    double takes = wn__move_seconds(m->ir, place, way, bytes), *lane = &m->lane[place][way];
     *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
     m->ends[n->move] = *lane;
     m->sum->move_seconds += takes;
-    m->seconds += wn__move_share(m->f, bytes);
+    m->seconds += wn__move_share(m->ir, bytes);
     *(way == WN_WAY_OUT ? &m->sum->out : &m->sum->in) += bytes;
     make_alive(m, m->s->value[n->out].allocation);
     note_peak(m);
@@ -169,14 +169,14 @@ static void free_allocation(struct sim *m, int32_t allocation)
 {
     const struct wn__allocation *t = &m->s->allocation[allocation];
     m->alive[allocation] = 0;
-    if (wn__allocation_counts(m->f, t)) move(m, t->kind, -t->bytes);
+    if (wn__allocation_counts(m->ir, t)) move(m, t->kind, -t->bytes);
 }
 
 /* Counts the bytes that are alive before the first instruction. */
 static void start(struct sim *m)
 {
     struct wn_summary *sum = m->sum;
-    wn__state_bytes(m->f, m->kinds);
+    wn__state_bytes(m->ir, m->kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
     sum->state = m->live;
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
@@ -226,26 +226,26 @@ static int32_t walk(struct sim *m)
     return WN_OK;
 }
 
-int64_t wn__reserved(const struct wn__ir *f, const struct wn__schedule *s)
+int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s)
 {
-    int64_t bytes = wn__state_bytes(f, NULL) + s->arena;
-    if (f->target->is_unified_memory) bytes += s->offload_buffer[WN_PLACE_HOST];
-    for (int32_t k = 0; k < f->n_slabs; k++) bytes += f->slab[k].bytes;
-    for (int32_t i = 0; i < f->n_cells; i++) bytes -= f->cell[i].shares ? f->cell[i].bytes : 0;
+    int64_t bytes = wn__state_bytes(ir, NULL) + s->arena;
+    if (ir->target->is_unified_memory) bytes += s->offload_buffer[WN_PLACE_HOST];
+    for (int32_t k = 0; k < ir->n_slabs; k++) bytes += ir->slab[k].bytes;
+    for (int32_t i = 0; i < ir->n_cells; i++) bytes -= ir->cell[i].shares ? ir->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_allocations; t++)
         if (s->allocation[t].space == WN_SPACE_BOUND || s->allocation[t].space == WN_SPACE_RESULT)
             bytes += s->allocation[t].bytes;
     return bytes;
 }
 
-static int64_t residual_bytes(const struct wn__ir *f)
+static int64_t residual_bytes(const struct wn__ir *ir)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < f->n_residuals; i++) bytes += f->node[f->residual[i]].bytes;
+    for (int32_t i = 0; i < ir->n_residuals; i++) bytes += ir->node[ir->residual[i]].bytes;
     return bytes;
 }
 
-int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s)
+int32_t wn__simulate(const struct wn__ir *ir, struct wn__schedule *s)
 {
     struct wn_summary *sum = &s->summary;
     s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
@@ -256,30 +256,30 @@ int32_t wn__simulate(const struct wn__ir *f, struct wn__schedule *s)
         wn__free(made_again);
         return WN_OOM;
     }
-    struct sim m = {.f = f, .s = s, .sum = sum, .after = s->live, .each = s->seconds, .made_again = made_again};
+    struct sim m = {.ir = ir, .s = s, .sum = sum, .after = s->live, .each = s->seconds, .made_again = made_again};
     int32_t code = walk(&m);
     wn__free(made_again);
     if (code != WN_OK) return code;
-    sum->reserved = wn__reserved(f, s);
+    sum->reserved = wn__reserved(ir, s);
     sum->arena = s->arena;
     sum->host = s->offload_buffer[WN_PLACE_HOST];
     sum->disk = s->offload_buffer[WN_PLACE_DISK];
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;
     sum->measured_seconds = m.measured;
-    sum->nodes = f->n;
+    sum->nodes = ir->n;
     sum->instructions = s->n;
-    sum->residuals = f->n_residuals;
+    sum->residuals = ir->n_residuals;
     sum->blocks = s->n_blocks;
-    sum->device = f->device;
-    sum->activation_bytes = residual_bytes(f);
+    sum->device = ir->device;
+    sum->activation_bytes = residual_bytes(ir);
     sum->lent = s->lent;
     return WN_OK;
 }
 
-int32_t wn__simulate_kinds(const struct wn__ir *f, const struct wn__schedule *s, int64_t *rows)
+int32_t wn__simulate_kinds(const struct wn__ir *ir, const struct wn__schedule *s, int64_t *rows)
 {
     struct wn_summary sum;
-    struct sim m = {.f = f, .s = s, .sum = &sum, .rows = rows};
+    struct sim m = {.ir = ir, .s = s, .sum = &sum, .rows = rows};
     return walk(&m);
 }

@@ -22,7 +22,7 @@
 #include "instruction.h"
 
 struct machine {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__schedule *s;
     int32_t *content; /* (n_allocations) number of the value that it holds; -1: none */
     uint8_t *alive;   /* (n_allocations) 1: its bytes are in use */
@@ -44,7 +44,7 @@ static int32_t illegal(const struct machine *m, const char *rule, const char *wh
 {
     const struct wn__instr *n = &m->s->instr[m->at < m->s->n ? m->at : m->s->n - 1];
     return wn__fail(WN_ILLEGAL, "illegal schedule, rule '%s', instruction %d (%s): %s (%d)", rule, m->at + 1,
-                    m->s->n > 0 ? wn__op_name(m->f->node[n->node].op) : "none", what, which);
+                    m->s->n > 0 ? wn__op_name(m->ir->node[n->node].op) : "none", what, which);
 }
 
 /* Returns the bytes of the space that an allocation is in. */
@@ -52,7 +52,7 @@ static int64_t space_size(const struct machine *m, const struct wn__allocation *
 {
     switch (t->space) {
     case WN_SPACE_ARENA: return m->s->arena;
-    case WN_SPACE_SLAB: return m->f->slab[t->slot].bytes;
+    case WN_SPACE_SLAB: return m->ir->slab[t->slot].bytes;
     case WN_SPACE_HOST: return m->s->offload_buffer[WN_PLACE_HOST];
     case WN_SPACE_DISK: return m->s->offload_buffer[WN_PLACE_DISK];
     default: return t->bytes;
@@ -130,16 +130,16 @@ static int32_t make_alive(struct machine *m, int32_t allocation)
 /* Checks rules 1, 4, 8 and 9 of what an instruction that runs a node reads. */
 static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__ir_node *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->ir->node[n->node];
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t c = m->s->in[n->in_at + k];
         if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no value is named for input", k + 1);
         const struct wn__value *value = &m->s->value[c];
-        const struct wn__ir_node *v = &m->f->node[value->node];
+        const struct wn__ir_node *v = &m->ir->node[value->node];
         if (value->action != 0) return illegal(m, "action", "a packed form is read as a value, input", k + 1);
-        if (wn__action_is_partial(value->back) && !wn__ir_reads_sign(m->f, n->node, k))
+        if (wn__action_is_partial(value->back) && !wn__ir_reads_sign(m->ir, n->node, k))
             return illegal(m, "action", "a part of a value is read as all of it, input", k + 1);
-        if (value->node != wn__ir_storage(m->f, wn__ir_in(m->f, n->node, k)))
+        if (value->node != wn__ir_storage(m->ir, wn__ir_in(m->ir, n->node, k)))
             return illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (m->arriving[value->allocation])
             return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
@@ -157,13 +157,13 @@ static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
 /* Checks rules 2, 3, 8 and 9 of what an instruction makes, and makes its allocation alive. */
 static int32_t check_output(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__ir_node *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->ir->node[n->node];
     const struct wn__value *value = &m->s->value[n->out];
     const struct wn__allocation *t = &m->s->allocation[value->allocation];
     if (value->node != n->node) return illegal(m, "read", "the output belongs to node", value->node);
     if ((value->action != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
         return illegal(m, "action", "the output is of another form than this makes, value", n->out);
-    if (t->bytes < wn__value_bytes(m->f, value) || value->at != 0)
+    if (t->bytes < wn__value_bytes(m->ir, value) || value->at != 0)
         return illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
         int32_t over = m->s->value[m->s->in[n->in_at + n->inplace]].allocation;
@@ -182,12 +182,12 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
 /* Checks rule 4: an effect writes its own cells, and a product reads no state that it writes. */
 static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 {
-    const struct wn__ir_node *p = &m->f->node[n->node];
+    const struct wn__ir_node *p = &m->ir->node[n->node];
     if (!(wn__op_flags(p->op) & WN_EFFECT))
         return illegal(m, "effect", "an op without output is no effect, node", n->node);
     for (int32_t k = 0; k < 3; k++) {
         if (p->cell[k] < 0) continue;
-        const struct wn__ir_cell *c = &m->f->cell[p->cell[k]];
+        const struct wn__ir_cell *c = &m->ir->cell[p->cell[k]];
         const struct wn__allocation *t = n->cell[k] >= 0 ? &m->s->allocation[n->cell[k]] : NULL;
         int32_t right = t != NULL && t->pinned &&
                         (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
@@ -197,7 +197,7 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
         m->written[p->cell[k]] = 1;
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
-        const struct wn__ir_node *v = &m->f->node[m->s->value[m->s->in[n->in_at + k]].node];
+        const struct wn__ir_node *v = &m->ir->node[m->s->value[m->s->in[n->in_at + k]].node];
         int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs has found it unwritten */
         if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
     }
@@ -217,7 +217,7 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     int32_t back = n->what == WN_DO_UNPACK ? m->s->value[n->out].back : from->back;
     if (n->what == WN_DO_UNPACK ? back != from->action : wn__action_is_partial(back))
         return illegal(m, "action", "what comes back is not what left, value", n->out);
-    const struct wn__ir_node *v = &m->f->node[from->node];
+    const struct wn__ir_node *v = &m->ir->node[from->node];
     if (m->arriving[from->allocation]) return illegal(m, "wait", "a value is moved before it has arrived", c);
     if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->bound && m->content[from->allocation] != c))
         return illegal(m, "action", "a value is read that is not there", c);
@@ -258,7 +258,7 @@ static int32_t step_wait(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
 {
-    struct wn_desc d = wn__ir_desc(m->f, n->node);
+    struct wn_desc d = wn__ir_desc(m->ir, n->node);
     return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 
@@ -285,7 +285,7 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     if (n->out < 0) WN_TRY(check_effect(m, n));
     if (m->issued[n->node]++ > 0) {
         if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
-        if (wn__op_flags(m->f->node[n->node].op) & WN_INDEX)
+        if (wn__op_flags(m->ir->node[n->node].op) & WN_INDEX)
             return illegal(m, "index", "an integer result is recomputed, node", n->node);
     }
     return WN_OK;
@@ -320,17 +320,17 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
 /* Checks what must hold after the last instruction: transfers, leaks, effects, results. */
 static int32_t check_end(struct machine *m)
 {
-    const struct wn__ir *f = m->f;
+    const struct wn__ir *ir = m->ir;
     m->at = m->s->n;
     for (int32_t k = 0; k < m->s->n_moves; k++)
         if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
     for (int32_t t = 0; t < m->s->n_allocations; t++)
         if (m->alive[t] && !m->s->allocation[t].pinned) return illegal(m, "leak", "an allocation is never freed", t);
-    for (int32_t i = f->n - f->n_effects; i < f->n; i++)
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
-    for (int32_t r = 0; r < f->n_results; r++) {
-        int32_t node = f->result_node[r], t = m->s->result_allocation[r];
-        int32_t there = f->node[node].type.ndim == 0
+    for (int32_t r = 0; r < ir->n_results; r++) {
+        int32_t node = ir->result_node[r], t = m->s->result_allocation[r];
+        int32_t there = ir->node[node].type.ndim == 0
                             ? m->read_out[node] == 1
                             : t >= 0 && m->content[t] >= 0 && m->s->value[m->content[t]].node == node &&
                                   m->s->value[m->content[t]].action == 0 &&
@@ -344,8 +344,8 @@ static int32_t check_end(struct machine *m)
 static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
-    if (n->node < 0 || n->node >= m->f->n) return illegal(m, "read", "no such node", n->node);
-    int32_t n_in = n->what == WN_DO_RUN                               ? m->f->node[n->node].n_in
+    if (n->node < 0 || n->node >= m->ir->n) return illegal(m, "read", "no such node", n->node);
+    int32_t n_in = n->what == WN_DO_RUN                               ? m->ir->node[n->node].n_in
                    : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
                                                                       : 0;
     int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_values;
@@ -358,7 +358,7 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] < -1 || n->cell[k] >= s->n_allocations)
             return illegal(m, "effect", "there is no allocation of a cell", n->cell[k]);
-    if (n->work_bytes > 0 && n->work_slab >= m->f->n_slabs)
+    if (n->work_bytes > 0 && n->work_slab >= m->ir->n_slabs)
         return illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
     return WN_OK;
 }
@@ -384,16 +384,16 @@ static int32_t check_all(struct machine *m)
     return check_end(m);
 }
 
-int32_t wn__verify(const struct wn__ir *f, const struct wn__schedule *s)
+int32_t wn__verify(const struct wn__ir *ir, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
-    struct machine m = {.f = f, .s = s};
+    struct machine m = {.ir = ir, .s = s};
     m.content = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.content);
     m.alive = wn__pool_get(&scratch, s->n_allocations + 1);
     m.taken = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.taken);
-    m.issued = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *m.issued);
-    m.written = wn__pool_get(&scratch, f->n_cells + 1);
-    m.read_out = wn__pool_get(&scratch, f->n + 1);
+    m.issued = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *m.issued);
+    m.written = wn__pool_get(&scratch, ir->n_cells + 1);
+    m.read_out = wn__pool_get(&scratch, ir->n + 1);
     m.leaving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.leaving);
     m.arriving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.arriving);
     m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);

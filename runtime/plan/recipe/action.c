@@ -12,26 +12,26 @@ struct row {
     int32_t is_shaped;    /* 1: the unpacking op is told the value's shape */
     int32_t partial;      /* 1: what it gives back says whether an element is above 0, and no more */
     int32_t place;        /* enum wn_place that it moves to, + 1; 0: none */
-    const char *(*refuses)(const struct wn__ir *f, int32_t node);
+    const char *(*refuses)(const struct wn__ir *ir, int32_t node);
 };
 
-static const char *only_floats(const struct wn__ir *f, int32_t node)
+static const char *only_floats(const struct wn__ir *ir, int32_t node)
 {
-    int32_t dtype = f->node[node].type.dtype;
+    int32_t dtype = ir->node[node].type.dtype;
     return dtype == WN_F32 || dtype == WN_F64 ? NULL : "is not made of f32 or f64";
 }
 
-static const char *whole_pages(const struct wn__ir *f, int32_t node)
+static const char *whole_pages(const struct wn__ir *ir, int32_t node)
 {
-    return f->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
+    return ir->node[node].bytes >= WN_PAGE ? NULL : "takes less than a page";
 }
 
 /* Refuses signs of a value that the backward reads for more than its sign: that reader has or makes the value
  * anyway. */
-static const char *only_signs(const struct wn__ir *f, int32_t node)
+static const char *only_signs(const struct wn__ir *ir, int32_t node)
 {
-    return f->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
-                                       : NULL;
+    return ir->node[node].is_read_whole ? "is read by the backward for more than its sign, and signs would come on top"
+                                        : NULL;
 }
 
 static const struct row table[WN_DECISION_COUNT] = {
@@ -64,10 +64,10 @@ int32_t wn__action_place(int32_t action)
 }
 
 /* Offloading from a device whose memory is the host's goes to disk. */
-int32_t wn__action_resolved(const struct wn__ir *f, int32_t decision)
+int32_t wn__action_resolved(const struct wn__ir *ir, int32_t decision)
 {
     if (decision != WN_DECISION_OFFLOAD) return decision;
-    return f->target->is_unified_memory ? WN_DECISION_OFFLOAD_DISK : WN_DECISION_OFFLOAD_HOST;
+    return ir->target->is_unified_memory ? WN_DECISION_OFFLOAD_DISK : WN_DECISION_OFFLOAD_HOST;
 }
 
 int32_t wn__action_is_partial(int32_t action)
@@ -82,14 +82,14 @@ static void packed_type(const struct row *r, const struct wn_type *value, struct
     if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
 }
 
-const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t decision)
+const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t decision)
 {
-    const struct wn__ir_node *p = &f->node[node];
-    const struct row *r = row_of(wn__action_resolved(f, decision));
+    const struct wn__ir_node *p = &ir->node[node];
+    const struct row *r = row_of(wn__action_resolved(ir, decision));
     if (r == NULL) return "has no such form in this version";
     if (p->result >= 0) return "is asked for as a result, and stays";
     if (p->bound) return "was there before the step, and stays";
-    const char *why = r->refuses != NULL ? r->refuses(f, node) : NULL;
+    const char *why = r->refuses != NULL ? r->refuses(ir, node) : NULL;
     if (why != NULL || r->place > 0) return why;
     struct wn_desc d;
     packed_type(r, &p->type, &d);
@@ -98,49 +98,49 @@ const char *wn__action_refusal(const struct wn__ir *f, int32_t node, int32_t dec
                                                       : "takes as many bytes packed";
 }
 
-int64_t wn__action_bytes(const struct wn__ir *f, int32_t node, int32_t action)
+int64_t wn__action_bytes(const struct wn__ir *ir, int32_t node, int32_t action)
 {
     struct wn_type t;
     if (wn__action_place(action) >= 0) return 0; /* an offload buffer takes none of the device's memory */
-    wn__action_type(f, node, action, &t);
+    wn__action_type(ir, node, action, &t);
     return wn__padded(wn__bytes(&t));
 }
 
 /* Signs as bits keep every bit of what they answer; whatever else is asked of the value is computed again. */
-int32_t wn__action_may_choose(const struct wn__ir *f, int32_t node, int32_t action)
+int32_t wn__action_may_choose(const struct wn__ir *ir, int32_t node, int32_t action)
 {
-    const struct wn__ir_node *p = &f->node[node];
-    if (action != WN_DECISION_BITS && !(f->allowed >> action & 1)) return 0;
-    return p->is_residual && p->decision == WN_DECISION_NONE && wn__action_refusal(f, node, action) == NULL;
+    const struct wn__ir_node *p = &ir->node[node];
+    if (action != WN_DECISION_BITS && !(ir->allowed >> action & 1)) return 0;
+    return p->is_residual && p->decision == WN_DECISION_NONE && wn__action_refusal(ir, node, action) == NULL;
 }
 
-int32_t wn__action_of(const struct wn__ir *f, int32_t node)
+int32_t wn__action_of(const struct wn__ir *ir, int32_t node)
 {
-    int32_t decision = f->node[node].decision;
-    if (decision <= WN_DECISION_RECOMPUTE || !f->node[node].is_residual) return 0;
-    return wn__action_refusal(f, node, decision) == NULL ? wn__action_resolved(f, decision) : 0;
+    int32_t decision = ir->node[node].decision;
+    if (decision <= WN_DECISION_RECOMPUTE || !ir->node[node].is_residual) return 0;
+    return wn__action_refusal(ir, node, decision) == NULL ? wn__action_resolved(ir, decision) : 0;
 }
 
-void wn__action_type(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *out)
+void wn__action_type(const struct wn__ir *ir, int32_t node, int32_t action, struct wn_type *out)
 {
     const struct row *r = row_of(action);
     struct wn_desc d;
-    *out = f->node[node].type;
+    *out = ir->node[node].type;
     if (r == NULL || r->pack == 0) return;
-    packed_type(r, &f->node[node].type, &d);
+    packed_type(r, &ir->node[node].type, &d);
     *out = d.out;
 }
 
-void wn__action_pack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_desc *d)
+void wn__action_pack(const struct wn__ir *ir, int32_t node, int32_t action, struct wn_desc *d)
 {
-    packed_type(row_of(action), &f->node[node].type, d);
+    packed_type(row_of(action), &ir->node[node].type, d);
 }
 
-void wn__action_unpack(const struct wn__ir *f, int32_t node, int32_t action, struct wn_type *packed, struct wn_desc *d)
+void wn__action_unpack(const struct wn__ir *ir, int32_t node, int32_t action, struct wn_type *packed, struct wn_desc *d)
 {
-    const struct wn_type *value = &f->node[node].type;
+    const struct wn_type *value = &ir->node[node].type;
     const struct row *r = row_of(action);
-    wn__action_type(f, node, action, packed);
+    wn__action_type(ir, node, action, packed);
     *d = (struct wn_desc){.op = r->unpack, .n_in = 1, .in = packed, .out = *value, .attrs = {.dtype = value->dtype}};
     for (int32_t k = 0; k < value->ndim && r->is_shaped; k++) d->attrs.i[d->attrs.n++] = value->dim[k];
 }

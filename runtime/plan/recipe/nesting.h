@@ -14,7 +14,7 @@ struct wn__nesting {
     int32_t *limit; /* the places of ranks rank[p] .. limit[p] - 1 are p and those inside of it */
 };
 /* Makes the tree of an IR's places 0 .. last in `pool`. WN_OOM. */
-int32_t wn__nesting_make(const struct wn__ir *f, int32_t last, struct wn__pool *pool, struct wn__nesting *out);
+int32_t wn__nesting_make(const struct wn__ir *ir, int32_t last, struct wn__pool *pool, struct wn__nesting *out);
 /* Returns the child of `region` that `place` is inside of, which may be `place`; 0 when `place` is `region`.
  * Requires that `region` holds `place`. Takes O(log depth) steps. */
 int32_t wn__nesting_child(const struct wn__nesting *t, int32_t region, int32_t place);

@@ -14,9 +14,9 @@
 #include "recipe.h"
 
 struct compiler {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     struct wn__recipe *r;
-    int32_t *place; /* (f->n) the place (nesting.h) of each forward node */
+    int32_t *place; /* (ir->n) the place (nesting.h) of each forward node */
     int32_t *reach; /* (n_blocks) the last node that reads a value of the block */
     struct wn__nesting nesting;
     int32_t code;
@@ -24,11 +24,11 @@ struct compiler {
 
 /* ---- blocks: stretches of one place, and outside regions the IR's own cuts ------------------------------ */
 
-void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r)
+void wn__recipe_serve(const struct wn__ir *ir, struct wn__recipe *r)
 {
-    for (int32_t i = 0; i < f->n; i++) {
-        int32_t of = f->node[i].forward_of;
-        if (f->node[i].phase == WN_PHASE_BACKWARD)
+    for (int32_t i = 0; i < ir->n; i++) {
+        int32_t of = ir->node[i].forward_of;
+        if (ir->node[i].phase == WN_PHASE_BACKWARD)
             r->block_of[i] = of >= 0 && r->block_of[of] >= 0 ? r->block_of[of] : 0;
     }
 }
@@ -36,20 +36,20 @@ void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r)
 /* Numbers the blocks: stretches of one place and root and, outside regions, of one block of the IR. */
 static int32_t number_blocks(struct compiler *c)
 {
-    const struct wn__ir *f = c->f;
+    const struct wn__ir *ir = c->ir;
     struct wn__recipe *r = c->r;
     int32_t before = -1;
-    for (int32_t i = 0; i < f->n; i++) {
+    for (int32_t i = 0; i < ir->n; i++) {
         r->block_of[i] = -1;
-        if (!wn__ir_is_forward(f, i)) continue;
-        int32_t edge = before < 0 || c->place[i] != c->place[before] || f->node[i].root != f->node[before].root ||
-                       (c->place[i] == 0 && f->node[i].block != f->node[before].block);
+        if (!wn__ir_is_forward(ir, i)) continue;
+        int32_t edge = before < 0 || c->place[i] != c->place[before] || ir->node[i].root != ir->node[before].root ||
+                       (c->place[i] == 0 && ir->node[i].block != ir->node[before].block);
         if (edge) r->first[r->n_blocks++] = i;
         r->block_of[i] = r->n_blocks - 1;
         r->limit[r->n_blocks - 1] = i + 1;
         before = i;
     }
-    wn__recipe_serve(f, r);
+    wn__recipe_serve(ir, r);
     return WN_OK;
 }
 
@@ -68,10 +68,10 @@ struct keep_rule {
 static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
 {
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
-    if (c->f->node[i].is_reissued) return 0;
-    int32_t matters = c->f->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
-    int32_t by_default = rule.defaults && matters && c->f->node[i].decision != WN_DECISION_RECOMPUTE && at_home;
-    return wn__recipe_always_keeps(c->f, i) || c->r->last[i] >= rule.beyond || by_default;
+    if (c->ir->node[i].is_reissued) return 0;
+    int32_t matters = c->ir->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
+    int32_t by_default = rule.defaults && matters && c->ir->node[i].decision != WN_DECISION_RECOMPUTE && at_home;
+    return wn__recipe_always_keeps(c->ir, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 
 /* Writes a keep set behind the others and returns its size. n_dropped: how many values that F or Fe had kept it
@@ -83,8 +83,8 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     *n_dropped = 0;
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
-        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->f, i));
-        else *n_dropped += r->last[i] >= r->limit[block] && !c->f->node[i].is_reissued;
+        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->ir, i));
+        else *n_dropped += r->last[i] >= r->limit[block] && !c->ir->node[i].is_reissued;
     }
     return n;
 }
@@ -137,7 +137,7 @@ static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct kee
     if (c->code == WN_OK) c->code = wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]);
     if (c->code != WN_OK) return;
     int32_t n = keep_set(c, block, rule, &dropped);
-    if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->f->node[c->r->first[block]].root, n);
+    if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->ir->node[c->r->first[block]].root, n);
 }
 
 /* Add the forward of a block: put_f lets go of its interior, put_fe keeps it. */
@@ -229,7 +229,7 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
         for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
             put_keep(c, WN_RECIPE_FREE, b,
-                     (struct keep_rule){.beyond = c->f->n, .defaults = 1, .home = c->r->limit[end - 1]});
+                     (struct keep_rule){.beyond = c->ir->n, .defaults = 1, .home = c->r->limit[end - 1]});
     backward(c, 0, lo, hi, root);
     for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
 }
@@ -237,12 +237,12 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
 /* Adds the steps of all roots. */
 static void compile_roots(struct compiler *c)
 {
-    const struct wn__ir *f = c->f;
+    const struct wn__ir *ir = c->ir;
     int32_t has_backward = 0, lo = 0;
-    for (int32_t i = 0; i < f->n; i++) has_backward |= f->node[i].phase == WN_PHASE_BACKWARD;
+    for (int32_t i = 0; i < ir->n; i++) has_backward |= ir->node[i].phase == WN_PHASE_BACKWARD;
     while (lo < c->r->n_blocks) {
-        int32_t root = f->node[c->r->first[lo]].root, hi = lo;
-        while (hi < c->r->n_blocks && f->node[c->r->first[hi]].root == root) hi++;
+        int32_t root = ir->node[c->r->first[lo]].root, hi = lo;
+        while (hi < c->r->n_blocks && ir->node[c->r->first[hi]].root == root) hi++;
         compile_root(c, root, lo, hi, has_backward);
         lo = hi;
     }
@@ -250,8 +250,8 @@ static void compile_roots(struct compiler *c)
 
 static void find_reach(struct compiler *c)
 {
-    for (int32_t i = 0; i < c->f->n; i++) {
-        int32_t block = wn__ir_is_forward(c->f, i) ? c->r->block_of[i] : -1;
+    for (int32_t i = 0; i < c->ir->n; i++) {
+        int32_t block = wn__ir_is_forward(c->ir, i) ? c->r->block_of[i] : -1;
         if (block >= 0 && c->r->last[i] > c->reach[block]) c->reach[block] = c->r->last[i];
     }
 }
@@ -259,18 +259,18 @@ static void find_reach(struct compiler *c)
 /* Finds places, blocks and readers, then adds the steps. */
 static int32_t compile(struct compiler *c, struct wn__pool *scratch)
 {
-    const struct wn__ir *f = c->f;
+    const struct wn__ir *ir = c->ir;
     int32_t last = 0;
-    c->place = wn__pool_get(scratch, (f->n + 1) * (int64_t)sizeof *c->place);
+    c->place = wn__pool_get(scratch, (ir->n + 1) * (int64_t)sizeof *c->place);
     if (c->place == NULL) return WN_OOM;
-    for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__ir_node *p = &f->node[i];
-        c->place[i] = p->unit > 0 ? f->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
+    for (int32_t i = 0; i < ir->n; i++) {
+        const struct wn__ir_node *p = &ir->node[i];
+        c->place[i] = p->unit > 0 ? ir->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
         if (c->place[i] > last) last = c->place[i];
     }
-    WN_TRY(wn__nesting_make(f, last, scratch, &c->nesting));
+    WN_TRY(wn__nesting_make(ir, last, scratch, &c->nesting));
     WN_TRY(number_blocks(c));
-    wn__ir_last_readers(f, c->r->last);
+    wn__ir_last_readers(ir, c->r->last);
     c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
     if (c->reach == NULL) return WN_OOM;
     find_reach(c);
@@ -278,11 +278,11 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
     return c->code;
 }
 
-int32_t wn__recipe_compile(const struct wn__ir *f, struct wn__recipe *r)
+int32_t wn__recipe_compile(const struct wn__ir *ir, struct wn__recipe *r)
 {
-    struct compiler c = {.f = f, .r = r, .code = WN_OK};
+    struct compiler c = {.ir = ir, .r = r, .code = WN_OK};
     struct wn__pool scratch = {0};
-    int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t);
+    int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t);
     memset(r, 0, sizeof *r);
     r->block_of = wn__pool_get(&r->pool, size);
     r->first = wn__pool_get(&r->pool, size);

@@ -39,10 +39,10 @@ struct wn__recipe {
 
 /* Returns whether every step keeps a node's value: a result, a bound input, an integer, or a value that a decision
  * saves, with an action or without. */
-static inline int32_t wn__recipe_always_keeps(const struct wn__ir *f, int32_t node)
+static inline int32_t wn__recipe_always_keeps(const struct wn__ir *ir, int32_t node)
 {
-    return f->node[node].result >= 0 || f->node[node].bound || (wn__ir_flags(f, node) & WN_INDEX) ||
-           f->node[node].decision == WN_DECISION_SAVE || f->node[node].decision > WN_DECISION_RECOMPUTE;
+    return ir->node[node].result >= 0 || ir->node[node].bound || (wn__ir_flags(ir, node) & WN_INDEX) ||
+           ir->node[node].decision == WN_DECISION_SAVE || ir->node[node].decision > WN_DECISION_RECOMPUTE;
 }
 /* Makes room for `more` values behind the keep sets there are. WN_OOM. wn__recipe_keep then writes the k-th of them,
  * with its action, and wn__recipe_put adds the step that has the first n_keep of them. */
@@ -55,17 +55,17 @@ static inline void wn__recipe_keep(struct wn__recipe *r, int32_t k, int32_t node
 int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep);
 
 /* Makes the recipe of the IR's decisions, region marks and units. WN_OOM. Release it on failure too. */
-int32_t wn__recipe_compile(const struct wn__ir *f, struct wn__recipe *r);
+int32_t wn__recipe_compile(const struct wn__ir *ir, struct wn__recipe *r);
 void wn__recipe_release(struct wn__recipe *r);
 /* Gives every backward node the block of the forward node that it serves. */
-void wn__recipe_serve(const struct wn__ir *f, struct wn__recipe *r);
+void wn__recipe_serve(const struct wn__ir *ir, struct wn__recipe *r);
 
 /* Lets values whose decision is 'recompute' go before the backward, whoever proposed the recipe (obey.c). Its blocks
  * stay, its steps and keep sets become new ones. WN_OOM. Release it on failure too. */
-int32_t wn__recipe_obey(const struct wn__ir *f, struct wn__recipe *r);
+int32_t wn__recipe_obey(const struct wn__ir *ir, struct wn__recipe *r);
 
 /* Writes a recipe as lines of text, for people and for the key, into `pool` (text.c). WN_OOM. */
-int32_t wn__recipe_text(const struct wn__ir *f, const struct wn__recipe *r, struct wn__pool *pool, char **out);
+int32_t wn__recipe_text(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__pool *pool, char **out);
 /* Makes a recipe of what a script gave (text.c). WN_ILLEGAL names the step and the rule. Release it on failure too. */
-int32_t wn__recipe_read(const struct wn__ir *f, const struct wn_recipe_given *g, struct wn__recipe *r);
+int32_t wn__recipe_read(const struct wn__ir *ir, const struct wn_recipe_given *g, struct wn__recipe *r);
 #endif

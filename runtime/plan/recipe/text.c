@@ -25,15 +25,15 @@
 
 static const char *const words[] = {"F", "Fe", "Free", "B", "Shrink"};
 
-static int32_t is_kept_unsaid(const struct wn__ir *f, int32_t v)
+static int32_t is_kept_unsaid(const struct wn__ir *ir, int32_t v)
 {
-    const struct wn__ir_node *p = &f->node[v];
-    return p->result >= 0 || p->bound || (wn__ir_flags(f, v) & WN_INDEX) != 0;
+    const struct wn__ir_node *p = &ir->node[v];
+    return p->result >= 0 || p->bound || (wn__ir_flags(ir, v) & WN_INDEX) != 0;
 }
 
-static int32_t is_output(const struct wn__ir *f, const struct wn__recipe *r, int32_t v)
+static int32_t is_output(const struct wn__ir *ir, const struct wn__recipe *r, int32_t v)
 {
-    return r->last[v] >= r->limit[r->block_of[v]] && !f->node[v].is_reissued && !wn__ir_is_alias(f, v);
+    return r->last[v] >= r->limit[r->block_of[v]] && !ir->node[v].is_reissued && !wn__ir_is_alias(ir, v);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------- */
@@ -57,59 +57,59 @@ static int32_t action_at(const struct wn__recipe *r, const struct wn__recipe_ste
 }
 
 /* Returns whether a step is a Free that keeps all values that a block gives to later ones, and nothing else. */
-static int32_t is_shrink(const struct wn__ir *f, const struct wn__recipe *r, const struct wn__recipe_step *s)
+static int32_t is_shrink(const struct wn__ir *ir, const struct wn__recipe *r, const struct wn__recipe_step *s)
 {
     int32_t k = 0, n = 0;
     if (s->kind != WN_RECIPE_FREE) return 0;
     for (int32_t i = 0; i < s->n_keep; i++)
         if (action_at(r, s, i) != 0) return 0;
     for (int32_t v = r->first[s->block]; v < r->limit[s->block]; v++) {
-        if (r->block_of[v] != s->block || wn__ir_is_alias(f, v) || is_kept_unsaid(f, v)) continue;
+        if (r->block_of[v] != s->block || wn__ir_is_alias(ir, v) || is_kept_unsaid(ir, v)) continue;
         while (k < s->n_keep && r->keep[s->keep_at + k] < v) k++;
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == v;
-        if (kept != is_output(f, r, v)) return 0;
+        if (kept != is_output(ir, r, v)) return 0;
         n += kept;
     }
     return n > 0;
 }
 
 /* Writes the line of a step. */
-static void say_step(struct text *t, const struct wn__ir *f, const struct wn__recipe *r,
+static void say_step(struct text *t, const struct wn__ir *ir, const struct wn__recipe *r,
                      const struct wn__recipe_step *s, const int32_t *place)
 {
-    int32_t shrinks = is_shrink(f, r, s), said = 0;
+    int32_t shrinks = is_shrink(ir, r, s), said = 0;
     say(t, "%s %d", shrinks ? "Shrink" : words[s->kind], s->block + 1);
-    if (s->root != f->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);
+    if (s->root != ir->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);
     for (int32_t k = 0; k < s->n_keep; k++) {
         int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_RECIPE_FREE || shrinks;
         const char *action = wn__action_name(action_at(r, s, k));
-        if (wn__ir_is_alias(f, v)) continue;
-        if (action == NULL && (is_kept_unsaid(f, v) || (unsaid && is_output(f, r, v)))) continue;
+        if (wn__ir_is_alias(ir, v)) continue;
+        if (action == NULL && (is_kept_unsaid(ir, v) || (unsaid && is_output(ir, r, v)))) continue;
         say(t, "%s h%d%s%s", said++ ? "" : ":", place[v], action ? " " : "", action ? action : "");
     }
     say(t, "\n");
 }
 
 /* Fills the place of each node, from 1; 0: it is no value of the forward. Returns how many places there are. place:
- * (f->n). */
-static int32_t find_places(const struct wn__ir *f, int32_t *place)
+ * (ir->n). */
+static int32_t find_places(const struct wn__ir *ir, int32_t *place)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < f->n; i++) place[i] = wn__ir_is_forward(f, i) ? ++n : 0;
+    for (int32_t i = 0; i < ir->n; i++) place[i] = wn__ir_is_forward(ir, i) ? ++n : 0;
     return n;
 }
 
-int32_t wn__recipe_text(const struct wn__ir *f, const struct wn__recipe *r, struct wn__pool *pool, char **out)
+int32_t wn__recipe_text(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
     struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 32};
-    int32_t *place = wn__pool_get(pool, (f->n + 1) * (int64_t)sizeof *place);
+    int32_t *place = wn__pool_get(pool, (ir->n + 1) * (int64_t)sizeof *place);
     t.at = wn__pool_get(pool, t.room);
     if (t.at == NULL || place == NULL) return WN_OOM;
-    find_places(f, place);
+    find_places(ir, place);
     for (int32_t b = 0; b < r->n_blocks; b++)
         say(&t, "block %d: h%d-h%d\n", b + 1, place[r->first[b]], place[r->limit[b] - 1]);
     if (r->prefetch != WN__PREFETCH) say(&t, "ahead %d\n", r->prefetch);
-    for (int32_t i = 0; i < r->n; i++) say_step(&t, f, r, &r->step[i], place);
+    for (int32_t i = 0; i < r->n; i++) say_step(&t, ir, r, &r->step[i], place);
     *out = t.at;
     return WN_OK;
 }
@@ -117,12 +117,12 @@ int32_t wn__recipe_text(const struct wn__ir *f, const struct wn__recipe *r, stru
 /* ---- reading: the rules ------------------------------------------------------------------------------------- */
 
 struct reading {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn_recipe_given *g;
     struct wn__recipe *r;
-    int32_t *place; /* (f->n) the place of each node, from 1; 0: none */
+    int32_t *place; /* (ir->n) the place of each node, from 1; 0: none */
     int32_t *node;  /* (n_values) the node of place k + 1 */
-    uint8_t *held;  /* (f->n) 1: a value that the steps so far have kept */
+    uint8_t *held;  /* (ir->n) 1: a value that the steps so far have kept */
     uint8_t *ran;   /* (n_blocks) 1: the block's forward has run */
     int32_t n_values, has_backward;
     int32_t at, root, next; /* number of the step; its root; the block that goes backward next */
@@ -143,7 +143,7 @@ static int32_t refuse(const struct reading *c, const char *rule, const char *for
 
 static int32_t root_of(const struct reading *c, int32_t block)
 {
-    return c->f->node[c->r->first[block]].root;
+    return c->ir->node[c->r->first[block]].root;
 }
 
 static int32_t last_block(const struct reading *c, int32_t root)
@@ -167,7 +167,7 @@ static int32_t read_blocks(struct reading *c)
         r->limit[b] = c->node[to - 1] + 1;
         for (int32_t i = from; i < to; i++) {
             r->block_of[c->node[i]] = b;
-            if (c->f->node[c->node[i]].root != c->f->node[c->node[from]].root)
+            if (c->ir->node[c->node[i]].root != c->ir->node[c->node[from]].root)
                 return wn__fail(WN_ILLEGAL, "recipe: rule 'block': h%d of block %d is of another root than h%d", i + 1,
                                 b + 1, from + 1);
         }
@@ -184,9 +184,9 @@ static int32_t read_blocks(struct reading *c)
 static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32_t action)
 {
     if (action == 0) return WN_OK;
-    const char *name = wn__action_name(action), *why = wn__action_refusal(c->f, v, action);
+    const char *name = wn__action_name(action), *why = wn__action_refusal(c->ir, v, action);
     if (why != NULL) return refuse(c, "action", "h%d %s: it %s", h, name != NULL ? name : "", why);
-    if (c->f->node[v].is_residual || wn__action_place(wn__action_resolved(c->f, action)) >= 0) return WN_OK;
+    if (c->ir->node[v].is_residual || wn__action_place(wn__action_resolved(c->ir, action)) >= 0) return WN_OK;
     return refuse(c, "action", "h%d %s: no backward reads it", h, name != NULL ? name : "");
 }
 
@@ -200,15 +200,15 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
         if (h < from || h > to) return refuse(c, "keep", "it names h%d; the block has h%d to h%d", h, from, to);
         int32_t v = c->node[h - 1];
         if (k > 0 && h <= c->g->keep[s->keep_at + k - 1]) return refuse(c, "keep", "it names h%d twice, or late", h);
-        if (wn__ir_is_alias(c->f, v)) {
-            int32_t source = c->place[wn__ir_storage(c->f, v)];
+        if (wn__ir_is_alias(c->ir, v)) {
+            int32_t source = c->place[wn__ir_storage(c->ir, v)];
             return source > 0 ? refuse(c, "keep", "h%d is a view of h%d; name that", h, source)
                               : refuse(c, "keep", "h%d is a view of what is there anyway", h);
         }
-        if (c->f->node[v].is_reissued)
+        if (c->ir->node[v].is_reissued)
             return refuse(c, "keep",
                           "h%d is a copy of a state, cast or laid out, which is issued again where it is read", h);
-        if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->f, v))
+        if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->ir, v))
             return refuse(c, "held", "h%d is not there: no step before it has kept it", h);
         WN_TRY(check_action(c, h, v, c->g->action[s->keep_at + k]));
     }
@@ -223,11 +223,11 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
     WN_TRY(check_named(c, s));
     WN_TRY(wn__recipe_room(r, r->limit[b] - r->first[b]));
     for (int32_t v = r->first[b]; v < r->limit[b]; v++) {
-        if (r->block_of[v] != b || wn__ir_is_alias(c->f, v)) continue;
+        if (r->block_of[v] != b || wn__ir_is_alias(c->ir, v)) continue;
         int32_t named = k < s->n_keep && c->g->keep[s->keep_at + k] == c->place[v];
-        int32_t action = named ? wn__action_resolved(c->f, c->g->action[s->keep_at + k++]) : 0;
-        int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->f, r, v);
-        c->held[v] = (uint8_t)(named || by_kind || is_kept_unsaid(c->f, v));
+        int32_t action = named ? wn__action_resolved(c->ir, c->g->action[s->keep_at + k++]) : 0;
+        int32_t by_kind = s->what != WN_STEP_FREE && is_output(c->ir, r, v);
+        c->held[v] = (uint8_t)(named || by_kind || is_kept_unsaid(c->ir, v));
         if (c->held[v]) wn__recipe_keep(r, n++, v, action);
     }
     int32_t frees = s->what == WN_STEP_FREE || s->what == WN_STEP_SHRINK;
@@ -263,7 +263,7 @@ static int32_t read_step(struct reading *c)
         return refuse(c, "block", "there is no block %d; there are %d", s->block, c->r->n_blocks);
     int32_t b = s->block - 1, root = s->root > 0 ? s->root - 1 : root_of(c, b);
     if (s->what < 0 || s->what >= WN_STEP_COUNT) return refuse(c, "kind", "there is no step of kind %d", s->what);
-    if (root < c->root || root >= c->f->n_roots)
+    if (root < c->root || root >= c->ir->n_roots)
         return refuse(c, "root", "root %d comes after root %d", root + 1, c->root + 1);
     if (root < root_of(c, b)) return refuse(c, "root", "root %d does not reach the block", root + 1);
     if (root > c->root) {
@@ -289,9 +289,9 @@ static int32_t read_all(struct reading *c)
         return wn__fail(WN_ILLEGAL, "recipe: rule 'ahead': it says %d; eighths are 0 to 8", c->g->prefetch);
     c->r->prefetch = c->g->prefetch < 0 ? WN__PREFETCH : c->g->prefetch;
     WN_TRY(read_blocks(c));
-    wn__recipe_serve(c->f, c->r);
-    wn__ir_last_readers(c->f, c->r->last);
-    for (int32_t i = 0; i < c->f->n; i++) c->has_backward |= c->f->node[i].phase == WN_PHASE_BACKWARD;
+    wn__recipe_serve(c->ir, c->r);
+    wn__ir_last_readers(c->ir, c->r->last);
+    for (int32_t i = 0; i < c->ir->n; i++) c->has_backward |= c->ir->node[i].phase == WN_PHASE_BACKWARD;
     c->next = last_block(c, 0);
     for (c->at = 0; c->at < c->g->n_steps; c->at++) WN_TRY(read_step(c));
     WN_TRY(check_end(c));
@@ -300,11 +300,11 @@ static int32_t read_all(struct reading *c)
     return wn__fail(WN_ILLEGAL, "recipe: rule 'end': it ends after root %d of %d", c->root + 1, most + 1);
 }
 
-int32_t wn__recipe_read(const struct wn__ir *f, const struct wn_recipe_given *g, struct wn__recipe *r)
+int32_t wn__recipe_read(const struct wn__ir *ir, const struct wn_recipe_given *g, struct wn__recipe *r)
 {
     struct wn__pool scratch = {0};
-    struct reading c = {.f = f, .g = g, .r = r};
-    int64_t size = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = (g->n_blocks + 1) * (int64_t)sizeof(int32_t);
+    struct reading c = {.ir = ir, .g = g, .r = r};
+    int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t), blocks = (g->n_blocks + 1) * (int64_t)sizeof(int32_t);
     memset(r, 0, sizeof *r);
     r->block_of = wn__pool_get(&r->pool, size);
     r->last = wn__pool_get(&r->pool, size);
@@ -312,13 +312,13 @@ int32_t wn__recipe_read(const struct wn__ir *f, const struct wn_recipe_given *g,
     r->limit = wn__pool_get(&r->pool, blocks);
     c.place = wn__pool_get(&scratch, size);
     c.node = wn__pool_get(&scratch, size);
-    c.held = wn__pool_get(&scratch, f->n + 1);
+    c.held = wn__pool_get(&scratch, ir->n + 1);
     c.ran = wn__pool_get(&scratch, g->n_blocks + 1);
     int32_t code =
         r->block_of && r->last && r->first && r->limit && c.place && c.node && c.held && c.ran ? WN_OK : WN_OOM;
     if (code == WN_OK) {
-        c.n_values = find_places(f, c.place);
-        for (int32_t i = 0; i < f->n; i++) {
+        c.n_values = find_places(ir, c.place);
+        for (int32_t i = 0; i < ir->n; i++) {
             r->block_of[i] = -1;
             if (c.place[i] > 0) c.node[c.place[i] - 1] = i;
         }

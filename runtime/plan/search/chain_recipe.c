@@ -18,7 +18,7 @@
 
 /* Recipes being made, one after the other. */
 struct emission {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__recipe *base; /* the blocks */
     const struct wn__classes *classes;
     struct wn__recipe out; /* the recipe of the current point */
@@ -78,10 +78,10 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
         if (r->block_of[i] != block) continue;
         while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
         int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
-        int32_t needed = r->last[i] >= beyond && !e->f->node[i].is_reissued;
-        if (chosen || needed || wn__recipe_always_keeps(e->f, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->f, i));
+        int32_t needed = r->last[i] >= beyond && !e->ir->node[i].is_reissued;
+        if (chosen || needed || wn__recipe_always_keeps(e->ir, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->ir, i));
     }
-    e->code = wn__recipe_put(r, kind, block, e->f->node[r->first[block]].root, n);
+    e->code = wn__recipe_put(r, kind, block, e->ir->node[r->first[block]].root, n);
 }
 
 /* Puts the step of an operation. lo: the root's first block; *front: the block that its forward has reached. */
@@ -136,7 +136,7 @@ static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn_
     t->chain = wn__pool_get(pool, most * (int64_t)sizeof(void *));
     if (!t->lo || !t->of || !t->chain) return WN_OOM;
     for (int32_t b = 0; b < r->n_blocks; b++) {
-        if (b == 0 || e->f->node[r->first[b]].root != e->f->node[r->first[b - 1]].root) t->lo[t->n++] = b;
+        if (b == 0 || e->ir->node[r->first[b]].root != e->ir->node[r->first[b - 1]].root) t->lo[t->n++] = b;
         t->lo[t->n] = b + 1;
     }
     for (int32_t i = 0; i < t->n; i++) {
@@ -197,7 +197,7 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
 static void put_roots(struct emission *e, const struct roots *t, int32_t point)
 {
     for (int32_t r = 0; r < t->n; r++) {
-        int32_t lo = t->lo[r], front = lo, root = e->f->node[e->base->first[lo]].root;
+        int32_t lo = t->lo[r], front = lo, root = e->ir->node[e->base->first[lo]].root;
         int32_t k = point * t->n_chains + t->of[r];
         const struct wn_chain_op *op = t->op[k];
         for (int32_t i = 0; i < t->n_ops[k]; i++) put_op(e, &op[i], lo, &front);
@@ -264,10 +264,10 @@ static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *poin
     return WN_OK;
 }
 
-int32_t wn__emit_chain(const struct wn__ir *f, const struct wn__recipe *base, const struct wn__classes *classes,
+int32_t wn__emit_chain(const struct wn__ir *ir, const struct wn__recipe *base, const struct wn__classes *classes,
                        int32_t most, wn__recipe_sink put, void *ctx)
 {
-    struct emission e = {.f = f, .base = base, .classes = classes, .code = WN_OK};
+    struct emission e = {.ir = ir, .base = base, .classes = classes, .code = WN_OK};
     struct wn__pool scratch = {0};
     struct roots t = {0};
     struct wn_chain_cost *point = NULL;

@@ -17,21 +17,21 @@
 
 /* Invariant: score[v] is at most score_of(v), for every v that may be evicted. */
 struct eviction {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__recipe *base;
-    const int64_t *ns; /* (f->n) nanoseconds of a node */
-    int64_t *wait;  /* (f->n) nanoseconds from the last forward reader of a value to its first backward one; -1: none */
-    double *score;  /* (f->n) when it was last computed: a lower bound, as costs only rise */
-    uint8_t *may;   /* (f->n) 1: the value may be evicted */
-    uint8_t *mark;  /* (f->n) scratch of cost_of, 0 between calls */
-    int8_t *kept;   /* (f->n) as wn__flat_recipe reads it */
-    int32_t *stack; /* (f->n) scratch of cost_of */
+    const int64_t *ns; /* (ir->n) nanoseconds of a node */
+    int64_t *wait; /* (ir->n) nanoseconds from the last forward reader of a value to its first backward one; -1: none */
+    double *score; /* (ir->n) when it was last computed: a lower bound, as costs only rise */
+    uint8_t *may;  /* (ir->n) 1: the value may be evicted */
+    uint8_t *mark; /* (ir->n) scratch of cost_of, 0 between calls */
+    int8_t *kept;  /* (ir->n) as wn__flat_recipe reads it */
+    int32_t *stack; /* (ir->n) scratch of cost_of */
 };
 
 /* Returns the nanoseconds to recompute v: its own time plus that of every evicted ancestor. */
 static int64_t cost_of(struct eviction *e, int32_t v)
 {
-    const struct wn__ir *f = e->f;
+    const struct wn__ir *ir = e->ir;
     int32_t n = 0;
     int64_t sum = 0;
     e->stack[n++] = v;
@@ -39,9 +39,9 @@ static int64_t cost_of(struct eviction *e, int32_t v)
     for (int32_t at = 0; at < n; at++) {
         int32_t i = e->stack[at];
         sum += e->ns[i];
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t w = wn__ir_storage(f, wn__ir_in(f, i, k));
-            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__ir_is_forward(f, w) || f->node[w].bound) continue;
+        for (int32_t k = 0; k < ir->node[i].n_in; k++) {
+            int32_t w = wn__ir_storage(ir, wn__ir_in(ir, i, k));
+            if (e->mark[w] || e->kept[w] != WN__GONE || !wn__ir_is_forward(ir, w) || ir->node[w].bound) continue;
             e->mark[w] = 1;
             e->stack[n++] = w;
         }
@@ -53,7 +53,7 @@ static int64_t cost_of(struct eviction *e, int32_t v)
 /* Returns (cost + 1) / (bytes * (wait + 1)): the least is evicted first. */
 static double score_of(struct eviction *e, int32_t v)
 {
-    return ((double)cost_of(e, v) + 1) / ((double)e->f->node[v].bytes * ((double)e->wait[v] + 1));
+    return ((double)cost_of(e, v) + 1) / ((double)e->ir->node[v].bytes * ((double)e->wait[v] + 1));
 }
 
 /* Returns the value with the least score that is not evicted; -1: none may be any more. A score is computed anew only
@@ -62,7 +62,7 @@ static int32_t next_victim(struct eviction *e)
 {
     for (;;) {
         int32_t best = -1;
-        for (int32_t v = 0; v < e->f->n; v++)
+        for (int32_t v = 0; v < e->ir->n; v++)
             if (e->may[v] && e->kept[v] != WN__GONE && (best < 0 || e->score[v] < e->score[best])) best = v;
         if (best < 0) return -1;
         double now = score_of(e, best);
@@ -75,37 +75,37 @@ static int32_t next_victim(struct eviction *e)
  * time of each value's last forward reader. */
 static void find_values(struct eviction *e)
 {
-    const struct wn__ir *f = e->f;
+    const struct wn__ir *ir = e->ir;
     int64_t now = 0;
-    for (int32_t i = 0; i < f->n; i++) e->wait[i] = -1;
-    for (int32_t i = 0; i < f->n - f->n_effects; i++) {
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__ir_storage(f, wn__ir_in(f, i, k));
-            if (!wn__ir_is_forward(f, v)) continue;
-            if (f->node[i].phase == WN_PHASE_FORWARD) e->score[v] = (double)now;
+    for (int32_t i = 0; i < ir->n; i++) e->wait[i] = -1;
+    for (int32_t i = 0; i < ir->n - ir->n_effects; i++) {
+        for (int32_t k = 0; k < ir->node[i].n_in; k++) {
+            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
+            if (!wn__ir_is_forward(ir, v)) continue;
+            if (ir->node[i].phase == WN_PHASE_FORWARD) e->score[v] = (double)now;
             else if (e->wait[v] < 0) e->wait[v] = now - (int64_t)e->score[v];
         }
         now += e->ns[i];
-        if (wn__ir_is_forward(f, i)) e->score[i] = (double)now;
+        if (wn__ir_is_forward(ir, i)) e->score[i] = (double)now;
     }
-    for (int32_t i = 0; i < f->n; i++) {
-        const struct wn__ir_node *p = &f->node[i];
+    for (int32_t i = 0; i < ir->n; i++) {
+        const struct wn__ir_node *p = &ir->node[i];
         e->kept[i] = WN__GONE;
-        if (!wn__ir_is_forward(f, i) || wn__ir_is_alias(f, i) || p->is_reissued) continue;
+        if (!wn__ir_is_forward(ir, i) || wn__ir_is_alias(ir, i) || p->is_reissued) continue;
         int32_t stays = p->is_residual && p->decision != WN_DECISION_RECOMPUTE;
-        if (stays || wn__recipe_always_keeps(f, i)) e->kept[i] = (int8_t)wn__action_of(f, i);
-        e->may[i] = stays && !wn__recipe_always_keeps(f, i) && p->bytes > 0 && e->wait[i] >= 0;
+        if (stays || wn__recipe_always_keeps(ir, i)) e->kept[i] = (int8_t)wn__action_of(ir, i);
+        e->may[i] = stays && !wn__recipe_always_keeps(ir, i) && p->bytes > 0 && e->wait[i] >= 0;
         e->score[i] = 0;
     }
 }
 
-int32_t wn__evict(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__evict(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                   void *ctx)
 {
     struct wn__pool scratch = {0};
-    struct eviction e = {.f = f, .base = base, .ns = ns};
+    struct eviction e = {.ir = ir, .base = base, .ns = ns};
     struct wn__recipe r;
-    int64_t n = f->n + 1, all = 0, gone = 0, at = 0;
+    int64_t n = ir->n + 1, all = 0, gone = 0, at = 0;
     e.wait = wn__pool_get(&scratch, n * (int64_t)sizeof *e.wait);
     e.score = wn__pool_get(&scratch, n * (int64_t)sizeof *e.score);
     e.stack = wn__pool_get(&scratch, n * (int64_t)sizeof *e.stack);
@@ -114,13 +114,13 @@ int32_t wn__evict(const struct wn__ir *f, const struct wn__recipe *base, const i
     e.mark = wn__pool_get(&scratch, n);
     int32_t code = e.wait && e.score && e.stack && e.may && e.kept && e.mark ? WN_OK : WN_OOM;
     if (code == WN_OK) find_values(&e);
-    for (int32_t v = 0; v < f->n && code == WN_OK; v++) all += e.may[v] ? f->node[v].bytes : 0;
+    for (int32_t v = 0; v < ir->n && code == WN_OK; v++) all += e.may[v] ? ir->node[v].bytes : 0;
     for (int32_t v; code == WN_OK && (v = next_victim(&e)) >= 0;) {
         e.kept[v] = WN__GONE;
-        gone += f->node[v].bytes;
+        gone += ir->node[v].bytes;
         if (gone < all / PROPOSALS * (at + 1) && gone < all) continue;
         at = gone / (all / PROPOSALS + 1);
-        code = wn__flat_recipe(f, base, e.kept, &r);
+        code = wn__flat_recipe(ir, base, e.kept, &r);
         if (code == WN_OK) code = put(ctx, &r, "evicted");
     }
     wn__pool_release(&scratch);

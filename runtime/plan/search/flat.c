@@ -9,45 +9,45 @@
 #include "planner.h"
 
 /* Returns whether v is a value of the block that has bytes of its own and is kept or dropped. */
-static int32_t is_value(const struct wn__ir *f, const struct wn__recipe *r, int32_t v, int32_t block)
+static int32_t is_value(const struct wn__ir *ir, const struct wn__recipe *r, int32_t v, int32_t block)
 {
-    return r->block_of[v] == block && !wn__ir_is_alias(f, v) && !f->node[v].is_reissued;
+    return r->block_of[v] == block && !wn__ir_is_alias(ir, v) && !ir->node[v].is_reissued;
 }
 
 /* Puts a step of a block that keeps the values of the set, and those that a node from `beyond` on reads. */
-static int32_t put_step(const struct wn__ir *f, const int8_t *kept, int32_t kind, int32_t block, int32_t beyond,
+static int32_t put_step(const struct wn__ir *ir, const int8_t *kept, int32_t kind, int32_t block, int32_t beyond,
                         struct wn__recipe *r)
 {
     int32_t n = 0;
     WN_TRY(wn__recipe_room(r, r->limit[block] - r->first[block]));
     for (int32_t v = r->first[block]; v < r->limit[block]; v++) {
-        if (!is_value(f, r, v, block)) continue;
+        if (!is_value(ir, r, v, block)) continue;
         if (kept[v] != WN__GONE || r->last[v] >= beyond) wn__recipe_keep(r, n++, v, kept[v] > 0 ? kept[v] : 0);
     }
-    return wn__recipe_put(r, kind, block, f->node[r->first[block]].root, n);
+    return wn__recipe_put(r, kind, block, ir->node[r->first[block]].root, n);
 }
 
 /* Returns whether a later block reads a value of the block that is not in the set, so that the value is freed when the
  * forward is over. */
-static int32_t has_more(const struct wn__ir *f, const int8_t *kept, const struct wn__recipe *r, int32_t block)
+static int32_t has_more(const struct wn__ir *ir, const int8_t *kept, const struct wn__recipe *r, int32_t block)
 {
     for (int32_t v = r->first[block]; v < r->limit[block]; v++)
-        if (is_value(f, r, v, block) && kept[v] == WN__GONE && r->last[v] >= r->limit[block]) return 1;
+        if (is_value(ir, r, v, block) && kept[v] == WN__GONE && r->last[v] >= r->limit[block]) return 1;
     return 0;
 }
 
 /* Puts the steps of one root, whose blocks are [lo, hi): Fe of each, Free of what only the forward needed, B of each
  * and of all blocks before, as a root may go backward through a trunk that earlier roots ran. */
-static int32_t put_root(const struct wn__ir *f, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
+static int32_t put_root(const struct wn__ir *ir, const int8_t *kept, int32_t lo, int32_t hi, struct wn__recipe *r)
 {
-    for (int32_t b = lo; b < hi; b++) WN_TRY(put_step(f, kept, WN_RECIPE_FE, b, r->limit[b], r));
+    for (int32_t b = lo; b < hi; b++) WN_TRY(put_step(ir, kept, WN_RECIPE_FE, b, r->limit[b], r));
     for (int32_t b = lo; b < hi; b++)
-        if (has_more(f, kept, r, b)) WN_TRY(put_step(f, kept, WN_RECIPE_FREE, b, f->n, r));
-    for (int32_t b = hi - 1; b >= 0; b--) WN_TRY(wn__recipe_put(r, WN_RECIPE_B, b, f->node[r->first[lo]].root, 0));
+        if (has_more(ir, kept, r, b)) WN_TRY(put_step(ir, kept, WN_RECIPE_FREE, b, ir->n, r));
+    for (int32_t b = hi - 1; b >= 0; b--) WN_TRY(wn__recipe_put(r, WN_RECIPE_B, b, ir->node[r->first[lo]].root, 0));
     return WN_OK;
 }
 
-int32_t wn__flat_recipe(const struct wn__ir *f, const struct wn__recipe *base, const int8_t *kept,
+int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, const int8_t *kept,
                         struct wn__recipe *out)
 {
     int32_t code = WN_OK;
@@ -57,18 +57,18 @@ int32_t wn__flat_recipe(const struct wn__ir *f, const struct wn__recipe *base, c
     out->keep = out->action = NULL;
     out->n = out->capacity = out->n_keep = out->keep_capacity = 0;
     for (int32_t lo = 0, hi; lo < base->n_blocks && code == WN_OK; lo = hi) {
-        int32_t root = f->node[base->first[lo]].root;
-        for (hi = lo; hi < base->n_blocks && f->node[base->first[hi]].root == root;) hi++;
-        code = put_root(f, kept, lo, hi, out);
+        int32_t root = ir->node[base->first[lo]].root;
+        for (hi = lo; hi < base->n_blocks && ir->node[base->first[hi]].root == root;) hi++;
+        code = put_root(ir, kept, lo, hi, out);
     }
     if (code != WN_OK) wn__recipe_release(out);
     return code;
 }
 
-void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *kept)
+void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *kept)
 {
     int32_t in_backward = 0;
-    for (int32_t v = 0; v < f->n; v++) kept[v] = WN__GONE;
+    for (int32_t v = 0; v < ir->n; v++) kept[v] = WN__GONE;
     for (int32_t i = 0; i < r->n; i++) {
         const struct wn__recipe_step *s = &r->step[i];
         if (i > 0 && s->root != r->step[i - 1].root) in_backward = 0;
@@ -77,6 +77,6 @@ void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *k
         for (int32_t v = r->first[s->block]; v < r->limit[s->block]; v++)
             if (r->block_of[v] == s->block) kept[v] = WN__GONE;
         for (int32_t k = s->keep_at; k < s->keep_at + s->n_keep; k++)
-            if (is_value(f, r, r->keep[k], s->block)) kept[r->keep[k]] = (int8_t)r->action[k];
+            if (is_value(ir, r, r->keep[k], s->block)) kept[r->keep[k]] = (int8_t)r->action[k];
     }
 }

@@ -12,9 +12,9 @@
 #include "frontier.h"
 
 /* Gets memory for the arrays of a forecast. */
-static int32_t make_room(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
+static int32_t make_room(const struct wn__ir *ir, const struct wn__schedule *s, struct wn__forecast *out)
 {
-    int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t);
+    int64_t nodes = (ir->n + 1) * (int64_t)sizeof(int32_t);
     out->n = s->n;
     out->live = wn__pool_get(&out->pool, (s->n + 1) * (int64_t)sizeof *out->live);
     out->from = wn__pool_get(&out->pool, nodes);
@@ -23,14 +23,14 @@ static int32_t make_room(const struct wn__ir *f, const struct wn__schedule *s, s
 }
 
 /* Fills `from` and `to` of each value. */
-static void find_gaps(const struct wn__ir *f, const struct wn__schedule *s, struct wn__forecast *out)
+static void find_gaps(const struct wn__ir *ir, const struct wn__schedule *s, struct wn__forecast *out)
 {
-    for (int32_t v = 0; v < f->n; v++) out->from[v] = out->to[v] = -1;
+    for (int32_t v = 0; v < ir->n; v++) out->from[v] = out->to[v] = -1;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *p = &s->instr[i];
         if (p->what != WN_DO_RUN) continue;
         int32_t in_forward = p->phase == WN_PHASE_FORWARD;
-        struct wn_desc d = wn__ir_desc(f, p->node);
+        struct wn_desc d = wn__ir_desc(ir, p->node);
         for (int32_t k = 0; k < d.n_in; k++) {
             int32_t v = s->value[s->in[p->in_at + k]].node;
             if (in_forward) out->from[v] = i;
@@ -41,12 +41,12 @@ static void find_gaps(const struct wn__ir *f, const struct wn__schedule *s, stru
     }
 }
 
-int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, struct wn__forecast *out)
+int32_t wn__forecast_make(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__forecast *out)
 {
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);
-    WN_TRY(wn__compile(f, r, NULL, WN__PLACE_BOUND, &s));
-    int32_t code = make_room(f, s, out);
+    WN_TRY(wn__compile(ir, r, NULL, WN__PLACE_BOUND, &s));
+    int32_t code = make_room(ir, s, out);
     if (code == WN_OK) {
         for (int32_t i = 0; i < s->n; i++) {
             out->live[i] = s->live[i] + s->instr[i].work_bytes;
@@ -54,7 +54,7 @@ int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, st
         }
         out->reserved = s->summary.reserved;
         out->seconds = s->summary.seconds;
-        find_gaps(f, s, out);
+        find_gaps(ir, s, out);
     }
     wn__schedule_unref(s);
     return code;

@@ -73,7 +73,7 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
 {
     struct wn__schedule *s = NULL;
     int32_t code = WN_OK;
-    WN_TRY(wn__compile(b->f, &p->recipe, NULL, WN__PLACE_BOUND, &s));
+    WN_TRY(wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_BOUND, &s));
     p->reserved = p->bound = s->summary.reserved;
     p->peak = s->summary.peak;
     p->seconds = s->summary.seconds;
@@ -81,8 +81,8 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     p->instructions = s->n;
     *beaten = is_beaten(b, p);
     if (!*beaten) {
-        code = wn__place(b->f, s, effort_for(b, p));
-        p->reserved = wn__reserved(b->f, s);
+        code = wn__place(b->ir, s, effort_for(b, p));
+        p->reserved = wn__reserved(b->ir, s);
         b->placed++;
     }
     wn__schedule_unref(s);
@@ -95,7 +95,7 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
 {
     struct wn__pool scratch = {0};
     char *text = NULL;
-    int32_t code = wn__recipe_text(b->f, r, &scratch, &text);
+    int32_t code = wn__recipe_text(b->ir, r, &scratch, &text);
     uint64_t mark = code == WN_OK ? wn__bytes_hash((const uint8_t *)text, (int64_t)strlen(text)) : 0;
     wn__pool_release(&scratch);
     *known = 0;
@@ -120,7 +120,7 @@ static double gain_of_chance(const struct wn__building *b, const struct wn__fron
 static void keep_as_chance(struct wn__building *b, struct wn__frontier_point *p)
 {
     struct wn__frontier_point *to = NULL;
-    double gain = b->f->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
+    double gain = b->ir->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
     if (gain > 0 && b->n_chances < WN__CHANCES) to = &b->chance[b->n_chances++];
     for (int32_t i = 0; i < b->n_chances && gain > 0 && to == NULL; i++)
         if (gain_of_chance(b, &b->chance[i]) < gain) to = &b->chance[i];
@@ -161,7 +161,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
 {
     struct wn__schedule *s = NULL;
     int32_t code = wn__pause();
-    if (code == WN_OK) code = wn__compile(b->f, &p->recipe, NULL, WN__PLACE_FULLY, &s);
+    if (code == WN_OK) code = wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_FULLY, &s);
     if (code == WN_OK) p->reserved = s->summary.reserved;
     wn__schedule_unref(s);
     if (code == WN_OK) return insert(b, p);
@@ -209,7 +209,7 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
     int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
     int32_t code = wn__pause();
-    if (code == WN_OK) code = wn__recipe_obey(b->f, &p.recipe);
+    if (code == WN_OK) code = wn__recipe_obey(b->ir, &p.recipe);
     if (code == WN_OK) code = meet(b, &p.recipe, &known);
     if (code == WN_OK && !known) code = judge(b, &p, &beaten);
     if (code != WN_OK || known) {
@@ -224,19 +224,19 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-/* Returns the nanoseconds of every node, (f->n), 0 of leaves. NULL: the message of WN_OOM is set. */
+/* Returns the nanoseconds of every node, (ir->n), 0 of leaves. NULL: the message of WN_OOM is set. */
 static int64_t *node_ns(struct wn__building *b)
 {
-    int64_t *ns = wn__pool_get(&b->pool, (b->f->n + 1) * (int64_t)sizeof *ns);
-    for (int32_t i = 0; ns != NULL && i < b->f->n; i++)
-        if (b->f->node[i].leaf == WN_LEAF_NONE) ns[i] = (int64_t)(b->f->seconds[i] * 1e9 + 0.5);
+    int64_t *ns = wn__pool_get(&b->pool, (b->ir->n + 1) * (int64_t)sizeof *ns);
+    for (int32_t i = 0; ns != NULL && i < b->ir->n; i++)
+        if (b->ir->node[i].leaf == WN_LEAF_NONE) ns[i] = (int64_t)(b->ir->seconds[i] * 1e9 + 0.5);
     return ns;
 }
 
-static int32_t has_backward(const struct wn__ir *f)
+static int32_t has_backward(const struct wn__ir *ir)
 {
-    for (int32_t i = 0; i < f->n; i++)
-        if (f->node[i].phase == WN_PHASE_BACKWARD) return 1;
+    for (int32_t i = 0; i < ir->n; i++)
+        if (ir->node[i].phase == WN_PHASE_BACKWARD) return 1;
     return 0;
 }
 
@@ -245,9 +245,9 @@ static int32_t solve(struct wn__building *b, const struct wn__recipe *base, cons
                      int32_t *is_solved)
 {
     struct wn__classes classes = {0};
-    int32_t code = wn__classes_make(b->f, base, ns, &classes);
+    int32_t code = wn__classes_make(b->ir, base, ns, &classes);
     *is_solved = code == WN_OK && (int64_t)classes.n * base->n_blocks <= most;
-    if (*is_solved) code = wn__emit_chain(b->f, base, &classes, SOLVED, wn__frontier_offer, b);
+    if (*is_solved) code = wn__emit_chain(b->ir, base, &classes, SOLVED, wn__frontier_offer, b);
     wn__classes_release(&classes);
     return code;
 }
@@ -255,7 +255,7 @@ static int32_t solve(struct wn__building *b, const struct wn__recipe *base, cons
 /* Solves the chains of both partitions, or of the fine one alone if it has hardly more blocks than the other. */
 static int32_t solve_both(struct wn__building *b, const int64_t *ns)
 {
-    WN_TRY(wn__partition(b->f, 1, &b->fine));
+    WN_TRY(wn__partition(b->ir, 1, &b->fine));
     int32_t base = b->base.n_blocks, fine = b->fine.n_blocks, is_solved = 0;
     if (fine > base && fine <= FINEST) WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
     if (is_solved && fine < base + base / NEAR) return WN_OK;
@@ -267,11 +267,11 @@ static int32_t propose(struct wn__building *b)
 {
     const int64_t *ns = node_ns(b);
     if (ns == NULL) return WN_OOM;
-    WN_TRY(wn__partition(b->f, 0, &b->base));
-    WN_TRY(wn__portfolio(b->f, &b->base, ns, wn__frontier_offer, b));
-    if (!has_backward(b->f)) return WN_OK;
+    WN_TRY(wn__partition(b->ir, 0, &b->base));
+    WN_TRY(wn__portfolio(b->ir, &b->base, ns, wn__frontier_offer, b));
+    if (!has_backward(b->ir)) return WN_OK;
     int32_t code = solve_both(b, ns);
-    if (code == WN_OK) code = wn__evict(b->f, &b->base, ns, wn__frontier_offer, b);
+    if (code == WN_OK) code = wn__evict(b->ir, &b->base, ns, wn__frontier_offer, b);
     if (code == WN_OK) code = wn__frontier_subsets(b);
     if (code == WN_OK) code = wn__frontier_toggle(b, ns);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
@@ -327,21 +327,21 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* Makes the key of everything a frontier depends on: key2, decisions, regions and units with their nesting, allowed
  * actions, and the proposals of the script. Of a proposal the key has hashes, as its arrays take 9 bytes a node. */
-static int32_t write_key(const struct wn__ir *f, uint8_t **out, int64_t *n)
+static int32_t write_key(const struct wn__ir *ir, uint8_t **out, int64_t *n)
 {
     struct wn__bytes b = {0};
-    wn__bytes_put(&b, f->key2, f->key2_bytes);
-    for (int32_t i = 0; i < f->n; i++) {
-        const int32_t v[4] = {f->node[i].decision, f->node[i].region, f->node[i].unit,
-                              f->unit_parent != NULL ? f->unit_parent[i] : 0};
+    wn__bytes_put(&b, ir->key2, ir->key2_bytes);
+    for (int32_t i = 0; i < ir->n; i++) {
+        const int32_t v[4] = {ir->node[i].decision, ir->node[i].region, ir->node[i].unit,
+                              ir->unit_parent != NULL ? ir->unit_parent[i] : 0};
         wn__bytes_put(&b, v, sizeof v);
     }
-    for (int32_t i = 0; i < f->n_regions; i++) wn__bytes_put(&b, &f->region_parent[i], sizeof f->region_parent[i]);
-    wn__bytes_put(&b, &f->allowed, sizeof f->allowed);
-    for (const struct wn__candidate *c = f->candidate; c != NULL; c = c->next) {
-        const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, f->n * (int64_t)sizeof *c->unit),
-                                  wn__bytes_hash((const uint8_t *)c->parent, f->n * (int64_t)sizeof *c->parent),
-                                  wn__bytes_hash((const uint8_t *)c->decision, f->n)};
+    for (int32_t i = 0; i < ir->n_regions; i++) wn__bytes_put(&b, &ir->region_parent[i], sizeof ir->region_parent[i]);
+    wn__bytes_put(&b, &ir->allowed, sizeof ir->allowed);
+    for (const struct wn__candidate *c = ir->candidate; c != NULL; c = c->next) {
+        const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, ir->n * (int64_t)sizeof *c->unit),
+                                  wn__bytes_hash((const uint8_t *)c->parent, ir->n * (int64_t)sizeof *c->parent),
+                                  wn__bytes_hash((const uint8_t *)c->decision, ir->n)};
         wn__bytes_put(&b, mark, sizeof mark);
     }
     *out = b.data;
@@ -405,13 +405,13 @@ static void abandon(void)
 }
 
 /* Starts the list of another IR. Owns the key. */
-static void start(struct wn__ir *f, uint8_t *key, int64_t n)
+static void start(struct wn__ir *ir, uint8_t *key, int64_t n)
 {
     struct under_way *u = &under_way;
     abandon();
-    *u = (struct under_way){.ir = f, .building = {.f = f}, .key = key, .key_bytes = n};
-    f->refs++;
-    if (f->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
+    *u = (struct under_way){.ir = ir, .building = {.ir = ir}, .key = key, .key_bytes = n};
+    ir->refs++;
+    if (ir->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
 }
 
 /* Resumes the list under way for about `seconds`. The list of a small graph, or without a thread, is built to its end.
@@ -436,15 +436,15 @@ static int32_t resume(double seconds, struct wn__frontier **out)
     return code;
 }
 
-int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier **out)
+int32_t wn__frontier_slice(struct wn__ir *ir, double seconds, struct wn__frontier **out)
 {
     uint8_t *key;
     int64_t n;
     *out = NULL;
-    WN_TRY(write_key(f, &key, &n));
+    WN_TRY(write_key(ir, &key, &n));
     *out = recall(key, n);
     int32_t is_new = under_way.key_bytes != n || memcmp(under_way.key, key, (size_t)n) != 0;
-    if (*out == NULL && is_new) start(f, key, n);
+    if (*out == NULL && is_new) start(ir, key, n);
     else wn__free(key);
     return *out != NULL ? WN_OK : resume(seconds, out);
 }
@@ -453,7 +453,7 @@ void wn__frontier_progress(int32_t *done, int32_t *expected)
 {
     const struct wn__building *b = &under_way.building;
     *done = b->tried;
-    *expected = b->f == NULL ? 0 : PORTFOLIO + 2 * SOLVED + wn__frontier_edits(b->f);
+    *expected = b->ir == NULL ? 0 : PORTFOLIO + 2 * SOLVED + wn__frontier_edits(b->ir);
     if (*expected <= *done) *expected = *done + 1;
 }
 

@@ -32,7 +32,7 @@ struct wn__frontier {
 /* Makes the frontier of an IR for about `seconds` more, or finds it among those of the last IRs. *out: the frontier,
  * with one more reference; NULL: it is not complete yet, call again. The frontier does not depend on the seconds of the
  * calls. */
-int32_t wn__frontier_slice(struct wn__ir *f, double seconds, struct wn__frontier **out);
+int32_t wn__frontier_slice(struct wn__ir *ir, double seconds, struct wn__frontier **out);
 /* Fills the proposals judged for the frontier under way, and about how many there will be. */
 void wn__frontier_progress(int32_t *done, int32_t *expected);
 /* Drops a reference, and frees the frontier with the last one. Does nothing for NULL. */
@@ -46,7 +46,7 @@ int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 enum { WN__CHANCES = 12 };
 /* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     struct wn__pool pool;
     struct wn__recipe base, fine;     /* the blocks of both partitions (partition.c) */
     struct wn__frontier_point *point; /* (n) the list, the fastest first */
@@ -74,14 +74,14 @@ struct wn__forecast {
     struct wn__pool pool;
     int64_t *live; /* (n) bytes alive while each instruction runs, its workspace included */
     int32_t n;     /* instructions */
-    int32_t *from; /* (f->n) the last instruction of the forward that makes or reads a value; -1: none */
-    int32_t *to;   /* (f->n) the first instruction after the forward that makes or reads it; -1: none */
+    int32_t *from; /* (ir->n) the last instruction of the forward that makes or reads a value; -1: none */
+    int32_t *to;   /* (ir->n) the first instruction after the forward that makes or reads it; -1: none */
     int64_t peak;  /* the most of `live` */
     int64_t reserved;
     double seconds;
 };
 /* Compiles a recipe and fills what forecasts of its edits need. Release it on failure too. */
-int32_t wn__forecast_make(const struct wn__ir *f, const struct wn__recipe *r, struct wn__forecast *out);
+int32_t wn__forecast_make(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__forecast *out);
 /* Estimates the bytes reserved if value a takes bytes_a more, and value b bytes_b more (negative: fewer), between their
  * `from` and `to`. a == b with bytes_b = 0: one value is edited. */
 int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
@@ -92,11 +92,11 @@ void wn__forecast_release(struct wn__forecast *c);
 double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
 /* Offers the flat recipes of a graph with few residuals, all whose bounds beat the list (subsets.c). */
 int32_t wn__frontier_subsets(struct wn__building *b);
-/* Offers edits of flat recipes, as many as the size of the graph allows (toggle.c). ns: (f->n) nanoseconds of a
+/* Offers edits of flat recipes, as many as the size of the graph allows (toggle.c). ns: (ir->n) nanoseconds of a
  * node. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
 /* Returns how many edits of recipes a graph of that size is worth (search.c). */
-int32_t wn__frontier_edits(const struct wn__ir *f);
-/* Offers wn__frontier_edits edits of the list's recipes (search.c). ns: (f->n) nanoseconds of a node. */
+int32_t wn__frontier_edits(const struct wn__ir *ir);
+/* Offers wn__frontier_edits edits of the list's recipes (search.c). ns: (ir->n) nanoseconds of a node. */
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
 #endif

@@ -14,28 +14,28 @@
 static const int32_t parts[] = {1, 2, 3, 4, 6, 8};
 static const int32_t prefetches[] = {1, 4}; /* prefetch budgets: transfers may hold up to this / 8 of the bytes saved */
 
-/* Marks the values that a recipe keeps as they are and that an action may be applied to; is_kept: (f->n). Returns how
+/* Marks the values that a recipe keeps as they are and that an action may be applied to; is_kept: (ir->n). Returns how
  * many they are, and their bytes in *bytes. */
-static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
+static int32_t find_kept(const struct wn__ir *ir, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
                          int64_t *bytes)
 {
     int64_t most = 0;
     int32_t n = 0;
     *bytes = 0;
-    memset(is_kept, 0, (size_t)f->n);
+    memset(is_kept, 0, (size_t)ir->n);
     for (int32_t i = 0; i < r->n; i++) {
         const struct wn__recipe_step *s = &r->step[i];
         for (int32_t k = s->keep_at; s->kind != WN_RECIPE_B && k < s->keep_at + s->n_keep; k++) {
             int32_t v = r->keep[k];
-            if (wn__ir_is_alias(f, v) || f->node[v].is_reissued || f->node[v].decision != WN_DECISION_NONE) continue;
-            if (r->action[k] == 0 && wn__action_refusal(f, v, action) == NULL) is_kept[v] = 1;
+            if (wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || ir->node[v].decision != WN_DECISION_NONE) continue;
+            if (r->action[k] == 0 && wn__action_refusal(ir, v, action) == NULL) is_kept[v] = 1;
         }
     }
-    for (int32_t v = 0; v < f->n; v++)
-        if (is_kept[v] && f->node[v].bytes > most) most = f->node[v].bytes;
-    for (int32_t v = 0; v < f->n; v++) {
-        if (is_kept[v] && f->node[v].bytes < most / WORTH) is_kept[v] = 0;
-        *bytes += is_kept[v] ? f->node[v].bytes : 0;
+    for (int32_t v = 0; v < ir->n; v++)
+        if (is_kept[v] && ir->node[v].bytes > most) most = ir->node[v].bytes;
+    for (int32_t v = 0; v < ir->n; v++) {
+        if (is_kept[v] && ir->node[v].bytes < most / WORTH) is_kept[v] = 0;
+        *bytes += is_kept[v] ? ir->node[v].bytes : 0;
         n += is_kept[v];
     }
     return n;
@@ -43,7 +43,7 @@ static int32_t find_kept(const struct wn__ir *f, const struct wn__recipe *r, int
 
 /* Copies a recipe of the list with all its arrays, those of blocks too, as the list changes while its edits are
  * offered. */
-static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, struct wn__recipe *out)
+static int32_t copy_apart(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__recipe *out)
 {
     const struct {
         const void *from;
@@ -52,8 +52,8 @@ static int32_t copy_apart(const struct wn__ir *f, const struct wn__recipe *r, st
     } array[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
                  {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
                  {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
-                 {r->block_of, f->n * (int64_t)sizeof *r->block_of, &out->block_of},
-                 {r->last, f->n * (int64_t)sizeof *r->last, &out->last},
+                 {r->block_of, ir->n * (int64_t)sizeof *r->block_of, &out->block_of},
+                 {r->last, ir->n * (int64_t)sizeof *r->last, &out->last},
                  {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
                  {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
     *out = *r;
@@ -81,31 +81,31 @@ struct edit {
 };
 
 /* Copies a recipe with an edit. */
-static int32_t copy_with(const struct wn__ir *f, const struct wn__recipe *r, const struct edit *e,
+static int32_t copy_with(const struct wn__ir *ir, const struct wn__recipe *r, const struct edit *e,
                          struct wn__recipe *out)
 {
     int32_t end = 0;
-    for (int64_t sum = 0; end < f->n && sum < e->bytes; end++) sum += e->is_kept[end] ? f->node[end].bytes : 0;
-    WN_TRY(copy_apart(f, r, out));
+    for (int64_t sum = 0; end < ir->n && sum < e->bytes; end++) sum += e->is_kept[end] ? ir->node[end].bytes : 0;
+    WN_TRY(copy_apart(ir, r, out));
     out->prefetch = e->prefetch;
     for (int32_t k = 0; k < r->n_keep; k++)
         if (r->action[k] == 0 && r->keep[k] < end && e->is_kept[r->keep[k]]) out->action[k] = e->action;
     return WN_OK;
 }
 
-/* Offers a plan of the list with one action for each part of its kept values and each prefetch budget. is_kept: (f->n)
+/* Offers a plan of the list with one action for each part of its kept values and each prefetch budget. is_kept: (ir->n)
  * scratch. */
 static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept)
 {
     int64_t bytes;
-    if (r->n_keep == 0 || find_kept(b->f, r, action, is_kept, &bytes) == 0) return WN_OK;
+    if (r->n_keep == 0 || find_kept(b->ir, r, action, is_kept, &bytes) == 0) return WN_OK;
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
         for (int32_t a = 0; a < (int32_t)(sizeof prefetches / sizeof prefetches[0]); a++) {
             struct wn__recipe to;
             char name[32];
             snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
             const struct edit e = {is_kept, bytes / PARTS * parts[p], action, prefetches[a]};
-            WN_TRY(copy_with(b->f, r, &e, &to));
+            WN_TRY(copy_with(b->ir, r, &e, &to));
             WN_TRY(wn__frontier_offer(b, &to, name));
         }
     return WN_OK;
@@ -114,7 +114,7 @@ static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, in
 /* Offers n plans with one action. */
 static int32_t offer_action(struct wn__building *b, int32_t action, struct wn__recipe *base, int32_t n)
 {
-    uint8_t *is_kept = wn__alloc(b->f->n + 1);
+    uint8_t *is_kept = wn__alloc(b->ir->n + 1);
     int32_t code = is_kept == NULL ? WN_OOM : WN_OK;
     for (int32_t i = 0; i < n && code == WN_OK; i++) code = offer_base(b, &base[i], action, is_kept);
     wn__free(is_kept);
@@ -125,14 +125,14 @@ int32_t wn__frontier_actions(struct wn__building *b)
 {
     struct wn__recipe base[BASES];
     int32_t n = 0, code = WN_OK, most = b->n < BASES ? (int32_t)b->n : BASES;
-    if (b->f->allowed == 0) return WN_OK;
+    if (b->ir->allowed == 0) return WN_OK;
     for (int32_t i = 0; i < most && code == WN_OK; i++) {
         int64_t k = most > 1 ? i * (b->n - 1) / (most - 1) : 0;
-        code = copy_apart(b->f, &b->point[k].recipe, &base[n]);
+        code = copy_apart(b->ir, &b->point[k].recipe, &base[n]);
         n += code == WN_OK;
     }
     for (int32_t action = WN_DECISION_RECOMPUTE + 1; action < WN_DECISION_COUNT && code == WN_OK; action++)
-        if (b->f->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
+        if (b->ir->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;
 }

@@ -309,18 +309,19 @@ static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__subgra
     return fill_class(&c->class[c->of[block]], x, &c -> pool);
 }
 
-int32_t wn__classes_make(const struct wn__ir *f, const struct wn__recipe *r, const int64_t *ns, struct wn__classes *out)
+int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__recipe *r, const int64_t *ns,
+                         struct wn__classes *out)
 {
     memset(out, 0, sizeof *out);
     out->class = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->class);
     out->of = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->of);
     out->own = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->own);
-    int32_t *home = wn__pool_get(&out->pool, (f->n + 1) * (int64_t)sizeof *home);
+    int32_t *home = wn__pool_get(&out->pool, (ir->n + 1) * (int64_t)sizeof *home);
     if (!out->class || !out->of || !out->own || !home) return WN_OOM;
-    wn__partition_home(f, r, home);
+    wn__partition_home(ir, r, home);
     for (int32_t b = 0; b < r->n_blocks; b++) {
         struct wn__subgraph x;
-        int32_t code = wn__subgraph_make(f, home, b, ns, &x);
+        int32_t code = wn__subgraph_make(ir, home, b, ns, &x);
         if (code == WN_OK) code = add_block(out, b, &x);
         wn__subgraph_release(&x);
         WN_TRY(code);

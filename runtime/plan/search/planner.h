@@ -33,10 +33,10 @@
 /* Fills block_of, first, limit, last and n_blocks of a recipe without steps. is_fine: cuts at every place that a single
  * value crosses; else at the edges of the IR's blocks, and inside those that are too large. WN_OOM; release r then
  * too. */
-int32_t wn__partition(const struct wn__ir *f, int32_t is_fine, struct wn__recipe *r);
-/* Fills home, (f->n): the block whose forward or backward a node belongs to, for effects too; -1: none, or a block of
+int32_t wn__partition(const struct wn__ir *ir, int32_t is_fine, struct wn__recipe *r);
+/* Fills home, (ir->n): the block whose forward or backward a node belongs to, for effects too; -1: none, or a block of
  * another root. */
-void wn__partition_home(const struct wn__ir *f, const struct wn__recipe *r, int32_t *home);
+void wn__partition_home(const struct wn__ir *ir, const struct wn__recipe *r, int32_t *home);
 
 /* ---- subgraph.c ----------------------------------------------------------------------------------------------- */
 /* One block as an IR of its own, drawn in subgraph.c. Invariant: ir is only lowered, never run or measured. */
@@ -58,9 +58,9 @@ struct wn__subgraph_cost {
     int64_t allocated;                   /* bytes of gradients that its backward allocates and leaves */
     int32_t recomputed;                  /* nodes that its backward computes again */
 };
-/* Cuts a block out. home: as wn__partition_home fills it; ns: (f->n) nanoseconds of a node. WN_OOM; release it then
+/* Cuts a block out. home: as wn__partition_home fills it; ns: (ir->n) nanoseconds of a node. WN_OOM; release it then
  * too. */
-int32_t wn__subgraph_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
+int32_t wn__subgraph_make(const struct wn__ir *ir, const int32_t *home, int32_t block, const int64_t *ns,
                           struct wn__subgraph *out);
 /* Fills what the block costs if it keeps n nodes of the subgraph, ascending, and those that are always kept. */
 int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n, struct wn__subgraph_cost *out);
@@ -90,40 +90,40 @@ struct wn__classes {
     int32_t *of;   /* (n_blocks) the class of each block */
     int32_t **own; /* (n_blocks) for each block: its node in the whole IR, by node of the class's subgraph */
 };
-/* Finds the classes of a partition's blocks and their options. ns: (f->n) nanoseconds of a node. Release it on failure
+/* Finds the classes of a partition's blocks and their options. ns: (ir->n) nanoseconds of a node. Release it on failure
  * too. */
-int32_t wn__classes_make(const struct wn__ir *f, const struct wn__recipe *r, const int64_t *ns,
+int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__recipe *r, const int64_t *ns,
                          struct wn__classes *out);
 /* Frees what the classes hold. */
 void wn__classes_release(struct wn__classes *c);
 
 /* ---- flat.c: recipes that run every block forward once ----------------------------------------------------------- */
 enum { WN__GONE = -1 }; /* a value that is not kept for the backward */
-/* Makes the recipe that keeps a set of values. kept: (f->n) the action that a value is kept with, 0: as it is,
+/* Makes the recipe that keeps a set of values. kept: (ir->n) the action that a value is kept with, 0: as it is,
  * WN__GONE: not at all. The recipe shares the arrays of blocks of `base`. WN_OOM leaves nothing to release. */
-int32_t wn__flat_recipe(const struct wn__ir *f, const struct wn__recipe *base, const int8_t *kept,
+int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, const int8_t *kept,
                         struct wn__recipe *out);
-/* Fills `kept`, (f->n), with what a recipe of any kind keeps when its backward begins. */
-void wn__flat_kept(const struct wn__ir *f, const struct wn__recipe *r, int8_t *kept);
+/* Fills `kept`, (ir->n), with what a recipe of any kind keeps when its backward begins. */
+void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *kept);
 
 /* ---- portfolio.c: proposals of a script -------------------------------------------------------------------------- */
-/* Adds a copy of a proposal to the IR. unit: (f->n); parent: (f->n) by unit, or NULL; decision: (f->n), or NULL. WN_OOM
- * forgets every proposal, as plans may not depend on which one failed. */
-int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
+/* Adds a copy of a proposal to the IR. unit: (ir->n); parent: (ir->n) by unit, or NULL; decision: (ir->n), or NULL.
+ * WN_OOM forgets every proposal, as plans may not depend on which one failed. */
+int32_t wn__candidate_put(struct wn__ir *ir, const char *name, const int32_t *unit, const int32_t *parent,
                           const int32_t *decision);
 
 /* ---- portfolio.c, evict.c, chain_recipe.c: proposals, one recipe after the other ------------------------------- */
 /* Receives a proposal. Owns the recipe from then on, even if it fails; a failure ends the proposals. */
 typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
-/* Proposes what people write by hand, and the proposals of the script. base: the blocks; ns: (f->n) nanoseconds of a
+/* Proposes what people write by hand, and the proposals of the script. base: the blocks; ns: (ir->n) nanoseconds of a
  * node. */
-int32_t wn__portfolio(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__portfolio(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                       void *ctx);
 /* Evicts values one by one over the whole graph, and proposes some of the sets that remain. base and ns as above. */
-int32_t wn__evict(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__evict(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                   void *ctx);
 /* Solves the chain of each root's blocks, and proposes up to about `most` points of the frontier. The recipes share the
  * arrays of blocks of `base`. */
-int32_t wn__emit_chain(const struct wn__ir *f, const struct wn__recipe *base, const struct wn__classes *classes,
+int32_t wn__emit_chain(const struct wn__ir *ir, const struct wn__recipe *base, const struct wn__classes *classes,
                        int32_t most, wn__recipe_sink put, void *ctx);
 #endif

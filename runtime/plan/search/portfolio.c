@@ -15,11 +15,11 @@
 #include "../recipe/action.h"
 #include "planner.h"
 
-/* Invariant: nodes of `copy` differ from those of f in units and decisions alone. */
+/* Invariant: nodes of `copy` differ from those of ir in units and decisions alone. */
 struct portfolio {
-    const struct wn__ir *f;
+    const struct wn__ir *ir;
     const struct wn__recipe *base; /* the blocks */
-    struct wn__ir copy;            /* f with nodes of its own, whose units and decisions are those of the proposal */
+    struct wn__ir copy;            /* ir with nodes of its own, whose units and decisions are those of the proposal */
     wn__recipe_sink put;
     void *ctx; /* the first argument of `put` */
 };
@@ -27,7 +27,7 @@ struct portfolio {
 /* Makes the copy's nodes those of the IR, without units around units. */
 static void start_over(struct portfolio *p)
 {
-    memcpy(p->copy.node, p->f->node, (size_t)p->f->n * sizeof *p->copy.node);
+    memcpy(p->copy.node, p->ir->node, (size_t)p->ir->n * sizeof *p->copy.node);
     p->copy.unit_parent = NULL;
 }
 
@@ -44,8 +44,8 @@ static int32_t offer(struct portfolio *p, const char *name)
 /* Returns the end of the blocks of the root that starts with block lo. */
 static int32_t root_end(const struct portfolio *p, int32_t lo)
 {
-    int32_t hi = lo, root = p->f->node[p->base->first[lo]].root;
-    while (hi < p->base->n_blocks && p->f->node[p->base->first[hi]].root == root) hi++;
+    int32_t hi = lo, root = p->ir->node[p->base->first[lo]].root;
+    while (hi < p->base->n_blocks && p->ir->node[p->base->first[hi]].root == root) hi++;
     return hi;
 }
 
@@ -61,8 +61,8 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
         int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = n - keep;
         if (segments > 0) closed = s * (segments - 1);
         if (s < 1 || closed < 1) return WN_OK;
-        for (int32_t i = 0; i < p->f->n; i++) {
-            int32_t b = wn__ir_is_forward(p->f, i) ? r->block_of[i] : -1;
+        for (int32_t i = 0; i < p->ir->n; i++) {
+            int32_t b = wn__ir_is_forward(p->ir, i) ? r->block_of[i] : -1;
             if (b >= lo && b < hi) p->copy.node[i].unit = b - lo < closed ? unit + 1 + (b - lo) / s : -1;
         }
         unit += n / s + 2;
@@ -74,9 +74,9 @@ static int32_t offer_regions(struct portfolio *p, int32_t segments, int32_t size
 static int32_t offer_kept(struct portfolio *p)
 {
     start_over(p);
-    p->copy.unit_parent = p->f->unit_parent;
+    p->copy.unit_parent = p->ir->unit_parent;
     WN_TRY(offer(p, "as marked"));
-    for (int32_t i = 0; i < p->f->n; i++) p->copy.node[i].unit = -1;
+    for (int32_t i = 0; i < p->ir->n; i++) p->copy.node[i].unit = -1;
     return offer(p, "save_all");
 }
 
@@ -86,10 +86,10 @@ static int32_t offer_packed(struct portfolio *p, int32_t action)
     char name[32];
     int32_t n = 0;
     start_over(p);
-    for (int32_t i = 0; i < p->f->n; i++) {
+    for (int32_t i = 0; i < p->ir->n; i++) {
         struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
-        if (!wn__action_may_choose(p->f, i, action)) continue;
+        if (!wn__action_may_choose(p->ir, i, action)) continue;
         q->decision = action;
         n++;
     }
@@ -101,7 +101,7 @@ static int32_t offer_packed(struct portfolio *p, int32_t action)
 static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
 {
     start_over(p);
-    for (int32_t i = 0; i < p->f->n; i++) {
+    for (int32_t i = 0; i < p->ir->n; i++) {
         struct wn__ir_node *q = &p->copy.node[i];
         q->unit = -1;
         if (q->is_residual && q->decision == WN_DECISION_NONE && ns[i] * 1024 < ns_a_kib * q->bytes)
@@ -113,10 +113,10 @@ static int32_t offer_cheap(struct portfolio *p, const int64_t *ns, int64_t ns_a_
 /* Proposes the candidates of the script: with their units and decisions, the plans are those of the same policies. */
 static int32_t offer_candidates(struct portfolio *p)
 {
-    for (const struct wn__candidate *c = p->f->candidate; c != NULL; c = c->next) {
+    for (const struct wn__candidate *c = p->ir->candidate; c != NULL; c = c->next) {
         start_over(p);
         p->copy.unit_parent = c->parent;
-        for (int32_t i = 0; i < p->f->n; i++) {
+        for (int32_t i = 0; i < p->ir->n; i++) {
             struct wn__ir_node *q = &p->copy.node[i];
             q->unit = c->unit[i];
             if (q->is_residual && q->decision == WN_DECISION_NONE) q->decision = c->decision[i];
@@ -126,21 +126,21 @@ static int32_t offer_candidates(struct portfolio *p)
     return WN_OK;
 }
 
-int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *unit, const int32_t *parent,
+int32_t wn__candidate_put(struct wn__ir *ir, const char *name, const int32_t *unit, const int32_t *parent,
                           const int32_t *decision)
 {
-    struct wn__candidate *c = wn__pool_get(&f->pool, sizeof *c), **end = &f->candidate;
+    struct wn__candidate *c = wn__pool_get(&ir->pool, sizeof *c), **end = &ir->candidate;
     if (c != NULL) {
-        c->unit = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->unit);
-        c->parent = wn__pool_get(&f->pool, (f->n + 1) * (int64_t)sizeof *c->parent);
-        c->decision = wn__pool_get(&f->pool, f->n + 1);
+        c->unit = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *c->unit);
+        c->parent = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *c->parent);
+        c->decision = wn__pool_get(&ir->pool, ir->n + 1);
     }
     if (c == NULL || c->unit == NULL || c->parent == NULL || c->decision == NULL) {
-        f->candidate = NULL; /* all or none, so that a list does not depend on which proposal failed */
-        f->n_candidates = 0;
+        ir->candidate = NULL; /* all or none, so that a list does not depend on which proposal failed */
+        ir->n_candidates = 0;
         return WN_OOM;
     }
-    for (int32_t i = 0; i < f->n; i++) {
+    for (int32_t i = 0; i < ir->n; i++) {
         c->unit[i] = unit[i];
         c->parent[i] = parent != NULL ? parent[i] : 0;
         c->decision[i] = (int8_t)(decision != NULL ? decision[i] : WN_DECISION_NONE);
@@ -148,17 +148,17 @@ int32_t wn__candidate_put(struct wn__ir *f, const char *name, const int32_t *uni
     snprintf(c->name, sizeof c->name, "%s", name);
     while (*end != NULL) end = &(*end)->next;
     *end = c;
-    f->n_candidates++;
+    ir->n_candidates++;
     return WN_OK;
 }
 
-int32_t wn__portfolio(const struct wn__ir *f, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
+int32_t wn__portfolio(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
                       void *ctx)
 {
     struct wn__pool scratch = {0};
-    struct portfolio p = {.f = f, .base = base, .copy = *f, .put = put, .ctx = ctx};
+    struct portfolio p = {.ir = ir, .base = base, .copy = *ir, .put = put, .ctx = ctx};
     char name[32];
-    p.copy.node = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *p.copy.node);
+    p.copy.node = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *p.copy.node);
     int32_t code = p.copy.node == NULL ? WN_OOM : WN_OK, blocks = base->n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
     if (code == WN_OK) code = offer_candidates(&p);

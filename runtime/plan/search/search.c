@@ -26,18 +26,18 @@ struct edit {
 /* The edits of one recipe after the other. */
 struct search {
     struct wn__building *b;
-    const int64_t *ns; /* (f->n) nanoseconds of a node */
+    const int64_t *ns; /* (ir->n) nanoseconds of a node */
     struct edit *edit; /* (n) of the recipe that is being edited */
     int64_t n, capacity;
     int32_t code; /* WN_OK, or the first failure */
 };
 
 /* Returns whether a value may be kept or not: a residual without a decision that no rule always keeps. */
-static int32_t may_go(const struct wn__ir *f, int32_t i)
+static int32_t may_go(const struct wn__ir *ir, int32_t i)
 {
-    const struct wn__ir_node *q = &f->node[i];
+    const struct wn__ir_node *q = &ir->node[i];
     return q->is_residual && !q->is_reissued && q->result < 0 && !q->bound && q->decision == WN_DECISION_NONE &&
-           !(wn__ir_flags(f, i) & WN_INDEX) && q->bytes > 0;
+           !(wn__ir_flags(ir, i) & WN_INDEX) && q->bytes > 0;
 }
 
 /* Returns the action that a step keeps a value with, 0: as it is; or GONE. */
@@ -58,13 +58,13 @@ static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, d
  * worth of dropping or packing it: bytes freed a nanosecond. */
 static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t now)
 {
-    const struct wn__ir *f = s->b->f;
-    double bytes = (double)f->node[node].bytes, ns = (double)s->ns[node];
+    const struct wn__ir *ir = s->b->ir;
+    double bytes = (double)ir->node[node].bytes, ns = (double)s->ns[node];
     if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
     if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT; a++) {
-        if (a == now || !wn__action_may_choose(f, node, a)) continue;
-        double packed = (double)wn__action_bytes(f, node, a);
+        if (a == now || !wn__action_may_choose(ir, node, a)) continue;
+        double packed = (double)wn__action_bytes(ir, node, a);
         put_edit(s, step, node, a, now == GONE ? ns / (packed + 1) * 1e3 : (bytes - packed) / (PACKED_NS * bytes + 1));
     }
 }
@@ -72,15 +72,15 @@ static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t 
 /* Lists the edits of a recipe. */
 static void find_edits(struct search *s, const struct wn__recipe *r)
 {
-    const struct wn__ir *f = s->b->f;
+    const struct wn__ir *ir = s->b->ir;
     int64_t span = s->b->point[0].reserved - s->b->point[s->b->n - 1].reserved;
     s->n = 0;
     for (int32_t i = 0; i < r->n && s->code == WN_OK; i++) {
         const struct wn__recipe_step *t = &r->step[i];
         if (t->kind != WN_RECIPE_FE) continue;
         for (int32_t v = r->first[t->block]; v < r->limit[t->block] && s->code == WN_OK; v++) {
-            if (r->block_of[v] != t->block || !may_go(f, v) || r->last[v] >= r->limit[t->block]) continue;
-            if (f->node[v].bytes < span / PART) continue;
+            if (r->block_of[v] != t->block || !may_go(ir, v) || r->last[v] >= r->limit[t->block]) continue;
+            if (ir->node[v].bytes < span / PART) continue;
             find_edits_of(s, i, v, kept_as(r, t, v));
         }
     }
@@ -99,9 +99,9 @@ static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32
 }
 
 /* Replaces the arrays of blocks of a recipe by copies in its own pool. */
-static int32_t copy_blocks(const struct wn__ir *f, struct wn__recipe *out)
+static int32_t copy_blocks(const struct wn__ir *ir, struct wn__recipe *out)
 {
-    int64_t nodes = (f->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
+    int64_t nodes = (ir->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
     int32_t **array[] = {&out->block_of, &out->last, &out->first, &out->limit};
     for (int32_t i = 0; i < 4; i++) {
         int64_t bytes = i < 2 ? nodes - (int64_t)sizeof(int32_t) : blocks;
@@ -126,7 +126,7 @@ static int32_t copy_room(const struct wn__building *b, const struct wn__recipe *
     out->action = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->action);
     out->n_keep = 0;
     if (out->step != NULL && out->keep != NULL && out->action != NULL &&
-        (wn__frontier_shares(b, r) || copy_blocks(b->f, out) == WN_OK))
+        (wn__frontier_shares(b, r) || copy_blocks(b->ir, out) == WN_OK))
         return WN_OK;
     wn__recipe_release(out);
     return WN_OOM;
@@ -171,7 +171,7 @@ static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe
     WN_TRY(copy_room(b, r, out));
     if (r->n > 0) memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
     for (int32_t k = 0; k < r->n_keep; k++) {
-        int32_t to = r->action[k] == 0 && wn__action_may_choose(b->f, r->keep[k], action);
+        int32_t to = r->action[k] == 0 && wn__action_may_choose(b->ir, r->keep[k], action);
         *n += to;
         keep(out, r->keep[k], to ? action : r->action[k]);
     }
@@ -226,16 +226,16 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     return s->code;
 }
 
-int32_t wn__frontier_edits(const struct wn__ir *f)
+int32_t wn__frontier_edits(const struct wn__ir *ir)
 {
-    int64_t edits = WORK / (f->n + 1);
+    int64_t edits = WORK / (ir->n + 1);
     return edits > MAX_EDITS ? MAX_EDITS : (int32_t)edits;
 }
 
 int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
 {
     struct search s = {.b = b, .ns = ns, .code = WN_OK};
-    int64_t edits = wn__frontier_edits(b->f);
+    int64_t edits = wn__frontier_edits(b->ir);
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && s.code == WN_OK; a++)
         if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {

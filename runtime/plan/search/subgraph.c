@@ -15,12 +15,12 @@
 
 /* A block that is being cut out. */
 struct cutting {
-    const struct wn__ir *f;
-    const int32_t *home; /* (f->n) as wn__partition_home fills it */
+    const struct wn__ir *ir;
+    const int32_t *home; /* (ir->n) as wn__partition_home fills it */
     int32_t block;
     struct wn__subgraph *x;
-    int32_t *map;      /* (f->n) the node's number in the subgraph; -1: it is not there */
-    int32_t *cell_map; /* (f->n_cells) the slot of the cell in the subgraph; -1: it is not there */
+    int32_t *map;      /* (ir->n) the node's number in the subgraph; -1: it is not there */
+    int32_t *cell_map; /* (ir->n_cells) the slot of the cell in the subgraph; -1: it is not there */
 };
 
 enum { OUTSIDE, FORWARD, BACKWARD, EFFECT }; /* what a node is to the block */
@@ -28,8 +28,8 @@ enum { OUTSIDE, FORWARD, BACKWARD, EFFECT }; /* what a node is to the block */
 static int32_t role_of(const struct cutting *c, int32_t i)
 {
     if (c->home[i] != c->block) return OUTSIDE;
-    if (i >= c->f->n - c->f->n_effects) return EFFECT;
-    return c->f->node[i].phase == WN_PHASE_BACKWARD ? BACKWARD : FORWARD;
+    if (i >= c->ir->n - c->ir->n_effects) return EFFECT;
+    return c->ir->node[i].phase == WN_PHASE_BACKWARD ? BACKWARD : FORWARD;
 }
 
 /* Appends a copy of a node without its inputs. own: its number in the whole IR, -1: a stand-in; block: of the
@@ -61,7 +61,7 @@ static int32_t map_cell(struct cutting *c, int32_t slot)
 {
     struct wn__ir *g = &c->x->ir;
     if (slot < 0 || c->cell_map[slot] >= 0) return slot < 0 ? -1 : c->cell_map[slot];
-    g->cell[g->n_cells] = c->f->cell[slot];
+    g->cell[g->n_cells] = c->ir->cell[slot];
     if (g->cell[g->n_cells].slab > 0) g->cell[g->n_cells].slab = 0;
     return c->cell_map[slot] = g->n_cells++;
 }
@@ -71,7 +71,7 @@ static int32_t map_cell(struct cutting *c, int32_t slot)
 static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 {
     struct wn__ir *g = &c->x->ir;
-    const struct wn__ir_node *p = &c->f->node[v];
+    const struct wn__ir_node *p = &c->ir->node[v];
     int32_t is_gradient = p->leaf == WN_LEAF_NONE && !p->bound && p->phase == WN_PHASE_BACKWARD;
     if (c->map[v] >= 0 || is_gradient != (phase == WN_PHASE_BACKWARD)) return;
     c->map[v] = g->n;
@@ -94,11 +94,11 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
 /* Puts every value of other blocks that the block reads, of one phase. */
 static void put_outsides(struct cutting *c, int32_t phase)
 {
-    const struct wn__ir *f = c->f;
-    for (int32_t i = 0; i < f->n; i++) {
+    const struct wn__ir *ir = c->ir;
+    for (int32_t i = 0; i < ir->n; i++) {
         if (role_of(c, i) == OUTSIDE) continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) {
-            int32_t v = wn__ir_in(f, i, k), s = wn__ir_storage(f, v);
+        for (int32_t k = 0; k < ir->node[i].n_in; k++) {
+            int32_t v = wn__ir_in(ir, i, k), s = wn__ir_storage(ir, v);
             if (role_of(c, v) == OUTSIDE) put_outside(c, s, phase);
         }
     }
@@ -107,17 +107,17 @@ static void put_outsides(struct cutting *c, int32_t phase)
 /* Puts the block's nodes of one role, with their inputs. */
 static void put_own(struct cutting *c, int32_t role)
 {
-    const struct wn__ir *f = c->f;
+    const struct wn__ir *ir = c->ir;
     struct wn__ir *g = &c->x->ir;
-    for (int32_t i = 0; i < f->n; i++) {
+    for (int32_t i = 0; i < ir->n; i++) {
         if (role_of(c, i) != role) continue;
-        const struct wn__ir_node *p = &f->node[i];
+        const struct wn__ir_node *p = &ir->node[i];
         c->map[i] = g->n;
         struct wn__ir_node *q = put_node(c, p, i, role == EFFECT ? -1 : 0);
         for (int32_t k = 0; k < p->n_in; k++) {
-            int32_t v = wn__ir_in(f, i, k);
-            int32_t from = role_of(c, v) == OUTSIDE ? wn__ir_storage(f, v) : v;
-            put_input(c, q, c->map[from], &f->in_type[p->in_at + k]);
+            int32_t v = wn__ir_in(ir, i, k);
+            int32_t from = role_of(c, v) == OUTSIDE ? wn__ir_storage(ir, v) : v;
+            put_input(c, q, c->map[from], &ir->in_type[p->in_at + k]);
         }
         if (p->result >= 0) q->result = g->n_results++;
         for (int32_t k = 0; k < 3; k++) q->cell[k] = map_cell(c, p->cell[k]);
@@ -128,20 +128,20 @@ static void put_own(struct cutting *c, int32_t role)
 /* Returns whether a node that mark_read looked at reads the value of node i, which is no alias. */
 static int32_t is_read_outside(const struct cutting *c, const uint8_t *outside, int32_t i)
 {
-    return outside[i] && !wn__ir_is_alias(c->f, i);
+    return outside[i] && !wn__ir_is_alias(c->ir, i);
 }
 
-/* Fills `outside`, (f->n): 1 for storages that nodes of other blocks read: forward nodes (phase forward), or backward
+/* Fills `outside`, (ir->n): 1 for storages that nodes of other blocks read: forward nodes (phase forward), or backward
  * nodes and effects (phase backward). */
 static void mark_read(const struct cutting *c, int32_t phase, uint8_t *outside)
 {
-    const struct wn__ir *f = c->f;
-    memset(outside, 0, (size_t)f->n);
-    for (int32_t i = 0; i < f->n; i++) {
-        int32_t backward = f->node[i].phase != WN_PHASE_FORWARD;
-        if (f->node[i].leaf != WN_LEAF_NONE || backward != (phase == WN_PHASE_BACKWARD) || role_of(c, i) != OUTSIDE)
+    const struct wn__ir *ir = c->ir;
+    memset(outside, 0, (size_t)ir->n);
+    for (int32_t i = 0; i < ir->n; i++) {
+        int32_t backward = ir->node[i].phase != WN_PHASE_FORWARD;
+        if (ir->node[i].leaf != WN_LEAF_NONE || backward != (phase == WN_PHASE_BACKWARD) || role_of(c, i) != OUTSIDE)
             continue;
-        for (int32_t k = 0; k < f->node[i].n_in; k++) outside[wn__ir_storage(f, wn__ir_in(f, i, k))] = 1;
+        for (int32_t k = 0; k < ir->node[i].n_in; k++) outside[wn__ir_storage(ir, wn__ir_in(ir, i, k))] = 1;
     }
 }
 
@@ -163,9 +163,9 @@ static void put_sink(struct cutting *c, int32_t phase, const uint8_t *outside)
     like.result = g->n_results++;
     struct wn__ir_node *q = put_node(c, &like, -1, phase == WN_PHASE_FORWARD ? 1 : 0);
     int32_t wanted = phase == WN_PHASE_FORWARD ? FORWARD : BACKWARD;
-    for (int32_t i = 0; i < c->f->n; i++)
-        if (role_of(c, i) == wanted && !c->f->node[i].is_reissued && is_read_outside(c, outside, i))
-            put_input(c, q, c->map[i], &c->f->node[i].type);
+    for (int32_t i = 0; i < c->ir->n; i++)
+        if (role_of(c, i) == wanted && !c->ir->node[i].is_reissued && is_read_outside(c, outside, i))
+            put_input(c, q, c->map[i], &c->ir->node[i].type);
 }
 
 /* Translates absorbed_by and forward_of to numbers of the subgraph. */
@@ -214,10 +214,10 @@ static void count(const struct cutting *c, int64_t *nodes, int64_t *inputs)
 {
     *nodes = 4;
     *inputs = 4;
-    for (int32_t i = 0; i < c->f->n; i++) {
+    for (int32_t i = 0; i < c->ir->n; i++) {
         if (role_of(c, i) == OUTSIDE) continue;
-        *nodes += 1 + c->f->node[i].n_in;
-        *inputs += 3 + c->f->node[i].n_in;
+        *nodes += 1 + c->ir->node[i].n_in;
+        *inputs += 3 + c->ir->node[i].n_in;
     }
 }
 
@@ -230,7 +230,7 @@ static int32_t make_room(struct cutting *c)
     x->ir.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ir.node);
     x->ir.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in);
     x->ir.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in_type);
-    x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->f->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
+    x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->ir->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
     x->own = wn__pool_get(&x->pool, size);
     x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
     x->recipe.block_of = wn__pool_get(&x->pool, size);
@@ -245,16 +245,16 @@ static int32_t make_room(struct cutting *c)
                : WN_OOM;
 }
 
-/* Fills the subgraph in the order that the head of this file draws. outside: (f->n) scratch. */
+/* Fills the subgraph in the order that the head of this file draws. outside: (ir->n) scratch. */
 static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
 {
     struct wn__subgraph *x = c->x;
     WN_TRY(make_room(c));
-    x->ir.device = c->f->device;
-    x->ir.machine = c->f->machine;
-    x->ir.target = c->f->target;
-    x->ir.n_slabs = c->f->n_slabs > 0;
-    x->ir.slab = c->f->slab;
+    x->ir.device = c->ir->device;
+    x->ir.machine = c->ir->machine;
+    x->ir.target = c->ir->target;
+    x->ir.n_slabs = c->ir->n_slabs > 0;
+    x->ir.slab = c->ir->slab;
     put_outsides(c, WN_PHASE_FORWARD);
     x->recipe.first[0] = x->ir.n;
     put_own(c, FORWARD);
@@ -275,19 +275,19 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
     return write_key(x);
 }
 
-int32_t wn__subgraph_make(const struct wn__ir *f, const int32_t *home, int32_t block, const int64_t *ns,
+int32_t wn__subgraph_make(const struct wn__ir *ir, const int32_t *home, int32_t block, const int64_t *ns,
                           struct wn__subgraph *out)
 {
     struct wn__pool scratch = {0};
     memset(out, 0, sizeof *out);
-    struct cutting c = {.f = f, .home = home, .block = block, .x = out};
-    c.map = wn__pool_get(&scratch, (f->n + 1) * (int64_t)sizeof *c.map);
-    c.cell_map = wn__pool_get(&scratch, (f->n_cells + 1) * (int64_t)sizeof *c.cell_map);
-    uint8_t *outside = wn__pool_get(&scratch, f->n + 1);
+    struct cutting c = {.ir = ir, .home = home, .block = block, .x = out};
+    c.map = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *c.map);
+    c.cell_map = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *c.cell_map);
+    uint8_t *outside = wn__pool_get(&scratch, ir->n + 1);
     int32_t code = c.map && c.cell_map && outside ? WN_OK : WN_OOM;
     if (code == WN_OK) {
-        for (int32_t i = 0; i < f->n; i++) c.map[i] = -1;
-        for (int32_t i = 0; i < f->n_cells; i++) c.cell_map[i] = -1;
+        for (int32_t i = 0; i < ir->n; i++) c.map[i] = -1;
+        for (int32_t i = 0; i < ir->n_cells; i++) c.cell_map[i] = -1;
         code = cut_out(&c, outside, ns);
     }
     wn__pool_release(&scratch);

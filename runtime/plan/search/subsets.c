@@ -33,9 +33,9 @@ struct subsets {
     struct wn__forecast all;   /* of the recipe that keeps every residual */
     int32_t value[MAX_VALUES]; /* (n) residuals that may be dropped */
     int32_t n;
-    int8_t *kept;       /* (f->n) as wn__flat_recipe reads it */
-    uint8_t *again;     /* (f->n) scratch: 1: the backward computes the value again */
-    int32_t *stack;     /* (f->n) scratch */
+    int8_t *kept;       /* (ir->n) as wn__flat_recipe reads it */
+    uint8_t *again;     /* (ir->n) scratch: 1: the backward computes the value again */
+    int32_t *stack;     /* (ir->n) scratch */
     struct subset *set; /* (n_sets) those whose bounds beat the list */
     int64_t n_sets;
 };
@@ -44,14 +44,14 @@ struct subsets {
  * more than MAX_VALUES. */
 static int32_t find_values(struct subsets *s)
 {
-    const struct wn__ir *f = s->b->f;
-    for (int32_t v = 0; v < f->n; v++) {
-        const struct wn__ir_node *p = &f->node[v];
+    const struct wn__ir *ir = s->b->ir;
+    for (int32_t v = 0; v < ir->n; v++) {
+        const struct wn__ir_node *p = &ir->node[v];
         s->kept[v] = WN__GONE;
-        if (!wn__ir_is_forward(f, v) || wn__ir_is_alias(f, v) || p->is_reissued) continue;
-        if (wn__recipe_always_keeps(f, v) || (p->is_residual && p->decision != WN_DECISION_RECOMPUTE))
-            s->kept[v] = (int8_t)wn__action_of(f, v);
-        if (!p->is_residual || p->decision != WN_DECISION_NONE || wn__recipe_always_keeps(f, v) || p->bytes == 0)
+        if (!wn__ir_is_forward(ir, v) || wn__ir_is_alias(ir, v) || p->is_reissued) continue;
+        if (wn__recipe_always_keeps(ir, v) || (p->is_residual && p->decision != WN_DECISION_RECOMPUTE))
+            s->kept[v] = (int8_t)wn__action_of(ir, v);
+        if (!p->is_residual || p->decision != WN_DECISION_NONE || wn__recipe_always_keeps(ir, v) || p->bytes == 0)
             continue;
         if (s->n == MAX_VALUES) return 0;
         s->value[s->n++] = v;
@@ -68,21 +68,21 @@ static void put_bits(struct subsets *s, uint32_t bits)
 /* Returns the seconds of what the backward computes again if `kept` is kept, each value counted once. */
 static double seconds_again(struct subsets *s)
 {
-    const struct wn__ir *f = s->b->f;
+    const struct wn__ir *ir = s->b->ir;
     int32_t n = 0;
     double sum = 0;
-    memset(s->again, 0, (size_t)f->n);
-    for (int32_t k = 0; k < f->n_residuals; k++) {
-        int32_t v = f->residual[k];
-        if (s->kept[v] != WN__GONE || f->node[v].bound || wn__ir_is_alias(f, v)) continue;
+    memset(s->again, 0, (size_t)ir->n);
+    for (int32_t k = 0; k < ir->n_residuals; k++) {
+        int32_t v = ir->residual[k];
+        if (s->kept[v] != WN__GONE || ir->node[v].bound || wn__ir_is_alias(ir, v)) continue;
         s->again[v] = 1;
         s->stack[n++] = v;
     }
     for (int32_t at = 0; at < n; at++) {
-        sum += f->seconds[s->stack[at]];
-        for (int32_t k = 0; k < f->node[s->stack[at]].n_in; k++) {
-            int32_t v = wn__ir_storage(f, wn__ir_in(f, s->stack[at], k));
-            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(f, v) || f->node[v].bound) continue;
+        sum += ir->seconds[s->stack[at]];
+        for (int32_t k = 0; k < ir->node[s->stack[at]].n_in; k++) {
+            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, s->stack[at], k));
+            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(ir, v) || ir->node[v].bound) continue;
             s->again[v] = 1;
             s->stack[n++] = v;
         }
@@ -99,7 +99,7 @@ static int64_t least_reserved(const struct subsets *s, uint32_t bits)
         int64_t live = c->live[i];
         for (int32_t k = 0; k < s->n; k++) {
             int32_t v = s->value[k];
-            if (bits >> k & 1 && i >= c->from[v] && i < c->to[v]) live -= s->b->f->node[v].bytes;
+            if (bits >> k & 1 && i >= c->from[v] && i < c->to[v]) live -= s->b->ir->node[v].bytes;
         }
         if (live > peak) peak = live;
     }
@@ -132,12 +132,12 @@ static void list_sets(struct subsets *s)
 static int32_t try_sets(struct subsets *s)
 {
     struct wn__building *b = s->b;
-    int32_t most = WORK / (b->f->n + 1), stop = b->tried + (most < MAX_SETS ? most : MAX_SETS);
+    int32_t most = WORK / (b->ir->n + 1), stop = b->tried + (most < MAX_SETS ? most : MAX_SETS);
     for (int64_t i = 0; i < s->n_sets && b->tried < stop; i++) {
         struct wn__recipe r;
         if (wn__frontier_gain(b, s->set[i].reserved, s->set[i].seconds) <= 0) continue;
         put_bits(s, s->set[i].bits);
-        WN_TRY(wn__flat_recipe(b->f, &b->base, s->kept, &r));
+        WN_TRY(wn__flat_recipe(b->ir, &b->base, s->kept, &r));
         WN_TRY(wn__frontier_offer(b, &r, "subset"));
     }
     return WN_OK;
@@ -149,8 +149,8 @@ static int32_t make_room(struct subsets *s)
     struct wn__recipe r;
     s->set = wn__pool_get(&s->pool, (INT64_C(1) << s->n) * (int64_t)sizeof *s->set);
     if (s->set == NULL) return WN_OOM;
-    WN_TRY(wn__flat_recipe(s->b->f, &s->b->base, s->kept, &r));
-    int32_t code = wn__forecast_make(s->b->f, &r, &s->all);
+    WN_TRY(wn__flat_recipe(s->b->ir, &s->b->base, s->kept, &r));
+    int32_t code = wn__forecast_make(s->b->ir, &r, &s->all);
     wn__recipe_release(&r);
     return code;
 }
@@ -158,7 +158,7 @@ static int32_t make_room(struct subsets *s)
 int32_t wn__frontier_subsets(struct wn__building *b)
 {
     struct subsets s = {.b = b};
-    int64_t n = b->f->n + 1;
+    int64_t n = b->ir->n + 1;
     int32_t code = WN_OK;
     s.kept = wn__pool_get(&s.pool, n);
     s.again = wn__pool_get(&s.pool, n);

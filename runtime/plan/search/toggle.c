@@ -35,22 +35,22 @@ struct forecast_edit {
 /* A search under way. Invariant: left >= 0 edits may still be tried. */
 struct toggling {
     struct wn__building *b;
-    const int64_t *ns; /* (f->n) nanoseconds of a node */
+    const int64_t *ns; /* (ir->n) nanoseconds of a node */
     struct wn__pool pool;
-    int8_t *kept;              /* (f->n) the set of the plan that is being edited, as wn__flat_recipe reads it */
-    uint8_t *use;              /* (f->n) RECOMPUTED, READ_FOR_IT or 0 */
-    int32_t *stack;            /* (f->n) scratch */
+    int8_t *kept;              /* (ir->n) the set of the plan that is being edited, as wn__flat_recipe reads it */
+    uint8_t *use;              /* (ir->n) RECOMPUTED, READ_FOR_IT or 0 */
+    int32_t *stack;            /* (ir->n) scratch */
     uint64_t *met;             /* (ROOM) open addressing: hashes of sets that were tried or edited; 0: free */
     struct toggle *drop, *add; /* (n_drop), (n_add) toggles of kept values, of others; by worth, descending */
     int32_t n_drop, n_add;
-    struct forecast_edit *edit; /* (n_edits) room for 2 f->n + 2 PAIRED^2 */
+    struct forecast_edit *edit; /* (n_edits) room for 2 ir->n + 2 PAIRED^2 */
     int64_t n_edits;
     int64_t left;  /* edits that may still be tried */
     char name[32]; /* of the plans that the edits propose */
 };
 /* The set of a plan of the list. */
 struct flat_plan {
-    int8_t *kept; /* (f->n) */
+    int8_t *kept; /* (ir->n) */
     char name[32];
 };
 
@@ -75,7 +75,7 @@ static uint64_t mix(uint64_t x)
 static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 {
     uint64_t h = salt;
-    for (int32_t v = 0; v < t->b->f->n; v++)
+    for (int32_t v = 0; v < t->b->ir->n; v++)
         if (kept[v] != WN__GONE) h += mix((uint64_t)v * 16 + (uint64_t)kept[v]);
     h += h == 0;
     int64_t i = (int64_t)(h & (ROOM - 1)), looked = 0;
@@ -88,29 +88,29 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 /* ---- the edits of one plan ------------------------------------------------------------------------------------- */
 
 /* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule always keeps it. */
-static int32_t may_change(const struct wn__ir *f, int32_t v)
+static int32_t may_change(const struct wn__ir *ir, int32_t v)
 {
-    const struct wn__ir_node *p = &f->node[v];
-    return wn__ir_is_forward(f, v) && !wn__ir_is_alias(f, v) && !p->is_reissued && p->decision == WN_DECISION_NONE &&
-           !wn__recipe_always_keeps(f, v) && p->bytes > 0;
+    const struct wn__ir_node *p = &ir->node[v];
+    return wn__ir_is_forward(ir, v) && !wn__ir_is_alias(ir, v) && !p->is_reissued && p->decision == WN_DECISION_NONE &&
+           !wn__recipe_always_keeps(ir, v) && p->bytes > 0;
 }
 
 /* Fills `use`: the values that the backward recomputes, and the kept values that it reads for that. */
 static void find_use(struct toggling *t)
 {
-    const struct wn__ir *f = t->b->f;
+    const struct wn__ir *ir = t->b->ir;
     int32_t n = 0;
-    memset(t->use, 0, (size_t)f->n);
-    for (int32_t k = 0; k < f->n_residuals; k++) {
-        int32_t v = f->residual[k];
-        if (t->kept[v] != WN__GONE || f->node[v].bound) continue;
+    memset(t->use, 0, (size_t)ir->n);
+    for (int32_t k = 0; k < ir->n_residuals; k++) {
+        int32_t v = ir->residual[k];
+        if (t->kept[v] != WN__GONE || ir->node[v].bound) continue;
         t->use[v] = RECOMPUTED;
         t->stack[n++] = v;
     }
     for (int32_t at = 0; at < n; at++)
-        for (int32_t k = 0; k < f->node[t->stack[at]].n_in; k++) {
-            int32_t v = wn__ir_storage(f, wn__ir_in(f, t->stack[at], k));
-            if (t->use[v] || !wn__ir_is_forward(f, v) || f->node[v].bound) continue;
+        for (int32_t k = 0; k < ir->node[t->stack[at]].n_in; k++) {
+            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, t->stack[at], k));
+            if (t->use[v] || !wn__ir_is_forward(ir, v) || ir->node[v].bound) continue;
             t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : RECOMPUTED;
             if (t->use[v] == RECOMPUTED) t->stack[n++] = v;
         }
@@ -128,14 +128,14 @@ static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double wor
  * inverse. */
 static void find_toggles(struct toggling *t)
 {
-    const struct wn__ir *f = t->b->f;
+    const struct wn__ir *ir = t->b->ir;
     t->n_drop = t->n_add = 0;
     find_use(t);
-    for (int32_t v = 0; v < f->n; v++) {
-        if (!may_change(f, v)) continue;
-        double bytes = (double)f->node[v].bytes, ns = (double)t->ns[v] + 1;
+    for (int32_t v = 0; v < ir->n; v++) {
+        if (!may_change(ir, v)) continue;
+        double bytes = (double)ir->node[v].bytes, ns = (double)t->ns[v] + 1;
         if (t->kept[v] == WN__GONE && t->use[v] == RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
-        if (t->kept[v] != WN__GONE && (f->node[v].is_residual || t->use[v] == READ_FOR_IT))
+        if (t->kept[v] != WN__GONE && (ir->node[v].is_residual || t->use[v] == READ_FOR_IT))
             put_toggle(t->drop, &t->n_drop, v, bytes / ns);
     }
 }
@@ -146,7 +146,7 @@ static int32_t try_set(struct toggling *t)
     struct wn__recipe r;
     if (!is_new(t, t->kept, 1)) return WN_OK;
     t->left--;
-    WN_TRY(wn__flat_recipe(t->b->f, &t->b->base, t->kept, &r));
+    WN_TRY(wn__flat_recipe(t->b->ir, &t->b->base, t->kept, &r));
     return wn__frontier_offer(t->b, &r, t->name);
 }
 
@@ -183,7 +183,7 @@ static int32_t try_pairs(struct toggling *t, const struct toggle *x, int32_t n_x
 static int32_t edit_triples(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
     int64_t stop = t->left > most ? t->left - most : 0;
-    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    memcpy(t->kept, p->kept, (size_t)t->b->ir->n);
     find_toggles(t);
     for (int32_t k = 0; k < t->n_add && k < PAIRED && t->left > stop; k++) {
         t->kept[t->add[k].node] = 0;
@@ -198,13 +198,13 @@ static int32_t edit_triples(struct toggling *t, const struct flat_plan *p, int64
 /* Lists the edit of values x and y (x == y: of one) with its forecast, unless that is worse than SLACK. */
 static void put_edit(struct toggling *t, const struct wn__forecast *c, int32_t x, int32_t y)
 {
-    const struct wn__ir *f = t->b->f;
+    const struct wn__ir *ir = t->b->ir;
     int32_t node[2] = {x, y};
     int64_t bytes[2] = {0, 0};
     double seconds = c->seconds;
     for (int32_t k = 0; k < (x == y ? 1 : 2); k++) {
         int32_t gone = t->kept[node[k]] == WN__GONE;
-        bytes[k] = gone ? f->node[node[k]].bytes : -f->node[node[k]].bytes;
+        bytes[k] = gone ? ir->node[node[k]].bytes : -ir->node[node[k]].bytes;
         seconds += (gone ? -1e-9 : 1e-9) * (double)t->ns[node[k]];
     }
     double gain = wn__frontier_gain(t->b, wn__forecast_reserved(c, x, bytes[0], y, bytes[1]), seconds);
@@ -238,11 +238,11 @@ static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t 
     struct wn__forecast c = {0};
     struct wn__recipe r;
     int64_t stop = t->left > most ? t->left - most : 0;
-    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    memcpy(t->kept, p->kept, (size_t)t->b->ir->n);
     snprintf(t->name, sizeof t->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
     WN_TRY(try_set(t));
-    WN_TRY(wn__flat_recipe(t->b->f, &t->b->base, t->kept, &r));
-    int32_t code = wn__forecast_make(t->b->f, &r, &c);
+    WN_TRY(wn__flat_recipe(t->b->ir, &t->b->base, t->kept, &r));
+    int32_t code = wn__forecast_make(t->b->ir, &r, &c);
     wn__recipe_release(&r);
     if (code == WN_OK) {
         find_toggles(t);
@@ -260,7 +260,7 @@ static int32_t edit_best(struct toggling *t, const struct flat_plan *p, int64_t 
 static int32_t edit_plan(struct toggling *t, const struct flat_plan *p, int64_t most)
 {
     int64_t stop = t->left - most;
-    memcpy(t->kept, p->kept, (size_t)t->b->f->n);
+    memcpy(t->kept, p->kept, (size_t)t->b->ir->n);
     snprintf(t->name, sizeof t->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
     WN_TRY(try_set(t));
     find_toggles(t);
@@ -286,7 +286,7 @@ static int32_t find_plans(struct toggling *t, struct flat_plan *plan, uint64_t s
     int64_t every = (b->n + most - 1) / most;
     for (int64_t k = b->n - 1; k >= 0 && n < most; k--) {
         if ((b->n - 1 - k) % every != 0) continue;
-        wn__flat_kept(b->f, &b->point[k].recipe, plan[n].kept);
+        wn__flat_kept(b->ir, &b->point[k].recipe, plan[n].kept);
         if (!is_new(t, plan[n].kept, salt)) continue;
         memcpy(plan[n].name, b->point[k].name, sizeof plan[n].name);
         n++;
@@ -324,9 +324,9 @@ static int64_t edits_of(int64_t n)
 
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
 {
-    struct toggling t = {.b = b, .ns = ns, .left = edits_of(b->f->n + 1)};
+    struct toggling t = {.b = b, .ns = ns, .left = edits_of(b->ir->n + 1)};
     struct flat_plan plan[PLANS];
-    int64_t n = b->f->n + 1;
+    int64_t n = b->ir->n + 1;
     t.kept = wn__pool_get(&t.pool, n);
     t.use = wn__pool_get(&t.pool, n);
     t.stack = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.stack);
