@@ -47,10 +47,10 @@ struct wn__backend {
     /* Returns the kernel of an application, or NULL where there is none: "not in this version" then. A folder without
      * kernels, whose target plans can be made for, has NULL here. */
     wn_kernel_fn (*find)(const struct wn_desc *d);
-    /* Makes ready what a library computes, when a plan is loaded. bytes: workspace of the application by the rule;
-     * becomes what is taken, at most that. *out: NULL when the kernel computes by itself. NULL: no library ever
-     * computes. */
-    int32_t (*prepare)(const struct wn__target *t, const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
+    /* Makes ready an application that a library computes (is_library_product of the target), when a plan is loaded.
+     * bytes: its workspace by the rule; becomes what is taken, at most that. *out: NULL where the kernel computes by
+     * itself. NULL where is_library_product is. */
+    int32_t (*prepare)(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
     const char *(*name)(void);         /* of the kernels that this processor gets, in words; NULL: "" */
     const char *(*library_name)(void); /* the library and what it computes, in one line; NULL: "none" */
     int32_t (*n_prepared)(void);       /* applications that the library has ready; NULL: 0 */

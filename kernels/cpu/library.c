@@ -120,9 +120,3 @@ int32_t wn__cpu_is_library_product(const struct wn__target *t, const struct wn_d
     if (p.m < LIBRARY_LEAST_DIM || p.n < LIBRARY_LEAST_DIM || p.k < LIBRARY_LEAST_DIM) return 0;
     return batch * (double)p.m * (double)p.n * (double)p.k >= LIBRARY_LEAST;
 }
-
-int32_t wn__cpu_prepare(const struct wn__target *t, const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
-{
-    *out = NULL;
-    return wn__cpu_is_library_product(t, d) ? wn__cpu_prepare_product(d, bytes, out) : WN_OK;
-}

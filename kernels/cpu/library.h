@@ -14,7 +14,4 @@ const char *wn__cpu_library_text(void);
 
 /* Returns whether a library computes this product, or the product under the epilogue of a MATMUL_MAP or LINEAR_MAP. */
 int32_t wn__cpu_is_library_product(const struct wn__target *t, const struct wn_desc *d);
-
-/* Makes ready what a library computes: prepare of struct wn__backend. */
-int32_t wn__cpu_prepare(const struct wn__target *t, const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
 #endif

@@ -12,9 +12,9 @@ static int64_t mapped_size(int64_t bytes)
     return wn__paged(bytes);
 }
 
-/* Takes whole pages; at most WN_POOL_MOST bytes come from the pool instead. A block of HUGE_PAGE bytes or more starts on
- * a huge page, so that the system can map it as such. The rest behind its last whole huge page stays on small ones, so
- * that a block takes no more than was asked for.
+/* Takes whole pages; at most WN_POOL_MOST bytes come from the pool instead. A block of HUGE_PAGE bytes or more
+ * starts on a huge page, so that the system can map it as such. The rest behind its last whole huge page stays on
+ * small ones, so that a block takes no more than was asked for.
  * Measured: first touch 2.4 -> 12-15 GB/s with huge pages. */
 static int32_t cpu_alloc(struct wn_device *d, int64_t bytes, void **out)
 {

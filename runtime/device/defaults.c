@@ -11,8 +11,10 @@ static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
 
 static int32_t own_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
 {
+    const struct wn__target *t = &d->target;
     *out = NULL;
-    return d->backend->prepare == NULL ? WN_OK : d->backend->prepare(&d->target, desc, bytes, out);
+    if (t->is_library_product == NULL || !t->is_library_product(t, desc)) return WN_OK;
+    return d->backend->prepare(desc, bytes, out);
 }
 
 static int32_t call_kernel(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)

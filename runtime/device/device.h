@@ -52,8 +52,9 @@ struct wn_device {
     /* Returns the kernel of an application when a plan is loaded, or NULL where the device has none. Default: `find` of
      * the backend. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
-    /* Makes ready the part of a plan that a library computes: `prepare` of struct wn__backend. Default: that of the
-     * backend. */
+    /* Makes an application ready when a plan is loaded. bytes: its workspace by the rule; becomes what is taken, at
+     * most that. *out: what a library made of it, or NULL. Default: `prepare` of the backend for what the target
+     * says that a library computes, nothing for the others. */
     int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
     /* Starts a kernel; the device runs kernels in the order in which they were started. Default: calls the kernel with
      * the stream NULL. */

@@ -1,9 +1,9 @@
 /* Offload buffers of the host, in memory or in a file without a name: see host_offload.h.
  *
- * A file is opened past the page cache (O_DIRECT) where its file system allows that; else the cache would hold copies of
- * the offloaded values. The space of a file is allocated when it is opened, so that a full disk fails before a step and
- * not inside it. The thread of a lane uses its queue, the move under way and the file, and nothing else; the thread that
- * waits turns its errno into a message. */
+ * A file is opened past the page cache (O_DIRECT) where its file system allows that; else the cache would hold
+ * copies of the offloaded values. The space of a file is allocated when it is opened, so that a full disk fails
+ * before a step and not inside it. The thread of a lane uses its queue, the move under way and the file, and nothing
+ * else; the thread that waits turns its errno into a message. */
 #include "host_offload.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static char folder[512];
 
 struct host_buffer;
 
-/* One way, with its thread. Invariant, under the lock: 0 <= ended <= begun <= started <= most, and begun <= ended + 1. */
+/* One way, with its thread. Invariant, under the lock: 0 <= ended <= begun <= started <= most, begun <= ended + 1. */
 struct lane {
     struct host_buffer *buffer;
     int32_t way;                 /* WN_WAY_ */
@@ -148,7 +148,7 @@ static void lane_close(struct lane *l)
     wn__free(l->queue);
 }
 
-/* ---- the memory or the file ------------------------------------------------------------------------------------------------- */
+/* ---- the memory or the file -------------------------------------------------------------------------------- */
 
 /* Opens a file without a name and returns its descriptor, or -1 with errno set. On file systems without such files it
  * has a name until it is open. */

@@ -6,14 +6,15 @@
  *     started   |  m0 | m1 | m2 | m3 | m4 |         queue of one way, as long as the run has moves
  *                  ^ended   ^begun       ^started   the thread moves m1 here; m2 to m4 wait
  *
- * Moves of one way end in the order in which they were started. One thread opens an offload buffer, and only that thread
- * calls the other functions with it. */
+ * Moves of one way end in the order in which they were started. One thread opens an offload buffer, and only that
+ * thread calls the other functions with it. */
 #ifndef WN_DEVICE_HOST_OFFLOAD_H
 #define WN_DEVICE_HOST_OFFLOAD_H
 #include "device.h"
 
 /* The five functions of struct wn_device; d is not used. Open: WN_OOM for memory or threads, WN_IO for files. Start:
- * WN_INTERNAL for a move outside of the buffer, or beyond `most`. Wait: WN_IO where the move, or one before it, failed. */
+ * WN_INTERNAL for a move outside of the buffer, or beyond `most`. Wait: WN_IO where the move, or one before it,
+ * failed. */
 int32_t wn__host_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                               struct wn_offload_buffer **out);
 void wn__host_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);

@@ -1,4 +1,5 @@
-/* Small blocks: see pool.h. A chunk holds blocks of one size, a multiple of UNIT bytes; its first UNIT bytes describe it.
+/* Small blocks: see pool.h. A chunk holds blocks of one size, a multiple of UNIT bytes; its first UNIT bytes describe
+ * the chunk.
  *
  *     CHUNK bytes, aligned to CHUNK:   | struct chunk | block 0 | block 1 | ... | rest |
  *
