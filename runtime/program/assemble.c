@@ -399,10 +399,8 @@ static int32_t size_ir(struct assembly *a)
     ir->mode = p->mode;
     ir->machine = p->target;
     ir->target = ir->machine == 0 ? &wn__device(p->device)->target : wn__machine(ir->machine);
-    return ir->node && ir->in && ir->in_type && ir->cell && ir->slab && ir->result_node && ir->order_node &&
-                   ir->root_node
-               ? WN_OK
-               : WN_OOM;
+    int32_t is_there = ir->node && ir->in && ir->in_type && ir->cell && ir->slab && ir->result_node && ir->order_node;
+    return is_there && ir->root_node ? WN_OK : WN_OOM;
 }
 
 /* Copies the tree of the regions that were met. */
