@@ -1,4 +1,4 @@
-/* Builds an IR: differentiates the ordered graph, then copies everything that a plan may depend on, and nothing
+/* Builds an IR: lets the ordered graph be differentiated, then copies everything that a plan may depend on, and nothing
  * else, into one flat table. Nodes that differentiation emits live only while this file is at work. */
 #include <string.h>
 #include "../base/alloc.h"
@@ -18,57 +18,6 @@ struct assembly {
 static void *pool(struct assembly *a, int64_t n, int64_t size)
 {
     return wn__pool_get(&a->ir->pool, (n + 1) * size);
-}
-
-/* ---- differentiation ------------------------------------------------------------------------------- */
-
-/* Differentiates root i, or all roots at once when they are joint. only: the cells that need a gradient; NULL: all. */
-static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
-{
-    struct wn_program *p = a->p;
-    struct wn__order order = {0};
-    struct wn_node **roots = p->joint ? p->root : &p->root[i];
-    int32_t n = p->joint ? p->n_roots : 1;
-    int32_t code = wn__topological_order(roots, n, 1, wn__node_stamp(), &order);
-    if (code == WN_OK) {
-        struct wn__pass pass = {.forward = order.nodes,
-                                .n_forward = order.count,
-                                .roots = roots,
-                                .n_roots = n,
-                                .root = i,
-                                .scale = p->scale,
-                                .only = only,
-                                .n_only = only == NULL ? 0 : p->n_updates};
-        code = wn__grad_pass(&pass, &a->grads);
-    }
-    wn__order_release(&order);
-    return code;
-}
-
-/* Emits the backward of every root, and what limits the norm of the gradients. Does nothing for a mode without a
- * backward. */
-static int32_t differentiate(struct assembly *a)
-{
-    struct wn_program *p = a->p;
-    const struct wn_cell **only = NULL;
-    int32_t code = WN_OK, before = wn__here.grad_off;
-    if (p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) return WN_OK;
-    if (p->mode == WN_RUN_STEP) {
-        only = wn__alloc((p->n_updates + 1) * (int64_t)sizeof *only);
-        if (only == NULL) return WN_OOM;
-        for (int32_t i = 0; i < p->n_updates; i++) only[i] = p->update_cell[3 * i];
-    }
-    wn__here.grad_off = 1;
-    for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots) && code == WN_OK; i++) code = differentiate_root(a, i, only);
-    if (code == WN_OK && p->clip != NULL && a->grads.n_cells > 0) {
-        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - 1, p->clip, p->root[0]};
-        code = wn__grad_clip(&clip, &a->grads);
-    }
-    wn__here.grad_off = before;
-    wn__free(only);
-    if (code == WN_OK && a->grads.n_cells == 0)
-        return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
-    return code;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
@@ -457,7 +406,7 @@ static int32_t write_key2(struct assembly *a)
 /* Builds the IR: backward, nodes, cells, effects, rewrites, blocks and costs. */
 static int32_t build(struct assembly *a)
 {
-    WN_TRY(differentiate(a));
+    WN_TRY(wn__program_differentiate(a->p, &a->grads));
     WN_TRY(size_ir(a));
     WN_TRY(put_graph(a));
     put_cells(a);

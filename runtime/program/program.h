@@ -93,6 +93,9 @@ struct wn__program_request {
  * nothing is left. */
 int32_t wn__program_open(const struct wn__program_request *r, struct wn_program **out);
 void wn__program_free(void *program);
+/* Emits the backward of every root, and the nodes that limit the norm of the gradients; `grads` holds what they make.
+ * Does nothing for a mode without a backward. WN_VALUE: no state that needs a gradient is reached. */
+int32_t wn__program_differentiate(struct wn_program *p, struct wn__grads *grads);
 /* Differentiates the ordered graph and builds its IR. */
 int32_t wn__program_assemble(struct wn_program *p);
 /* Lets reruns keep the random numbers of values held before, and of nodes recorded up to place `seq`. */
