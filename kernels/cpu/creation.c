@@ -125,16 +125,16 @@ struct panels {
     struct creation own;
 };
 
-#define TURN(S, T)                                                                                                     \
+#define TRANSPOSE(S, T)                                                                                                \
     static void transpose_##S(const void *from, int64_t rows, int64_t n, void *to)                                     \
     {                                                                                                                  \
         for (int64_t j = 0; j < n; j++)                                                                                \
             for (int64_t i = 0; i < rows; i++) ((T *)to)[j * rows + i] = ((const T *)from)[i * CHUNK + j];             \
     }
 
-TURN(8, uint64_t)
-TURN(4, uint32_t)
-TURN(2, uint16_t)
+TRANSPOSE(8, uint64_t)
+TRANSPOSE(4, uint32_t)
+TRANSPOSE(2, uint16_t)
 
 /* Computes panels [begin, end); each element has the number of the same element of a plain value. */
 static void make_panels(int64_t begin, int64_t end, void *ctx)

@@ -230,7 +230,7 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
     return WN_OK;
 }
 
-_Static_assert(WIDE % WN_GEMM_NR_MAX == 0, "strips lie within the sums");
+_Static_assert(WIDE % WN_GEMM_NR_MAX == 0, "micro-panels are within the sums");
 _Static_assert(WN_GEMM_KC >= WN_PRODUCT_UPDATE_ROWS, "a tile takes all of k");
 
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d)

@@ -55,16 +55,16 @@ static int64_t next_row(const struct copy *k, int64_t n)
 
 /* tile[i][j] = in[j][i], i, j < TILE; rows of in are `step` elements apart, those of tile SIDE. transpose_32 does 4 x 4
  * at a time by shuffles. */
-#define TURN(S, T)                                                                                                     \
+#define TRANSPOSE(S, T)                                                                                                \
     static void transpose_##S(T *tile, const T *in, int64_t step)                                                      \
     {                                                                                                                  \
         for (int j = 0; j < TILE; j++)                                                                                 \
             for (int i = 0; i < TILE; i++) tile[i * SIDE + j] = in[i + j * step];                                      \
     }
 
-TURN(8, uint8_t)
-TURN(16, uint16_t)
-TURN(64, uint64_t)
+TRANSPOSE(8, uint8_t)
+TRANSPOSE(16, uint16_t)
+TRANSPOSE(64, uint64_t)
 
 typedef uint32_t quad __attribute__((vector_size(16)));
 #if defined(__clang__)
@@ -214,7 +214,8 @@ static int32_t by_size(int32_t dtype)
 static void run_tiles(struct copy *k, int32_t is_32, wn__parallel_body by_place)
 {
     int64_t *dim = k->broadcast.dim, last = k->broadcast.ndim - 1;
-    int32_t whole = dim[k->fast] % WN_TURN == 0 && dim[last] % WN_TURN == 0 && (uintptr_t)k->out % 64 == 0;
+    int32_t whole =
+        dim[k->fast] % WN_TRANSPOSE_SIDE == 0 && dim[last] % WN_TRANSPOSE_SIDE == 0 && (uintptr_t)k->out % 64 == 0;
     int32_t is_fast = is_32 && whole && wn__transpose_is_fast();
     k->side[0] = is_fast ? TRANSPOSE_FAST : SIDE;
     k->side[1] = is_fast ? TRANSPOSE_LAST : SIDE;

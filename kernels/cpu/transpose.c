@@ -23,7 +23,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_p
 {
     const uint32_t *in = t->in + i + j * t->in_step;
     uint32_t *out = t->out + i * t->out_step + j;
-    __m512i row[4], of[4][4], to[WN_TURN];
+    __m512i row[4], of[4][4], to[WN_TRANSPOSE_SIDE];
     for (int g = 0; g < 4; g++) {
         for (int k = 0; k < 4; k++) row[k] = _mm512_loadu_si512(in + (4 * g + k) * t->in_step);
         transpose_quarters(row, of[g]);
@@ -38,7 +38,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_p
         to[8 + c] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
         to[12 + c] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
     }
-    for (int k = 0; k < WN_TURN; k++)
+    for (int k = 0; k < WN_TRANSPOSE_SIDE; k++)
         if (t->streams) _mm512_stream_si512((void *)(out + k * t->out_step), to[k]);
         else _mm512_store_si512((void *)(out + k * t->out_step), to[k]);
 }
@@ -46,9 +46,9 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_p
 __attribute__((target("avx512f"))) static void transpose_tile(const struct wn__tile *t)
 {
     struct wn__prefetch next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
-    for (int64_t i = 0; i < t->n0; i += WN_TURN)
-        for (int64_t j = 0; j < t->n1; j += WN_TURN) {
-            wn__prefetch_lines(&next, WN_TURN);
+    for (int64_t i = 0; i < t->n0; i += WN_TRANSPOSE_SIDE)
+        for (int64_t j = 0; j < t->n1; j += WN_TRANSPOSE_SIDE) {
+            wn__prefetch_lines(&next, WN_TRANSPOSE_SIDE);
             transpose_piece(t, i, j);
         }
 }

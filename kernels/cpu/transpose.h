@@ -3,11 +3,11 @@
 #define WN_CPU_TRANSPOSE_H
 #include <stdint.h>
 
-#define WN_TURN 16 /* elements of a cache line, and rows of a piece */
+#define WN_TRANSPOSE_SIDE 16 /* elements of a cache line, and rows of a piece */
 
 int32_t wn__transpose_is_fast(void); /* returns whether this processor has AVX-512: a register holds a cache line */
 
-/* A tile of 4-byte elements; n0 and n1 are multiples of WN_TURN, and rows of out begin at cache lines. */
+/* A tile of 4-byte elements; n0 and n1 are multiples of WN_TRANSPOSE_SIDE, and rows of out begin at cache lines. */
 struct wn__tile {
     const uint32_t *in;
     uint32_t *out;

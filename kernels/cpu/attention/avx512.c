@@ -40,18 +40,18 @@ ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c,
     }
 }
 
-/* TOUCH_LINE: work for each line prefetched, in steps of a vector, 4 cycles each. TOUCH_STEPS: steps of k from one look
- * at the prefetches to the next. Lines are prefetched into the first-level cache.
- * Measured, heads of 256 positions, causal, forward: TOUCH_STEPS 32: 6 % slower; no prefetch: 22 % slower; TOUCH_LINE
- * 4: 1 % slower, 16: 5 % slower; into the second-level cache: 3 % slower, backward 4 %. */
-#define TOUCH_LINE 8
-#define TOUCH_STEPS 8
+/* PREFETCH_WORK: work for each line prefetched, in steps of a vector, 4 cycles each. PREFETCH_STEPS: steps of k from
+ * one look at the prefetches to the next. Lines are prefetched into the first-level cache.
+ * Measured, heads of 256 positions, causal, forward: PREFETCH_STEPS 32: 6 % slower; no prefetch: 22 % slower;
+ * PREFETCH_WORK 4: 1 % slower, 16: 5 % slower; into the second-level cache: 3 % slower, backward 4 %. */
+#define PREFETCH_WORK 8
+#define PREFETCH_STEPS 8
 
 /* Prefetches the rows that `work` more steps of products pay for. */
 ISA_INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
 {
     if (a->i >= a->n) return;
-    const int64_t cost = a->bytes / 64 * TOUCH_LINE;
+    const int64_t cost = a->bytes / 64 * PREFETCH_WORK;
     for (a->credit += work; a->credit >= cost && a->i < a->n; a->credit -= cost) {
         const char *at = a->list[a->i].at;
         for (int64_t byte = 0; byte < a->bytes; byte += 64) __builtin_prefetch(at + byte, 0, 3);
@@ -73,7 +73,8 @@ struct place {
     int32_t lower;        /* which half of the next rows is prefetched next */
 };
 
-/* Prefetches a line of four of the next rows of a, and a row of what is read soon; called once in TOUCH_STEPS steps. */
+/* Prefetches a line of four of the next rows of a, and a row of what is read soon; called once in PREFETCH_STEPS
+ * steps. */
 ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
 {
     if (s->next) { /* a line holds 16 steps, so half of the rows at a time */
@@ -95,8 +96,8 @@ ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s
                           __m512 acc[MR][3])
 {
     const int64_t ai = p->ai, ak = p->ak, bk = p->bk;
-    for (; steps > 0; steps -= TOUCH_STEPS) {
-        int64_t n = steps < TOUCH_STEPS ? steps : TOUCH_STEPS;
+    for (; steps > 0; steps -= PREFETCH_STEPS) {
+        int64_t n = steps < PREFETCH_STEPS ? steps : PREFETCH_STEPS;
         if (prefetch) prefetch_pieces(prefetch, n * (vectors - from));
         prefetch_keys(p, s, vectors);
         for (; n > 0; n--, s->b += bk) {
@@ -202,7 +203,7 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
             else if (i < m) _mm512_mask_storeu_ps(c + i * ldc + 16 * v, v == vectors - 1 ? last : 0xffff, acc[i][v]);
 }
 
-#define STRIP(VECTORS)                                                                                                 \
+#define QUERY_PANEL(VECTORS)                                                                                           \
     ISA static void strip_##VECTORS(const struct wn__attention_product *p, int64_t j, __mmask16 last,                  \
                                     const int64_t steps[3])                                                            \
     {                                                                                                                  \
@@ -211,9 +212,9 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
             for (; i + MR <= p->m; i += MR) run_tile(p, i, j, last, steps, VECTORS, 1);                                \
         for (; i < p->m; i += MR) run_tile(p, i, j, last, steps, VECTORS, 0);                                          \
     }
-STRIP(1)
-STRIP(2)
-STRIP(3)
+QUERY_PANEL(1)
+QUERY_PANEL(2)
+QUERY_PANEL(3)
 
 /* Divides the columns into strips of 3 vectors, but 4 vectors into 2 + 2, since one vector has too few sums in
  * flight. */

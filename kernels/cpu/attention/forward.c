@@ -1,12 +1,12 @@
-/* Tiled attention, forward: a task has up to QUERIES queries of one head, in strips of at most STRIP queries.
+/* Tiled attention, forward: a task has up to QUERIES queries of one head, in panels of at most QUERY_PANEL queries.
  *
  *     for each tile of keys and values
- *         for each strip:  s = K Q' (keys, strip)        scores, times scale and log2 e
+ *         for each panel:  s = K Q' (keys, panel)         scores, times scale and log2 e
  *                          online softmax of s            best, sum, s = 2^(s - best)
- *                          result = result back + V' s    (hd, strip)
+ *                          result = result back + V' s    (hd, panel)
  *     result = result / sum, transposed into rows
  *
- * Each strip keeps its running maximum, sum and result (Milakov and Gimelshein, "Online normalizer calculation for
+ * Each panel keeps its running maximum, sum and result (Milakov and Gimelshein, "Online normalizer calculation for
  * softmax", 2018; Dao and others, "FlashAttention", 2022). Queries are multiplied by the scale and by log2 e first, so
  * that weights are powers of two. What is beyond the diagonal is skipped by vectors of 16 queries. */
 #include <math.h>
@@ -15,12 +15,12 @@
 #include "../../../runtime/base/number.h"
 
 /* Words of keys and of values, 32 KiB each, used for bf16 alone; words of queries and of results, 48 KiB each; weights
- * of a strip take 24 KiB. Heads of 64 get 128 keys and 192 queries. All together takes 186 KiB of the stack of a
+ * of a query panel take 24 KiB. Heads of 64 get 128 keys and 192 queries. All together takes 186 KiB of the stack of a
  * thread. */
 #define KEY_FLOATS 8192
 #define QUERY_FLOATS 12288
 #define QUERIES 192
-#define STRIP 48 /* queries of a strip: three vectors, the widest micro-tile */
+#define QUERY_PANEL 48 /* queries of a query panel: three vectors, the widest micro-tile */
 
 struct forward {
     const struct wn__attention *k;
@@ -36,14 +36,14 @@ struct query_span {
     int64_t b, h, first, n, all;
 };
 
-/* The buffers of one thread. The strip that begins at query c is at c * wide of query and of result. */
+/* The buffers of one thread. The query panel that begins at query c is at c * wide of query and of result. */
 struct work {
-    float key[KEY_FLOATS], value[KEY_FLOATS]; /* (keys, wide), converted from bf16 */
-    float query[QUERY_FLOATS];                /* strips (hd, strip), times scale and log2 e */
-    float result[QUERY_FLOATS];               /* strips (hd, strip) */
-    float weight[WN_ATTENTION_DRAWN * STRIP]; /* (keys, strip) */
-    float best[QUERIES], sum[QUERIES];        /* of each query so far */
-    uint16_t kept[STRIP / 16 * WN_ATTENTION_KEPT];
+    float key[KEY_FLOATS], value[KEY_FLOATS];       /* (keys, wide), converted from bf16 */
+    float query[QUERY_FLOATS];                      /* query panels (hd, query panel), times scale and log2 e */
+    float result[QUERY_FLOATS];                     /* query panels (hd, query panel) */
+    float weight[WN_ATTENTION_DRAWN * QUERY_PANEL]; /* (keys, query panel) */
+    float best[QUERIES], sum[QUERIES];              /* of each query so far */
+    uint16_t kept[QUERY_PANEL / 16 * WN_ATTENTION_KEPT];
     struct query_span at;
 } __attribute__((aligned(64)));
 
@@ -54,10 +54,10 @@ struct keys {
     struct wn__attention_prefetch prefetch; /* rows that are needed after this tile */
 };
 
-/* Returns the number of queries of the strip that begins at query c of `all`. */
+/* Returns the number of queries of the query panel that begins at query c of `all`. */
 static int64_t strip_width(int64_t all, int64_t c)
 {
-    return all - c == 64 ? 32 : wn_min(all - c, STRIP); /* 32 + 32 is faster than 48 + 16 */
+    return all - c == 64 ? 32 : wn_min(all - c, QUERY_PANEL); /* 32 + 32 is faster than 48 + 16 */
 }
 
 WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
@@ -80,7 +80,7 @@ static void load_queries(const struct forward *f, struct work *w)
     for (int64_t c = 0; c < w->at.all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
 }
 
-/* Adds a tile of keys to the strip of `width` queries that begins at query c. */
+/* Adds a tile of keys to the query panel of `width` queries that begins at query c. */
 static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_t width, struct keys *keys)
 {
     const struct wn__attention *k = f->k;
@@ -94,7 +94,7 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
     struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,      1, w->query + at,
                                            width,  w->weight, width,   NULL,      &keys->prefetch, 1, 0,
                                            NULL,   NULL,      NULL};
-    float back[STRIP];
+    float back[QUERY_PANEL];
     wn__attention_scores(f->kernel, &scores, &t);
     if (k->causal) wn__attention_mask(&t);
     if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
@@ -213,7 +213,7 @@ void wn__attention_forward(const struct wn__attention *k)
     struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
     int64_t most = wn_min(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
     f.tiles = (k->time + most - 1) / most;
-    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* equal tiles leave no narrow strip */
+    f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* equal tiles leave no narrow query panel */
     f.keys = wn__attention_keys(k, KEY_FLOATS, WN_ATTENTION_DRAWN);
     wn__tasks_share(&f.tasks, k->batch * k->heads * f.tiles, WN_CPU_GRAIN_MATH / (f.queries * k->time) + 1);
     wn__parallel_for(f.tasks.threads, 1, run_tasks, &f);

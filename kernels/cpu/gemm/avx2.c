@@ -8,7 +8,7 @@
 
 #define MR 6
 #define NR 16
-_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole ones of every micro-kernel");
 #define ISA __attribute__((target("avx2,fma")))
 #define ISA_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 

@@ -9,7 +9,7 @@
 #include "microkernel_avx512.h"
 
 /* Packs 8 rows of x, n steps along memory, as a micro-panel of a: to (n, 8). */
-ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)
+ISA_INLINE void transpose_rows(const float *x, int64_t ldx, int64_t n, float *to)
 {
     for (int64_t j = 0; j < n; j += 16) {
         __mmask16 mask = lanes(n - j, 0);
@@ -24,7 +24,7 @@ ISA_INLINE void turn_rows(const float *x, int64_t ldx, int64_t n, float *to)
 ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
     if (m == MR && ldt == MR) {
-        turn_rows(x, ldx, n, to);
+        transpose_rows(x, ldx, n, to);
         return;
     }
     for (int64_t i = 0; i < m; i += 16) {

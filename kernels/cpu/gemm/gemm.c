@@ -212,12 +212,12 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
 
 /* ---- packing B ----------------------------------------------------------------------------------- */
 
-#define STRIP 48
+#define PANEL_COLUMNS 48
 
-/* Packs a micro-panel of STRIP columns that are along memory. */
+/* Packs a micro-panel of PANEL_COLUMNS columns that are along memory. */
 WN_CLONES static void pack_whole(const float *b, int64_t bk, int64_t kc, float *to)
 {
-    for (int64_t k = 0; k < kc; k++, b += bk, to += STRIP) memcpy(to, b, STRIP * sizeof *to);
+    for (int64_t k = 0; k < kc; k++, b += bk, to += PANEL_COLUMNS) memcpy(to, b, PANEL_COLUMNS * sizeof *to);
 }
 
 /* Packs n columns of b: to (kc, nr), zeros beyond n. ld: the stride of b that is not 1. */
@@ -227,7 +227,7 @@ static void pack_micropanel(const struct job *w, const float *b, int64_t ld, int
     int64_t nr = w->kernel->nr;
     if (n < nr) memset(to, 0, (size_t)(kc * nr) * sizeof *to);
     if (p->bk == 1) w->kernel->transpose(b, ld, n, kc, to, nr);
-    else if (n == STRIP && nr == STRIP) pack_whole(b, ld, kc, to);
+    else if (n == PANEL_COLUMNS && nr == PANEL_COLUMNS) pack_whole(b, ld, kc, to);
     else
         for (int64_t k = 0; k < kc; k++) memcpy(to + k * nr, b + k * ld, (size_t)n * sizeof *to);
 }

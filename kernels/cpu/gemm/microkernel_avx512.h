@@ -23,7 +23,7 @@
 
 #define MR 8
 #define NR 48
-_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole ones of every micro-kernel");
 #if defined(TILE_HALF)
 #define PANEL_STEPS (WN_PANEL / 2)
 #else
@@ -224,7 +224,7 @@ ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t
 
 /* Computes a whole micro-tile of an a that has k along memory. Each of 8 steps prefetches a line of one of the 8 rows,
  * so every line is prefetched twice; the reads follow WN_GEMM_PREFETCH_WORDS words behind. */
-ISA_INLINE void along_of(const struct wn__gemm_microtile *t, const int32_t vectors)
+ISA_INLINE void prefetching_of(const struct wn__gemm_microtile *t, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const float *row[MR];
@@ -249,7 +249,8 @@ ISA_INLINE void along_of(const struct wn__gemm_microtile *t, const int32_t vecto
 
 /* Computes a whole micro-tile over `panels` panels of a, each (rows, PANEL_STEPS) dense, so that one pointer walks a
  * panel. */
-ISA_INLINE void across_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels, int64_t apart)
+ISA_INLINE void panels_kernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels,
+                                 int64_t apart)
 {
     __m512 acc[MR][3];
     load_tile(t, vectors, 1, acc);
@@ -288,27 +289,28 @@ TILE(copy_1, 1, 1, 0)
 TILE(copy_2, 2, 1, 0)
 TILE(copy_3, 3, 1, 0)
 
-#define ALONG(NAME, VECTORS)                                                                                           \
+#define PREFETCHING_KERNEL(NAME, VECTORS)                                                                              \
     ISA static void NAME(const struct wn__gemm_microtile *t)                                                           \
     {                                                                                                                  \
-        along_of(t, VECTORS);                                                                                          \
+        prefetching_of(t, VECTORS);                                                                                    \
     }
-ALONG(prefetching_1, 1)
-ALONG(prefetching_2, 2)
-ALONG(prefetching_3, 3)
+PREFETCHING_KERNEL(prefetching_1, 1)
+PREFETCHING_KERNEL(prefetching_2, 2)
+PREFETCHING_KERNEL(prefetching_3, 3)
 
-#define ACROSS(NAME, VECTORS)                                                                                          \
+#define PANELS_KERNEL(NAME, VECTORS)                                                                                   \
     ISA static void NAME(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)                            \
     {                                                                                                                  \
-        across_of(t, VECTORS, panels, apart);                                                                          \
+        panels_kernel_of(t, VECTORS, panels, apart);                                                                   \
     }
-ACROSS(across_1, 1)
-ACROSS(across_2, 2)
-ACROSS(across_3, 3)
+PANELS_KERNEL(panels_kernel_1, 1)
+PANELS_KERNEL(panels_kernel_2, 2)
+PANELS_KERNEL(panels_kernel_3, 3)
 
 static inline void panels_kernel(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)
 {
-    static void (*const of[3])(const struct wn__gemm_microtile *, int64_t, int64_t) = {across_1, across_2, across_3};
+    static void (*const of[3])(const struct wn__gemm_microtile *, int64_t, int64_t) = {panels_kernel_1, panels_kernel_2,
+                                                                                       panels_kernel_3};
     of[t->n / 16 - 1](t, panels, apart);
 }
 
@@ -385,17 +387,17 @@ ISA_INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_
         for (int32_t v = 0; v < vectors; v++) _mm512_store_ps(t->sums + i * NR + 16 * v, acc[i][v]);
 }
 
-#define CARRY(NAME, EVERY, VECTORS)                                                                                    \
+#define PACKING_KERNEL(NAME, EVERY, VECTORS)                                                                           \
     ISA static void NAME(const struct wn__gemm_packing *t)                                                             \
     {                                                                                                                  \
         packing_kernel_of(t, EVERY, VECTORS);                                                                          \
     }
-CARRY(packing_kernel_1, 1, 3)
-CARRY(packing_kernel_2, 2, 3)
-CARRY(packing_kernel_4, 4, 3)
-CARRY(narrow_1, 1, 2)
-CARRY(narrow_2, 2, 2)
-CARRY(narrow_4, 4, 2)
+PACKING_KERNEL(packing_kernel_1, 1, 3)
+PACKING_KERNEL(packing_kernel_2, 2, 3)
+PACKING_KERNEL(packing_kernel_4, 4, 3)
+PACKING_KERNEL(narrow_1, 1, 2)
+PACKING_KERNEL(narrow_2, 2, 2)
+PACKING_KERNEL(narrow_4, 4, 2)
 
 static void packing_kernel(const struct wn__gemm_packing *t)
 {
@@ -407,9 +409,9 @@ static void packing_kernel(const struct wn__gemm_packing *t)
 /* ---- macro-kernel: many micro-tiles of few steps ------------------------------------------------- */
 
 #if defined(TILE_HALF)
-#define SWEEP_SIZE 2 /* bytes of an element of c */
+#define C_SIZE 2 /* bytes of an element of c */
 #else
-#define SWEEP_SIZE 4
+#define C_SIZE 4
 #endif
 
 /* Stores a row of a micro-tile to c. */
@@ -441,7 +443,7 @@ ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, con
 ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t stream)
 {
     const struct wn__gemm_macrotile t = *given;
-    const int64_t row = t.ldc * SWEEP_SIZE, step = t.c_step * SWEEP_SIZE;
+    const int64_t row = t.ldc * C_SIZE, step = t.c_step * C_SIZE;
     const float *from_a = t.a, *from_b = t.b;
     char *c = t.c;
     for (int64_t s = 0; s < t.tiles; s++, from_a += t.a_step, from_b += t.b_step, c += step) {
@@ -453,7 +455,7 @@ ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int
 #pragma GCC unroll 3
             for (int32_t v = 0; v < vectors; v++) acc[i][v] = _mm512_setzero_ps();
 #pragma GCC unroll 3
-            for (int32_t v = 0; v < vectors * SWEEP_SIZE / 4; v++)
+            for (int32_t v = 0; v < vectors * C_SIZE / 4; v++)
                 if (!stream) __builtin_prefetch(next + i * row + 64 * v, 1);
         }
         for (int64_t k = t.kc; k > 0; k--, a += MR, b += 16 * vectors) dense_step(vectors, a, b, acc);
@@ -462,16 +464,16 @@ ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int
     }
 }
 
-#define SWEEP(NAME, VECTORS, STREAM)                                                                                   \
+#define MACROKERNEL(NAME, VECTORS, STREAM)                                                                             \
     ISA static void NAME(const struct wn__gemm_macrotile *t)                                                           \
     {                                                                                                                  \
         macrokernel_of(t, VECTORS, STREAM);                                                                            \
     }
-SWEEP(macrokernel_3, 3, 0)
-SWEEP(stream_3, 3, 1)
+MACROKERNEL(macrokernel_3, 3, 0)
+MACROKERNEL(stream_3, 3, 1)
 #if defined(TILE_HALF)
-SWEEP(macrokernel_2, 2, 0)
-SWEEP(stream_2, 2, 1)
+MACROKERNEL(macrokernel_2, 2, 0)
+MACROKERNEL(stream_2, 2, 1)
 #endif
 
 static void macrokernel(const struct wn__gemm_macrotile *t)

@@ -5,7 +5,7 @@
 
 #define MR 4
 #define NR 16
-_Static_assert(WN_GEMM_NR_MAX % NR == 0, "strips of 48 columns hold whole strips of every tile");
+_Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole ones of every micro-kernel");
 
 static inline float multiply_add(float a, float b, float c)
 {
