@@ -74,8 +74,8 @@ static int64_t attention_grad(const struct wn_desc *d)
 static int64_t product_update(const struct wn_desc *d)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
-    int64_t strips = (n + WN_GEMM_NR_MAX - 1) / WN_GEMM_NR_MAX;
-    int64_t columns = d->out.layout == WN_PANEL48 ? n : strips * WN_GEMM_NR_MAX;
+    int64_t micropanels = (n + WN_GEMM_NR_MAX - 1) / WN_GEMM_NR_MAX;
+    int64_t columns = d->out.layout == WN_PANEL48 ? n : micropanels * WN_GEMM_NR_MAX;
     return columns * k * (int64_t)sizeof(float);
 }
 

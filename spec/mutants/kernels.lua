@@ -188,7 +188,7 @@ return {
         filter = 'in panels',
     },
     {
-        name = 'few rows multiply a strip before its last rows are packed',
+        name = 'few rows multiply a micro-panel before its last rows are packed',
         file = 'kernels/cpu/gemm/small_m.c',
         old = 'if (done < rows) f->w->pack_b',
         new = 'if (done < rows - KC) f->w->pack_b',

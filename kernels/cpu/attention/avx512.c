@@ -216,7 +216,7 @@ QUERY_PANEL(1)
 QUERY_PANEL(2)
 QUERY_PANEL(3)
 
-/* Divides the columns into strips of 3 vectors, but 4 vectors into 2 + 2, since one vector has too few sums in
+/* Divides the columns into panels of 3 vectors, but 4 vectors into 2 + 2, since one vector has too few sums in
  * flight. */
 static void multiply(const struct wn__attention_product *p)
 {
