@@ -4,7 +4,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -87,7 +87,7 @@ describe('wane.accumulate', function()
             local most, runs = 0, 0
             wane.memory.reset_peak()
             local before = wane.memory().allocated
-            within('listen', function(p)
+            scoped('listen', function(p)
                 p = programs.read(p)
                 assert.equal(p.predicted.peak, p.measured.peak)
                 most, runs = math.max(most, p.measured.peak), runs + 1

@@ -7,7 +7,7 @@ local ffi = require 'ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local wane = helper.wane
-local within, op, binding = require 'wane.scoped', require 'wane.tensor.op', require 'wane.ffi'
+local scoped, op, binding = require 'wane.scoped', require 'wane.tensor.op', require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local nn = wane.nn
 local C = binding.C
@@ -133,7 +133,7 @@ describe('tiled attention', function()
 
     -- A block of two such layers, trained; the bits of its losses and parameters.
     local function train(o)
-        return within('device', o.device or 0, function()
+        return scoped('device', o.device or 0, function()
             wane.manual_seed(3)
             local layers = {}
             for i = 1, 2 do
@@ -143,7 +143,7 @@ describe('tiled attention', function()
             local model = nn.Sequential(layers)
             local opt = wane.optim.AdamW(model:parameters(), { lr = 0.01 })
             local x, out, again = wane.randn(2, 37, 24):retain(), {}, 0
-            within('listen', function(p)
+            scoped('listen', function(p)
                 local summary = binding.new('struct wn_summary')
                 binding.check(C.wn_summary(p.handle, summary))
                 again = math.max(again, summary.recomputed)

@@ -6,7 +6,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local C = binding.C
@@ -140,9 +140,9 @@ describe('another program', function()
 
     it('is one with a retained value, a name, a region, a scope, joint roots or a scale', function()
         local w = nn.Parameter(wane.ones(4))
-        local scoped = nn.module 'Scoped'
-        function scoped.forward(_, x) return (x * 2):relu():sum() end
-        local module = scoped()
+        local Scope = nn.module 'Scoped'
+        function Scope.forward(_, x) return (x * 2):relu():sum() end
+        local module = Scope()
         local variants = {
             plain = function() return (w * 2):relu():sum() end,
             retained = function() return (w * 2):relu():retain():sum() end,
@@ -256,7 +256,7 @@ describe('policies and plans', function()
     -- A backward under p; returns its schedule as text and the bits of its gradients.
     local function run(p)
         local q
-        within('listen', function(each) q = each end, function() model(x):sum():backward { policy = p } end)
+        scoped('listen', function(each) q = each end, function() model(x):sum():backward { policy = p } end)
         local lines = {}
         for i, step in ipairs(programs.schedule(q)) do
             lines[i] = table.concat({ step.what, step.op, step.node, step.offset, step.phase }, ' ')
@@ -341,7 +341,7 @@ describe('policies and plans', function()
         local ops = {}
         for _, mode in ipairs { 'train', 'eval' } do
             dropping[mode](dropping)
-            within('listen', function(q)
+            scoped('listen', function(q)
                 for _, each in ipairs(programs.schedule(q)) do ops[mode .. each.op] = true end
             end, step)
         end

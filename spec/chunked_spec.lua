@@ -7,7 +7,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn = wane.nn
 local C = binding.C
@@ -259,7 +259,7 @@ describe('wane.chunked', function()
     it('keeps one piece at a time', function()
         local function peak(fn)
             local p
-            within('listen', function(q) p = p or programs.read(q) end, function() fn():backward() end)
+            scoped('listen', function(q) p = p or programs.read(q) end, function() fn():backward() end)
             assert.equal(p.predicted.peak, p.measured.peak)
             return p.measured.kinds[C.WN_KIND_ACTIVATION + 1]
         end

@@ -97,7 +97,7 @@ local kinds = {
         return l
     end },
     { 'within', function(at)
-        return wane.within('region', binding.id(C.wn_region_new(0, 'r')), wane.within, 'grad', 0, loss_of, at):item()
+        return wane.scoped('region', binding.id(C.wn_region_new(0, 'r')), wane.scoped, 'grad', 0, loss_of, at):item()
     end },
 }
 
@@ -174,7 +174,7 @@ for _, kind in ipairs(kinds) do
                 wane.manual_seed(1)
                 ok, result = resume(co)
             end
-            assert(ok, tostring(result) .. tostring(wane.within.traceback_of(result)))
+            assert(ok, tostring(result) .. tostring(wane.scoped.traceback_of(result)))
             assert.equal(#inside, #seen)
             assert.equal(tostring(wanted), tostring(result))
             assert.equal(usual, beside())
@@ -309,10 +309,10 @@ describe('scopes and coroutines', function()
     it('a generator of batches outside of scopes costs an op nothing', function()
         local batches = coroutine.wrap(function() for i = 1, 3 do yield(wane.eval(x * i)) end end)
         for batch in batches do
-            assert.equal(false, wane.within.watch.on)
+            assert.equal(false, wane.scoped.watch.on)
             optimizer:step(batch:matmul(w):sum())
         end
-        assert.equal(false, wane.within.watch.on)
+        assert.equal(false, wane.scoped.watch.on)
     end)
 
     it('a program that another one overtook is refused where a state it reads has changed', function()

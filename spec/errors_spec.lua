@@ -225,7 +225,7 @@ describe('error objects', function()
         ok, text = pcall(wane.no_grad, function() error('plain', 0) end)
         assert.is_false(ok)
         assert.are.equal('plain', text)
-        assert.is_truthy(wane.within.traceback_of(mine):find(here, 1, true))
+        assert.is_truthy(wane.scoped.traceback_of(mine):find(here, 1, true))
     end)
 
     it('point at the model\'s own line when its forward is wrong', function()

@@ -54,11 +54,11 @@ describe('predicted and measured', function()
 
     it('are equal for opt:step(loss), opt:step() and micro-batches given to step', function()
         local seen = {}
-        local within = require 'wane.scoped'
+        local scoped = require 'wane.scoped'
         local model = programs.mlp(32, 4, 0)
         local opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.9 })
         local x = wane.randn(5, 32):retain()
-        within('listen', function(p) seen[#seen + 1] = programs.read(p) end, function()
+        scoped('listen', function(p) seen[#seen + 1] = programs.read(p) end, function()
             opt:step(model(x):sum())
             opt:step { model(x):sum(), model(x):mean() }
             opt:zero_grad()
@@ -70,14 +70,14 @@ describe('predicted and measured', function()
     end)
 
     it('are equal on meta, where nothing has bytes', function()
-        local within = require 'wane.scoped'
+        local scoped = require 'wane.scoped'
         local ran = 0
         wane.set_device 'meta'
         local ok, why = pcall(function()
             local model = programs.mlp(512, 4, 0.1)
             local opt = optim.Adam(model:parameters(), { lr = 0.1 })
             local x = wane.randn(64, 512)
-            within('listen', function(p)
+            scoped('listen', function(p)
                 ran = ran + 1
                 same(programs.read(p), 'meta')
             end, function() opt:step(model(x):sum()) end)

@@ -5,7 +5,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -24,7 +24,7 @@ local function train()
     local x = wane.randn(10, 24)
     wane.eval(x)
     local lines = {}
-    within('listen', function(p)
+    scoped('listen', function(p)
         programs.read(p)
         assert.equal(p.predicted.peak, p.measured.peak)
         assert.equal(p.predicted.reserved, p.measured.reserved)
@@ -74,7 +74,7 @@ describe('the collector', function()
         local hook = C.wn_now
         assert.is_truthy(hook)
         local got
-        within('listen', function() collectgarbage() end, function() got = train() end)
+        scoped('listen', function() collectgarbage() end, function() got = train() end)
         assert.equal(expected, got)
     end)
 

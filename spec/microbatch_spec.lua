@@ -5,7 +5,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -82,7 +82,7 @@ describe('opt:step{l1, l2, ...}', function()
         local model = programs.mlp(16, 2, 0)
         local opt = optim.SGD(model:parameters(), { lr = 0.1 })
         local p
-        within('listen', function(q) p = q end, function()
+        scoped('listen', function(q) p = q end, function()
             local list = {}
             for k = 1, 3 do list[k] = model(wane.ones(4, 16) * k):sum() end
             opt:step(list)
@@ -102,7 +102,7 @@ describe('opt:step{l1, l2, ...}', function()
             local model = programs.mlp(32, 6, 0)
             local opt = optim.SGD(model:parameters(), { lr = 0.1 })
             local p
-            within('listen', function(q) p = p or programs.read(q) end, function()
+            scoped('listen', function(q) p = p or programs.read(q) end, function()
                 local list = {}
                 for k = 1, parts do list[k] = model(wane.ones(rows, 32)):sum() end
                 opt:step(list)

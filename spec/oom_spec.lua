@@ -6,7 +6,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -112,7 +112,7 @@ describe('wane.memory.limit', function()
         w.opt:zero_grad()
         local counter = C.wn_counter()
         local asked
-        within('capture', function(request)
+        scoped('capture', function(request)
             asked = asked or request
             return { result = function() end }
         end, function()

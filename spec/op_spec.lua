@@ -7,7 +7,7 @@ local gradcheck = require 'spec.support.gradcheck'
 local array = require 'spec.cases.array'
 local case_inputs = require 'spec.support.case_inputs'
 local wane = helper.wane
-local binding, within = require 'wane.ffi', require 'wane.scoped'
+local binding, scoped = require 'wane.ffi', require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local C = binding.C
@@ -81,7 +81,7 @@ end
 
 -- The bytes of the result, then of every gradient.
 local function all_bytes(case, float, name, device)
-    return within('device', device, function()
+    return scoped('device', device, function()
         local arrays = arrays_of(case, float, name)
         local y = call(case, tensors_of(arrays, device))
         assert(y.device == binding.string(C.wn_device_name(device)), name .. ': the result is on ' .. y.device)

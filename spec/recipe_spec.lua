@@ -298,7 +298,7 @@ describe('a recipe holds', function()
     it('for backward, compile, measure, a model and policy.default, with equal gradients', function()
         local function recomputed_by(run)
             local got = -1
-            wane.within('listen', function(p) got = math.max(got, require('wane.plan').of(p).recomputed) end, run)
+            wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').of(p).recomputed) end, run)
             m:zero_grad()
             return got
         end

@@ -4,7 +4,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -23,14 +23,14 @@ end
 -- Programs that run while fn does: a list of modes.
 local function modes(fn)
     local list = {}
-    within('listen', function(p) list[#list + 1] = p.request.mode end, fn)
+    scoped('listen', function(p) list[#list + 1] = p.request.mode end, fn)
     return list
 end
 
 -- How often each op is issued in the programs that run while fn does.
 local function issues(fn)
     local count = {}
-    within('listen', function(p)
+    scoped('listen', function(p)
         for _, step in ipairs(programs.schedule(p)) do
             for op in (step.what == 'run' and step.op or ''):gmatch('[^+]+') do -- fused: 'linear+relu'
                 count[op] = (count[op] or 0) + 1
@@ -333,7 +333,7 @@ describe('recording', function()
         assert.is_false(ok)
         assert.is_true(rawequal(e, mine))
         assert.same(before, standing())
-        assert.is_truthy(within.traceback_of(mine):find('runpoints_spec.lua', 1, true))
+        assert.is_truthy(scoped.traceback_of(mine):find('runpoints_spec.lua', 1, true))
     end)
 
     it('leaves gradients, parameters and a half recorded loss usable after a bad op', function()
@@ -406,7 +406,7 @@ describe('a program', function()
         local b = x:sqrt()
         local c = x:log()
         local order
-        within('listen', function(p)
+        scoped('listen', function(p)
             order = {}
             for _, step in ipairs(programs.schedule(p)) do
                 if step.what == 'run' then order[#order + 1] = step.op end

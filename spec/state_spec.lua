@@ -4,7 +4,7 @@ require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -396,7 +396,7 @@ describe('storage', function()
 
     for name, device in pairs { cpu = 0, ['a second device'] = 2 } do
         it('is each state\'s own when two begin as one value, or as each other, on ' .. name, function()
-            within('device', device, function()
+            scoped('device', device, function()
                 local init = wane.tensor { 1, 2 } * 3
                 local a, b = nn.Parameter(init), nn.Parameter(init)
                 wane.eval(a + b)

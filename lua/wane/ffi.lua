@@ -191,7 +191,7 @@ binding.element_bytes = { f32 = 4, f64 = 8, i32 = 4, u8 = 1, i8 = 1, bf16 = 2, f
 --- Makes an array of n elements of a dtype, zeroed. Half types are raw 16-bit words.
 -- @param dtype 'f32', 'f64', 'i32', 'u8', 'i8', 'bf16', 'f16'
 -- @param n elements
--- Errors: 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
+-- @raise 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
 function binding.array(dtype, n)
     check_length(n, binding.element_bytes[dtype])
     return array[dtype](n)
@@ -202,7 +202,7 @@ local lists, list_sizes = {}, {}
 --- Makes an array of n elements of a C type, zeroed.
 -- @param name a C type, 'struct wn_step' or 'int64_t'
 -- @param n elements
--- Errors: 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
+-- @raise 'value' unless n is an integer from 0 on and the array takes less than 2 GiB.
 function binding.list(name, n)
     if lists[name] == nil then lists[name], list_sizes[name] = ffi.typeof(name .. '[?]'), ffi.sizeof(name) end
     check_length(n, list_sizes[name])
@@ -230,7 +230,7 @@ end
 -- @param list at most 8 integers
 -- @param what opens the message of an error
 -- @return how many there are
--- Errors: 'shape' for more than 8; 'value' for an entry that is no integer. Nothing is written then.
+-- @raise 'shape' for more than 8; 'value' for an entry that is no integer. Nothing is written then.
 function binding.fill_dims(target, list, what)
     local n = #list
     if n > MOST_DIMS then refuse_dims(list, what) end
@@ -247,7 +247,7 @@ end
 -- @param dtype number of a dtype
 -- @param what opens the message of an error
 -- @return a new struct wn_type
--- Errors: those of fill_dims.
+-- @raise those of fill_dims.
 function binding.type_of(dims, dtype, what)
     local made = ffi.new('struct wn_type')
     made.dtype, made.ndim = dtype, binding.fill_dims(made.dim, dims, what)

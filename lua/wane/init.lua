@@ -26,7 +26,7 @@ local wane = {
     where = arith.where, cat = shape.cat, stack = shape.stack,
     eval = grad.eval, backward = grad.backward, grad = grad.grad, no_grad = grad.no_grad,
     KiB = 1024, MiB = 1024 ^ 2, GiB = 1024 ^ 3,
-    is_tensor = tensor.is, errors = errors, within = scoped,
+    is_tensor = tensor.is, errors = errors, scoped = scoped,
 }
 
 --- Seeds the random numbers of every device and starts their counter again.

@@ -3,7 +3,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local MiB = 2 ^ 20
@@ -39,7 +39,7 @@ local function arm(name, width, depth, batch, chosen, fused)
     local opt = optim.SGD(model:parameters(), { lr = 1e-4 })
     local last
     local seconds = {}
-    within('listen', function(p)
+    scoped('listen', function(p)
         if p.request.mode ~= 'update' then last = programs.read(p) end
     end, function()
         for step = 1, 7 do

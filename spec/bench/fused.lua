@@ -10,7 +10,7 @@ local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 local programs = require 'spec.support.programs'
 local record = require('wane.tensor.op').record
 local shares = require 'spec.bench.shares'
@@ -49,7 +49,7 @@ local function timer(step, fused, apart)
     return function(rewritten)
         local seconds
         binding.check(C.wn_debug('rewrite', rewritten and 1 or 0))
-        local ok, why = pcall(within, 'listen', function(p)
+        local ok, why = pcall(scoped, 'listen', function(p)
             seconds = (seconds or 0) + seconds_of(p, rewritten and fused or apart)
         end, step)
         binding.check(C.wn_debug('rewrite', 1))

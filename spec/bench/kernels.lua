@@ -13,7 +13,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local C = require('wane.ffi').C
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 local programs = require 'spec.support.programs'
 local record = require('wane.tensor.op').record
 local shares = require 'spec.bench.shares'
@@ -207,7 +207,7 @@ local function stepping(name, make, options)
         local opt = make(wane.optim, { p })
         return function()
             local seconds
-            within('listen', function(program) seconds = programs.read(program).measured.seconds end, function()
+            scoped('listen', function(program) seconds = programs.read(program).measured.seconds end, function()
                 opt:step()
             end)
             return seconds

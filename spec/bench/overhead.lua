@@ -7,7 +7,7 @@ local wane = require 'wane'
 wane.tensor { 1, 2, 3 }
 local start_ms = 1e3 * (clock() - started)
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 local C = require('wane.ffi').C
 
 local function step_of(device)
@@ -27,7 +27,7 @@ end
 local function per_node(device)
     local step, nodes = step_of(device), 0
     for _ = 1, 30 do step() end
-    within('listen', function(p)
+    scoped('listen', function(p)
         for _, s in ipairs(programs.schedule(p)) do -- what runs as one was recorded as several: 'linear+relu'
             if s.what == 'run' then nodes = nodes + 1 + select(2, s.op:gsub('%+', '')) end
         end

@@ -30,7 +30,7 @@ local report = require 'spec.bench.report'
 local wane = require 'wane'
 local C = require('wane.ffi').C
 local programs = require 'spec.support.programs'
-local within = require 'wane.scoped'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 local LUAJIT = arg[-1] or 'luajit'
@@ -228,7 +228,7 @@ end
 -- The peak of a step, which is the greatest of its programs'. Predicted and measured are one number or the run ends.
 local function peak_of(row, step)
     local peak = 0
-    within('listen', function(p)
+    scoped('listen', function(p)
         local r = programs.read(p)
         if r.predicted.peak ~= r.measured.peak then
             error(('%s: predicted %.0f bytes, measured %.0f'):format(row.name, r.predicted.peak, r.measured.peak), 0)

@@ -96,7 +96,7 @@ return {
             map('linear_map', 'relu', 'relu', { { 5, 9 }, { 70, 9 }, { 70 } }, function(x, w, b)
                 return array.map(relu, plus(array.matmul(x, w, false, true), b))
             end),
-            map('linear_map', 'many rows, more dims, k past a micro-panel', 'tanh', { { 2, 90, 140 }, { 21, 140 }, { 21 } },
+            map('linear_map', 'many rows, more dims, k past a panel', 'tanh', { { 2, 90, 140 }, { 21, 140 }, { 21 } },
                 function(x, w, b)
                     local flat = array.reshape(x, { 180, 140 })
                     local y = array.map(function(v)

@@ -8,7 +8,7 @@ local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
 local wane = helper.wane
 local nn = wane.nn
-local binding, within = require 'wane.ffi', require 'wane.scoped'
+local binding, scoped = require 'wane.ffi', require 'wane.scoped'
 
 local C = binding.C
 
@@ -163,7 +163,7 @@ local function train(o)
     local opt = wane.optim.AdamW(model:parameters(), { lr = 0.003, weight_decay = 0.01 })
     local out = { losses = {}, names = {}, parameters = {}, programs = {}, peak = 0, recomputed = 0 }
     out.first = gradcheck.bytes(model.blocks[2].mlp.up.weight)
-    within('listen', function(p)
+    scoped('listen', function(p)
         local numbers, again = numbers_of(p)
         numbers.mode = p.request.mode
         out.programs[#out.programs + 1] = numbers
@@ -191,7 +191,7 @@ end
 -- @return { losses = bytes a step, names, parameters = bytes each, programs = numbers each, peak, recomputed, start,
 -- value = first and last loss, first, last = bytes of a frozen weight }
 function gpt.train(o)
-    return within('device', o.device or 0, train, o)
+    return scoped('device', o.device or 0, train, o)
 end
 
 return gpt

@@ -117,7 +117,7 @@ function reference.title(block)
 end
 
 -- Names of the table `wane` that Wane's own files and specs use.
-local OWN = { within = true }
+local OWN = { scoped = true }
 
 --- Lists all that a script can call: { title =, value =, file = where a function stands, or nil }.
 function reference.callable()

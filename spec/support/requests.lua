@@ -84,7 +84,7 @@ local function ran(fn)
     return function(s)
         local text = {}
         local function listen(p) text[#text + 1] = of_plan(require('wane.plan').of(p)) end
-        wane.within('listen', listen, function() fn(s) end)
+        wane.scoped('listen', listen, function() fn(s) end)
         s.first:zero_grad()
         return table.concat(text, '\n')
     end
