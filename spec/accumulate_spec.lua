@@ -22,7 +22,9 @@ local function fails(fn, ...)
 end
 
 describe('wane.accumulate', function()
-    -- Three steps of a model with dropout; returns losses and parameters as text.
+    -- Runs three steps of a model with dropout; returns losses and parameters as text. Under way 'accumulate' the
+    -- gradients of the four losses come from wane.accumulate; otherwise opt:step takes the four losses as a list,
+    -- scaled by `way`.
     local function train(way, opts)
         wane.manual_seed(17)
         local model = programs.mlp(20, 3, 0.25)
@@ -112,7 +114,8 @@ describe('wane.accumulate', function()
         assert.is_true(plan.peak > 0)
         assert.is_nil(w.grad)
         assert.equal(3, #plan.parts)
-        -- The first makes the gradients, the others add to them; and one program makes the parameter.
+        -- The first micro-batch makes the gradients, the others add to them: two plans. One more program makes the
+        -- parameter.
         assert.equal(counter + 3, tonumber(C.wn_debug_get('plans_made')))
     end)
 

@@ -13,8 +13,9 @@ local PATH = os.tmpname()
 local BAD = { -1, -2147483648, 2147483647, 1000 }
 local WIDE = { -1LL, -0x7fffffffffffffffLL - 1, 0x7fffffffffffffffLL, 0x100000000LL }
 
--- Not called with numbers at random: it would wait, signal, end or follow processes, change every later run, or read as
--- many bytes as it is told to. Those with a failure of their own are called below by name.
+-- APART lists functions that are not called with numbers at random: they would wait, signal, end or follow processes,
+-- change every later run, or read as many bytes as they are told to. Those that can fail in a way of their own are
+-- called below by name.
 local APART = {
     wn_interrupt = 'the next run would stop', wn_signal_on = 'handles SIGINT', wn_counter_set = 'changes later numbers',
     wn_seed = 'changes later numbers', wn_grad_set = 'changes later recording', wn_timing = 'changes later runs',
@@ -24,7 +25,7 @@ local APART = {
     wn_anomaly = 'changes later runs',
 }
 
--- Functions that return neither a status nor a handle: a word, a count, or what was set before.
+-- ANSWERS lists functions that return neither a status nor a handle: a word, a count, or what was set before.
 local ANSWERS = {
     wn_start = true, wn_threads = true, wn_interrupted = true, wn_process = true, wn_op_count = true, wn_op_id = true,
     wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
@@ -34,6 +35,8 @@ local ANSWERS = {
 }
 
 -- ---- the header ----------------------------------------------------------------------------------------------------
+
+-- Returns the functions that the library's header declares, each { name =, result =, inside = its parameters as text }.
 local function declared()
     local text = binding.string(C.wn_cdef()):gsub('struct%s+wn_[%w_]+%s*(%b{})%s*;', ''):gsub('enum%s*(%b{})%s*;', '')
     local list = {}
@@ -66,6 +69,8 @@ local function call(f, k)
 end
 
 -- ---- a step --------------------------------------------------------------------------------------------------------
+
+-- Trains a small model for one step; returns the loss and every element of the parameters, each as text.
 local function train()
     wane.manual_seed(7)
     local model = wane.nn.Linear(4, 3)
@@ -135,7 +140,7 @@ end)
 
 -- ---- live handles in every place ----------------------------------------
 
--- Beside those of APART: these end processes, or wait for them.
+-- NEVER lists functions that are not called with live handles either: they end processes, or wait for them.
 local NEVER = { wn_spawn = true, wn_wait = true, wn_kill = true, wn_exit_with_parent = true, wn_interrupt = true,
     wn_signal_on = true }
 
@@ -350,7 +355,7 @@ describe('a door of the C API', function()
     end)
 
     it('keeps a schedule within its budget where stages share options', function()
-        -- The second option stands in the table once and is of both stages, whose gradients are of unlike sizes.
+        -- The second option is in the table once and belongs to both stages, whose gradients differ in size.
         local stage, option = binding.new 'struct wn_chain_stage[3]', binding.new 'struct wn_chain_option[2]'
         for i, grad in ipairs { 500, 100, 1 } do
             stage[i - 1].fwd_time, stage[i - 1].out_bytes, stage[i - 1].grad_bytes = 5, 20, grad

@@ -14,7 +14,9 @@ local FOLDER = helper.lines('mktemp -d')[1]
 teardown(function() helper.lines("rm -rf '" .. FOLDER .. "'") end)
 
 -- ---- what is given ---------------------------------------------------------------------------------------------
--- Each is made anew, for a call may free it or change it. Names of files lead nowhere.
+
+-- Returns the wrong values, a list of { name, value }. Each value is made anew, because a call may free or change it.
+-- Names of files lead nowhere.
 local function wrong_values()
     return {
         { 'nil', nil }, { 'a string', '/dev/null/x' }, { 'an empty string', '' }, { 'a name', 'f32' }, { 'true', true },
@@ -46,7 +48,8 @@ local stage = { fwd_time = 1, bwd_time = 1, out_bytes = 1, saved_bytes = 1, fwd_
     grad_bytes = 1 }
 local function chain() return { stages = { stage, stage }, input_bytes = 1, input_grad_bytes = 1 } end
 
--- Arguments that are right, by the name of the function: what is not listed is called with wrong ones alone.
+-- RIGHT holds functions that return right arguments, by the name of the function called; a function that it lacks is
+-- called with wrong arguments alone.
 local RIGHT = {
     ['wane.tensor'] = function() return { { 1, 2 } } end,
     ['wane.from'] = function() return ffi.new 'float[6]', { 2, 3 }, 'f32' end,
@@ -112,10 +115,12 @@ for _, name in ipairs { 'normal', 'uniform', 'constant', 'zeros', 'ones', 'kaimi
 end
 RIGHT['wane.minimum'] = RIGHT['wane.maximum']
 
--- Not called: main ends the process, pytorch acts out a script of PyTorch's.
+-- NOT_CALLED lists functions that are not called: main ends the process, pytorch acts out a script of PyTorch's.
 local NOT_CALLED = { ['wane.main'] = true, ['wane.pytorch'] = true }
 
 -- ---- what is called --------------------------------------------------------------------------------------------
+
+-- Returns whether x is a function or a table that can be called.
 local function is_callable(x)
     local mt = type(x) == 'table' and getmetatable(x)
     return type(x) == 'function' or type(mt) == 'table' and rawget(mt, '__call') ~= nil
@@ -129,7 +134,7 @@ local function names_in(file)
     return names
 end
 
--- List of { name =, fn =, right = function or nil }.
+-- Returns the public functions, sorted by name: a list of { name =, fn =, right = function or nil }.
 local function public_functions()
     local list = {}
     local function add(room, name, fn)
@@ -195,7 +200,8 @@ local function call(name, fn, what, n, args)
     end
 end
 
--- Calls that write a file of any name: they get no argument that is a name.
+-- WRITES holds patterns of the names of functions that write a file of any name. For them the value that is a name,
+-- which would become a file, is replaced by a path that leads nowhere.
 local WRITES = { '^wane%.save', '^wane%.plot', '^plan:', '^frontier:', '^sweep:', '^measure trace' }
 
 local function values_for(name)
@@ -206,7 +212,8 @@ local function values_for(name)
     return list
 end
 
--- Each argument in turn is a wrong one, the others being right; then the first ones, all wrong.
+-- Calls fn, where right arguments are known, with each wrong value in place of each argument and behind the last. Then
+-- calls fn with the wrong value alone, 1 to 3 times where no right arguments are known, else once.
 local function attack(name, fn, right)
     local values = values_for(name)
     local count = right and select('#', right()) or 0

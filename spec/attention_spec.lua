@@ -25,7 +25,8 @@ local function both(d, heads, opts)
     return out[1], out[2]
 end
 
--- Values of the result, of the gradient of x, and of every parameter's; a fixed weight for each element.
+-- Returns the values of the result, of the gradient of x and of every parameter's gradient, then their names. The loss
+-- weighs each element of the result with a fixed number.
 local function results(m, size)
     wane.manual_seed(9)
     local dtype = m.out.weight.dtype
@@ -111,7 +112,7 @@ describe('tiled attention', function()
     end)
 
     it('costs the work that is done: half of it under a causal mask', function()
-        -- FLOPs of the forward and of the backward node.
+        -- Returns the FLOPs of the forward and of the backward node.
         local function flops(time, causal, p)
             local qkv = nn.Parameter(wane.randn(1, time, 3 * 16))
             local y = op.record('attention', { qkv }, { i = { 1, 1, causal and 1 or 0 }, f = { p, 1 } })
@@ -131,7 +132,8 @@ describe('tiled attention', function()
         end
     end)
 
-    -- A block of two such layers, trained; the bits of its losses and parameters.
+    -- Trains a block of two attention layers for three steps. Returns the bits of the losses and of the parameters, and
+    -- how many nodes were recomputed at most.
     local function train(o)
         return scoped('device', o.device or 0, function()
             wane.manual_seed(3)
@@ -293,7 +295,8 @@ describe('the kernels of tiles', function()
 end)
 
 describe('attention in bf16', function()
-    -- A bf16 tensor of numbers, and the f32 tensor of what they were rounded to (here: cut off).
+    -- Returns a bf16 tensor of numbers, and the f32 tensor of the same numbers after they were rounded to bf16 (here:
+    -- cut off).
     local function pair(shape, seed)
         local n = shape[1] * shape[2] * shape[3]
         local wide, half = binding.array('f32', n), binding.array('bf16', n)
@@ -312,7 +315,7 @@ describe('attention in bf16', function()
         return out
     end
 
-    -- Every element of the bf16 result is the f32 result, rounded to nearest, ties to even.
+    -- Checks that every element of the bf16 result is the element of the f32 result, rounded to nearest, ties to even.
     local function assert_rounded(have, want, n)
         wane.eval(have, want)
         local half, wide = read(have, n, 'bf16'), read(want, n, 'f32')

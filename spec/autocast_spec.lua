@@ -144,7 +144,7 @@ end)
 
 -- ---- what autocast costs, and what it may not change --------------------------------------------------------------
 
--- A network without norms, its loss under autocast, and the shapes of its parameters as text.
+-- Returns a network without norms, its loss under autocast, and the set of the shapes of its parameters as text.
 local function network(seed)
     wane.manual_seed(seed)
     local model = nn.Sequential { nn.Linear(24, 96), nn.GELU(), nn.Linear(96, 80), nn.ReLU(), nn.Linear(80, 80),
@@ -181,7 +181,7 @@ describe('a parameter cast by autocast', function()
             kept, half = kept + r.bytes, half + (r.dtype == 'bf16' and 1 or 0)
         end
         for _, name in ipairs(asked) do assert(not shapes[name:match '%(.*%)'], 'a policy was asked about ' .. name) end
-        -- x as the first product reads it, what gelu reads, and what gelu, relu and tanh make
+        -- Five residuals are bf16: x as the first product reads it, what gelu reads, and what gelu, relu and tanh make.
         assert.equal(5, half)
         -- After the forward there are the states, the inputs and the residuals, and no byte more; the loss is a number.
         plan = wane.plan(loss, { policy = 'save_all' })
@@ -239,7 +239,7 @@ describe('a parameter cast by autocast', function()
             local m = wane.measure(loss, { steps = 2, policy = way })
             assert.equal(m.predicted_peak, m.peak)
         end
-        -- Asked for, it is a value like any other.
+        -- A cast that a script asks for is a value like any other.
         local low = w:to 'bf16'
         wane.eval(low, low:sum())
         assert.equal('bf16', low.dtype)

@@ -14,7 +14,7 @@ local function row(name, more)
     return r
 end
 
--- A result with numbers that can be divided in the head.
+-- Returns a result of the bench whose numbers can be divided in the head; with_torch: it has the columns of PyTorch.
 local function fixture(with_torch)
     local more = with_torch and { tuned = 0.5, shipped = 1, live = 4 * 2 ^ 20 } or {}
     local data = { bench = 'rival', turns = 7, threads = 2, partial = false, starts = { wane = 0.004 },
@@ -28,7 +28,7 @@ local function fixture(with_torch)
     return data
 end
 
--- The data as a file of results (a few types, no cycles).
+-- Returns a value as text that Lua reads, as a file of results holds it (a few types, no cycles).
 local function text_of(value)
     if type(value) == 'string' then return ('%q'):format(value) end
     if type(value) ~= 'table' then return tostring(value) end
@@ -159,7 +159,8 @@ describe('what budget.lua found', function()
         return r
     end
 
-    -- At 3000 bytes PyTorch has an arm that fits, at 2000 none; what is faster but larger must not be chosen.
+    -- Returns a result of budgets. At 3000 bytes PyTorch has an arm that fits, at 2000 none; an arm that is faster but
+    -- larger than the budget must not be chosen.
     local function found(with_torch)
         local data = { bench = 'budget', turns = 9, threads = 2, costs = 'measured', network = 'a stack',
             machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 },
@@ -250,7 +251,8 @@ describe('what seconds.lua found', function()
         return { name = name, predicted = predicted, seconds = seconds, is_known = is_known or false }
     end
 
-    -- The machine is half as fast in the turns as in the profile, and one prediction is wrong by a fifth beside that.
+    -- Returns a result of predictions. The machine is half as fast in the turns as in the profile, and one prediction
+    -- is wrong by a fifth beside that.
     local function found()
         return { bench = 'seconds', threads = 2, machine = { cpu = 'Some CPU', cores = '0-1', GiB = 24 },
             load = { start = '0.1 0.2 0.3', finish = '1 2 3' },

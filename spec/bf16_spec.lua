@@ -16,7 +16,7 @@ local function words(list)
     return wane.from(buffer, { #list }, 'bf16')
 end
 
--- A bf16 tensor of normal numbers, and the same in f32.
+-- Returns a bf16 tensor of normal numbers, and the same numbers in f32.
 local function both(...)
     local t = wane.randn(...):to 'bf16':retain()
     return t, t:to('f32'):retain()
@@ -43,7 +43,8 @@ describe('a conversion', function()
 
     local function is_nan(k) return k % 0x8000 > 0x7f80 end
 
-    -- The bits of every f32 that lies `above` after a bf16, to bf16 by the kernel and by Lua.
+    -- Returns the bits of bf16 that the kernel makes of every f32 with high bits k and low bits `above`, for k from 0
+    -- to ALL - 1; Lua's own rounding must give the same.
     local function rounded(above)
         local source = binding.cast('uint32_t *', wide)
         for k = 0, ALL - 1 do source[k] = k * 65536 + above end
@@ -154,8 +155,8 @@ describe('a kernel of bf16', function()
             record('row_rstd', { wide[1], wide[2] }, { f = { 1e-5 } }), 'row_rstd')
     end)
 
-    -- Rows of 20,000: 2 MiB of f32 copies are some 16 rows, so 40 are three stretches, the last one shorter; or 6544
-    -- columns of 40.
+    -- A row has 20,000 elements: 2 MiB of f32 copies are some 16 rows, so 40 rows are three stretches, the last one
+    -- shorter; or 6544 columns of 40.
     it('goes by stretches of rows or columns, and its copies do not grow with the value', function()
         local ROWS, WIDE, MOST = 40, 20000, 4 * 2 ^ 20
         local x, wide_x = both(ROWS, WIDE)

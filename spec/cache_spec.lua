@@ -15,14 +15,14 @@ local function count(what)
     return tonumber(C.wn_debug_get(what))
 end
 
--- Plans put into the cache while fn runs.
+-- Returns how many plans were put into the cache while fn ran.
 local function plans(fn, ...)
     local before = count 'plans_made'
     fn(...)
     return count 'plans_made' - before
 end
 
--- Whether a program is planned as soon as it is open.
+-- Returns whether a program is planned as soon as it is open.
 local function is_hit(request)
     local p = program.open(request)
     local hit = C.wn_is_planned(p.handle)
@@ -253,7 +253,7 @@ describe('policies and plans', function()
         end
     end
 
-    -- A backward under p; returns its schedule as text and the bits of its gradients.
+    -- Runs a backward under p; returns its schedule as text and the bits of its gradients.
     local function run(p)
         local q
         scoped('listen', function(each) q = each end, function() model(x):sum():backward { policy = p } end)

@@ -16,8 +16,8 @@ local function text(schedule)
     return table.concat(out, ', ')
 end
 
--- Chains of several kinds: sizes and options as given, each third with gradients that a backward allocates, each
--- fourth made of two stages only.
+-- Returns a chain of n stages with at most `most` options each. Of every three seeds one makes a chain with gradients
+-- that a backward allocates; of every four one makes a chain of two kinds of stages only.
 local function small_chain(seed, n, most)
     local c = chains.make(chains.random(seed), n, most, { allocated = seed % 3 == 0, plain = most == 0 })
     if seed % 4 == 1 then
@@ -156,8 +156,9 @@ end)
 
 -- ---- equal stages ---------------------------------------------------------------------------------------------------
 
--- Forward runs that Griewank and Walther's theorem says l steps need with s checkpoints: r l - binomial(s + r, s + 1)
--- for the least r with binomial(s + r, s) >= l. Here each stage runs once more, for its saved set.
+-- Returns the forward runs that Griewank and Walther's theorem says l steps need with s checkpoints, which are r l -
+-- binomial(s + r, s + 1) for the least r with binomial(s + r, s) >= l, plus l, because here each stage runs once more,
+-- for its saved set.
 local function revolve(l, s)
     local function binomial(n, k)
         local out = 1
@@ -169,7 +170,8 @@ local function revolve(l, s)
     return r * l - (r > 0 and binomial(s + r, s + 1) or 0) + l
 end
 
--- Outputs of 10 bytes, a saved set larger than all of them together: one at a time.
+-- Returns a chain of l equal stages whose outputs take 10 bytes each. A saved set is larger than all outputs together,
+-- so a plan holds one at a time.
 local function uniform(l)
     local stages = {}
     for i = 1, l do
@@ -215,15 +217,15 @@ describe('a replay', function()
 
     it('charges each operation what the table says', function()
         local function peak(...) return wane.replay_chain(c, { ... }).peak end
-        -- B 2: both sets, the seed, the gradient of a_1, workspace, what is allocated.
+        -- The peak is at B 2: both sets, the seed, the gradient of a_1, workspace, what is allocated.
         assert.equal(1000 + 130 + 130 + 50 + 50 + 40 + 8,
             peak({ 'Fe', 1, 0 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'B', 1 }))
-        -- B 2 from a bare input; Fe 1 then stands beside d_1 and what B 2 left.
+        -- B 2 begins from a bare input here; Fe 1 then runs beside d_1 and what B 2 left.
         assert.equal(1000 + 100 + 130 + 50 + 50 + 40 + 8,
             peak({ 'F', 1 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'Fe', 1, 0 }, { 'B', 1 }))
         assert.same({ time = 4 * 7 + 2 * 11, peak = 1000 + 100 + 130 + 50 + 50 + 40 + 8 }, wane.replay_chain(c,
             { { 'Fe', 1, 0 }, { 'Shrink', 1 }, { 'F', 2 }, { 'Fe', 2, 0 }, { 'B', 2 }, { 'Fe', 1, 0 }, { 'B', 1 } }))
-        -- During a forward: what is held, the output, workspace.
+        -- A forward takes what is held, the output and workspace.
         local big = { input_bytes = 0, input_grad_bytes = 0, stages = { { fwd_time = 1, bwd_time = 1, out_bytes = 100,
             saved_bytes = 100, fwd_tmp_bytes = 1000, bwd_tmp_bytes = 0, grad_bytes = 0 } } }
         assert.equal(1100, wane.replay_chain(big, { { 'Fe', 1, 0 }, { 'B', 1 } }).peak)
@@ -267,7 +269,8 @@ describe('a long chain', function()
         return os.clock() - started, frontier
     end
 
-    -- Generous: a machine may be busy. spec/bench/planner.lua says what it takes.
+    -- The limits of seconds are generous, because a machine may be busy. spec/bench/planner.lua says what planning
+    -- takes.
     it('is planned whole in seconds at most: GPT-2 774M', function()
         local c = chains.gpt(36, 1024, 1280, 20, 50257, 1)
         local seconds, frontier = seconds_of(c)
@@ -367,7 +370,8 @@ describe('a chain that makes no sense', function()
         return { input_bytes = 1, input_grad_bytes = 2, stages = { stage, other } }
     end
 
-    -- Makes a good chain, spoils it, plans it: it must raise on the line that planned.
+    -- Checks that planning a good chain raises, once `spoil` has changed it: at the line that planned, in words that
+    -- contain the other arguments.
     local function refused(spoil, ...)
         local c = good()
         spoil(c)

@@ -12,7 +12,7 @@ local function net(depth, width)
     return nn.Sequential(list)
 end
 
--- Gradients of a loss as plain numbers, the input's last.
+-- Returns the gradients of a loss as plain numbers, the input's last.
 local function gradients(model, x, forward)
     model:zero_grad()
     x.grad = nil
@@ -28,7 +28,7 @@ local function plan_of(forward, x)
     return wane.plan(function() return forward(x):sum() end)
 end
 
--- Which ops of the forward the plan runs again, as a list of paths.
+-- Returns the paths of the ops of the forward that the plan runs again.
 local function again(plan)
     local paths = {}
     for _, r in ipairs(plan:residuals()) do
@@ -109,7 +109,7 @@ describe('wane.checkpoint', function()
 end)
 
 describe('wane.checkpoint_sequential of parts with several results', function()
-    -- Four parts that take and return one, two and three values; nil is a value too.
+    -- Returns four parts that take and return one, two and three values; nil is a value too.
     local function parts(w)
         return {
             function(x, y) return x:matmul(w):tanh(), x + y end,
@@ -151,7 +151,7 @@ describe('wane.checkpoint_sequential', function()
     end)
 
     it('keeps the last segment, which takes the rest', function()
-        -- 7 parts in 3 segments: 2 + 2 + 3 kept
+        -- 7 parts in 3 segments are 2 + 2 + 3, and the last segment is kept.
         local paths = again(plan_of(function(v) return wane.checkpoint_sequential(model, 3, v) end, x))
         for _, path in ipairs(paths) do assert.is_true(tonumber(path:match('^(%d+)')) <= 4, path) end
         assert.is_true(#paths > 0)

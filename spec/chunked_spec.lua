@@ -27,12 +27,12 @@ local function fails(fn, ...)
     return e.message
 end
 
--- Leaves of all random shapes the functions below read.
+-- Returns a leaf of the given shape with random values.
 local function leaf(dtype, ...)
     return nn.Parameter(wane.randn(...):to(dtype))
 end
 
--- name -> { dims of x (7, 5, 6) that may be chunked, function(x, w) }.
+-- FUNCTIONS maps a name to { dims of x (7, 5, 6) that may be chunked, function(x, w) }.
 local FUNCTIONS = {
     elementwise = { '123', function(x) return (x:gelu() * 2 + 1):clamp(-1, 3):exp() / (x:abs() + 1) end },
     comparison = { '123', function(x) return wane.where(x:gt(0), x, x * 0.1):maximum(-1) end },
@@ -86,7 +86,8 @@ local function leaves(w)
     return list
 end
 
--- Gradients of all leaves and x under a loss that weighs every result differently.
+-- Returns the gradients of all leaves and of x (false: none) under a loss that weighs every result differently, and
+-- clears them.
 local function gradients(y, w, x)
     local scale = wane.arange(0, y:numel()):to(y.dtype):reshape(unpack(y.shape)) * 0.01 + 1;
     (y * scale):sum():backward()
@@ -100,7 +101,7 @@ local function gradients(y, w, x)
     return all
 end
 
--- Largest difference of two lists of gradients, relative to the largest element of each.
+-- Returns the largest difference of two lists of gradients, relative to the largest element of each gradient.
 local function distance(a, b)
     local worst = 0
     for k = 1, #a do
@@ -151,7 +152,8 @@ describe('wane.chunked', function()
     end
 
     it('has the bits of the whole for large products and bf16', function()
-        -- (bf16 narrow enough that no library takes the whole and leaves the pieces: those may round differently)
+        -- The case of bf16 is narrow enough that no library takes the whole and leaves the pieces: those may round
+        -- differently.
         wane.manual_seed(4)
         for _, case in ipairs { { 'f32', 512, 1 }, { 'f32', 200, 64 }, { 'bf16', 30, 7 }, { 'f64', 130, 100 } } do
             local linear = nn.Linear(case[2], 192, { dtype = case[1] })

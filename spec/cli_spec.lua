@@ -13,7 +13,7 @@ local function script(text)
     return name
 end
 
--- The absolute folder of the checkout, whatever the specs were started as.
+-- Returns the absolute folder of the checkout, from whichever folder the specs were started.
 local function root()
     return helper.lines('pwd -P')[1]
 end

@@ -30,7 +30,8 @@ local function message(fn, ...)
 end
 
 describe('a compiled step', function()
-    -- n steps on fresh models; `wrap` makes the callable
+    -- Runs n steps on a fresh model; `wrap` makes the callable of the step. Returns the losses and the state of the
+    -- model.
     local function train(n, optimizer, body, wrap)
         local model = make()
         local opt = optimizer(model)
@@ -312,7 +313,8 @@ describe('a compiled step whose optimizer holds parameters that the loss does no
         end,
     }
 
-    -- All parameters after 5 steps, those not reached first; `before` is done to the part that is not reached.
+    -- Returns the values of all parameters after 5 steps, those of the part that no loss reaches first. `before` is
+    -- called with that part and the optimizer before the first step.
     local function after(way, kind, before, is_compiled)
         wane.manual_seed(1)
         local model, other = nn.Linear(4, 4), nn.Linear(4, 4)

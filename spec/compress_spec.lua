@@ -10,7 +10,8 @@ local programs = require 'spec.support.programs'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local C = binding.C
 
--- ReLU, dropout, linear: what dropout gives is read by the next product, of ReLU's output only the sign is.
+-- Returns a loss whose layers are ReLU, dropout and linear, its model and its input. The next product reads what
+-- dropout gives; of ReLU's output only the sign is read.
 local function make(depth, drop, dtype, width)
     wane.manual_seed(5)
     width = width or 48
@@ -148,7 +149,7 @@ describe('compress:bits', function()
 
     it('serves readers of signs alone: other readers compute the value again', function()
         local loss = make(5, 0.2)
-        -- dropout is computed again from ReLU's output, which signs cannot stand for
+        -- Dropout is computed again from ReLU's output, which signs cannot replace.
         local p = policy.by_op { relu = 'compress:bits', dropout = 'recompute' }
         exact(loss, p)
         assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
@@ -304,7 +305,7 @@ describe('wane.gradient_error', function()
         for _, q in ipairs(model:parameters()) do assert.is_nil(q.grad) end
     end)
 
-    -- 4 m is the gradient of w, m = 2 w; m is kept in bf16, and products by powers of 2 round nothing.
+    -- The gradient of w is 4 m, where m = 2 w; m is kept in bf16, and products by powers of 2 round nothing.
     it('is what the definitions say', function()
         local numbers = {}
         for k = 1, 512 do numbers[k] = math.sin(k) end

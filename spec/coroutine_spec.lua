@@ -25,7 +25,7 @@ local function loss_of(at)
     return (model(x:matmul(w)) ^ 2):mean()
 end
 
--- { name, function(at) }: calls something of Wane with a callback that calls at().
+-- `kinds` is a list of { name, function(at) }: each function calls something of Wane with a callback that calls at().
 local kinds = {
     { 'a module', function(at)
         function block.forward(_, v) at() return model(v) end
@@ -101,7 +101,7 @@ local kinds = {
     end },
 }
 
--- Under what an op is recorded here.
+-- Returns as text the scopes under which an op is recorded here.
 local function modes()
     local ok, y = pcall(function() return x:matmul(w) end)
     if not ok then return 'nothing may be recorded' end

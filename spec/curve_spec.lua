@@ -12,7 +12,7 @@ local function refused(fn, ...)
     end
 end
 
--- The inside of a chart: its rows of characters, without the axis.
+-- Returns the inside of a chart: its rows of characters, without the axis.
 local function rows_of(chart)
     local rows = {}
     for line in (tostring(chart) .. '\n'):gmatch '(.-)\n' do

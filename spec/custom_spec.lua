@@ -9,7 +9,7 @@ local C = binding.C
 
 local function bits(list) return table.concat(programs.bytes(list), '|') end
 
--- x^3 k, with x^2 saved; the gradient is exact.
+-- `cube` computes x^3 k and saves x^2; its gradient is exact.
 local cube = wane.custom(function(ctx, x, k)
     ctx.saved[1] = x * x
     return ctx.saved[1] * x * k
@@ -20,7 +20,8 @@ end)
 describe('the gradient of a custom function, differentiated again,', function()
     local function leaf() return nn.Parameter(wane.tensor({ 0.3, -0.7, 1.1 }, { dtype = 'f64' })) end
 
-    -- The second derivative of sum(f(2 x) x), and that of the same in ordinary ops.
+    -- Checks that sum(f(2 x) x) has the same second derivative with f = custom as with f = plain, which says the same
+    -- in ordinary ops.
     local function both(custom, plain)
         local out = {}
         for k, f in ipairs { custom, plain } do
@@ -146,7 +147,7 @@ describe('wane.custom', function()
         refused('random', twice, function(_, dy) return nn.Dropout(0.5)(dy) end)
     end)
 
-    -- A model whose middle is a custom function, and one step of it.
+    -- Returns a model whose middle is a custom function: its optimizer, its parameters, and the loss of a step.
     local function world()
         wane.manual_seed(8)
         local model = programs.mlp(16, 4, 0.25)

@@ -64,14 +64,14 @@ end)
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
 
--- Calls fn: a value is fine, an error must be one of Wane's. Returns whether it was an error.
+-- Calls fn, which may return, or raise an error of Wane's. Returns whether it raised.
 local function survives(what, fn, ...)
     local ok, e = pcall(fn, ...)
     if not ok then assert.is_true(errors.is(e), ('%s: %s'):format(what, tostring(e))) end
     return not ok
 end
 
--- The process still computes, and what lies beside the blocks that recording reuses was not written.
+-- Checks that the process still computes, and that what lies beside the blocks that recording reuses was not written.
 local function intact()
     assert.are.same({ { 4, 6 } }, (wane.ones(1, 2) * 2 + wane.tensor { { 2, 4 } }):totable())
 end

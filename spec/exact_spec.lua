@@ -24,7 +24,7 @@ local function batch()
     return wane.tensor({ 0, 3, 1, 2, 4, 5 }, { dtype = 'i32' })
 end
 
--- Every way a step is run, under one policy; calls check(program, name) after each.
+-- Runs a step in every way there is, under one policy; calls check(program, name) after each run.
 local function each_run(policy, check)
     wane.manual_seed(7)
     local model = programs.mlp(48, 6, 0.2)
@@ -140,7 +140,7 @@ describe('predicted and measured', function()
         local weight, bias, activation = width * width * 4, width * 4, batch_size * width * 4
         assert.equal(2 * depth * (weight + bias) + 3 * activation, p.measured.peak)
         assert.equal(p.measured.peak, p.measured.reserved)
-        -- Activations lie where gradients will be: the arena holds one of them, not eight.
+        -- Activations take the places of later gradients: the arena holds one of them, not eight.
         assert.equal(activation, p.predicted.arena)
         assert.is_true(p.predicted.lent > 0)
     end)
@@ -228,9 +228,10 @@ describe('recomputation', function()
         local model = programs.mlp(16, 6, 0)
         local x = wane.randn(4, 16):retain()
         local p = programs.run { mode = 'backward', roots = { model(x):sum() }, policy = 'segments(3)' }
-        -- 12 children in 3 segments of 4, the last not checkpointed. A segment's first Linear and activation feed
-        -- its second Linear; the second activation is the boundary and stays, the second Linear's output is what
-        -- GELU's backward reads. Linear and ReLU are one instruction: 2 of 3 again, twice.
+        -- 12 children in 3 segments are 4 each, and the last segment is not checkpointed. A segment's first Linear and
+        -- activation feed its second Linear; the second activation is the boundary and stays, the second Linear's
+        -- output is what GELU's backward reads. Linear and ReLU are one instruction: 2 of 3 are computed again, in each
+        -- of two segments.
         assert.equal(4, p.predicted.recomputed)
         local again, first_backward = {}, nil
         for i, step in ipairs(programs.schedule(p)) do

@@ -4,11 +4,11 @@
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 
--- Examples that plan for tens of seconds on a busy machine run in the long form.
+-- `long_it` is `it` in the long form, for examples that plan for tens of seconds on a busy machine.
 local long_it = helper.is_long and it or function() end
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
--- A fresh folder, taken away after the spec.
+-- Makes a fresh folder and returns its name; the folder is removed after the spec.
 local function folder()
     local name = os.tmpname()
     os.remove(name)
@@ -25,7 +25,7 @@ local function example(name, options)
     return out
 end
 
--- An svg element that is closed, with at least `least` texts.
+-- Checks that the file holds an svg element that is closed, with at least `least` texts and neither nan nor inf.
 local function assert_picture(path, least)
     local file = assert(io.open(path, 'r'))
     local svg = file:read '*a'
@@ -35,7 +35,8 @@ local function assert_picture(path, least)
     assert.is_true(select(2, svg:gsub('<text', '')) >= least)
 end
 
--- Rows of the text table under the head that starts with `first`: cells of the columns, cut at two spaces.
+-- Returns the rows of the text table whose head starts with `first`: lists of the cells of the columns, cut at two
+-- spaces.
 local function rows_of(text, first)
     local rows, inside = {}, false
     for line in (text .. '\n'):gmatch '(.-)\n' do
@@ -52,7 +53,7 @@ local function rows_of(text, first)
     return rows
 end
 
--- The head of an example holds its output, blanks at the ends of lines aside.
+-- Checks that the head of an example holds its output, blanks at the ends of lines aside.
 local function assert_shown(name)
     local head = helper.read('examples/' .. name .. '.lua'):match '^(.-)\nlocal root'
     local shown = head:gsub('\n%-%-([^\n]*)', function(line) return '\n' .. line:gsub('^   ', '') end)
@@ -209,7 +210,8 @@ describe('examples/deepmlp.lua', function()
         end
         assert.is_true(peaks['step(loss)'] < peaks.standard)
         assert.is_true(peaks['step(loss), 5 seg.'] < peaks['step(loss)'])
-        -- With the update apart, it is the peak: parameters, gradients and two states, whatever the segments.
+        -- With an update of its own, the update is the peak: parameters, gradients and two states, whatever the
+        -- segments.
         for _, name in ipairs { '3 segments', '5 segments', 'sqrt', 'by hand' } do
             assert.equal(peaks.standard, peaks[name], name)
         end

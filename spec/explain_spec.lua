@@ -21,7 +21,7 @@ local function explain(fn, opts)
     return wane.plan(fn, opts):explain()
 end
 
--- The findings of one kind.
+-- Returns the findings of one kind.
 local function of(report, kind)
     local list = {}
     for _, finding in ipairs(report) do
@@ -286,7 +286,7 @@ describe('a policy that matches nothing', function()
     end)
 end)
 
--- Mistakes of public texts on checkpointing, written as their readers would write them.
+-- The scripts below make mistakes of public texts on checkpointing, written as readers of those texts would write them.
 describe('the mistakes of the texts are found:', function()
     it('every fourth single Linear as a region', function()
         local layers = {}

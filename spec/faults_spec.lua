@@ -47,9 +47,10 @@ end
 
 local function clipped(params) return optim.AdamW(params, { lr = 0.01, clip_norm = 0.01 }) end
 
--- before: what runs without faults; run: what a fault meets, given a world and a policy. saved: all state has a value
--- first, and a file holds it. several: more than one program runs, so gradients may be those of the first ones.
--- retried: the same call once more is the way on. counts: it takes its own random numbers again.
+-- Each kind is a row of `kinds`. before: what runs without faults. run: what meets a fault, given a world and a policy.
+-- saved: all state has a value first, and a file holds it. several: more than one program runs, so gradients may be
+-- those of the first ones. retried: the same call once more is how a script goes on. counts: a call takes its own
+-- random numbers again.
 local kinds = {
     { name = 'eval', run = function(w) return { w.loss():item() } end },
     { name = 'backward', run = function(w, p) w.loss():backward { policy = p } end },
@@ -102,7 +103,7 @@ local function gradients(w)
     return table.concat(list, '|')
 end
 
--- The state, or nil and the words when some of it was left half updated.
+-- Returns the bits of the state, or nil and the words of the error when a part of the state was left half updated.
 local function state(w)
     local ok, list = pcall(programs.bytes, w.cells)
     if ok then return table.concat(list, '|') end
@@ -164,7 +165,8 @@ local function check_gradients(w, kind, before, why, what)
     return false
 end
 
--- One run that meets the fault. Whether the fault came: there are no more of them from here on.
+-- Runs `kind` once with the fault armed at an index, and checks what the fault leaves. Returns whether the fault came;
+-- where it did not, no larger index meets one either.
 local function meet(kind, p, fault, index, device, wanted)
     local what = ('%s, %s %d on %s'):format(kind.name, fault, index, device)
     if fault == 'disk_full' then wane.memory.trim(device) end
@@ -255,7 +257,7 @@ describe('a fault of a move', function()
         os.remove(w.path)
     end)
 
-    -- The system itself writes a part of a value, then refuses the rest.
+    -- The system itself writes a part of a value here, then refuses the rest.
     it('that stops half way in a value leaves everything as it was', function()
         local FILE_SIZE, p = 1, policies.disk
         local kind = { name = 'step', saved = true, run = function(w) w.opt:step(w.loss(), { policy = p }) end }

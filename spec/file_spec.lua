@@ -38,7 +38,7 @@ local function model()
     return nn.Sequential { nn.Linear(3, 40), nn.Linear(40, 2) }
 end
 
--- Where the parameters of a saved model stand in its file of n bytes.
+-- Returns where the parameters of a saved model begin in its file of n bytes: a list of { at = byte, kind =, name = }.
 local function places(n)
     local list = {}
     for k, at in ipairs { n - 808, n - 488, n - 328, n - 8 } do list[k] = { at = at, kind = 'F32', name = 'p' .. k } end
@@ -178,7 +178,8 @@ end)
 describe('an allocation that fails', function()
     after_each(function() C.wn_debug('fail_alloc', 0) end)
 
-    -- call() until it gets through untouched; check(n) after each failure.
+    -- Calls call() with its nth allocation made to fail, for n = 1, 2 and so on, until a call meets no failure. Calls
+    -- check(n) after each call that met one; returns how many there were.
     local function sweep(call, check)
         local n = 0
         while true do
@@ -204,7 +205,7 @@ describe('an allocation that fails', function()
         assert.equal('ck.safetensors', listing())
     end)
 
-    -- The bits of a model whose values are computed now.
+    -- Computes the values of a model by saving it; returns their bits.
     local function computed(m)
         wane.save(FOLDER .. '/x', m)
         os.remove(FOLDER .. '/x')

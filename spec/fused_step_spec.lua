@@ -21,7 +21,7 @@ local function split(fn, ...)
     return out
 end
 
--- One step of each optimizer, by one program or by three lines.
+-- Runs one step of each optimizer, by one program or by three lines.
 local function step(optimizers, loss, is_fused)
     for _, opt in ipairs(optimizers) do
         if is_fused then
@@ -111,7 +111,7 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
         assert.is_true(loss < 0.5)
     end)
 
-    -- Each is (parameters) -> loss; a matrix a (20, 8), b (8, 20), c (20, 20).
+    -- CIRCLES maps a name to a function(parameters) -> loss; the matrices are a (20, 8), b (8, 20), c (20, 20).
     local CIRCLES = {
         ['two that read each other'] = function(a, b) return (a:matmul(b) ^ 2):mean() end,
         ['three in a circle'] = function(a, b, c)

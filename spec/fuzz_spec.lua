@@ -12,7 +12,8 @@ local nn = wane.nn
 local C = binding.C
 local N, D = 6, 16
 
--- A small generator of our own, so that a network is the same whatever else draws numbers.
+-- Returns a small generator of our own, function(n) -> 1 to n, so that a network is the same whatever else draws
+-- numbers.
 local function dice(seed)
     local state = seed * 7919 + 17
     return function(n)
@@ -38,7 +39,7 @@ local norm = function(x, p)
     return centred / ((centred * centred):mean(-1):unsqueeze(-1) + 1e-5):sqrt() * p[7] + p[8]
 end
 
--- Each takes two (N, D) values and gives one.
+-- Each of `steps` takes two (N, D) values and gives one.
 local steps = {
     function(a, b) return a + b end,
     function(a, b) return a * b end,
